@@ -1,0 +1,35 @@
+# make demo    all of it, from nothing to a table and a chart under demo/out/
+# make test    everything that CI runs
+#
+# Both install what is missing (saying what, first), build, and are quick the second time.
+# make setup, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
+
+VENV ?= .venv
+export VENV
+
+.PHONY: demo test build setup format stub clean
+
+demo: build
+	@$(VENV)/bin/python demo/demo.py
+
+test: setup
+	@tools/test.sh
+
+build: setup
+	@tools/build_python.sh
+
+setup:
+	@tools/setup.sh
+
+# Rewrites the sources as the checks want them.
+format: setup
+	@$(VENV)/bin/python tools/check_format.py --fix
+	@$(VENV)/bin/ruff format --quiet .
+	@$(VENV)/bin/ruff check --quiet --fix .
+
+# Rewrites python/headrace/_core.pyi from the extension: read the difference before you commit it.
+stub: build
+	@$(VENV)/bin/python -m nanobind.stubgen -q -m headrace._core -o python/headrace/_core.pyi
+
+clean:
+	rm -rf build demo/out

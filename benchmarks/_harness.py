@@ -1,0 +1,201 @@
+"""What benchmarks share: cold caches, phases in processes of their own, fio, statistics, results.
+
+Figures of a shared virtual machine mean nothing by themselves: every one here is a ratio to
+something measured seconds before and after, in the same place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import multiprocessing
+import os
+import platform
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+_CACHESTAT = 451  # The same number on every architecture; Linux 6.5.
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RESAMPLES = 10_000
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _CacheStat(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recent")
+    )
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def resident_bytes(files: Iterable[Path]) -> int:
+    """Bytes of the files that the page cache holds. Looking does not change it."""
+    pages = 0
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            found = _CacheStat()
+            whole = _Range(0, 0)
+            if _libc.syscall(_CACHESTAT, fd, ctypes.byref(whole), ctypes.byref(found), 0) != 0:
+                raise OSError(ctypes.get_errno(), "cachestat: needs Linux 6.5")
+            pages += found.cache
+        finally:
+            os.close(fd)
+    return pages * _PAGE
+
+
+def make_cold(files: Sequence[Path]) -> None:
+    """Evicts the files from the page cache, and fails if any page stays.
+
+    The files alone, unlike /proc/sys/vm/drop_caches: other work on the machine keeps its cache, and
+    directories stay known, to whoever reads.
+    """
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+    left = resident_bytes(files)
+    if left:
+        raise RuntimeError(f"{left} bytes of {files[0].parent} stay in the page cache")
+
+
+def make_warm(files: Sequence[Path]) -> None:
+    """Reads the files once, all of them."""
+    buffer = bytearray(2**20)
+    for path in files:
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
+def in_child(phase: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Runs a phase in a forked process: what it imports is shared, what it starts is not.
+
+    Adds what the process and its own children took: `cpu_s`, `device_bytes`.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            sender.send(phase(*arguments))
+            status = 0
+        except BaseException as error:
+            print(f"{phase.__name__}: {error!r}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(status)
+    sender.close()
+    try:
+        result: dict[str, Any] | None = receiver.recv()
+    except EOFError:
+        result = None
+    _, status, usage = os.wait4(pid, 0)
+    if result is None or status != 0:
+        raise RuntimeError(f"{phase.__name__} failed")
+    result["cpu_s"] = usage.ru_utime + usage.ru_stime
+    result["device_bytes"] = usage.ru_inblock * 512
+    return result
+
+
+@dataclass(frozen=True)
+class Fio:
+    """Random reads of the given files past the page cache, by fio."""
+
+    files: Sequence[Path]
+    block_bytes: int
+
+    def run(self, depth: int, seconds: float) -> float:
+        """MB/s of payload at this queue depth."""
+        command = [
+            "fio", "--name=roofline", "--readonly", "--rw=randread", "--direct=1",
+            "--ioengine=io_uring", f"--iodepth={depth}", f"--bs={self.block_bytes}",
+            "--norandommap", "--randrepeat=0", "--file_service_type=random:1",
+            "--time_based", f"--runtime={seconds}", "--output-format=json",
+            "--filename=" + ":".join(str(path) for path in self.files),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        job = json.loads(done.stdout)["jobs"][0]
+        return float(job["read"]["bw_bytes"]) / 1e6
+
+    def best_depth(self, depths: Sequence[int], seconds: float) -> tuple[int, dict[int, float]]:
+        """The depth of the highest rate, and the rate of each."""
+        rates = {depth: self.run(depth, seconds) for depth in depths}
+        return max(rates, key=lambda depth: rates[depth]), rates
+
+
+def steal_share() -> Callable[[], float]:
+    """Call the result for the share of processor time that the host took since."""
+
+    def read() -> tuple[int, int]:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+        return fields[7], sum(fields[:8])
+
+    begin = read()
+
+    def since() -> float:
+        now = read()
+        return (now[0] - begin[0]) / max(1, now[1] - begin[1])
+
+    return since
+
+
+def median_and_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """The median and its bootstrap 95 % interval, on the logarithms."""
+    logs = [math.log(ratio) for ratio in ratios]
+    rng = random.Random(0)
+    medians = sorted(median(rng.choices(logs, k=len(logs))) for _ in range(_RESAMPLES))
+    low, high = medians[int(0.025 * _RESAMPLES)], medians[int(0.975 * _RESAMPLES) - 1]
+    return math.exp(median(logs)), math.exp(low), math.exp(high)
+
+
+def _machine() -> str:
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    memory = os.sysconf("SC_PHYS_PAGES") * _PAGE / 2**30
+    return f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Linux {platform.release()}"
+
+
+def _revision() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.strip() or "unknown"
+
+
+def record(name: str, result: dict[str, Any]) -> None:
+    """Prints a result as one line of JSON, and appends it to results/<name>.jsonl."""
+    line = json.dumps(
+        {
+            "benchmark": name,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": _machine(),
+            "revision": _revision(),
+            "command": " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+            "load": round(os.getloadavg()[0], 2),
+            **result,
+        }
+    )
+    RESULTS.mkdir(exist_ok=True)
+    with open(RESULTS / f"{name}.jsonl", "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    print(line, flush=True)

@@ -1,0 +1,94 @@
+// ImageTransform, and decode_image() for those who want one image: tests, notebooks.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+
+#include "base/prng.h"
+#include "codec/image_codec.h"
+#include "module.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+// Allocated as float, so that it is aligned for both element types.
+nb::ndarray<nb::numpy> ToArray(std::unique_ptr<float[]> memory, const ImageTransform& transform) {
+  const std::size_t height = transform.height;
+  const std::size_t width = transform.width;
+  const std::size_t chw[3] = {3, height, width};
+  const std::size_t hwc[3] = {height, width, 3};
+  const auto dtype = transform.to_float ? nb::dtype<float>() : nb::dtype<std::uint8_t>();
+  float* data = memory.get();
+  nb::capsule owner(memory.release(),
+                    [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
+  return nb::ndarray<nb::numpy>(data, 3, transform.channels_first ? chw : hwc, owner, nullptr,
+                                dtype);
+}
+
+nb::ndarray<nb::numpy> DecodeImage(const nb::bytes& encoded, const ImageTransform& transform,
+                                   std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample) {
+  if (epoch >= kEpochsMax) {
+    ThrowStatus(
+        Status(StatusCode::kInvalidArgument, "decode_image epoch: got " + std::to_string(epoch) +
+                                                 ", must be below " + std::to_string(kEpochsMax)));
+  }
+  const std::unique_ptr<FieldCodec> codec = ValueOrThrow(MakeImageCodec(transform));
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(encoded.data()),
+                                         encoded.size());
+  const std::size_t row_bytes = codec->RowBytes(bytes.size());
+  auto memory =
+      std::make_unique_for_overwrite<float[]>((row_bytes + sizeof(float) - 1) / sizeof(float));
+  Status status;
+  {
+    const nb::gil_scoped_release released;
+    status = codec->Decode(bytes, {.seed = seed, .epoch = epoch, .sample = SampleId{sample}},
+                           {reinterpret_cast<std::byte*>(memory.get()), row_bytes});
+  }
+  ThrowIfError(status);
+  return ToArray(std::move(memory), transform);
+}
+
+}  // namespace
+
+void BindCodec(nb::module_& module) {
+  nb::class_<RandomResizedCrop>(module, "RandomResizedCrop",
+                                "A random box of the image, resized: torchvision's algorithm.")
+      .def(nb::init<>())
+      .def_rw("scale", &RandomResizedCrop::scale, "share of the area, an interval in (0, 1]")
+      .def_rw("ratio", &RandomResizedCrop::ratio, "width / height, an interval");
+  nb::class_<ImageTransform>(module, "ImageTransform",
+                             "How an encoded image becomes a fixed-shape row of a batch.")
+      .def(nb::init<>())
+      .def_rw("random_resized_crop", &ImageTransform::random_resized_crop, nb::arg().none(),
+              "the random box, or None: the whole image")
+      .def_rw("resize_shorter", &ImageTransform::resize_shorter,
+              "pixels of the shorter side before the centre crop; 0: resize to height x width")
+      .def_rw("flip_probability", &ImageTransform::flip_probability)
+      .def_rw("height", &ImageTransform::height, "of the row, pixels")
+      .def_rw("width", &ImageTransform::width, "of the row, pixels")
+      .def_rw("to_float", &ImageTransform::to_float, "float32, normalised; else uint8")
+      .def_rw("mean", &ImageTransform::mean, "per channel, of values in [0, 1]")
+      .def_rw("std", &ImageTransform::std, "per channel, of values in [0, 1]")
+      .def_rw("channels_first", &ImageTransform::channels_first,
+              "[3, height, width]; else [height, width, 3]")
+      .def_rw("exact", &ImageTransform::exact, "equal to Pillow's pixels; else faster")
+      .def_rw("pixels_max", &ImageTransform::pixels_max, "an image beyond is refused");
+  module.def("decode_image", &DecodeImage, nb::arg("encoded"), nb::arg("transform"),
+             nb::arg("seed") = 0, nb::arg("epoch") = 0, nb::arg("sample") = 0,
+             nb::sig("def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, "
+                     "epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[typing.Any]"),
+             "Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).");
+}
+
+}  // namespace headrace::bindings

@@ -1,0 +1,539 @@
+#include "index.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "arrays.h"
+#include "base/hash.h"
+#include "index/folder.h"
+#include "index/index_writer.h"
+#include "module.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+// Names of objects are file names, which may hold any bytes: as os.fsdecode does it.
+nb::str ToText(std::string_view text) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+}
+
+// A path or another text: str (taken as os.fsencode does it) or bytes.
+using Text = std::variant<nb::str, nb::bytes>;
+
+std::string FromText(const Text& text) {
+  if (const auto* bytes = std::get_if<nb::bytes>(&text)) return {bytes->c_str(), bytes->size()};
+  const nb::object encoded = nb::steal(
+      PyUnicode_AsEncodedString(std::get<nb::str>(text).ptr(), "utf-8", "surrogateescape"));
+  if (!encoded.is_valid()) throw nb::python_error();
+  const auto bytes = nb::borrow<nb::bytes>(encoded);
+  return {bytes.c_str(), bytes.size()};
+}
+
+// The bytes of any object with the buffer protocol, for as long as this lives.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle source) {
+    if (PyObject_GetBuffer(source.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+const char* KindName(FieldKind kind) {
+  switch (kind) {
+    case FieldKind::kBytes:
+      return "bytes";
+    case FieldKind::kImage:
+      return "image";
+    case FieldKind::kArray:
+      return "array";
+  }
+  return "bytes";
+}
+
+FieldKind KindFromName(const std::string& name) {
+  for (const FieldKind kind : {FieldKind::kBytes, FieldKind::kImage, FieldKind::kArray}) {
+    if (name == KindName(kind)) return kind;
+  }
+  ThrowStatus({StatusCode::kInvalidArgument,
+               "field kind: got \"" + name + "\", must be bytes, image or array"});
+}
+
+DType DTypeOrThrow(const std::string& name) {
+  const std::optional<DType> dtype = DTypeFromName(name);
+  if (!dtype) {
+    ThrowStatus({StatusCode::kInvalidArgument, "field dtype: \"" + name + "\" is not known"});
+  }
+  return *dtype;
+}
+
+nb::dlpack::dtype DlpackType(DType dtype) {
+  using Code = nb::dlpack::dtype_code;
+  Code code = Code::UInt;
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+      break;
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+      code = Code::Int;
+      break;
+    case DType::kFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64:
+      code = Code::Float;
+      break;
+    case DType::kBool:
+      code = Code::Bool;
+      break;
+  }
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * ElementBytes(dtype)), 1};
+}
+
+const FieldInfo& FieldOrThrow(const Index& index, std::size_t field) {
+  if (field >= index.fields().size()) {
+    ThrowStatus({StatusCode::kOutOfRange, "field " + std::to_string(field) + ": the index has " +
+                                              std::to_string(index.fields().size())});
+  }
+  return index.fields()[field];
+}
+
+const FieldInfo& FieldOrThrow(const Index& index, std::size_t field, bool is_inline) {
+  const FieldInfo& info = FieldOrThrow(index, field);
+  if (info.is_inline != is_inline) {
+    ThrowStatus({StatusCode::kInvalidArgument,
+                 "field \"" + info.name + "\": " +
+                     (is_inline ? "has extents, not inline values" : "is inline: no extents")});
+  }
+  return info;
+}
+
+// [first, first + count) of `total` things; without a count, up to the last.
+std::uint64_t CountOrThrow(std::string_view what, std::uint64_t first,
+                           std::optional<std::uint64_t> count, std::uint64_t total) {
+  if (first > total || (count && *count > total - first)) {
+    ThrowStatus({StatusCode::kOutOfRange, std::string(what) + "s from " + std::to_string(first) +
+                                              " on, " + (count ? std::to_string(*count) : "all") +
+                                              " of them: the index has " + std::to_string(total)});
+  }
+  return count.value_or(total - first);
+}
+
+using Array64 = OutArray<std::uint64_t>;
+
+std::tuple<Array64, Array64, Array64> Extents(const PyIndex& self, std::size_t field,
+                                              std::uint64_t first,
+                                              std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  FieldOrThrow(index, field, /*is_inline=*/false);
+  const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
+  std::vector<std::uint64_t> objects(n);
+  std::vector<std::uint64_t> offsets(n);
+  std::vector<std::uint64_t> sizes(n);
+  const auto fill = [&]() -> Status {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, SampleId{first + i}));
+      objects[i] = Raw(extent.object);
+      offsets[i] = extent.range.offset;
+      sizes[i] = extent.range.size;
+    }
+    return {};
+  };
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = fill();
+  }
+  ThrowIfError(status);
+  return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
+}
+
+nb::ndarray<nb::numpy> InlineValues(const PyIndex& self, std::size_t field, std::uint64_t first,
+                                    std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  const FieldInfo& info = FieldOrThrow(index, field, /*is_inline=*/true);
+  const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
+  const std::uint64_t bytes = info.array_bytes();
+  auto values = std::make_unique<std::vector<std::byte>>(n * bytes);
+  const auto fill = [&]() -> Status {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
+                                index.inline_value(field, SampleId{first + i}));
+      std::memcpy(values->data() + i * bytes, value.data(), bytes);
+    }
+    return {};
+  };
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = fill();
+  }
+  ThrowIfError(status);
+  std::vector<std::size_t> shape{n};
+  shape.insert(shape.end(), info.shape.begin(), info.shape.end());
+  void* data = values->data();
+  const nb::capsule owner(values.get(),
+                          [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+  static_cast<void>(values.release());
+  return nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
+                                DlpackType(info.dtype));
+}
+
+std::optional<Array64> Checksums(const PyIndex& self, std::size_t field, std::uint64_t first,
+                                 std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  const FieldInfo& info = FieldOrThrow(index, field);
+  const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
+  if (!info.has_checksums) return std::nullopt;
+  std::vector<std::uint64_t> checksums(n);
+  {
+    const nb::gil_scoped_release release;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      checksums[i] = index.checksum(field, SampleId{first + i}).value_or(0);
+    }
+  }
+  return ToArray(std::move(checksums));
+}
+
+std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> Blocks(
+    const PyIndex& self, std::uint64_t first, std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  const std::uint64_t n = CountOrThrow("block", first, count, index.block_count());
+  std::vector<std::uint64_t> first_samples(n);
+  std::vector<std::uint64_t> counts(n);
+  std::vector<std::uint64_t> objects(n);
+  std::vector<std::uint64_t> offsets(n);
+  std::vector<std::uint64_t> sizes(n);
+  std::vector<std::uint64_t> checksums(n);
+  bool has_checksums = true;
+  const auto fill = [&]() -> Status {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const BlockInfo block, index.block(first + i));
+      first_samples[i] = Raw(block.first_sample);
+      counts[i] = block.sample_count;
+      objects[i] = Raw(block.extent.object);
+      offsets[i] = block.extent.range.offset;
+      sizes[i] = block.extent.range.size;
+      checksums[i] = block.checksum.value_or(0);
+      has_checksums = has_checksums && block.checksum.has_value();
+    }
+    return {};
+  };
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = fill();
+  }
+  ThrowIfError(status);
+  std::optional<Array64> sums;
+  if (has_checksums) sums = ToArray(std::move(checksums));
+  return {ToArray(std::move(first_samples)), ToArray(std::move(counts)),
+          ToArray(std::move(objects)),       ToArray(std::move(offsets)),
+          ToArray(std::move(sizes)),         std::move(sums)};
+}
+
+std::tuple<nb::str, std::uint64_t, std::int64_t> Object(const PyIndex& self, std::uint64_t id) {
+  const ObjectInfo info = ValueOrThrow(self.index->object(ObjectId{id}));
+  return {ToText(info.name), info.size, info.mtime_ns};
+}
+
+// One call with the GIL released, its status thrown.
+template <typename Call>
+void RunReleased(const Call& call) {
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    status = call();
+  }
+  ThrowIfError(status);
+}
+
+PyIndex OpenIndex(const Text& path) {
+  const std::string name = FromText(path);
+  PyIndex opened;
+  RunReleased([&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(opened.index, Index::Open(name));
+    return {};
+  });
+  return opened;
+}
+
+using FilesFound = nb::typed<nb::callable, nb::object(std::uint64_t)>;
+
+// Walks `root` and writes its index to `path`. `progress`, None or callable, is given the number of
+// files found now and then; what it raises ends the walk and is raised here. So does Ctrl-C.
+void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFound>& progress) {
+  const std::string root_name = FromText(root);
+  const std::string path_name = FromText(path);
+  std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
+  const auto tell = [&](std::uint64_t files) {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (progress) (*progress)(files);
+      return true;
+    } catch (nb::python_error& error) {
+      raised.emplace(std::move(error));
+      return false;
+    }
+  };
+  Status status;
+  {
+    const nb::gil_scoped_release release;
+    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell);
+    status = contents.ok() ? WriteIndex(contents.value(), path_name) : contents.status();
+  }
+  if (raised) throw nb::python_error(std::move(*raised));
+  ThrowIfError(status);
+}
+
+std::uint64_t Hash(nb::handle data) {
+  const Buffer buffer(data);
+  const nb::gil_scoped_release release;
+  return Hash64(buffer.bytes());
+}
+
+Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
+                   const InArray<std::uint64_t>& sizes) {
+  const Buffer buffer(data);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  if (offsets.size() != sizes.size()) {
+    ThrowStatus({StatusCode::kInvalidArgument, "hash64_ranges: " + std::to_string(offsets.size()) +
+                                                   " offsets and " + std::to_string(sizes.size()) +
+                                                   " sizes"});
+  }
+  const std::size_t n = offsets.size();
+  const std::uint64_t* offset = offsets.data();
+  const std::uint64_t* size = sizes.data();
+  std::vector<std::uint64_t> hashes(n);
+  RunReleased([&]() -> Status {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (offset[i] > bytes.size() || size[i] > bytes.size() - offset[i]) {
+        return {StatusCode::kOutOfRange, "hash64_ranges: range " + std::to_string(i) +
+                                             " ends past the " + std::to_string(bytes.size()) +
+                                             " bytes given"};
+      }
+      hashes[i] = Hash64(bytes.subspan(offset[i], size[i]));
+    }
+    return {};
+  });
+  return ToArray(std::move(hashes));
+}
+
+void BindReading(nb::module_& module) {
+  nb::class_<FieldInfo>(module, "Field", "One named part of every sample.")
+      .def_ro("name", &FieldInfo::name)
+      .def_prop_ro("kind", [](const FieldInfo& self) { return KindName(self.kind); })
+      .def_prop_ro("dtype",
+                   [](const FieldInfo& self) { return std::string(DTypeName(self.dtype)); })
+      .def_prop_ro("shape",
+                   [](const FieldInfo& self) {
+                     return nb::typed<nb::tuple, std::uint64_t, nb::ellipsis>(
+                         nb::tuple(nb::cast(self.shape)));
+                   })
+      .def_ro("is_inline", &FieldInfo::is_inline)
+      .def_ro("has_checksums", &FieldInfo::has_checksums);
+
+  nb::class_<PyIndex>(module, "Index", "A memory-mapped index: where every sample's bytes lie.")
+      .def_static("open", &OpenIndex, "path"_a)
+      .def_prop_ro("sample_count", [](const PyIndex& self) { return self.index->sample_count(); })
+      .def_prop_ro("object_count", [](const PyIndex& self) { return self.index->object_count(); })
+      .def_prop_ro("block_count", [](const PyIndex& self) { return self.index->block_count(); })
+      .def_prop_ro("file_bytes", [](const PyIndex& self) { return self.index->file_bytes(); })
+      .def_prop_ro("root", [](const PyIndex& self) { return ToText(self.index->root()); })
+      .def_prop_ro("fingerprint", [](const PyIndex& self) { return self.index->fingerprint(); })
+      .def_prop_ro("fields",
+                   [](const PyIndex& self) {
+                     const auto fields = self.index->fields();
+                     return std::vector<FieldInfo>(fields.begin(), fields.end());
+                   })
+      .def_prop_ro("attributes",
+                   [](const PyIndex& self) {
+                     nb::typed<nb::dict, nb::str, nb::str> attributes;
+                     for (const std::string_view key : self.index->attribute_keys()) {
+                       attributes[ToText(key)] = ToText(self.index->attribute(key));
+                     }
+                     return attributes;
+                   })
+      .def("object", &Object, "id"_a, "(name, size, mtime_ns)")
+      .def("extents", &Extents, "field"_a, "first"_a = 0, "count"_a = nb::none(),
+           "(objects, offsets, sizes) of samples [first, first + count)")
+      .def("inline_values", &InlineValues, "field"_a, "first"_a = 0, "count"_a = nb::none(),
+           nb::sig("def inline_values(self, field: int, first: int = 0, count: int | None = None) "
+                   "-> numpy.typing.NDArray[typing.Any]"))
+      .def("checksums", &Checksums, "field"_a, "first"_a = 0, "count"_a = nb::none(),
+           "XXH3-64 of each sample's bytes; None where not known")
+      .def("blocks", &Blocks, "first"_a = 0, "count"_a = nb::none(),
+           "(first_samples, sample_counts, objects, offsets, sizes, checksums or None)")
+      .def("verify_all",
+           [](const PyIndex& self) { RunReleased([&] { return self.index->VerifyAll(); }); })
+      .def("folder_is_current", [](const PyIndex& self) {
+        const nb::gil_scoped_release release;
+        return FolderIndexIsCurrent(*self.index);
+      });
+}
+
+void AddObjects(IndexContents& self, const std::vector<Text>& names,
+                const InArray<std::uint64_t>& sizes, const InArray<std::int64_t>& mtimes_ns) {
+  if (names.size() != sizes.size() || names.size() != mtimes_ns.size()) {
+    ThrowStatus(
+        {StatusCode::kInvalidArgument, "objects: names, sizes and mtimes differ in number"});
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    self.objects.push_back({FromText(names[i]), sizes.data()[i], mtimes_ns.data()[i]});
+  }
+}
+
+struct ExtentColumns {
+  InArray<std::uint64_t> objects;
+  InArray<std::uint64_t> offsets;
+  InArray<std::uint64_t> sizes;
+
+  [[nodiscard]] Extent At(std::size_t i) const {
+    return {ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}};
+  }
+};
+
+ExtentColumns ColumnsOrThrow(
+    const std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>& in,
+    std::size_t count) {
+  ExtentColumns columns{std::get<0>(in), std::get<1>(in), std::get<2>(in)};
+  if (columns.objects.size() != count || columns.offsets.size() != count ||
+      columns.sizes.size() != count) {
+    ThrowStatus({StatusCode::kInvalidArgument, "extents: objects, offsets and sizes must have " +
+                                                   std::to_string(count) + " entries each"});
+  }
+  return columns;
+}
+
+using ExtentTuple =
+    std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>;
+
+// `type`: (kind, dtype, shape)
+using FieldType = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;
+
+FieldInfo ToFieldInfo(const std::string& name, const FieldType& type) {
+  FieldInfo info;
+  info.name = name;
+  info.kind = KindFromName(std::get<0>(type));
+  info.dtype = DTypeOrThrow(std::get<1>(type));
+  info.shape = std::get<2>(type);
+  return info;
+}
+
+void AddExtentField(IndexContents& self, const std::string& name, const FieldType& type,
+                    const ExtentTuple& extents,
+                    const std::optional<InArray<std::uint64_t>>& checksums) {
+  IndexContents::Field field;
+  field.info = ToFieldInfo(name, type);
+  const ExtentColumns columns = ColumnsOrThrow(extents, self.sample_count);
+  field.extents.reserve(self.sample_count);
+  for (std::size_t i = 0; i < self.sample_count; ++i) field.extents.push_back(columns.At(i));
+  if (checksums) {
+    field.info.has_checksums = true;
+    field.checksums.assign(checksums->data(), checksums->data() + checksums->size());
+  }
+  self.fields.push_back(std::move(field));
+}
+
+void AddInlineField(IndexContents& self, const std::string& name, const FieldType& type,
+                    nb::handle values) {
+  IndexContents::Field field;
+  field.info = ToFieldInfo(name, type);
+  field.info.is_inline = true;
+  const Buffer buffer(values);
+  field.inline_values.assign(buffer.bytes().begin(), buffer.bytes().end());
+  self.fields.push_back(std::move(field));
+}
+
+void AddBlocks(IndexContents& self, const InArray<std::uint64_t>& sample_counts,
+               const ExtentTuple& extents, const InArray<std::uint64_t>& checksums) {
+  const std::size_t n = sample_counts.size();
+  const ExtentColumns columns = ColumnsOrThrow(extents, n);
+  if (checksums.size() != n) {
+    ThrowStatus({StatusCode::kInvalidArgument, "blocks: one checksum for each is needed"});
+  }
+  std::uint64_t first =
+      self.blocks.empty() ? 0
+                          : Raw(self.blocks.back().first_sample) + self.blocks.back().sample_count;
+  for (std::size_t i = 0; i < n; ++i) {
+    self.blocks.push_back(
+        {SampleId{first}, sample_counts.data()[i], columns.At(i), checksums.data()[i]});
+    first += sample_counts.data()[i];
+  }
+}
+
+void BindWriting(nb::module_& module) {
+  nb::class_<IndexContents>(module, "IndexContents", "What an index says, column by column.")
+      .def(
+          "__init__",
+          [](IndexContents* self, std::uint64_t sample_count, const Text& root) {
+            auto* contents = new (self) IndexContents;
+            contents->sample_count = sample_count;
+            contents->root = FromText(root);
+          },
+          "sample_count"_a, "root"_a)
+      .def("add_objects", &AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
+      .def("add_extent_field", &AddExtentField, "name"_a, "type"_a, "extents"_a,
+           "checksums"_a = nb::none())
+      .def("add_inline_field", &AddInlineField, "name"_a, "type"_a, "values"_a)
+      .def("add_blocks", &AddBlocks, "sample_counts"_a, "extents"_a, "checksums"_a)
+      .def(
+          "set_attribute",
+          [](IndexContents& self, const Text& key, const Text& value) {
+            self.attributes.emplace_back(FromText(key), FromText(value));
+          },
+          "key"_a, "value"_a);
+  module.def(
+      "write_index",
+      [](const IndexContents& contents, const Text& path) {
+        const std::string name = FromText(path);
+        RunReleased([&] { return WriteIndex(contents, name); });
+      },
+      "contents"_a, "path"_a, "Writes an index file: temporary, synced, renamed.");
+  module.def("build_folder_index", &BuildFolder, "root"_a, "path"_a, "progress"_a = nb::none(),
+             "Walks a folder of class folders and writes its index.");
+}
+
+}  // namespace
+
+void BindIndex(nb::module_& module) {
+  BindReading(module);
+  BindWriting(module);
+  module.def("hash64", &Hash, "data"_a, "XXH3-64, seed 0.");
+  module.def("hash64_ranges", &HashRanges, "data"_a, "offsets"_a, "sizes"_a,
+             "XXH3-64 of each range of `data`.");
+}
+
+}  // namespace headrace::bindings

@@ -1,0 +1,366 @@
+// Loader, its options, batches; and the permutation that orders are made of.
+
+#include "runtime/loader.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/mutex.h"
+#include "base/prng.h"
+#include "index.h"
+#include "module.h"
+#include "plan/permutation.h"
+#include "runtime/machine.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+// How long Next() waits before it looks for signals: Ctrl-C.
+constexpr std::int64_t kSignalsEveryNs = 50'000'000;
+
+nb::dlpack::dtype ToDlpack(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return nb::dtype<std::uint8_t>();
+    case DType::kInt8:
+      return nb::dtype<std::int8_t>();
+    case DType::kInt16:
+      return nb::dtype<std::int16_t>();
+    case DType::kInt32:
+      return nb::dtype<std::int32_t>();
+    case DType::kInt64:
+      return nb::dtype<std::int64_t>();
+    case DType::kFloat16:
+      return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case DType::kFloat32:
+      return nb::dtype<float>();
+    case DType::kFloat64:
+      return nb::dtype<double>();
+    case DType::kUInt16:
+      return nb::dtype<std::uint16_t>();
+    case DType::kUInt32:
+      return nb::dtype<std::uint32_t>();
+    case DType::kBool:
+      return nb::dtype<bool>();
+  }
+  return nb::dtype<std::uint8_t>();
+}
+
+using Array = nb::ndarray<nb::array_api, nb::device::cpu>;
+
+// A view of a batch's memory, which it keeps. The capsule runs no Python: tensors may die on any
+// thread, after the interpreter too.
+Array View(const std::shared_ptr<Batch>& batch, std::span<std::byte> bytes,
+           const std::vector<std::size_t>& shape, DType dtype) {
+  auto lease = std::make_unique<std::shared_ptr<Batch>>(batch);
+  nb::capsule owner(lease.get(), [](void* pointer) noexcept {
+    delete static_cast<std::shared_ptr<Batch>*>(pointer);
+  });
+  static_cast<void>(lease.release());  // the capsule's, from here on
+  return Array(bytes.data(), shape.size(), shape.data(), owner, nullptr, ToDlpack(dtype));
+}
+
+// A batch in Python: a lease on it, and its schema.
+struct PyBatch {
+  std::shared_ptr<Batch> batch;
+  std::vector<BatchField> schema;
+};
+
+nb::object FieldView(const PyBatch& self, std::size_t position) {
+  if (position >= self.schema.size()) throw nb::index_error("no such field");
+  const BatchField& field = self.schema[position];
+  const BatchRows& rows = self.batch->fields[position];
+  if (!field.ragged) {
+    std::vector<std::size_t> shape = {self.batch->samples.size()};
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    return nb::cast(View(self.batch, rows.packed, shape, field.dtype));
+  }
+  nb::list list;
+  for (const std::span<std::byte> row : rows.rows) {
+    list.append(View(self.batch, row, {row.size()}, DType::kUInt8));
+  }
+  return list;
+}
+
+OutArray<std::uint64_t> Samples(const PyBatch& self) {
+  std::vector<std::uint64_t> ids;
+  ids.reserve(self.batch->samples.size());
+  for (const SampleId id : self.batch->samples) ids.push_back(Raw(id));
+  return ToArray(std::move(ids));
+}
+
+template <typename Work>
+auto WithoutGil(Work work) {
+  const nb::gil_scoped_release released;
+  return work();
+}
+
+class PyLoader {
+ public:
+  PyLoader(const PyIndex& index, const LoaderOptions& options) {
+    std::shared_ptr<Loader> loader =
+        ValueOrThrow(WithoutGil([&] { return Loader::Open(index.index, options); }));
+    schema_.assign(loader->schema().begin(), loader->schema().end());
+    MutexLock lock(mutex_);
+    loader_ = std::move(loader);
+  }
+
+  ~PyLoader() { Close(); }
+  PyLoader(const PyLoader&) = delete;
+  PyLoader& operator=(const PyLoader&) = delete;
+
+  // A lease: another thread may close the loader meanwhile.
+  [[nodiscard]] std::shared_ptr<Loader> loader() const {
+    std::shared_ptr<Loader> loader = Lease();
+    if (loader == nullptr) {
+      ThrowStatus(Status(StatusCode::kFailedPrecondition, "the loader is closed"));
+    }
+    return loader;
+  }
+  [[nodiscard]] const std::vector<BatchField>& schema() const { return schema_; }
+
+  void Start(std::uint64_t epoch, std::uint64_t step) {
+    const std::shared_ptr<Loader> loader = this->loader();
+    ThrowIfError(WithoutGil([&] { return loader->Start({.epoch = epoch, .step = step}); }));
+  }
+
+  void StartList(const InArray<std::uint64_t>& ids, const InArray<std::uint64_t>& ends,
+                 std::uint64_t epoch, std::uint64_t first_step) {
+    ListOrderOptions list{.epoch = epoch, .first_step = first_step};
+    for (std::size_t i = 0; i < ids.size(); ++i) list.ids.push_back(SampleId{ids.data()[i]});
+    list.batch_ends.assign(ends.data(), ends.data() + ends.size());
+    const std::shared_ptr<Loader> loader = this->loader();
+    ThrowIfError(WithoutGil([&] { return loader->StartList(std::move(list)); }));
+  }
+
+  std::optional<PyBatch> Next() {
+    const std::shared_ptr<Loader> loader = this->loader();
+    for (;;) {
+      Result<BatchQueue::Taken> taken = WithoutGil([&] { return loader->Next(kSignalsEveryNs); });
+      BatchQueue::Taken got = ValueOrThrow(std::move(taken));
+      if (got.ended) return std::nullopt;
+      if (got.batch != nullptr) return PyBatch{std::move(got.batch), schema_};
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  void Stop() {
+    if (const std::shared_ptr<Loader> loader = Lease()) WithoutGil([&] { loader->Stop(); });
+  }
+
+  // Waits for the loader's threads, which need no GIL.
+  void Close() {
+    std::shared_ptr<Loader> loader = Lease();
+    if (loader == nullptr) return;
+    WithoutGil([&] {
+      loader->Stop();
+      MutexLock lock(mutex_);
+      loader_.reset();
+    });
+    WithoutGil([&] { loader.reset(); });
+  }
+
+  nb::list Explain(std::uint64_t epoch, std::uint64_t step) const {
+    return Listed(ValueOrThrow(loader()->Explain({.epoch = epoch, .step = step})));
+  }
+
+  nb::list ExplainRows(const std::vector<std::uint64_t>& ids) const {
+    std::vector<SampleId> samples;
+    samples.reserve(ids.size());
+    for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
+    return Listed(ValueOrThrow(loader()->ExplainRows(samples)));
+  }
+
+  nb::dict Stats() const;
+
+ private:
+  static nb::list Listed(const std::vector<PlannedRow>& rows) {
+    nb::list list;
+    for (const PlannedRow& row : rows) {
+      list.append(nb::make_tuple(row.slot, Raw(row.sample), row.field, row.source, row.object,
+                                 row.range.offset, row.range.size));
+    }
+    return list;
+  }
+
+  [[nodiscard]] std::shared_ptr<Loader> Lease() const {
+    MutexLock lock(mutex_);
+    return loader_;
+  }
+
+  mutable Mutex mutex_;
+  std::shared_ptr<Loader> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
+  std::vector<BatchField> schema_;
+};
+
+nb::dict PoolDict(const BufferPool::Stats& pool) {
+  nb::dict dict;
+  dict["capacity"] = pool.capacity_bytes;
+  dict["used"] = pool.used_bytes;
+  dict["peak"] = pool.used_bytes_peak;
+  dict["beyond"] = pool.beyond_bytes;
+  dict["beyond_peak"] = pool.beyond_bytes_peak;
+  dict["beyond_count"] = pool.beyond_count;
+  return dict;
+}
+
+nb::dict PyLoader::Stats() const {
+  const std::shared_ptr<Loader> loader = this->loader();
+  const LoaderStats stats = ValueOrThrow(WithoutGil([&] { return loader->stats(); }));
+  nb::dict dict;
+  dict["batches"] = stats.delivered.batches;
+  dict["samples"] = stats.delivered.samples;
+  dict["running_ns"] = stats.running_ns;
+  dict["stall_storage_ns"] = stats.engine.stall_ns[0];
+  dict["stall_decode_ns"] = stats.engine.stall_ns[1];
+  dict["stall_consumer_ns"] = stats.engine.stall_ns[2];
+  dict["decode_ns"] = stats.engine.decode_ns;
+  dict["sample_bytes"] = stats.engine.sample_bytes;
+  dict["reads"] = stats.engine.reads;
+  dict["read_bytes"] = stats.engine.read_bytes;
+  dict["device_bytes"] = stats.device_read_bytes;
+  dict["store"] = stats.store.name;
+  dict["store_note"] = stats.store.note;
+  dict["store_bytes_direct"] = stats.store.bytes_direct;
+  dict["store_bytes_page_cache"] = stats.store.bytes_page_cache;
+  dict["store_retries"] = stats.store.retries;
+  dict["store_failures"] = stats.store.failures;
+  dict["staging"] = PoolDict(stats.engine.staging);
+  dict["batch_memory"] = PoolDict(stats.engine.batch);
+  dict["batches_ahead_max"] = stats.budget.batches_max;
+  dict["index_bytes"] = stats.index_bytes;
+  dict["threads"] = stats.threads;
+  dict["substituted"] = stats.delivered.substituted;
+  nb::list substitutions;
+  for (const Substitution& each : stats.delivered.substitutions) {
+    substitutions.append(nb::make_tuple(each.epoch, each.step, each.slot, Raw(each.wanted),
+                                        Raw(each.given), each.reason));
+  }
+  dict["substitutions"] = substitutions;
+  return dict;
+}
+
+OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
+                                         std::uint64_t epoch, std::uint32_t stream) {
+  if (epoch >= kEpochsMax) throw nb::value_error("epoch must be below 2**24");
+  std::vector<std::uint64_t> list(size);
+  {
+    const nb::gil_scoped_release released;
+    const Permutation permutation(size, seed, epoch, static_cast<RandomStream>(stream & 0xff));
+    for (std::uint64_t i = 0; i < size; ++i) list[i] = permutation.At(i);
+  }
+  return ToArray(std::move(list));
+}
+
+void BindOptions(nb::module_& module) {
+  nb::enum_<IoChoice>(module, "IoChoice")
+      .value("AUTO", IoChoice::kAuto)
+      .value("IO_URING", IoChoice::kUring)
+      .value("THREADS", IoChoice::kThreads)
+      .value("SYNTHETIC", IoChoice::kSynthetic);
+  nb::class_<LoaderOptions>(module, "LoaderOptions", "What a Loader is made from.")
+      .def(nb::init<>())
+      .def(
+          "add_field",
+          [](LoaderOptions& self, std::string name, const std::optional<ImageTransform>& image) {
+            self.fields.push_back({std::move(name), image});
+          },
+          nb::arg("name"), nb::arg("image") = nb::none())
+      .def_prop_rw(
+          "batch_size", [](const LoaderOptions& self) { return self.order.batch_size; },
+          [](LoaderOptions& self, std::uint64_t value) { self.order.batch_size = value; })
+      .def_prop_rw(
+          "world_size", [](const LoaderOptions& self) { return self.order.world_size; },
+          [](LoaderOptions& self, std::uint32_t value) { self.order.world_size = value; })
+      .def_prop_rw(
+          "rank", [](const LoaderOptions& self) { return self.order.rank; },
+          [](LoaderOptions& self, std::uint32_t value) { self.order.rank = value; })
+      .def_prop_rw(
+          "seed", [](const LoaderOptions& self) { return self.order.seed; },
+          [](LoaderOptions& self, std::uint64_t value) { self.order.seed = value; })
+      .def_prop_rw(
+          "shuffle", [](const LoaderOptions& self) { return self.order.shuffle; },
+          [](LoaderOptions& self, bool value) { self.order.shuffle = value; })
+      .def_prop_rw(
+          "drop_last", [](const LoaderOptions& self) { return self.order.drop_last; },
+          [](LoaderOptions& self, bool value) { self.order.drop_last = value; })
+      .def_prop_rw(
+          "epochs", [](const LoaderOptions& self) { return self.order.epochs; },
+          [](LoaderOptions& self, std::uint64_t value) { self.order.epochs = value; })
+      .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
+      .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
+      .def_rw("threads", &LoaderOptions::threads)
+      .def_rw("io", &LoaderOptions::io)
+      .def_prop_rw(
+          "substitute",
+          [](const LoaderOptions& self) { return self.on_error == OnError::kSubstitute; },
+          [](LoaderOptions& self, bool value) {
+            self.on_error = value ? OnError::kSubstitute : OnError::kRaise;
+          })
+      .def_rw("verify", &LoaderOptions::verify);
+}
+
+}  // namespace
+
+void BindLoader(nb::module_& module) {
+  BindOptions(module);
+  nb::class_<PyBatch>(module, "Batch", "One batch; its arrays are views that keep its memory.")
+      .def_prop_ro("epoch", [](const PyBatch& self) { return self.batch->epoch; })
+      .def_prop_ro("step", [](const PyBatch& self) { return self.batch->step; })
+      .def_prop_ro("ends_epoch", [](const PyBatch& self) { return self.batch->ends_epoch; })
+      .def_prop_ro("beyond_budget", [](const PyBatch& self) { return self.batch->beyond_budget; })
+      .def("samples", &Samples, "The numbers of its samples, by slot.")
+      .def("field", &FieldView, nb::arg("position"),
+           nb::sig("def field(self, position: int) -> object"),
+           "A DLPack and buffer exporter; a list of them where rows differ in length.");
+  nb::class_<PyLoader>(module, "Loader", "Runs a plan in this process.")
+      .def(nb::init<const PyIndex&, const LoaderOptions&>(), nb::arg("index"), nb::arg("options"))
+      .def_prop_ro(
+          "schema",
+          [](const PyLoader& self) {
+            nb::list list;
+            for (const BatchField& field : self.schema()) {
+              list.append(nb::make_tuple(field.name, std::string(DTypeName(field.dtype)),
+                                         nb::tuple(nb::cast(field.shape)), field.ragged));
+            }
+            return list;
+          },
+          nb::sig("def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]"))
+      .def_prop_ro("steps_per_epoch",
+                   [](const PyLoader& self) { return self.loader()->steps_per_epoch(); })
+      .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
+      .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),
+           nb::arg("epoch"), nb::arg("first_step"))
+      .def("next", &PyLoader::Next, "The next batch, or None after the last.")
+      .def("stop", &PyLoader::Stop)
+      .def("close", &PyLoader::Close)
+      .def("explain", &PyLoader::Explain, nb::arg("epoch"), nb::arg("step"),
+           nb::sig("def explain(self, epoch: int, step: int) "
+                   "-> list[tuple[int, int, str, str, str, int, int]]"),
+           "(slot, sample, field, source, object, offset, size) of every row")
+      .def("explain_rows", &PyLoader::ExplainRows, nb::arg("samples"),
+           nb::sig("def explain_rows(self, samples: Sequence[int]) "
+                   "-> list[tuple[int, int, str, str, str, int, int]]"))
+      .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
+  module.def("memory_limit_bytes", &MemoryLimitBytes,
+             "Bytes of memory that this process may use: the machine's, or its cgroup's.");
+  module.def("permutation", &PermutationArray, nb::arg("size"), nb::arg("seed"), nb::arg("epoch"),
+             nb::arg("stream"), "The permutation of [0, size) that orders use: docs/orders.md.");
+}
+
+}  // namespace headrace::bindings

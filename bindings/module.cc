@@ -1,0 +1,8 @@
+#include "module.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
+  headrace::bindings::BindIndex(module);
+  headrace::bindings::BindCodec(module);
+  headrace::bindings::BindLoader(module);
+}

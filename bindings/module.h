@@ -1,0 +1,19 @@
+#pragma once
+
+// bindings/ is the only place that sees Python: one file a subject, each adding its part to the
+// extension module `headrace._core`. The module is private: python/headrace/ is what users import.
+
+#include <nanobind/nanobind.h>
+
+namespace headrace::bindings {
+
+// Index, IndexContents, build_folder_index, hashes.
+void BindIndex(nanobind::module_& module);
+
+// ImageTransform, decode_image.
+void BindCodec(nanobind::module_& module);
+
+// Loader, LoaderOptions, Batch, permutation.
+void BindLoader(nanobind::module_& module);
+
+}  // namespace headrace::bindings

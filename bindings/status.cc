@@ -1,0 +1,51 @@
+#include "status.h"
+
+#include <nanobind/nanobind.h>
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+// The table in the docstring of python/headrace/errors.py, read from left to right.
+const char* ExceptionName(StatusCode code) {
+  switch (code) {
+    case StatusCode::kCancelled:
+      return "CancelledError";
+    case StatusCode::kInvalidArgument:
+      return "InvalidArgumentError";
+    case StatusCode::kDeadlineExceeded:
+      return "DeadlineExceededError";
+    case StatusCode::kNotFound:
+      return "NotFoundError";
+    case StatusCode::kResourceExhausted:
+      return "ResourceExhaustedError";
+    case StatusCode::kFailedPrecondition:
+      return "FailedPreconditionError";
+    case StatusCode::kOutOfRange:
+      return "OutOfRangeError";
+    case StatusCode::kUnavailable:
+      return "UnavailableError";
+    case StatusCode::kDataLoss:
+      return "DataLossError";
+    case StatusCode::kOk:
+    case StatusCode::kInternal:
+      break;
+  }
+  return "InternalError";
+}
+
+}  // namespace
+
+void ThrowStatus(const Status& status) {
+  // Paths may hold any bytes: what is no UTF-8 becomes surrogates, as os.fsdecode does it.
+  const std::string_view text = status.message();
+  const nb::object message = nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  const nb::object type =
+      nb::module_::import_("headrace.errors").attr(ExceptionName(status.code()));
+  PyErr_SetObject(type.ptr(), message.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace headrace::bindings

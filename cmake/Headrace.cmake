@@ -1,0 +1,80 @@
+# headrace_library(<layer> SRCS a.cc ... DEPS base ...): one static library per folder under src/.
+#   TESTING: test doubles, which only tests and benchmarks may link; never installed.
+# headrace_test(<name> DEPS <layer> ... LABELS unit):      one gtest executable, <name>.cc.
+# headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
+
+# Who may use whom: DESIGN's arrows. tools/tidy.py reads this table too, for #include lines.
+set(HEADRACE_MAY_USE_base "")
+set(HEADRACE_MAY_USE_index base)
+set(HEADRACE_MAY_USE_plan base index)
+set(HEADRACE_MAY_USE_store base)
+set(HEADRACE_MAY_USE_codec base)
+set(HEADRACE_MAY_USE_engine base index plan store codec)
+set(HEADRACE_MAY_USE_sim base index plan store codec engine)
+set(HEADRACE_MAY_USE_runtime base index plan store codec engine)
+set(HEADRACE_MAY_USE_testing base store)
+
+# Designated initializers leave out on purpose what has a default; g++ 12 warns of that. It also sees
+# overlapping copies in "text" + std::string() (gcc bug 105651).
+set(HEADRACE_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Werror -Wno-missing-field-initializers
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+
+function(headrace_library layer)
+  cmake_parse_arguments(L "TESTING" "" "SRCS;DEPS;EXTERNAL" ${ARGN})
+  if(L_TESTING AND NOT HEADRACE_TESTS AND NOT HEADRACE_BENCHMARKS)
+    return()
+  endif()
+  foreach(dep IN LISTS L_DEPS)
+    if(NOT dep IN_LIST HEADRACE_MAY_USE_${layer})
+      message(FATAL_ERROR "layer '${layer}' may not use '${dep}' (allowed: ${HEADRACE_MAY_USE_${layer}})")
+    endif()
+  endforeach()
+  add_library(headrace_${layer} STATIC ${L_SRCS})
+  add_library(headrace::${layer} ALIAS headrace_${layer})
+  set_target_properties(headrace_${layer} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF EXPORT_NAME ${layer}
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_features(headrace_${layer} PUBLIC cxx_std_20)
+  target_include_directories(headrace_${layer} PUBLIC
+    $<BUILD_INTERFACE:${headrace_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/headrace>)
+  list(TRANSFORM L_DEPS PREPEND headrace_)
+  target_link_libraries(headrace_${layer} PUBLIC ${L_DEPS} ${L_EXTERNAL})
+  target_compile_options(headrace_${layer} PRIVATE ${HEADRACE_WARNINGS})
+  if(NOT L_TESTING)
+    set_property(GLOBAL APPEND PROPERTY HEADRACE_LAYERS headrace_${layer})
+  endif()
+endfunction()
+
+function(headrace_test name)
+  if(NOT HEADRACE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(T "" "TIMEOUT" "DEPS;LABELS;SRCS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${name}.cc ${T_SRCS})
+  list(TRANSFORM T_DEPS PREPEND headrace_)
+  target_link_libraries(${name} PRIVATE ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${HEADRACE_WARNINGS})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
+endfunction()
+
+# Runs its corpus-free for a bounded number of inputs as a test, so that CI fuzzes briefly.
+function(headrace_fuzz name)
+  if(NOT HEADRACE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(F "" "RUNS" "DEPS" ${ARGN})
+  if(NOT F_RUNS)
+    set(F_RUNS 20000)
+  endif()
+  add_executable(${name} ${name}.cc)
+  list(TRANSFORM F_DEPS PREPEND headrace_)
+  target_link_libraries(${name} PRIVATE ${F_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_compile_options(${name} PRIVATE ${HEADRACE_WARNINGS})
+  add_test(NAME ${name} COMMAND ${name} -runs=${F_RUNS} -max_total_time=30 -rss_limit_mb=2048)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+endfunction()

@@ -1,0 +1,39 @@
+# Installs the core as a CMake package: find_package(headrace), target headrace::headrace.
+#
+# All of it is component headrace_dev: a wheel takes component python and carries none of this.
+
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+# headrace::headrace is all that ships: every layer from base/ to runtime/, not the simulator.
+get_property(headrace_shipped GLOBAL PROPERTY HEADRACE_LAYERS)
+list(REMOVE_ITEM headrace_shipped headrace_sim)
+add_library(headrace INTERFACE)
+add_library(headrace::headrace ALIAS headrace)
+target_link_libraries(headrace INTERFACE ${headrace_shipped})
+
+# Users write #include "headrace/base/prng.h", from the installed package and with add_subdirectory.
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/include)
+file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR}/include/headrace SYMBOLIC)
+target_include_directories(headrace INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
+
+set(headrace_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/headrace)
+install(TARGETS headrace ${headrace_shipped} EXPORT headraceTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT headrace_dev)
+install(EXPORT headraceTargets NAMESPACE headrace::
+  DESTINATION ${headrace_package_dir} COMPONENT headrace_dev)
+install(DIRECTORY src/ DESTINATION include/headrace COMPONENT headrace_dev
+  FILES_MATCHING PATTERN "*.h"
+  PATTERN "*_conformance.h" EXCLUDE
+  PATTERN "testing" EXCLUDE
+  PATTERN "sim" EXCLUDE)
+
+configure_package_config_file(cmake/headraceConfig.cmake.in headraceConfig.cmake
+  INSTALL_DESTINATION ${headrace_package_dir})
+# Before 1.0 a minor version may break what is built on it.
+write_basic_package_version_file(headraceConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+    ${CMAKE_CURRENT_BINARY_DIR}/headraceConfig.cmake
+    ${CMAKE_CURRENT_BINARY_DIR}/headraceConfigVersion.cmake
+  DESTINATION ${headrace_package_dir} COMPONENT headrace_dev)

@@ -1,0 +1,15 @@
+"""Headrace: training samples at the speed of the storage, in the order you asked for.
+
+>>> import headrace as hr
+>>> dataset = hr.open("/data/images")
+>>> for image, label in hr.Loader(dataset, batch_size=256, transform=hr.image.train(224)):
+...     ...
+"""
+
+from headrace import errors, image
+from headrace._dataset import Dataset
+from headrace._dataset import open_dataset as open
+from headrace._loader import Loader
+from headrace.errors import HeadraceError
+
+__all__ = ["Dataset", "HeadraceError", "Loader", "errors", "image", "open"]

@@ -1,0 +1,5 @@
+"""`python -m headrace`: the `headrace` command."""
+
+from headrace.cli import main
+
+main()

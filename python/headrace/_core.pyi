@@ -1,0 +1,369 @@
+"""The C++ core of headrace. Private: use the package `headrace`."""
+
+from collections.abc import Callable, Sequence
+import enum
+from typing import Annotated, Any
+
+import numpy
+import numpy.typing
+from numpy.typing import NDArray
+
+
+class Field:
+    """One named part of every sample."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def is_inline(self) -> bool: ...
+
+    @property
+    def has_checksums(self) -> bool: ...
+
+class Index:
+    """A memory-mapped index: where every sample's bytes lie."""
+
+    @staticmethod
+    def open(path: str | bytes) -> Index: ...
+
+    @property
+    def sample_count(self) -> int: ...
+
+    @property
+    def object_count(self) -> int: ...
+
+    @property
+    def block_count(self) -> int: ...
+
+    @property
+    def file_bytes(self) -> int: ...
+
+    @property
+    def root(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def fields(self) -> list[Field]: ...
+
+    @property
+    def attributes(self) -> dict[str, str]: ...
+
+    def object(self, id: int) -> tuple[str, int, int]:
+        """(name, size, mtime_ns)"""
+
+    def extents(self, field: int, first: int = 0, count: int | None = None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """(objects, offsets, sizes) of samples [first, first + count)"""
+
+    def inline_values(self, field: int, first: int = 0, count: int | None = None) -> numpy.typing.NDArray[Any]: ...
+
+    def checksums(self, field: int, first: int = 0, count: int | None = None) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))] | None:
+        """XXH3-64 of each sample's bytes; None where not known"""
+
+    def blocks(self, first: int = 0, count: int | None = None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))] | None]:
+        """
+        (first_samples, sample_counts, objects, offsets, sizes, checksums or None)
+        """
+
+    def verify_all(self) -> None: ...
+
+    def folder_is_current(self) -> bool: ...
+
+class IndexContents:
+    """What an index says, column by column."""
+
+    def __init__(self, sample_count: int, root: str | bytes) -> None: ...
+
+    def add_objects(self, names: Sequence[str | bytes], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], mtimes_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_extent_field(self, name: str, type: tuple[str, str, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+    def add_inline_field(self, name: str, type: tuple[str, str, Sequence[int]], values: object) -> None: ...
+
+    def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def set_attribute(self, key: str | bytes, value: str | bytes) -> None: ...
+
+def write_index(contents: IndexContents, path: str | bytes) -> None:
+    """Writes an index file: temporary, synced, renamed."""
+
+def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None) -> None:
+    """Walks a folder of class folders and writes its index."""
+
+def hash64(data: object) -> int:
+    """XXH3-64, seed 0."""
+
+def hash64_ranges(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """XXH3-64 of each range of `data`."""
+
+class RandomResizedCrop:
+    """A random box of the image, resized: torchvision's algorithm."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def scale(self) -> list[float]:
+        """share of the area, an interval in (0, 1]"""
+
+    @scale.setter
+    def scale(self, arg: Sequence[float], /) -> None: ...
+
+    @property
+    def ratio(self) -> list[float]:
+        """width / height, an interval"""
+
+    @ratio.setter
+    def ratio(self, arg: Sequence[float], /) -> None: ...
+
+class ImageTransform:
+    """How an encoded image becomes a fixed-shape row of a batch."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def random_resized_crop(self) -> RandomResizedCrop | None:
+        """the random box, or None: the whole image"""
+
+    @random_resized_crop.setter
+    def random_resized_crop(self, arg: RandomResizedCrop | None, /) -> None: ...
+
+    @property
+    def resize_shorter(self) -> int:
+        """
+        pixels of the shorter side before the centre crop; 0: resize to height x width
+        """
+
+    @resize_shorter.setter
+    def resize_shorter(self, arg: int, /) -> None: ...
+
+    @property
+    def flip_probability(self) -> float: ...
+
+    @flip_probability.setter
+    def flip_probability(self, arg: float, /) -> None: ...
+
+    @property
+    def height(self) -> int:
+        """of the row, pixels"""
+
+    @height.setter
+    def height(self, arg: int, /) -> None: ...
+
+    @property
+    def width(self) -> int:
+        """of the row, pixels"""
+
+    @width.setter
+    def width(self, arg: int, /) -> None: ...
+
+    @property
+    def to_float(self) -> bool:
+        """float32, normalised; else uint8"""
+
+    @to_float.setter
+    def to_float(self, arg: bool, /) -> None: ...
+
+    @property
+    def mean(self) -> list[float]:
+        """per channel, of values in [0, 1]"""
+
+    @mean.setter
+    def mean(self, arg: Sequence[float], /) -> None: ...
+
+    @property
+    def std(self) -> list[float]:
+        """per channel, of values in [0, 1]"""
+
+    @std.setter
+    def std(self, arg: Sequence[float], /) -> None: ...
+
+    @property
+    def channels_first(self) -> bool:
+        """[3, height, width]; else [height, width, 3]"""
+
+    @channels_first.setter
+    def channels_first(self, arg: bool, /) -> None: ...
+
+    @property
+    def exact(self) -> bool:
+        """equal to Pillow's pixels; else faster"""
+
+    @exact.setter
+    def exact(self, arg: bool, /) -> None: ...
+
+    @property
+    def pixels_max(self) -> int:
+        """an image beyond is refused"""
+
+    @pixels_max.setter
+    def pixels_max(self, arg: int, /) -> None: ...
+
+def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[Any]:
+    """
+    Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
+    """
+
+class IoChoice(enum.Enum):
+    AUTO = 0
+
+    IO_URING = 1
+
+    THREADS = 2
+
+    SYNTHETIC = 3
+
+class LoaderOptions:
+    """What a Loader is made from."""
+
+    def __init__(self) -> None: ...
+
+    def add_field(self, name: str, image: ImageTransform | None = None) -> None: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @batch_size.setter
+    def batch_size(self, arg: int, /) -> None: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @world_size.setter
+    def world_size(self, arg: int, /) -> None: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @rank.setter
+    def rank(self, arg: int, /) -> None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @seed.setter
+    def seed(self, arg: int, /) -> None: ...
+
+    @property
+    def shuffle(self) -> bool: ...
+
+    @shuffle.setter
+    def shuffle(self, arg: bool, /) -> None: ...
+
+    @property
+    def drop_last(self) -> bool: ...
+
+    @drop_last.setter
+    def drop_last(self, arg: bool, /) -> None: ...
+
+    @property
+    def epochs(self) -> int: ...
+
+    @epochs.setter
+    def epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    @memory_bytes.setter
+    def memory_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def batches_ahead(self) -> int: ...
+
+    @batches_ahead.setter
+    def batches_ahead(self, arg: int, /) -> None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @threads.setter
+    def threads(self, arg: int, /) -> None: ...
+
+    @property
+    def io(self) -> IoChoice: ...
+
+    @io.setter
+    def io(self, arg: IoChoice, /) -> None: ...
+
+    @property
+    def substitute(self) -> bool: ...
+
+    @substitute.setter
+    def substitute(self, arg: bool, /) -> None: ...
+
+    @property
+    def verify(self) -> bool: ...
+
+    @verify.setter
+    def verify(self, arg: bool, /) -> None: ...
+
+class Batch:
+    """One batch; its arrays are views that keep its memory."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def ends_epoch(self) -> bool: ...
+
+    @property
+    def beyond_budget(self) -> bool: ...
+
+    def samples(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+        """The numbers of its samples, by slot."""
+
+    def field(self, position: int) -> object:
+        """
+        A DLPack and buffer exporter; a list of them where rows differ in length.
+        """
+
+class Loader:
+    """Runs a plan in this process."""
+
+    def __init__(self, index: Index, options: LoaderOptions) -> None: ...
+
+    @property
+    def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]: ...
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def start(self, epoch: int, step: int) -> None: ...
+
+    def start_list(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], batch_ends: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], epoch: int, first_step: int) -> None: ...
+
+    def next(self) -> Batch | None:
+        """The next batch, or None after the last."""
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def explain(self, epoch: int, step: int) -> list[tuple[int, int, str, str, str, int, int]]:
+        """(slot, sample, field, source, object, offset, size) of every row"""
+
+    def explain_rows(self, samples: Sequence[int]) -> list[tuple[int, int, str, str, str, int, int]]: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+def memory_limit_bytes() -> int:
+    """
+    Bytes of memory that this process may use: the machine's, or its cgroup's.
+    """
+
+def permutation(size: int, seed: int, epoch: int, stream: int) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """The permutation of [0, size) that orders use: docs/orders.md."""

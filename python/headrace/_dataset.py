@@ -1,0 +1,320 @@
+"""`headrace.open`: what a path holds, and its index."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import operator
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from headrace import _core
+from headrace._source import SampleReader, remedy
+from headrace._units import format_bytes
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+)
+
+PACK_INDEX_NAME = "pack.hri"
+INDEX_SUFFIX = ".hri"
+_RECOGNISED = (
+    "headrace opens: a folder with one folder of images for each class (as torchvision's "
+    f"ImageFolder), a pack written by `headrace pack` (it holds {PACK_INDEX_NAME}), "
+    f"an index file ({INDEX_SUFFIX})"
+)
+
+Progress = Callable[[int], object]
+
+
+class Dataset:
+    """Samples on storage, as an index describes them: fields, sizes, places. Nothing is loaded.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, index: _core.Index, path: str) -> None:
+        self._index = index
+        self._path = path
+        self._fields = index.fields
+        try:
+            classes = json.loads(index.attributes.get("classes", "[]"))
+        except ValueError as error:
+            raise DataLossError(
+                f"opening {path}: its list of classes is damaged: {error}"
+            ) from error
+        self._classes: tuple[str, ...] = tuple(classes)
+
+    @property
+    def path(self) -> str:
+        """What was opened."""
+        return self._path
+
+    @property
+    def index(self) -> _core.Index:
+        """Where every sample lies; private to headrace."""
+        return self._index
+
+    @property
+    def format(self) -> str:
+        """How the data lies on storage: "folder", "pack", ..."""
+        return self._index.attributes.get("format", "unknown")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of a sample's parts: ("image", "label")."""
+        return tuple(field.name for field in self._fields)
+
+    def kind(self, field: str) -> str:
+        """What a field holds: "image", "bytes", "array"."""
+        for each in self._fields:
+            if each.name == field:
+                return each.kind
+        raise InvalidArgumentError(
+            f"field {field!r}: the dataset has no such field; it has {', '.join(self.fields)}"
+        )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class, by label; empty if the dataset names none."""
+        return self._classes
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits: equal for equal files, and then samples have equal numbers."""
+        return self._index.fingerprint
+
+    def __len__(self) -> int:
+        return self._index.sample_count
+
+    def read(self, sample: SupportsIndex) -> dict[str, Any]:
+        """One sample as it is stored: bytes for images, NumPy values for the rest.
+
+        Reads the file here and now and checks it: for a look, not for training.
+        """
+        number = operator.index(sample)
+        if not 0 <= number < len(self):
+            raise OutOfRangeError(
+                f"reading sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
+            )
+        with SampleReader(self._index) as reader:
+            return {
+                field.name: self._read_field(reader, position, field, number)
+                for position, field in enumerate(self._fields)
+            }
+
+    def _read_field(
+        self, reader: SampleReader, position: int, field: _core.Field, sample: int
+    ) -> Any:
+        if field.is_inline:
+            return self._index.inline_values(position, sample, 1)[0]
+        objects, offsets, sizes = self._index.extents(position, sample, 1)
+        object_id, offset, size = int(objects[0]), int(offsets[0]), int(sizes[0])
+        data = reader.read(object_id, offset, size)
+        checksums = self._index.checksums(position, sample, 1)
+        if checksums is not None and _core.hash64(data) != int(checksums[0]):
+            raise DataLossError(
+                f"reading sample {sample} ({field.name}) from {reader.path(object_id)} bytes "
+                f"[{offset}, {offset + size}): its bytes are not those that were indexed; "
+                f"{remedy(self._index)}"
+            )
+        if field.kind == "array":
+            import numpy as np
+
+            return np.frombuffer(data, dtype=field.dtype).reshape(field.shape)
+        return bytes(data)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
+        classes = f", {len(self._classes):,} classes" if self._classes else ""
+        blocks = f", {self._index.block_count:,} blocks" if self._index.block_count else ""
+        return (
+            f"<headrace.Dataset {self._path!r} ({self.format}): {len(self):,} samples"
+            f"{classes}{blocks}; {fields}; look at one with .read(i)>"
+        )
+
+
+def describe_field(field: _core.Field) -> str:
+    """ "image", "int64", "float32[3, 224, 224]"."""
+    if field.kind != "array":
+        return field.kind
+    shape = f"[{', '.join(map(str, field.shape))}]" if field.shape else ""
+    return f"{field.dtype}{shape}"
+
+
+def open_dataset(
+    path: str | os.PathLike[str],
+    *,
+    index: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Opens a dataset as it lies on storage.
+
+    `path` is a folder with one folder of images for each class, a pack, or an index file. A folder
+    is indexed the first time, which lists its files once; the index is kept in the user's cache
+    folder and used again as long as no folder of the dataset has changed. `index` names an index
+    file to use instead: it is made if it is not there. `progress` is called with the number of
+    files found while a folder is listed.
+    """
+    where = os.path.abspath(os.fspath(path))
+    if not os.path.exists(where):
+        raise NotFoundError(f"opening dataset {where}: no such file or folder{_nearest(where)}")
+    if os.path.isfile(where):
+        if not where.endswith(INDEX_SUFFIX):
+            raise InvalidArgumentError(
+                f"opening dataset {where}: this is a file of {format_bytes(os.path.getsize(where))}"
+                f", no dataset; {_RECOGNISED}"
+            )
+        return Dataset(_core.Index.open(where), where)
+    pack_index = os.path.join(where, PACK_INDEX_NAME)
+    if os.path.exists(pack_index):
+        if index is not None:
+            raise InvalidArgumentError(
+                f"opening pack {where}: index={os.fspath(index)!r} was given, but a pack has its "
+                f"own ({PACK_INDEX_NAME}); leave index out"
+            )
+        return Dataset(_core.Index.open(pack_index), where)
+    _check_is_folder_dataset(where)
+    if index is not None:
+        return _open_named(where, _index_target(index), progress)
+    return _open_cached(where, progress)
+
+
+def index_folder(
+    root: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Dataset, str]:
+    """Indexes a folder anew, whatever is cached: the dataset and where its index was written."""
+    where = os.path.abspath(os.fspath(root))
+    if not os.path.isdir(where):
+        raise NotFoundError(f"indexing {where}: no such folder{_nearest(where)}")
+    if os.path.exists(os.path.join(where, PACK_INDEX_NAME)):
+        raise InvalidArgumentError(f"indexing {where}: this is a pack, which has its index already")
+    _check_is_folder_dataset(where)
+    target = _index_target(output) if output is not None else cache_path(where)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    _core.build_folder_index(where, target, progress)
+    return Dataset(_core.Index.open(target), where), target
+
+
+def cache_path(root: str) -> str:
+    """Where the index of the folder `root` (absolute) is kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    key = _core.hash64(os.fsencode(root))
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(root))[:64]
+    return os.path.join(cache, "headrace", f"{name}-{key:016x}{INDEX_SUFFIX}")
+
+
+def _index_target(path: str | os.PathLike[str]) -> str:
+    """`path`, absolute, if it may be written: nothing but an index is ever replaced."""
+    target = os.path.abspath(os.fspath(path))
+    if not target.endswith(INDEX_SUFFIX):
+        raise InvalidArgumentError(
+            f"index file {target}: its name must end with {INDEX_SUFFIX}, to be known as one"
+        )
+    return target
+
+
+def _open_named(root: str, path: str, progress: Progress | None) -> Dataset:
+    """With an index that the caller named: it is not replaced if it is of something else."""
+    if os.path.exists(path):
+        found = _core.Index.open(path).root
+        if found != root:
+            raise InvalidArgumentError(
+                f"opening dataset {root}: the index {path} is one of {found}; name another file"
+            )
+    return _open_folder(root, path, progress)
+
+
+def _open_current(root: str, path: str) -> _core.Index | None:
+    """The index at `path` if it is one of `root` as it is now."""
+    if not os.path.exists(path):
+        return None
+    try:
+        index = _core.Index.open(path)
+    except (DataLossError, FailedPreconditionError):
+        return None  # Damaged or of another version: what is derived can be derived again.
+    return index if index.root == root and index.folder_is_current() else None
+
+
+def _open_folder(root: str, path: str, progress: Progress | None) -> Dataset:
+    index = _open_current(root, path)
+    if index is None:
+        _core.build_folder_index(root, path, progress)
+        index = _core.Index.open(path)
+    return Dataset(index, root)
+
+
+def _open_cached(root: str, progress: Progress | None) -> Dataset:
+    path = cache_path(root)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not os.access(os.path.dirname(path), os.W_OK) and _open_current(root, path) is None:
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        warnings.warn(
+            f"headrace: the index of {root} can not be kept in {os.path.dirname(path)} "
+            f"({error.strerror}): it is made anew in each process; set XDG_CACHE_HOME to a folder "
+            "that can be written, or pass index=",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        path = _temporary_path()
+    return _open_folder(root, path, progress)
+
+
+def _temporary_path() -> str:
+    handle, path = tempfile.mkstemp(prefix="headrace-", suffix=INDEX_SUFFIX)
+    os.close(handle)
+    atexit.register(_unlink_quietly, path, os.getpid())
+    return path
+
+
+def _unlink_quietly(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # A forked child must not take its parent's file away.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _nearest(path: str) -> str:
+    """Where a path that does not exist stops existing."""
+    parent = Path(path).parent
+    while not parent.exists():
+        parent = parent.parent
+    if parent == Path(path).parent:
+        return ""
+    return f" (the path exists as far as {parent})"
+
+
+def _check_is_folder_dataset(root: str) -> None:
+    """Says what was found where a folder can be no dataset."""
+    try:
+        entries: Sequence[os.DirEntry[str]] = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except OSError as error:
+        raise FailedPreconditionError(f"opening dataset {root}: {error.strerror}") from error
+    if any(entry.is_dir() for entry in entries if not entry.name.startswith(".")):
+        return
+    if not entries:
+        raise InvalidArgumentError(f"opening dataset {root}: the folder is empty; {_RECOGNISED}")
+    kinds: dict[str, int] = {}
+    for entry in entries:
+        suffix = os.path.splitext(entry.name)[1] or "other"
+        kinds[suffix] = kinds.get(suffix, 0) + 1
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
+    hint = ""
+    if ".arrow" in kinds:
+        hint = f"; if this is a pack, its {PACK_INDEX_NAME} is missing: copy the whole folder again"
+    raise InvalidArgumentError(
+        f"opening dataset {root}: not a dataset: it holds no folders, only files ({found}); "
+        f"{_RECOGNISED}{hint}"
+    )

@@ -1,0 +1,95 @@
+"""What a dataset is like: counts, sizes, blocks, how well its blocks are mixed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from headrace._dataset import Dataset, describe_field
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Everything `headrace inspect` shows, ready for JSON."""
+    index = dataset.index
+    fields = []
+    for position, field in enumerate(index.fields):
+        entry: dict[str, Any] = {
+            "name": field.name,
+            "type": describe_field(field),
+            "inline": field.is_inline,
+            "checksums": field.has_checksums,
+        }
+        if not field.is_inline:
+            entry["bytes"] = _sizes(index.extents(position)[2])
+        fields.append(entry)
+    result: dict[str, Any] = {
+        "path": dataset.path,
+        "format": dataset.format,
+        "samples": len(dataset),
+        "files": index.object_count,
+        "index_bytes": index.file_bytes,
+        "fingerprint": dataset.fingerprint,
+        "fields": fields,
+        "classes": list(dataset.classes),
+        "blocks": _blocks(dataset),
+    }
+    if "pack" in index.attributes:
+        result["pack"] = json.loads(index.attributes["pack"])
+    return result
+
+
+def _sizes(sizes: np.ndarray) -> dict[str, Any]:
+    """Total, quantiles, and a histogram in steps of one doubling."""
+    quantiles = np.quantile(sizes, [0, 0.5, 0.99, 1]).tolist() if len(sizes) else [0, 0, 0, 0]
+    exponents = np.frexp(sizes.astype(np.float64))[1]
+    values, counts = np.unique(exponents, return_counts=True)
+    return {
+        "total": int(sizes.sum()),
+        "min": int(quantiles[0]),
+        "median": int(quantiles[1]),
+        "p99": int(quantiles[2]),
+        "max": int(quantiles[3]),
+        "histogram": [
+            {"below": 2 ** int(value), "samples": int(count)}
+            for value, count in zip(values, counts, strict=True)
+        ],
+    }
+
+
+def _blocks(dataset: Dataset) -> dict[str, Any] | None:
+    index = dataset.index
+    if index.block_count == 0:
+        return None
+    first_samples, counts, _, _, sizes, _ = index.blocks()
+    result: dict[str, Any] = {
+        "count": index.block_count,
+        "samples_mean": float(counts.mean()),
+        "samples_max": int(counts.max()),
+        "bytes_mean": float(sizes.mean()),
+        "bytes_max": int(sizes.max()),
+    }
+    labels = _labels(dataset)
+    if labels is not None:
+        # How much of a block is its most frequent label: 1 where a block is all one class. Where
+        # mates are random it comes near to what `label_share_random` says: blocks of as many
+        # samples, dealt at random.
+        result["label_share"] = _label_share(labels, first_samples, counts)
+        shuffled = np.random.Generator(np.random.PCG64(0)).permutation(labels)
+        result["label_share_random"] = _label_share(shuffled, first_samples, counts)
+    return result
+
+
+def _labels(dataset: Dataset) -> np.ndarray | None:
+    for position, field in enumerate(dataset.index.fields):
+        if field.name == "label" and field.is_inline and field.shape == ():
+            return np.unique(dataset.index.inline_values(position), return_inverse=True)[1]
+    return None
+
+
+def _label_share(labels: np.ndarray, first_samples: np.ndarray, counts: np.ndarray) -> float:
+    total = 0
+    for first, count in zip(first_samples.tolist(), counts.tolist(), strict=True):
+        total += int(np.bincount(labels[first : first + count]).max())
+    return total / len(labels)

@@ -1,0 +1,492 @@
+"""`headrace.Loader`: batches for a training loop."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from headrace import _core
+from headrace._arguments import choice, flag, integer, items, memory_bytes, rank_and_world
+from headrace._dataset import Dataset, open_dataset
+from headrace._output import OUTPUTS, batch_type, converter, to_user
+from headrace._report import Explanation, Stats, make_stats
+from headrace._sampling import EpochPlan, SamplerSource
+from headrace._state import check_state, make_state
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.image import ImageTransform
+
+_EPOCHS_MAX = 2**24
+_IO = {
+    "auto": _core.IoChoice.AUTO,
+    "io_uring": _core.IoChoice.IO_URING,
+    "threads": _core.IoChoice.THREADS,
+    "synthetic": _core.IoChoice.SYNTHETIC,
+}
+
+
+class Loader:
+    """Batches of a dataset, epoch after epoch, read and decoded ahead of the training loop.
+
+    >>> loader = hr.Loader("/data/images", batch_size=256, transform=hr.image.train(224))
+    >>> for epoch in range(90):
+    ...     for image, label in loader:
+    ...         ...
+
+    **Iterating.** ``iter(loader)`` starts an epoch: the next one, as a new ``for`` over torch's
+    DataLoader is a new shuffle. Leaving a loop early ends that epoch; the next ``for`` starts the
+    one after it. ``set_epoch(e)`` says which epoch comes next; ``load_state_dict`` continues where
+    a state was saved. A loader has one iteration at a time.
+
+    **Order.** Seed and epoch fix every batch; threads, storage and resume change nothing. With
+    several ranks each takes what torch's DistributedSampler would give it. All ranks have equally
+    many batches: without `drop_last` the epoch is padded from its own beginning.
+
+    **Memory.** A batch's memory is held until its last view dies, then used again. If you hold so
+    many that the budget is full, further batches take memory beyond it: one warning, counted in
+    ``stats()``.
+
+    Thread safety: one thread iterates, takes and loads states; any may call `stats`, `explain` and
+    `close`. After a fork the child has to make a loader of its own.
+
+    Args:
+        dataset: what ``headrace.open`` returns, or its path.
+        batch_size: samples in a batch of one rank.
+        shuffle: a new random order every epoch; else the order of the dataset.
+        order: "exact": every sample where the seed, or the sampler, puts it.
+        seed: of the order and of random transforms.
+        drop_last: leave the last, smaller batch out.
+        transform: an image transform (`headrace.image`) for every image field, or a dict of field
+            name to transform. Without one, images are given as their encoded bytes.
+        fields: names of the fields wanted, in this order; all of them by default.
+        sampler: an iterable of sample numbers, asked once an epoch; as torch's `sampler`.
+        batch_sampler: an iterable of batches of them; as torch's `batch_sampler`.
+        epochs: epochs of the run, if known: reading ahead stops after the last.
+        rank, world_size: of this process; found from torch.distributed or torchrun's environment.
+        memory: budget in bytes, or "4GiB", or "20%" of the machine's; by default what is useful.
+        threads: that decode; by default one a usable core. They yield to the training loop,
+            whose thread helps while it waits for a batch.
+        io: "auto", "io_uring", "threads"; or "synthetic": no I/O, each sample one of a few that are
+            read at the start: the bound that no storage can pass.
+        on_error: "raise" at a sample that cannot be read or decoded, or "substitute" another one:
+            drawn from the seed, counted, and listed in ``stats()``.
+        verify: samples against their checksums, where the dataset has them.
+        output: "torch" tensors, "numpy" arrays, "dlpack" exporters; "auto": torch if installed.
+        ids: the numbers of the samples as one more field, `sample_id`.
+        prefetch: batches to work ahead; by default as many as the memory allows.
+
+    Raises:
+        InvalidArgumentError: an argument that cannot be, by name.
+        NotFoundError, DataLossError, ...: from opening the dataset.
+    """
+
+    _closed = True  # Until there is something to close.
+
+    def __init__(
+        self,
+        dataset: Dataset | str | os.PathLike[str],
+        batch_size: int = 1,
+        *,
+        shuffle: bool = True,
+        order: str = "exact",
+        seed: int = 0,
+        drop_last: bool = False,
+        transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
+        fields: Iterable[str] | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Iterable[Any]] | None = None,
+        epochs: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        memory: int | str | None = None,
+        threads: int | None = None,
+        io: str = "auto",
+        on_error: str = "raise",
+        verify: bool = True,
+        output: str = "auto",
+        ids: bool = False,
+        prefetch: int | None = None,
+    ) -> None:
+        self.dataset = _opened(dataset)
+        choice("order", order, ("exact",), "; 'batch' and 'epoch' come with a later version")
+        choice("output", output, OUTPUTS)
+        choice("io", io, tuple(_IO))
+        choice("on_error", on_error, ("raise", "substitute"))
+        _check_samplers(sampler, batch_sampler, batch_size, drop_last)
+        options = _core.LoaderOptions()
+        names = _field_names(self.dataset, fields)
+        for name, image in _field_transforms(self.dataset, names, transform).items():
+            options.add_field(name, image)
+        options.batch_size = integer("batch_size", batch_size, 1, 2**24)
+        options.rank, options.world_size = rank_and_world(rank, world_size)
+        options.seed = integer("seed", seed, 0, 2**64 - 1)
+        options.shuffle = flag("shuffle", shuffle)
+        options.drop_last = flag("drop_last", drop_last)
+        options.epochs = (
+            _EPOCHS_MAX if epochs is None else integer("epochs", epochs, 1, _EPOCHS_MAX)
+        )
+        options.memory_bytes = memory_bytes(memory)
+        options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
+        options.batches_ahead = 0 if prefetch is None else integer("prefetch", prefetch, 1, 4096)
+        options.io = _IO[io]
+        options.substitute = on_error == "substitute"
+        options.verify = flag("verify", verify)
+        self._source: SamplerSource | None = None
+        if sampler is not None or batch_sampler is not None:
+            self._source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
+            # The loader's own plan is not used; what would refuse it does not matter.
+            options.drop_last, options.rank, options.world_size = False, 0, 1
+            known = getattr(batch_sampler, "batch_size", None)
+            if isinstance(known, int) and 1 <= known <= 2**24:
+                options.batch_size = known  # What the memory is divided for.
+        self._options = options
+        self._ids = flag("ids", ids)
+        self._convert = converter(output)
+        self._core = _core.Loader(self.dataset.index, options)
+        self._closed = False
+        self._steps_per_epoch = self._core.steps_per_epoch  # Of the loader's own order.
+        self._fields = [name for name, _, _, _ in self._core.schema]
+        self._batch = batch_type(self._fields + (["sample_id"] if ids else []))
+        self._epoch = 0  # the epoch that `_step` counts in
+        self._step = 0  # its batches given to the user
+        self._next: tuple[int, int] | None = None  # where the next iteration is to start
+        self._run_at: tuple[int, int] | None = None  # what the core would give next
+        self._plan: EpochPlan | None = None  # of `_epoch`, with a sampler
+        self._restoring: dict[str, Any] | None = None  # its sampler's epoch is not drawn
+        self._iteration = 0  # number of the newest one
+        self._iterating = False  # it has begun, and not ended
+        self._warned = False
+        _open_loaders.add(self)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in progress, or to come if none is."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch, the same on every rank."""
+        return len(self._source) if self._source is not None else self._steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        self._check_open()
+        if self._next is not None:
+            epoch, step = self._next
+        else:  # An epoch that was left early is over.
+            epoch, step = (self._epoch + 1, 0) if self._step else (self._epoch, 0)
+        if epoch >= self._options.epochs:
+            raise FailedPreconditionError(
+                f"iterating epoch {epoch}: the loader was made for epochs={self._options.epochs}; "
+                "raise it, leave it out, or go back with set_epoch()"
+            )
+        self._begin(epoch, step)
+        self._next = None
+        self._iteration += 1
+        self._iterating = True
+        return _Epoch(self, self._iteration)
+
+    def _begin(self, epoch: int, step: int) -> None:
+        """Has the core give `step` of `epoch` next."""
+        if self._source is not None:
+            if self._restoring is not None:
+                self._plan = self._source.draw_again(self._restoring)
+                self._restoring = None
+            else:
+                self._plan = self._source.draw()
+            self._make_room(self._plan.largest_batch)
+            self._core.start_list(self._plan.ids, self._plan.batch_ends, epoch, step)
+        elif self._run_at != (epoch, step):
+            self._core.start(epoch, step)
+        self._run_at = (epoch, step)
+        self._epoch, self._step = epoch, step
+
+    def _make_room(self, largest_batch: int) -> None:
+        """Divides the memory anew if a batch sampler gives larger batches than was known."""
+        if largest_batch > self._options.batch_size:
+            self._options.batch_size = largest_batch
+            self._core.close()
+            self._core = _core.Loader(self.dataset.index, self._options)
+
+    def _take(self, iteration: int) -> Any:
+        """The next batch of an iteration; StopIteration at its end."""
+        self._check_open()
+        if iteration != self._iteration:
+            raise FailedPreconditionError(
+                "this iteration of the loader is over: a newer one was begun; a loader has one at "
+                "a time, make a second loader to have two"
+            )
+        if self._plan is not None and self._step >= len(self._plan.batch_ends):
+            self._end_epoch()
+            raise StopIteration
+        try:
+            batch = self._core.next()
+        except BaseException:
+            self._run_at = None
+            raise
+        if batch is None:
+            raise FailedPreconditionError("the plan of the loader has ended")
+        self._step = batch.step + 1
+        self._run_at = (batch.epoch, self._step)
+        if batch.ends_epoch:
+            self._run_at = (batch.epoch + 1, 0) if self._source is None else None
+        if batch.beyond_budget and not self._warned:
+            self._warned = True
+            self._warn_of_held_batches()
+        return self._batch(*to_user(batch, len(self._fields), self._ids, self._convert))
+
+    def _epoch_is_over(self) -> bool:
+        length = len(self._plan.batch_ends) if self._plan is not None else self._steps_per_epoch
+        return self._step >= length
+
+    def _end_epoch(self) -> None:
+        self._iterating = False
+        self._epoch, self._step, self._plan = self._epoch + 1, 0, None
+
+    def _leave(self, iteration: int) -> None:
+        """An iteration was dropped before its end: what was read ahead for it is let go."""
+        if iteration == self._iteration and not self._closed:
+            self._iterating = False
+            self._run_at = None
+            self._core.stop()
+
+    def _warn_of_held_batches(self) -> None:
+        budget = self._core.stats()["batch_memory"]["capacity"]
+        warnings.warn(
+            f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
+            "that are still referenced hold them, or a batch takes more; further ones take memory "
+            "beyond the budget (stats()['memory']['beyond']): drop batches when done with them, or "
+            "raise memory=",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.
+
+        The epoch of a state just loaded keeps its place in it.
+        """
+        epoch = integer("epoch", epoch, 0, _EPOCHS_MAX - 1)
+        keeps_place = self._next is not None and self._next[0] == epoch
+        if not keeps_place:
+            self._next = (epoch, 0)
+            self._restoring = None
+        if self._source is not None and self._next is not None and self._next[1] == 0:
+            self._source.set_epoch(epoch)
+            if self._restoring is not None:
+                self._restoring["sampler_epoch"] = self._source.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, as a small dict of plain values: after the last batch it gave.
+
+        At the end of an epoch that is the start of the next one.
+        """
+        # What set_epoch() said counts from the next iteration on.
+        coming = None if self._iterating else self._next
+        epoch, step = coming or (self._epoch, self._step)
+        plan = self._plan if coming is None else None
+        if coming is None and self._step and self._epoch_is_over():
+            epoch, step, plan = self._epoch + 1, 0, None
+        if self._restoring is not None:
+            return dict(self._restoring)
+        return make_state(self.dataset, self._options, epoch, step, self._source, plan)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues after the last batch before `state` was saved.
+
+        On any number of ranks, as long as the global batch is the same. A state of another dataset
+        or other parameters is refused, and the difference named.
+        """
+        epoch, step = check_state(state, self.dataset, self._options, self._source)
+        if self._source is None and step >= self._steps_per_epoch:
+            raise InvalidArgumentError(
+                f"state: step {step} of epoch {epoch}, but an epoch has {self._steps_per_epoch}"
+            )
+        self._iteration += 1  # What was being iterated is over.
+        self._iterating = False
+        self._next = (epoch, step)
+        self._epoch, self._step, self._plan = epoch, 0, None
+        self._restoring = dict(state) if self._source is not None else None
+        if self._source is not None and state["sampler_epoch"] is not None:
+            self._source.set_epoch(state["sampler_epoch"])  # Now: the user may say more later.
+
+    def stats(self) -> Stats:
+        """What the loader did so far: rates, stalls by cause, bytes by source, memory by use."""
+        self._check_open()
+        return make_stats(self._core.stats(), self._epoch, self._step)
+
+    def explain(self, step: int, epoch: int | None = None) -> Explanation:
+        """Where each sample of a step comes from; print it. By default of the epoch in progress."""
+        self._check_open()
+        epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, _EPOCHS_MAX - 1)
+        if self._source is None:
+            step = integer("step", step, 0, self._steps_per_epoch - 1)
+            return Explanation(epoch, step, self._core.explain(epoch, step))
+        if self._plan is None or epoch != self._epoch:
+            raise FailedPreconditionError(
+                f"explaining epoch {epoch}: its order is the sampler's, known only while it is "
+                "iterated"
+            )
+        step = integer("step", step, 0, len(self._plan.batch_ends) - 1)
+        return Explanation(epoch, step, self._core.explain_rows(self._plan.batch(step)))
+
+    def close(self) -> None:
+        """Stops reading and gives back threads and memory; batches that are held stay valid."""
+        if not self._closed:
+            self._closed = True
+            _open_loaders.discard(self)
+            self._core.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the loader is closed; make another one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a headrace.Loader can not be pickled or copied: it owns threads and memory; make one "
+            "in each process, and carry its place over with state_dict()"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<headrace.Loader of {self.dataset.path!r}: batch_size {self._options.batch_size}, "
+            f"{', '.join(self._fields)}; epoch {self._epoch}, step {self._step}>"
+        )
+
+
+class _Epoch(Iterator[Any]):
+    """One iteration of a loader."""
+
+    def __init__(self, loader: Loader, iteration: int) -> None:
+        self._loader = loader
+        self._iteration = iteration
+        self._done = False
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        if self._done:
+            raise StopIteration
+        loader = self._loader
+        if self._iteration == loader._iteration and loader._step and loader._epoch_is_over():
+            loader._end_epoch()
+            self._done = True
+            raise StopIteration
+        try:
+            return loader._take(self._iteration)
+        except BaseException:
+            self._done = True
+            loader._leave(self._iteration)
+            raise
+
+    def __del__(self) -> None:
+        if not self._done:
+            self._loader._leave(self._iteration)
+
+
+def _opened(dataset: Any) -> Dataset:
+    if isinstance(dataset, Dataset):
+        return dataset
+    if not isinstance(dataset, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"dataset: got {dataset!r}, must be what headrace.open() returns, or a path"
+        )
+    return open_dataset(dataset)
+
+
+def _field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
+    if fields is None:
+        return list(dataset.fields)
+    names = items("fields", fields, "names of fields")
+    for name in names:
+        if name not in dataset.fields:
+            raise InvalidArgumentError(
+                f"fields: got {name!r}; the dataset has {', '.join(dataset.fields)}"
+            )
+    if not names or len(set(names)) != len(names):
+        raise InvalidArgumentError(
+            f"fields: got {names!r}, must be names, each once; leave it out for all"
+        )
+    return names
+
+
+def _field_transforms(
+    dataset: Dataset,
+    names: list[str],
+    transform: ImageTransform | Mapping[str, ImageTransform] | None,
+) -> dict[str, _core.ImageTransform | None]:
+    """The core's transform of each field wanted."""
+    chosen: dict[str, ImageTransform] = {}
+    if isinstance(transform, Mapping):
+        unknown = [name for name in transform if name not in names]
+        if unknown:
+            raise InvalidArgumentError(
+                f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
+            )
+        chosen = {name: _image_transform(name, each) for name, each in transform.items()}
+    elif transform is not None:
+        images = [name for name in names if dataset.kind(name) == "image"]
+        chosen = dict.fromkeys(images, _image_transform(", ".join(images), transform))
+    made: dict[str, _core.ImageTransform | None] = dict.fromkeys(names)
+    for name, each in chosen.items():
+        try:
+            made[name] = each.to_core()
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"transform of {name!r}: {error}") from None
+    return made
+
+
+def _image_transform(field: str, transform: Any) -> ImageTransform:
+    if not isinstance(transform, ImageTransform):
+        raise InvalidArgumentError(
+            f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "
+            "evaluate, resize); a Python callable would need worker processes, which come with "
+            "a later version: leave transform out and call it on the encoded bytes"
+        )
+    return transform
+
+
+def _check_samplers(
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Iterable[Any]] | None,
+    batch_size: int,
+    drop_last: bool,
+) -> None:
+    for name, each in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        # Not iter(): a sampler may draw as soon as it is asked.
+        if each is not None and not (hasattr(each, "__iter__") or hasattr(each, "__getitem__")):
+            raise InvalidArgumentError(f"{name}: got {each!r}, must be an iterable")
+    if batch_sampler is None:
+        return
+    if sampler is not None or batch_size != 1 or drop_last:
+        raise InvalidArgumentError(
+            "batch_sampler decides the batches: leave sampler, batch_size and drop_last out"
+        )
+
+
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Before the interpreter goes: threads and memory are given back in order."""
+    for loader in list(_open_loaders):
+        loader.close()

@@ -1,0 +1,198 @@
+"""What `stats()` and `explain()` return."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from headrace._units import format_bytes
+
+
+class Stall(TypedDict):
+    """Seconds that the training loop waited for a batch, by what it waited for."""
+
+    storage: float
+    decode: float
+    consumer: float
+
+
+class Bytes(TypedDict):
+    """Bytes by where they were counted."""
+
+    samples: int
+    """stored bytes of the samples decoded"""
+    read: int
+    """asked of storage, gaps between neighbouring samples included"""
+    device: int | None
+    """that the process had read from block devices meanwhile; None: the system does not tell"""
+    direct: int
+    """read past the page cache, whole device blocks"""
+    page_cache: int
+    """found in the page cache, where that is known"""
+
+
+class Memory(TypedDict):
+    """Bytes by use, within their budgets; what had to be taken beyond them is counted apart."""
+
+    staging: int
+    staging_peak: int
+    staging_budget: int
+    batches: int
+    batches_peak: int
+    batches_budget: int
+    beyond: int
+    beyond_peak: int
+    index: int
+
+
+class Io(TypedDict):
+    """The store that reads, and why it was chosen."""
+
+    store: str
+    note: str
+    reads: int
+    retries: int
+    failures: int
+
+
+class Substitution(TypedDict):
+    """A sample that could not be delivered, and what was in its place."""
+
+    epoch: int
+    step: int
+    slot: int
+    wanted: int
+    given: int
+    reason: str
+
+
+class Stats(TypedDict):
+    """What a loader did so far. Times in seconds, sizes in bytes."""
+
+    epoch: int
+    step: int
+    batches: int
+    """that the training loop took; what is ready for it does not count yet"""
+    samples: int
+    seconds: float
+    """since its runs began"""
+    samples_per_second: float
+    stall: Stall
+    stall_share: float
+    """of `seconds`"""
+    decode_seconds: float
+    """summed over threads"""
+    threads: int
+    bytes: Bytes
+    memory: Memory
+    io: Io
+    substituted: int
+    substitutions: list[Substitution]
+    """the first 10,000"""
+
+
+def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
+    """From the core's counters."""
+    seconds = core["running_ns"] / 1e9
+    stall = Stall(
+        storage=core["stall_storage_ns"] / 1e9,
+        decode=core["stall_decode_ns"] / 1e9,
+        consumer=core["stall_consumer_ns"] / 1e9,
+    )
+    waited = stall["storage"] + stall["decode"] + stall["consumer"]
+    staging, batches = core["staging"], core["batch_memory"]
+    return Stats(
+        epoch=epoch,
+        step=step,
+        batches=core["batches"],
+        samples=core["samples"],
+        seconds=seconds,
+        samples_per_second=core["samples"] / seconds if seconds else 0.0,
+        stall=stall,
+        stall_share=waited / seconds if seconds else 0.0,
+        decode_seconds=core["decode_ns"] / 1e9,
+        threads=core["threads"],
+        bytes=Bytes(
+            samples=core["sample_bytes"],
+            read=core["read_bytes"],
+            device=core["device_bytes"] if core["device_bytes"] >= 0 else None,
+            direct=core["store_bytes_direct"],
+            page_cache=core["store_bytes_page_cache"],
+        ),
+        memory=Memory(
+            staging=staging["used"],
+            staging_peak=staging["peak"],
+            staging_budget=staging["capacity"],
+            batches=batches["used"],
+            batches_peak=batches["peak"],
+            batches_budget=batches["capacity"],
+            beyond=staging["beyond"] + batches["beyond"],
+            beyond_peak=staging["beyond_peak"] + batches["beyond_peak"],
+            index=core["index_bytes"],
+        ),
+        io=Io(
+            store=core["store"],
+            note=core["store_note"],
+            reads=core["reads"],
+            retries=core["store_retries"],
+            failures=core["store_failures"],
+        ),
+        substituted=core["substituted"],
+        substitutions=[
+            Substitution(
+                epoch=epoch, step=step, slot=slot, wanted=wanted, given=given, reason=reason
+            )
+            for epoch, step, slot, wanted, given, reason in core["substitutions"]
+        ],
+    )
+
+
+class ExplainedRow(TypedDict):
+    """Where one field of one row comes from."""
+
+    slot: int
+    sample: int
+    field: str
+    source: str
+    object: str
+    offset: int
+    size: int
+
+
+class Explanation:
+    """Where each row of a step comes from: `rows`, or `print()` it."""
+
+    def __init__(
+        self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int]]
+    ) -> None:
+        self.epoch = epoch
+        self.step = step
+        self.rows = [
+            ExplainedRow(
+                slot=slot,
+                sample=sample,
+                field=field,
+                source=source,
+                object=where,
+                offset=offset,
+                size=size,
+            )
+            for slot, sample, field, source, where, offset, size in rows
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"epoch {self.epoch} step {self.step}"]
+        for row in self.rows:
+            where = "index"
+            if row["source"] != "index":
+                end = row["offset"] + row["size"]
+                where = (
+                    f"{row['source']}: {row['object']} [{row['offset']}, {end}) "
+                    f"{format_bytes(row['size'])}"
+                )
+            lines.append(
+                f"  slot {row['slot']:>4}  sample {row['sample']:>9}  {row['field']}: {where}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<headrace explanation of epoch {self.epoch} step {self.step}; print it>"

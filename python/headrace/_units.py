@@ -1,0 +1,47 @@
+"""Bytes as people write them: "1 MiB", "256MB", 4096."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.errors import InvalidArgumentError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 2**10,
+    "kib": 2**10,
+    "kb": 10**3,
+    "m": 2**20,
+    "mib": 2**20,
+    "mb": 10**6,
+    "g": 2**30,
+    "gib": 2**30,
+    "gb": 10**9,
+    "t": 2**40,
+    "tib": 2**40,
+    "tb": 10**12,
+}
+
+
+def parse_bytes(text: str | int, what: str) -> int:
+    """The bytes that `text` means; `what` names the argument in errors."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise InvalidArgumentError(
+            f'{what}: "{text}" is no number of bytes; write it as 1048576, 1MiB or 1.5GB'
+        )
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def format_bytes(count: float) -> str:
+    """For messages: "512 bytes", "1.5 KiB", "256.0 MiB"."""
+    if count < 1024:
+        return f"{count:.0f} bytes"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"

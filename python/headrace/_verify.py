@@ -1,0 +1,188 @@
+"""Whether a dataset is what its index says: files, checksums, every sample."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace import _core
+from headrace._dataset import Dataset
+from headrace._source import SampleReader
+from headrace.errors import HeadraceError
+
+_PIECE_BYTES = 8 * 2**20  # read at a time
+_TASKS_MAX = 4096  # files are dealt with in runs, so that millions of them stay few tasks
+_DIGEST_PIECE_BYTES = 4 * 2**20  # docs/pack-format.md
+
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as indexed."""
+
+    message: str
+    sample: int | None = None  # None: a file or the index itself
+    field: str | None = None
+
+
+@dataclass
+class Report:
+    """What `verify` found."""
+
+    samples: int = 0
+    samples_compared: int = 0  # against a checksum
+    files: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as indexed."""
+        return not self.problems
+
+
+def verify(
+    dataset: Dataset, *, workers: int | None = None, progress: Progress | None = None
+) -> Report:
+    """Checks the index, then every file's size and time, then every sample that has a checksum.
+
+    Where the index has no checksums (a folder), files are checked but their contents are not.
+    """
+    index = dataset.index
+    report = Report(samples=len(dataset), files=index.object_count)
+    try:
+        index.verify_all()
+    except HeadraceError as error:
+        report.problems.append(Problem(str(error)))
+        return report
+    by_object = _samples_of_objects(index)
+    done = 0
+    count = workers or min(8, 2 * (os.cpu_count() or 1))
+    run = index.object_count // _TASKS_MAX + 1
+    with ThreadPoolExecutor(count, "headrace-verify") as pool:
+        tasks = [
+            pool.submit(_verify_objects, dataset, range(first, first + run), by_object)
+            for first in range(0, index.object_count, run)
+        ]
+        try:
+            for task in tasks:
+                part = task.result()
+                report.samples_compared += part.samples_compared
+                report.bytes += part.bytes
+                report.problems += part.problems
+                done += part.files
+                if progress is not None:
+                    progress(done, index.object_count)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+    return report
+
+
+_Extents = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+
+
+def _samples_of_objects(index: _core.Index) -> Callable[[int], _Extents]:
+    """For an object: by field, (samples, offsets, sizes, checksums) that lie in it."""
+    columns = {}
+    for position, info in enumerate(index.fields):
+        checksums = None if info.is_inline else index.checksums(position)
+        if checksums is None:
+            continue
+        objects, offsets, sizes = index.extents(position)
+        order = np.argsort(objects, kind="stable")
+        starts = np.searchsorted(objects[order], np.arange(index.object_count + 1))
+        columns[position] = (order, starts, offsets, sizes, checksums)
+
+    def of(number: int) -> _Extents:
+        found: _Extents = {}
+        for position, (order, starts, offsets, sizes, checksums) in columns.items():
+            samples = order[starts[number] : starts[number + 1]]
+            found[position] = (samples, offsets[samples], sizes[samples], checksums[samples])
+        return found
+
+    return of
+
+
+def _verify_objects(
+    dataset: Dataset, numbers: range, by_object: Callable[[int], _Extents]
+) -> Report:
+    report = Report()
+    with SampleReader(dataset.index) as reader:
+        for number in numbers[: max(0, dataset.index.object_count - numbers.start)]:
+            report.files += 1
+            try:
+                _verify_object(dataset, reader, number, by_object(number), report)
+            except HeadraceError as error:
+                report.problems.append(Problem(str(error)))
+    return report
+
+
+def _verify_object(
+    dataset: Dataset, reader: SampleReader, number: int, extents: _Extents, report: Report
+) -> None:
+    """Adds to `report` what is found in one file."""
+    file_size = reader.check(number)
+    path = reader.path(number)
+    problems = len(report.problems)
+    for position, columns in extents.items():
+        name = dataset.index.fields[position].name
+        for sample, offset, length, good in _compare(reader, number, columns):
+            report.samples_compared += 1
+            report.bytes += length
+            if not good:
+                text = (
+                    f"sample {sample} ({name}): {path} bytes [{offset}, {offset + length}) are "
+                    "not those that were indexed"
+                )
+                report.problems.append(Problem(text, sample, name))
+    digest = re.search(r"-([0-9a-f]{16})\.arrow$", path)
+    if dataset.format != "pack" or digest is None or len(report.problems) > problems:
+        return
+    if _digest(reader, number, file_size) != int(digest[1], 16):
+        text = (
+            f"{path}: its samples are good, but other bytes of the file (Arrow headers, labels) "
+            "are not those that were written"
+        )
+        report.problems.append(Problem(text))
+
+
+def _compare(
+    reader: SampleReader,
+    number: int,
+    columns: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> Iterator[tuple[int, int, int, bool]]:
+    """(sample, offset, size, whether its bytes are good), read in pieces of near samples."""
+    samples, offsets, sizes, checksums = (column.tolist() for column in columns)
+    first = 0
+    while first < len(samples):
+        start = end = offsets[first]
+        last = first
+        while last < len(samples) and start <= offsets[last] <= end + _PIECE_BYTES:
+            new_end = max(end, offsets[last] + sizes[last])
+            if last > first and new_end - start > _PIECE_BYTES:
+                break
+            end = new_end
+            last += 1
+        data = reader.read(number, start, end - start)
+        hashes = _core.hash64_ranges(
+            data,
+            np.array(offsets[first:last], np.uint64) - np.uint64(start),
+            np.array(sizes[first:last], np.uint64),
+        ).tolist()
+        for i in range(first, last):
+            yield samples[i], offsets[i], sizes[i], hashes[i - first] == checksums[i]
+        first = last
+
+
+def _digest(reader: SampleReader, number: int, size: int) -> int:
+    pieces = [
+        _core.hash64(reader.read(number, offset, min(_DIGEST_PIECE_BYTES, size - offset)))
+        for offset in range(0, size, _DIGEST_PIECE_BYTES)
+    ]
+    return _core.hash64(np.array(pieces, "<u8").tobytes())

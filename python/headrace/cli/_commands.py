@@ -1,0 +1,256 @@
+"""What each command does: arguments in, a report or JSON out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from headrace import _dataset, _inspect, _verify
+from headrace._units import format_bytes, parse_bytes
+
+_BAR_WIDTH = 30
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+DatasetPath = Annotated[
+    Path, typer.Argument(help="A folder of class folders, a pack, or an index file (.hri).")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Threads that work at a time; default: two for each core, to 8.")
+]
+
+
+def index(
+    root: Annotated[Path, typer.Argument(help="A folder with one folder of images a class.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the files of a folder anew and write its index.
+
+    Opening a folder does this by itself the first time; run it after files were changed in place.
+
+    Example: [bold]headrace index /data/images[/bold]
+    """
+    with _counting(f"listing {root}") as progress:
+        dataset, path = _dataset.index_folder(root, output, progress)
+    result = {
+        "path": path,
+        "samples": len(dataset),
+        "classes": len(dataset.classes),
+        "index_bytes": dataset.index.file_bytes,
+        "fingerprint": dataset.fingerprint,
+    }
+    _report(
+        result,
+        as_json,
+        f"indexed {len(dataset):,} samples of {len(dataset.classes):,} classes in "
+        f"{format_bytes(dataset.index.file_bytes)}: {path}",
+    )
+
+
+def pack(
+    source: DatasetPath,
+    target: Annotated[Path, typer.Argument(help="The folder to create.")],
+    order: Annotated[
+        str,
+        typer.Option(help="shuffled: block-mates are random samples; source: as they come."),
+    ] = "shuffled",
+    seed: Annotated[int, typer.Option(help="Of the shuffle: same seed, same pack.")] = 0,
+    block_size: Annotated[str, typer.Option(help="Bytes a block; one block is one read.")] = "1MiB",
+    block_samples: Annotated[
+        int | None, typer.Option(help="Samples a block, whatever their bytes; not --block-size.")
+    ] = None,
+    shard_size: Annotated[str, typer.Option(help="Bytes a file.")] = "256MiB",
+    workers: Workers = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a pack that is there.")] = False,
+    restart: Annotated[
+        bool, typer.Option(help="Discard what an interrupted run has finished.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Rewrite a dataset as a pack: Arrow files whose batches are blocks of random mates.
+
+    An interrupted run is continued by the same command. The pack appears whole or not at all.
+
+    Example: [bold]headrace pack /data/images /data/images.pack --block-size 2MiB[/bold]
+    """
+    try:
+        from headrace.formats.pack import PackParameters, write_pack
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"headrace pack needs {error.name}: pip install 'headrace[pack]'"
+        ) from error
+
+    parameters = PackParameters(
+        order=order,
+        seed=seed,
+        block_bytes=parse_bytes(block_size, "--block-size"),
+        block_samples=block_samples,
+        shard_bytes=parse_bytes(shard_size, "--shard-size"),
+    )
+    dataset = _open(source)
+    with _bar(f"packing {source}", in_bytes=True) as progress:
+        result = write_pack(
+            dataset,
+            target,
+            parameters,
+            workers=workers,
+            overwrite=overwrite,
+            restart=restart,
+            progress=progress,
+        )
+    continued = (
+        f" ({result.shards_continued} of them finished by an earlier run)"
+        if result.shards_continued
+        else ""
+    )
+    _report(
+        dataclasses.asdict(result),
+        as_json,
+        f"packed {result.samples:,} samples, {format_bytes(result.data_bytes)}, into "
+        f"{result.blocks:,} blocks in {result.shards:,} shards{continued}: {result.path}",
+    )
+
+
+def inspect(path: DatasetPath, as_json: Json = False) -> None:
+    """Show what a dataset is like: counts, sizes, classes, blocks and how well they are mixed.
+
+    Example: [bold]headrace inspect /data/images.pack[/bold]
+    """
+    description = _inspect.describe(_open(path))
+    if as_json:
+        print(json.dumps(description, indent=1))
+        return
+    _print_description(description)
+
+
+def verify(path: DatasetPath, workers: Workers = None, as_json: Json = False) -> None:
+    """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
+
+    Example: [bold]headrace verify /data/images.pack[/bold]
+    """
+    dataset = _open(path)
+    with _bar(f"verifying {path}", in_bytes=False) as progress:
+        report = _verify.verify(dataset, workers=workers, progress=progress)
+    if as_json:
+        print(json.dumps({"path": dataset.path, "ok": report.ok} | dataclasses.asdict(report)))
+    else:
+        for problem in report.problems:
+            print(f"bad: {problem.message}", file=sys.stderr)
+        print(
+            f"{'good' if report.ok else 'BAD'}: {report.samples:,} samples in {report.files:,} "
+            f"files; contents of {report.samples_compared:,} compared "
+            f"({format_bytes(report.bytes)}), {len(report.problems):,} problems"
+        )
+        if report.samples_compared == 0:
+            print("(the index of a folder has no checksums: sizes and times were compared)")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _open(path: Path) -> _dataset.Dataset:
+    with _counting(f"listing {path}") as progress:
+        return _dataset.open_dataset(path, progress=progress)
+
+
+def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:
+    print(json.dumps(result) if as_json else sentence)
+
+
+def _progress(*columns: str | ProgressColumn) -> Progress:
+    """On a terminal only, and on stderr: stdout is for results."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[int], object]]:
+    """For work of unknown length: files found."""
+    with _progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,} files")
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda found: bar.update(task, completed=found)
+
+
+@contextmanager
+def _bar(what: str, in_bytes: bool) -> Iterator[Callable[[int, int], object]]:
+    amount: list[ProgressColumn] = (
+        [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+        if in_bytes
+        else [MofNCompleteColumn()]
+    )
+    with _progress(
+        TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn()
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_description(description: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("path", description["path"])
+    table.add_row("format", description["format"])
+    table.add_row("samples", f"{description['samples']:,}")
+    table.add_row("files", f"{description['files']:,}")
+    table.add_row("index", format_bytes(description["index_bytes"]))
+    table.add_row("fingerprint", description["fingerprint"])
+    if classes := description["classes"]:
+        shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+        table.add_row("classes", f"{len(classes):,}: {shown}")
+    if made := description.get("pack"):
+        seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
+        table.add_row("order", made["order"] + seed)
+    if blocks := description["blocks"]:
+        table.add_row(
+            "blocks",
+            f"{blocks['count']:,}, of {blocks['samples_mean']:.1f} samples and "
+            f"{format_bytes(blocks['bytes_mean'])} on average",
+        )
+        if "label_share" in blocks:
+            table.add_row(
+                "block mates",
+                f"{blocks['label_share']:.1%} of a block is its most frequent label "
+                f"({blocks['label_share_random']:.1%} if dealt at random)",
+            )
+    for field in description["fields"]:
+        checked = ", checksums" if field["checksums"] else ""
+        table.add_row(f"field {field['name']}", field["type"] + checked)
+        if "bytes" in field:
+            sizes = field["bytes"]
+            table.add_row(
+                "",
+                f"{format_bytes(sizes['total'])} in all; a sample {format_bytes(sizes['min'])} to "
+                f"{format_bytes(sizes['max'])}, median {format_bytes(sizes['median'])}",
+            )
+            _add_histogram(table, sizes["histogram"])
+    console.print(table, soft_wrap=True)
+
+
+def _add_histogram(table: Table, histogram: list[dict[str, int]]) -> None:
+    most = max((entry["samples"] for entry in histogram), default=1)
+    for entry in histogram:
+        bar = "█" * max(1, round(_BAR_WIDTH * entry["samples"] / most))
+        table.add_row("", f"{'< ' + format_bytes(entry['below']):>14}  {bar} {entry['samples']:,}")

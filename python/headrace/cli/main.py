@@ -1,0 +1,101 @@
+"""`headrace index | pack | inspect | verify`. docs/cli.md has the exit codes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace import errors
+from headrace.cli import _commands
+
+EXIT_DATA = 1
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+EXIT_DEFECT = 4
+EXIT_INTERRUPTED = 130
+
+_EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.DataLossError, EXIT_DATA),
+    (errors.FailedPreconditionError, EXIT_DATA),
+    (errors.InvalidArgumentError, EXIT_USAGE),
+    (errors.NotFoundError, EXIT_USAGE),
+    (errors.OutOfRangeError, EXIT_USAGE),
+    (errors.CancelledError, EXIT_INTERRUPTED),
+    (errors.ResourceExhaustedError, EXIT_ENVIRONMENT),
+    (errors.UnavailableError, EXIT_ENVIRONMENT),
+    (errors.DeadlineExceededError, EXIT_ENVIRONMENT),
+    (OSError, EXIT_ENVIRONMENT),
+    (ImportError, EXIT_ENVIRONMENT),
+)
+
+
+def _fail(message: str, code: int, cause: BaseException) -> NoReturn:
+    if os.environ.get("HEADRACE_DEBUG"):
+        traceback.print_exc()
+    notes = getattr(cause, "__notes__", [])  # what to do next: a shard kept, a command to repeat
+    print(f"headrace: {'; '.join([message, *notes])}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose errors end in one message and an exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: object, **kwargs: object) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt as error:
+            _fail("stopped", EXIT_INTERRUPTED, error)
+        except (errors.HeadraceError, OSError, ImportError) as error:
+            code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
+            _fail(str(error), code, error)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            _fail(
+                f"a defect of headrace: {type(error).__name__}: {error}; run it again with "
+                "--debug and report what it says",
+                EXIT_DEFECT,
+                error,
+            )
+
+    return guarded
+
+
+app = typer.Typer(
+    name="headrace",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Training samples at the speed of the storage.\n\n"
+        "Start with [bold]headrace inspect FOLDER[/bold] on a folder of images, then "
+        "[bold]headrace pack FOLDER TARGET[/bold] to rewrite it for fast reads."
+    ),
+)
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where in the code an error arose.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["HEADRACE_DEBUG"] = "1"
+
+
+for _command in (_commands.index, _commands.pack, _commands.inspect, _commands.verify):
+    app.command(_command.__name__)(_guarded(_command))
+
+
+def main() -> None:
+    """Runs the command line and exits with a code that means something."""
+    app()

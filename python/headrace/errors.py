@@ -1,0 +1,83 @@
+"""Every error that headrace raises, in one tree.
+
+The core says what went wrong as a status code; each code is one exception here, which is also the
+builtin exception that Python code would expect in its place:
+
+==================  =========================  =================  ===============================
+status              exception                  is also            means
+==================  =========================  =================  ===============================
+Cancelled           `CancelledError`                              the caller asked to stop
+InvalidArgument     `InvalidArgumentError`     ValueError         wrong in any state: correct it
+DeadlineExceeded    `DeadlineExceededError`    TimeoutError       the time allowed has passed
+NotFound            `NotFoundError`            FileNotFoundError  no such path or object
+ResourceExhausted   `ResourceExhaustedError`   OSError            a limit: disk, memory, files
+FailedPrecondition  `FailedPreconditionError`  RuntimeError       wrong in this state: changed
+                                                                  since indexed, or closed
+OutOfRange          `OutOfRangeError`          IndexError         past the end of what exists
+Internal            `InternalError`            RuntimeError       a defect of headrace: report it
+Unavailable         `UnavailableError`         OSError            may succeed if tried again
+DataLoss            `DataLossError`            OSError            bytes are missing or damaged
+==================  =========================  =================  ===============================
+
+The text says what was being done, to what, how much, why it failed, and what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "HeadraceError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OutOfRangeError",
+    "ResourceExhaustedError",
+    "UnavailableError",
+]
+
+
+class HeadraceError(Exception):
+    """Anything that headrace raises."""
+
+
+class CancelledError(HeadraceError):
+    """The caller asked to stop."""
+
+
+class InvalidArgumentError(HeadraceError, ValueError):
+    """An argument is wrong whatever the state: correct the call."""
+
+
+class DeadlineExceededError(HeadraceError, TimeoutError):
+    """The time allowed has passed."""
+
+
+class NotFoundError(HeadraceError, FileNotFoundError):
+    """No such path or object."""
+
+
+class ResourceExhaustedError(HeadraceError, OSError):
+    """A limit was reached: disk space, memory, open files."""
+
+
+class FailedPreconditionError(HeadraceError, RuntimeError):
+    """Wrong in this state: closed, or a file changed since it was indexed."""
+
+
+class OutOfRangeError(HeadraceError, IndexError):
+    """Past the end of something that exists."""
+
+
+class InternalError(HeadraceError, RuntimeError):
+    """An invariant of headrace is broken: please report it."""
+
+
+class UnavailableError(HeadraceError, OSError):
+    """May succeed if tried again."""
+
+
+class DataLossError(HeadraceError, OSError):
+    """Bytes are missing or damaged; trying again will not help."""

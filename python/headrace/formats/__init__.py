@@ -1,0 +1,1 @@
+"""Builders for dataset formats that need a library."""

@@ -1,0 +1,234 @@
+"""The hidden folder beside the target in which a pack grows, and how it becomes the target.
+
+`.NAME.partial/` holds `data/`, which is to become NAME, and `journal/`: the parameters, and a
+record of each finished shard. A shard is finished when it was written, synced and read back; only
+then its record appears. Publishing:
+
+1. the index is written into `data/`; `journal/publishing` names its fingerprint;
+2. `data/` is renamed to NAME, or exchanged with it when an older pack is replaced;
+3. `.NAME.partial/` is removed.
+
+A crash before 2 leaves the old state, after 2 the new one; the marker of step 1 tells the next run
+which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from headrace import _core
+from headrace._dataset import PACK_INDEX_NAME
+from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from headrace.formats._pack_shard import Shard
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+class PartialPack:
+    """The work of one `pack` command on one target, locked against a second one.
+
+    Leaving the `with` block keeps the folder, for a restart, unless the pack was published.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.folder = target.parent / f".{target.name}.partial"
+        self.data = self.folder / "data"
+        self._journal = self.folder / "journal"
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(exist_ok=True)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise FailedPreconditionError(
+                f"packing to {self.target}: another headrace pack is writing it now; wait for it, "
+                "or stop it first"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._lock)
+
+    def begin(self, parameters: dict[str, Any], restart: bool) -> None:
+        """Continues what is there if it was begun with the same parameters."""
+        noted = self._journal / "parameters.json"
+        if restart:
+            self._clear()
+        elif noted.exists():
+            before = json.loads(noted.read_text())
+            if before != parameters and not self.has_finished_shards():
+                self._clear()
+            elif before != parameters:
+                raise InvalidArgumentError(
+                    f"packing to {self.target}: an interrupted run is kept in {self.folder}, but "
+                    f"it was begun with other input: {_differences(before, parameters)}; repeat "
+                    "it with those to continue, or pass --restart (restart=True) to begin anew"
+                )
+        else:
+            self._clear()
+        self.data.mkdir(exist_ok=True)
+        self._journal.mkdir(exist_ok=True)
+        write_atomically(noted, json.dumps(parameters, indent=1, sort_keys=True).encode())
+
+    def has_finished_shards(self) -> bool:
+        """Whether a restart would save work."""
+        return any(self._journal.glob("shard-*.npz"))
+
+    def was_published(self) -> bool:
+        """Whether an earlier run was stopped after step 2; forgets the marker if not."""
+        marker = self._journal / "publishing"
+        if not marker.exists():
+            return False
+        with contextlib.suppress(Exception):  # no pack there, or one that can not be opened
+            index = _core.Index.open(str(self.target / PACK_INDEX_NAME))
+            if index.fingerprint == marker.read_text():
+                return True
+        marker.unlink()
+        return False
+
+    def shard_name(self, number: int, digest: int) -> str:
+        """Names say what is inside: an index never meets the shards of another pack."""
+        return f"shard-{number:05d}-{digest:016x}.arrow"
+
+    def load(self, number: int) -> Shard | None:
+        """The record of shard `number` if it was finished and its file is there."""
+        path = self._record(number)
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as record:
+                file_bytes, digest = (int(v) for v in record["sizes"])
+                names = json.loads(str(record["names"]))
+                fields = {
+                    name: (record[f"o{i}"], record[f"s{i}"], record[f"c{i}"])
+                    for i, name in enumerate(names)
+                }
+                blocks = record["blocks"]
+        except (OSError, ValueError, KeyError, EOFError):
+            return None
+        file = self.data / self.shard_name(number, digest)
+        if not file.exists() or file.stat().st_size != file_bytes:
+            return None
+        return Shard(file_bytes, digest, blocks[0], blocks[1], blocks[2], blocks[3], fields)
+
+    def store(self, number: int, shard: Shard) -> None:
+        """Records a verified shard as finished."""
+        arrays: dict[str, Any] = {}
+        for i, (offsets, sizes, checksums) in enumerate(shard.fields.values()):
+            arrays |= {f"o{i}": offsets, f"s{i}": sizes, f"c{i}": checksums}
+        path = self._record(number)
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            np.savez(
+                file,
+                sizes=np.array([shard.file_bytes, shard.digest], np.uint64),
+                names=np.array(json.dumps(list(shard.fields))),
+                blocks=np.stack(
+                    [
+                        shard.block_samples,
+                        shard.block_offsets,
+                        shard.block_sizes,
+                        shard.block_checksums,
+                    ]
+                ),
+                **arrays,
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        sync_folder(self._journal)
+
+    def tidy(self, names: set[str]) -> None:
+        """Removes from `data/` what an interrupted run left half-written."""
+        for path in self.data.iterdir():
+            if path.name not in names:
+                path.unlink()
+
+    def publish(self, fingerprint: str) -> None:
+        """Steps 1 to 3."""
+        sync_folder(self.data)
+        write_atomically(self._journal / "publishing", fingerprint.encode())
+        if self.target.exists():
+            _exchange(self.data, self.target)
+        else:
+            self.data.rename(self.target)
+        sync_folder(self.target.parent)
+        self.remove()
+
+    def remove(self) -> None:
+        """Step 3; also frees the name for the next run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _record(self, number: int) -> Path:
+        return self._journal / f"shard-{number:05d}.npz"
+
+    def _clear(self) -> None:
+        for folder in (self._journal, self.data):
+            if folder.exists():
+                shutil.rmtree(folder)
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
+    keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    return ", ".join(f"{key} {before.get(key)!r} then, {now.get(key)!r} now" for key in keys)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces `path` by `data`, synced: a reader sees the old file or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes renames in `path` outlive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Swaps two folders at one moment, so that `old` names a whole pack at any time."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    status = libc.renameat2(
+        _AT_FDCWD,
+        os.fsencode(new),
+        _AT_FDCWD,
+        os.fsencode(old),
+        ctypes.c_uint(_RENAME_EXCHANGE),
+    )
+    if status == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS):
+        raise UnavailableError(f"replacing {old}: {os.strerror(code)}")
+    aside = new.parent / "replaced"  # A file system that can not exchange: a moment without a pack.
+    old.rename(aside)
+    new.rename(old)

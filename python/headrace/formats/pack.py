@@ -1,0 +1,309 @@
+"""Packs: a dataset rewritten as Arrow files whose record batches are blocks of random mates.
+
+docs/pack-format.md says what a pack is. `write_pack` reads any dataset through its index.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import _core
+from headrace._dataset import PACK_INDEX_NAME, Dataset, open_dataset
+from headrace._units import format_bytes
+from headrace.errors import (
+    CancelledError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from headrace.formats._pack_partial import PartialPack
+from headrace.formats._pack_plan import PackParameters, PackPlan, make_plan
+from headrace.formats._pack_shard import Shard, ShardWriter
+
+__all__ = ["PackParameters", "PackResult", "write_pack"]
+
+_WORKERS_MAX = 64
+_READS_A_WORKER = 8
+
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class PackResult:
+    """What `write_pack` did."""
+
+    path: str
+    samples: int
+    blocks: int
+    shards: int
+    shards_continued: int  # finished by an earlier, interrupted run
+    data_bytes: int
+    file_bytes: int
+    fingerprint: str
+
+
+def write_pack(
+    source: Dataset,
+    target: str | os.PathLike[str],
+    parameters: PackParameters | None = None,
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> PackResult:
+    """Writes `source` as a pack to the folder `target`, which appears whole or not at all.
+
+    The bytes written depend on the source and `parameters` only, not on `workers` (default: two
+    for each core, at most 8). An interrupted run leaves its finished shards in `.NAME.partial`
+    beside the target; the same call continues it, `restart` discards it. `progress` is called
+    with bytes done and bytes in all; what it raises stops the work.
+
+    Memory: three blocks for each worker, and about 100 bytes for each sample.
+    """
+    parameters = parameters or PackParameters()
+    if workers is None:
+        workers = min(8, 2 * (os.cpu_count() or 1))
+    if not 1 <= workers <= _WORKERS_MAX:
+        raise InvalidArgumentError(f"pack workers: got {workers}, must be in [1, {_WORKERS_MAX}]")
+    where = Path(os.path.abspath(target))
+    _check_source(source)
+    _check_target(where, overwrite)
+    partial = PartialPack(where)
+    try:
+        with partial:
+            if partial.was_published():
+                partial.remove()
+                return _result(where, continued=0)
+            if where.exists() and not overwrite and not _is_empty(where):
+                raise _target_exists(where)
+            partial.begin(_input_of(source, parameters), restart)
+            try:
+                return _Packer(source, parameters, partial, progress).run(workers)
+            except BaseException as error:
+                _keep_or_remove(partial, error)
+                raise
+    except ResourceExhaustedError as error:
+        raise _stopped_by(error, partial) from error
+    except HeadraceError:
+        raise
+    except OSError as error:
+        raise _stopped_by(error, partial) from error
+
+
+def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
+    """Everything that the bytes of a pack depend on: shards of two inputs are not mixed."""
+    return parameters.to_dict() | {
+        "source_fingerprint": source.fingerprint,
+        "pyarrow": pa.__version__,
+    }
+
+
+def _check_source(source: Dataset) -> None:
+    if len(source) == 0:
+        raise InvalidArgumentError(f"packing {source.path}: it has no samples")
+    if all(field.is_inline for field in source.index.fields):
+        raise InvalidArgumentError(
+            f"packing {source.path}: all its fields are inline in the index: nothing to pack"
+        )
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _target_exists(target: Path) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"packing to {target}: it exists already; choose another place, or pass --overwrite "
+        "(overwrite=True) to replace it"
+    )
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.parent.is_dir():
+        raise NotFoundError(f"packing to {target}: there is no folder {target.parent}; create it")
+    if not target.exists():
+        return
+    is_pack = (target / PACK_INDEX_NAME).exists()
+    if not is_pack and not _is_empty(target):
+        raise InvalidArgumentError(
+            f"packing to {target}: it exists and is no pack, so it is left alone; choose another "
+            "place"
+        )
+    if is_pack and not overwrite and not (target.parent / f".{target.name}.partial").exists():
+        raise _target_exists(target)
+
+
+def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
+    """What was finished is kept for a restart, and `error` says so; nothing else stays behind."""
+    if partial.has_finished_shards():
+        error.add_note(
+            f"finished shards are kept in {partial.folder}: run the same command again to "
+            "continue, or delete that folder to give up"
+        )
+    else:
+        partial.remove()
+
+
+def _stopped_by(error: OSError, partial: PartialPack) -> HeadraceError:
+    what = f"packing to {partial.target}: {error.strerror or error}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or isinstance(error, ResourceExhaustedError):
+        free = format_bytes(shutil.disk_usage(partial.target.parent).free)
+        stopped: HeadraceError = ResourceExhaustedError(f"{what}: {free} are free; make room")
+    else:
+        stopped = UnavailableError(what)
+    for note in getattr(error, "__notes__", ()):
+        stopped.add_note(note)
+    return stopped
+
+
+class _Packer:
+    """One run: shards by worker threads (reading, hashing and writing release the GIL)."""
+
+    def __init__(
+        self,
+        source: Dataset,
+        parameters: PackParameters,
+        partial: PartialPack,
+        progress: Progress | None,
+    ) -> None:
+        self._source = source
+        self._parameters = parameters
+        self._partial = partial
+        self._progress = progress
+        self._plan: PackPlan = make_plan(source.index, parameters)
+        self._total = int(self._plan.shard_data_bytes.sum())
+        self._lock = threading.Lock()
+        self._done = 0  # bytes; guarded by _lock
+        self._stop = threading.Event()
+
+    def run(self, workers: int) -> PackResult:
+        shards = {
+            number: shard
+            for number in range(self._plan.shard_count)
+            if (shard := self._partial.load(number)) is not None
+        }
+        continued = len(shards)
+        self._partial.tidy({self._partial.shard_name(n, s.digest) for n, s in shards.items()})
+        self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
+        missing = [n for n in range(self._plan.shard_count) if n not in shards]
+        with ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers:
+            writer = ShardWriter(self._source.index, readers, self._advance)
+            with ThreadPoolExecutor(workers, "headrace-pack") as pool:
+                futures = {n: pool.submit(self._write_shard, writer, n) for n in missing}
+                try:
+                    wait(futures.values(), return_when=FIRST_EXCEPTION)
+                finally:  # also on Ctrl-C
+                    self._stop.set()
+                    pool.shutdown(wait=True, cancel_futures=True)
+        # The cause, not those who stopped because of it.
+        errors = [f.exception() for f in futures.values() if not f.cancelled()]
+        causes = [e for e in errors if e is not None and not isinstance(e, CancelledError)]
+        for error in causes or [e for e in errors if e is not None]:
+            raise error
+        shards |= {number: future.result() for number, future in futures.items()}
+        return self._publish([shards[number] for number in sorted(shards)], continued)
+
+    def _advance(self, count: int) -> None:
+        if self._stop.is_set():
+            raise CancelledError(f"packing to {self._partial.target}: stopped")
+        with self._lock:
+            self._done += count
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+    def _write_shard(self, writer: ShardWriter, number: int) -> Shard:
+        temporary = self._partial.data / f"shard-{number:05d}.tmp"
+        try:
+            shard = writer.write(str(temporary), self._plan.blocks_of(number))
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        temporary.rename(self._partial.data / self._partial.shard_name(number, shard.digest))
+        self._partial.store(number, shard)
+        return shard
+
+    def _publish(self, shards: list[Shard], continued: int) -> PackResult:
+        contents = self._index_contents(shards)
+        path = str(self._partial.data / PACK_INDEX_NAME)
+        _core.write_index(contents, path)
+        self._partial.publish(_core.Index.open(path).fingerprint)
+        return _result(self._partial.target, continued)
+
+    def _index_contents(self, shards: list[Shard]) -> _core.IndexContents:
+        source = self._source.index
+        contents = _core.IndexContents(source.sample_count, ".")
+        names = [self._partial.shard_name(n, shard.digest) for n, shard in enumerate(shards)]
+        sizes = np.array([shard.file_bytes for shard in shards], np.uint64)
+        # A copied pack is the same pack: its shards are known by name, size and checksums.
+        contents.add_objects(names, sizes, np.zeros(len(shards), np.int64))
+        sample_counts = [int(shard.block_samples.sum()) for shard in shards]
+        numbers = np.arange(len(shards), dtype=np.uint64)
+        objects = np.repeat(numbers, sample_counts)
+        for position, field in enumerate(source.fields):
+            kind = (field.kind, field.dtype, field.shape)
+            if field.is_inline:
+                values = source.inline_values(position)[self._plan.order]
+                contents.add_inline_field(field.name, kind, np.ascontiguousarray(values))
+                continue
+            offsets, lengths, checksums = (
+                np.concatenate([shard.fields[field.name][part] for shard in shards])
+                for part in range(3)
+            )
+            contents.add_extent_field(field.name, kind, (objects, offsets, lengths), checksums)
+        contents.add_blocks(
+            np.concatenate([shard.block_samples for shard in shards]),
+            (
+                np.repeat(numbers, [len(shard.block_samples) for shard in shards]),
+                np.concatenate([shard.block_offsets for shard in shards]),
+                np.concatenate([shard.block_sizes for shard in shards]),
+            ),
+            np.concatenate([shard.block_checksums for shard in shards]),
+        )
+        for key, value in self._attributes().items():
+            contents.set_attribute(key, value)
+        return contents
+
+    def _attributes(self) -> dict[str, str]:
+        attributes = {
+            "format": "pack",
+            "pack": json.dumps({"version": 1} | self._parameters.to_dict()),
+            "source_fingerprint": self._source.fingerprint,
+        }
+        if "classes" in self._source.index.attributes:
+            attributes["classes"] = self._source.index.attributes["classes"]
+        return attributes
+
+
+def _result(path: Path, continued: int) -> PackResult:
+    index = open_dataset(path).index
+    data_bytes = sum(
+        int(index.extents(position)[2].sum())
+        for position, field in enumerate(index.fields)
+        if not field.is_inline
+    )
+    return PackResult(
+        path=str(path),
+        samples=index.sample_count,
+        blocks=index.block_count,
+        shards=index.object_count,
+        shards_continued=continued,
+        data_bytes=data_bytes,
+        file_bytes=sum(index.object(i)[1] for i in range(index.object_count)) + index.file_bytes,
+        fingerprint=index.fingerprint,
+    )

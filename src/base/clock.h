@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace headrace {
+
+// The time, as a constructor argument: real in production, virtual in the simulator.
+//
+// Thread safety: NowNanos() may be called from any thread.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  // Nanoseconds since an arbitrary start; never goes back.
+  [[nodiscard]] virtual std::int64_t NowNanos() const = 0;
+};
+
+// CLOCK_MONOTONIC.
+class MonotonicClock final : public Clock {
+ public:
+  [[nodiscard]] std::int64_t NowNanos() const override;
+};
+
+}  // namespace headrace

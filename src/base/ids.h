@@ -1,0 +1,36 @@
+#pragma once
+
+// Identifiers and byte ranges that every layer shares. An id is a type of its own: a sample can not
+// be passed where an object is meant.
+
+#include <cstdint>
+
+namespace headrace {
+
+// A sample of a dataset: [0, Index::sample_count()), in the order of the index.
+enum class SampleId : std::uint64_t {};
+
+// A file or remote blob of a dataset: [0, Index::object_count()).
+enum class ObjectId : std::uint64_t {};
+
+constexpr std::uint64_t Raw(SampleId id) { return static_cast<std::uint64_t>(id); }
+constexpr std::uint64_t Raw(ObjectId id) { return static_cast<std::uint64_t>(id); }
+
+// A run of bytes of an object.
+struct ByteRange {
+  std::uint64_t offset = 0;  // bytes from the start of the object
+  std::uint64_t size = 0;    // bytes
+
+  [[nodiscard]] constexpr std::uint64_t end() const { return offset + size; }
+  friend constexpr bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+// Where bytes lie: an object and a range of it.
+struct Extent {
+  ObjectId object{};
+  ByteRange range;
+
+  friend constexpr bool operator==(const Extent&, const Extent&) = default;
+};
+
+}  // namespace headrace

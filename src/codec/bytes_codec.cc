@@ -1,0 +1,63 @@
+#include "codec/bytes_codec.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+void CopyBytes(std::span<const std::byte> from, std::span<std::byte> to) {
+  HEADRACE_CHECK(from.size() == to.size());
+  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+class BytesCodec final : public FieldCodec {
+ public:
+  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t encoded_bytes) const override {
+    return encoded_bytes;
+  }
+
+  [[nodiscard]] bool is_copy() const override { return true; }
+
+  Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
+                std::span<std::byte> row) const override {
+    CopyBytes(encoded, row);
+    return {};
+  }
+};
+
+class ArrayCodec final : public FieldCodec {
+ public:
+  explicit ArrayCodec(std::uint64_t row_bytes) : row_bytes_(row_bytes) {}
+
+  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t /*encoded_bytes*/) const override {
+    return row_bytes_;
+  }
+
+  Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
+                std::span<std::byte> row) const override {
+    HEADRACE_CHECK(row.size() == row_bytes_);
+    if (encoded.size() != row_bytes_) {
+      return Status(StatusCode::kDataLoss, "decoding array: got " + std::to_string(encoded.size()) +
+                                               " bytes, its shape and dtype need " +
+                                               std::to_string(row_bytes_));
+    }
+    CopyBytes(encoded, row);
+    return {};
+  }
+
+ private:
+  const std::uint64_t row_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<FieldCodec> MakeBytesCodec() { return std::make_unique<BytesCodec>(); }
+
+std::unique_ptr<FieldCodec> MakeArrayCodec(std::uint64_t row_bytes) {
+  return std::make_unique<ArrayCodec>(row_bytes);
+}
+
+}  // namespace headrace

@@ -1,0 +1,51 @@
+#pragma once
+
+// codec/ turns the stored bytes of a sample into its rows of a batch: decode, augment, lay out.
+// Knows nothing of where bytes come from or when a batch is due.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace headrace {
+
+// What the random draws of a sample's transforms are keyed by, and nothing else: not threads,
+// slots, ranks or resumes.
+struct SampleKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  SampleId sample{};
+};
+
+// Turns the bytes of one field of one sample into its row of the batch.
+//
+// Thread safety: every method may be called from any number of threads at once.
+class FieldCodec {
+ public:
+  virtual ~FieldCodec() = default;
+
+  // Bytes of the row that `encoded_bytes` stored bytes become. Known before anything is read, so
+  // that batches can be laid out by the plan. Fixed-shape codecs give the same for every argument.
+  [[nodiscard]] virtual std::uint64_t RowBytes(std::uint64_t encoded_bytes) const = 0;
+
+  // Whether rows are the stored bytes as they are. Then they may be read straight into the batch,
+  // and Decode() is not called.
+  [[nodiscard]] virtual bool is_copy() const { return false; }
+
+  // Fills all of `row` (of RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give
+  // equal bytes, on any thread, any number of times.
+  //
+  // Errors: DataLoss         not what this codec decodes, truncated or damaged; `row` is then
+  //                          unspecified
+  //         InvalidArgument  decodable, but not as asked: an image beyond the pixel limit
+  // A message says what is wrong with the bytes, not which sample they are: the caller knows.
+  virtual Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
+                        std::span<std::byte> row) const = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,78 @@
+#pragma once
+
+// What JPEG and PNG have in common: a header that gives the size, then rows of a region.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "codec/image/geometry.h"
+
+namespace headrace {
+
+// Bytes of a pixel: red, green, blue, and in kRgbx a fourth that means nothing.
+enum class PixelLayout : std::uint8_t { kRgb = 3, kRgbx = 4 };
+
+constexpr std::size_t PixelBytes(PixelLayout layout) { return static_cast<std::size_t>(layout); }
+
+// The part of an image that is wanted, in pixels after `halvings`.
+struct ImageRegion {
+  std::uint32_t x = 0;
+  std::uint32_t y = 0;
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  unsigned halvings = 0;  // at most ImageDecoder::halvings_max()
+};
+
+// Decodes one image, once: Start(), then ReadRow() for each row of the region, then Finish().
+// After an error only the destructor may follow.
+//
+// Thread safety: as for an int.
+// Ownership: the encoded bytes are the caller's and must outlive it.
+// Errors, of every method: DataLoss  damaged, truncated or of a kind that is not decoded
+class ImageDecoder {
+ public:
+  virtual ~ImageDecoder() = default;
+  ImageDecoder(const ImageDecoder&) = delete;
+  ImageDecoder& operator=(const ImageDecoder&) = delete;
+
+  [[nodiscard]] ImageSize size() const { return size_; }
+
+  // How often the decoder can halve both sides itself, at no cost.
+  [[nodiscard]] virtual unsigned halvings_max() const { return 0; }
+
+  // `region` must lie in the image and hold a pixel.
+  virtual Status Start(const ImageRegion& region, PixelLayout layout) = 0;
+
+  // After Start(): a row that is read is row_pixels() pixels, of which the first wanted one is at
+  // row_lead(): decoders read more than they are asked for.
+  [[nodiscard]] std::uint32_t row_pixels() const { return row_pixels_; }
+  [[nodiscard]] std::uint32_t row_lead() const { return row_lead_; }
+
+  // Fills `row`, of row_pixels() pixels, with the next row of the region.
+  virtual Status ReadRow(std::uint8_t* row) = 0;
+
+  // Finds out whether an image that does not look complete is, using `row` as memory.
+  virtual Status Finish(std::uint8_t* row) = 0;
+
+ protected:
+  ImageDecoder() = default;
+
+  ImageSize size_;
+  std::uint32_t row_pixels_ = 0;
+  std::uint32_t row_lead_ = 0;
+};
+
+// Reads the header of `encoded`. What it is is told by its first bytes: names lie.
+//
+// Errors: DataLoss         neither JPEG nor PNG, or its header is damaged or not supported
+//         InvalidArgument  more than `pixels_max` pixels
+Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
+                                                std::uint64_t pixels_max);
+
+// InvalidArgument if an image of `size` has more than `pixels_max` pixels.
+Status CheckPixels(ImageSize size, std::uint64_t pixels_max);
+
+}  // namespace headrace

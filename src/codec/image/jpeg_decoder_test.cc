@@ -1,0 +1,136 @@
+#include "codec/image/jpeg_decoder.h"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/prng.h"
+#include "codec/image/test_images.h"
+
+namespace headrace {
+namespace {
+
+using test::DecodeJpegPlainly;
+using test::EncodeJpeg;
+using test::JpegOptions;
+using test::MakeTexture;
+using test::RgbImage;
+
+constexpr std::uint64_t kPixelsMax = 1 << 20;
+
+RgbImage Crop(const RgbImage& image, const ImageRegion& region) {
+  RgbImage crop{region.width, region.height, {}};
+  for (std::uint32_t y = 0; y < region.height; ++y) {
+    const auto begin =
+        image.pixels.begin() +
+        static_cast<std::ptrdiff_t>((std::size_t{region.y + y} * image.width + region.x) * 3);
+    crop.pixels.insert(crop.pixels.end(), begin, begin + std::ptrdiff_t{3} * region.width);
+  }
+  return crop;
+}
+
+RgbImage DecodeRegion(std::span<const std::byte> encoded, const ImageRegion& region,
+                      PixelLayout layout) {
+  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+  EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+  ImageDecoder& decoder = *opened.value();
+  const Status started = decoder.Start(region, layout);
+  EXPECT_TRUE(started.ok()) << started.ToString();
+  const std::size_t bytes = PixelBytes(layout);
+  std::vector<std::uint8_t> row(decoder.row_pixels() * bytes);
+  RgbImage image{region.width, region.height, {}};
+  for (std::uint32_t y = 0; y < region.height; ++y) {
+    const Status read = decoder.ReadRow(row.data());
+    EXPECT_TRUE(read.ok()) << read.ToString();
+    for (std::uint32_t x = 0; x < region.width; ++x) {
+      const std::uint8_t* pixel = row.data() + (decoder.row_lead() + x) * bytes;
+      image.pixels.insert(image.pixels.end(), pixel, pixel + 3);
+    }
+  }
+  const Status finished = decoder.Finish(row.data());
+  EXPECT_TRUE(finished.ok()) << finished.ToString();
+  return image;
+}
+
+using Kind = std::tuple<int, int, int, bool>;  // sampling, components, progressive
+
+class JpegRegionTest : public testing::TestWithParam<Kind> {};
+
+TEST_P(JpegRegionTest, EveryRegionEqualsTheSamePartOfAFullDecode) {
+  const auto [horizontal, vertical, components, progressive] = GetParam();
+  Prng prng(2026, 0, RandomStream::kAugment, 0);
+  for (const auto& [width, height] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {1, 1}, {9, 50}, {33, 17}, {131, 97}, {257, 300}}) {
+    const std::vector<std::byte> encoded =
+        EncodeJpeg(MakeTexture(width, height), {.horizontal_sampling = horizontal,
+                                                .vertical_sampling = vertical,
+                                                .components = components,
+                                                .progressive = progressive,
+                                                .restart_rows = width == 131 ? 2 : 0});
+    for (unsigned halvings = 0; halvings <= 3; ++halvings) {
+      const RgbImage full = DecodeJpegPlainly(encoded, halvings);
+      ASSERT_EQ(full.width, Halved(width, halvings));
+      ASSERT_EQ(full.height, Halved(height, halvings));
+      for (int i = 0; i < 40; ++i) {
+        ImageRegion region{.halvings = halvings};
+        region.x = static_cast<std::uint32_t>(prng.Below(full.width));
+        region.y = static_cast<std::uint32_t>(prng.Below(full.height));
+        region.width = 1 + static_cast<std::uint32_t>(prng.Below(full.width - region.x));
+        region.height = 1 + static_cast<std::uint32_t>(prng.Below(full.height - region.y));
+        const PixelLayout layout = i % 2 == 0 ? PixelLayout::kRgb : PixelLayout::kRgbx;
+        ASSERT_EQ(DecodeRegion(encoded, region, layout), Crop(full, region))
+            << width << " x " << height << " / " << (1 << halvings) << ": " << region.width << " x "
+            << region.height << " at " << region.x << ", " << region.y;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, JpegRegionTest,
+                         testing::Values(Kind{1, 1, 3, false}, Kind{2, 1, 3, false},
+                                         Kind{2, 2, 3, false}, Kind{1, 2, 3, false},
+                                         Kind{4, 1, 3, false}, Kind{4, 2, 3, false},
+                                         Kind{2, 4, 3, false}, Kind{1, 1, 1, false},
+                                         Kind{2, 2, 3, true}, Kind{1, 1, 1, true}));
+
+TEST(JpegDecoderTest, AMissingEndMarkerAloneIsNoError) {
+  std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
+  const RgbImage full = DecodeJpegPlainly(encoded);
+  encoded.resize(encoded.size() - 2);
+  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}, PixelLayout::kRgb), full);
+}
+
+TEST(JpegDecoderTest, ATruncatedImageIsAnErrorThoughTheRegionIsComplete) {
+  std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 200));
+  encoded.resize(encoded.size() * 9 / 10);
+  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ImageDecoder& decoder = *opened.value();
+  ASSERT_TRUE(decoder.Start({.width = 10, .height = 1}, PixelLayout::kRgb).ok());
+  std::vector<std::uint8_t> row(decoder.row_pixels() * std::size_t{3});
+  ASSERT_TRUE(decoder.ReadRow(row.data()).ok());
+  const Status status = decoder.Finish(row.data());
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(),
+            "decoding JPEG image of 64 x 200 pixels: Corrupt JPEG data: premature end of data "
+            "segment");
+}
+
+TEST(JpegDecoderTest, ASeveralScanImageWithoutEndMarkerIsAnError) {
+  std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48), {.progressive = true});
+  encoded.resize(encoded.size() - 2);
+  EXPECT_EQ(OpenJpeg(encoded, kPixelsMax).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(JpegDecoderTest, ExtraBytesBeforeAMarkerAreHarmless) {
+  std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
+  const RgbImage full = DecodeJpegPlainly(encoded);
+  encoded.insert(encoded.end() - 2, 3, std::byte{0x11});
+  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}, PixelLayout::kRgb), full);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,143 @@
+#pragma once
+
+// Antialiased bilinear resampling, equal bit for bit to Pillow's Image.resize(BILINEAR) on 8-bit
+// images: separable, weights in 22-bit fixed point, 8 bits between the passes.
+//
+// Pixels are four bytes each here (the fourth is carried along and means nothing), so that a pixel
+// is a quarter of a vector register.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codec/image/geometry.h"
+
+namespace headrace {
+
+// For each wanted output of an axis, the input pixels that it is made of, and their weights.
+//
+// Thread safety: as for an int.
+class AxisFilter {
+ public:
+  // Computes the filter of `span`; memory of an earlier one is used again.
+  void Prepare(const AxisSpan& span);
+
+  [[nodiscard]] std::uint32_t outputs() const { return static_cast<std::uint32_t>(first_.size()); }
+
+  // Every output is the input pixel of the same place, counted from input_begin().
+  [[nodiscard]] bool identity() const { return identity_; }
+
+  // The input pixels that any output needs: [input_begin, input_end) of the image.
+  [[nodiscard]] std::uint32_t input_begin() const { return input_begin_; }
+  [[nodiscard]] std::uint32_t input_end() const { return input_end_; }
+  [[nodiscard]] std::uint32_t inputs() const { return input_end_ - input_begin_; }
+
+  // The first input of `output`, counted from input_begin(). Does not fall with `output`.
+  [[nodiscard]] std::uint32_t first(std::uint32_t output) const { return first_[output]; }
+
+  // Weights of the inputs from first(output) on; they sum to 2^22 but for rounding.
+  [[nodiscard]] std::span<const std::int32_t> weights(std::uint32_t output) const {
+    return {weights_.data() + std::size_t{output} * taps_max_, count_[output]};
+  }
+
+  [[nodiscard]] std::uint32_t taps_max() const { return taps_max_; }  // most inputs of an output
+  [[nodiscard]] std::size_t memory_bytes() const;
+
+ private:
+  bool identity_ = false;
+  std::uint32_t input_begin_ = 0;
+  std::uint32_t input_end_ = 0;
+  std::uint32_t taps_max_ = 0;
+  std::vector<std::uint32_t> first_;
+  std::vector<std::uint32_t> count_;
+  std::vector<std::int32_t> weights_;  // taps_max_ for each output
+  std::vector<double> real_weights_;   // of one output, while preparing
+};
+
+// Memory that grows and is used again; what is in it does not outlive the next Reserve().
+class ScratchBuffer {
+ public:
+  std::uint8_t* Reserve(std::size_t bytes);
+  void Release();
+  [[nodiscard]] std::uint8_t* data() { return memory_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> memory_;
+  std::size_t size_ = 0;
+};
+
+// Resamples an image row by row: give it input rows from the top, take output rows as they come.
+// Holds only the rows that outputs still need, never an image.
+//
+// Thread safety: as for an int.
+class Resampler {
+ public:
+  static constexpr std::uint32_t kRowsAtOnce = 4;
+
+  // Which pass is first shows in the last bit, as 8 bits are kept between them.
+  enum class Order : std::uint8_t { kColumnsFirst, kRowsFirst };
+
+  // The order that Pillow 13 takes for a resize of these axes; before it was kColumnsFirst always.
+  static Order OrderOf(const AxisSpan& x, const AxisSpan& y);
+
+  // Begins an image, whose rows arrive as `row_pixels` pixels of which those of `horizontal` begin
+  // at `lead`. Both filters must outlive it. Memory of an earlier image is used again.
+  struct Input {
+    std::uint32_t row_pixels = 0;
+    std::uint32_t lead = 0;
+  };
+  void Begin(const AxisFilter& horizontal, const AxisFilter& vertical, Order order, Input input);
+
+  // Where input row `row` of the next Push() goes, in [0, kRowsAtOnce). Valid until that Push().
+  [[nodiscard]] std::uint8_t* input(std::uint32_t row);
+
+  // Takes the `count` rows that lie in input(): kRowsAtOnce, but fewer at the end of the image.
+  // Next() must have returned null.
+  void Push(std::uint32_t count);
+
+  // The next output row, vertical.outputs() in all, of horizontal.outputs() pixels; null if it
+  // needs rows not yet pushed. Valid until the next call.
+  const std::uint8_t* Next();
+
+  [[nodiscard]] std::size_t memory_bytes() const;
+
+ private:
+  [[nodiscard]] std::uint8_t* ring_row(std::uint32_t row) {
+    return ring_.data() + (row % ring_rows_) * ring_row_bytes_;
+  }
+  [[nodiscard]] std::uint8_t* four_row(std::uint32_t row) {
+    return four_.data() + row * four_row_bytes_;
+  }
+
+  // The vertical pass of the next output into `out`; false if rows are missing.
+  bool CombineNext(std::size_t lead_bytes, std::uint32_t pixels, std::uint8_t* out);
+
+  // The horizontal pass of four rows.
+  void CombineFour(const std::uint8_t* const* in, std::uint8_t* const* out);
+
+  const AxisFilter* horizontal_ = nullptr;
+  const AxisFilter* vertical_ = nullptr;
+  Order order_ = Order::kColumnsFirst;
+  std::size_t lead_bytes_ = 0;
+  std::uint32_t pushed_ = 0;     // input rows
+  std::uint32_t combined_ = 0;   // output rows through the vertical pass
+  std::uint32_t collected_ = 0;  // of those, in four_, not yet through the horizontal pass
+  std::uint32_t ready_ = 0;      // rows in output_
+  std::uint32_t given_ = 0;      // of those, returned by Next()
+
+  std::uint32_t ring_rows_ = 0;  // most rows that wait for outputs
+  std::size_t ring_row_bytes_ = 0;
+  std::size_t four_row_bytes_ = 0;
+  std::size_t output_row_bytes_ = 0;
+
+  ScratchBuffer ring_;   // rows that wait for the vertical pass: with columns first, narrow already
+  ScratchBuffer four_;   // rows that go to the horizontal pass together
+  ScratchBuffer quads_;  // the same, pixel by pixel side by side
+  ScratchBuffer output_;                   // rows after both passes
+  std::vector<const std::uint8_t*> taps_;  // the ring rows of one output
+};
+
+}  // namespace headrace

@@ -1,0 +1,216 @@
+#include "codec/image/resample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/prng.h"
+
+namespace headrace {
+namespace {
+
+// Four bytes a pixel, row after row.
+struct Image {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::vector<std::uint8_t> bytes;
+
+  [[nodiscard]] std::uint8_t at(std::uint32_t x, std::uint32_t y, std::uint32_t c) const {
+    return bytes[(std::size_t{y} * width + x) * 4 + c];
+  }
+};
+
+Image MakeNoise(std::uint32_t width, std::uint32_t height, Prng& prng) {
+  Image image{width, height, std::vector<std::uint8_t>(std::size_t{4} * width * height)};
+  for (std::uint8_t& byte : image.bytes) byte = static_cast<std::uint8_t>(prng.Next32() >> 24);
+  return image;
+}
+
+AxisSpan SpanOf(std::uint32_t begin, std::uint32_t length, std::uint32_t outputs) {
+  return {.begin = static_cast<double>(begin),
+          .end = static_cast<double>(begin + length),
+          .clamp_begin = begin,
+          .clamp_end = begin + length,
+          .outputs_total = outputs,
+          .outputs_first = 0,
+          .outputs = outputs};
+}
+
+// One output sample as the definition has it: every input, weighted by a hat around the middle, in
+// 22-bit fixed point.
+std::uint8_t ModelSample(const AxisSpan& span, std::uint64_t output,
+                         const std::vector<std::uint8_t>& line) {
+  const double scale = (span.end - span.begin) / static_cast<double>(span.outputs_total);
+  const double stretch = std::max(scale, 1.0);
+  const double middle = (span.begin - span.clamp_begin) +
+                        (static_cast<double>(span.outputs_first + output) + 0.5) * scale;
+  const std::uint32_t length = span.clamp_end - span.clamp_begin;
+  std::vector<double> weights(length);
+  double sum = 0;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    weights[i] = std::max(0.0, 1 - std::fabs((i + 0.5 - middle) / stretch));
+    sum += weights[i];
+  }
+  std::int64_t value = 1 << 21;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    value += std::llround(weights[i] / sum * (1 << 22)) * line[span.clamp_begin + i];
+  }
+  return static_cast<std::uint8_t>(std::min<std::int64_t>(value >> 22, 255));
+}
+
+Image ModelColumns(const Image& image, const AxisSpan& x) {
+  Image out{x.outputs, image.height,
+            std::vector<std::uint8_t>(std::size_t{4} * x.outputs * image.height)};
+  std::vector<std::uint8_t> line(image.width);
+  for (std::uint32_t row = 0; row < image.height; ++row) {
+    for (std::uint32_t c = 0; c < 4; ++c) {
+      for (std::uint32_t i = 0; i < image.width; ++i) line[i] = image.at(i, row, c);
+      for (std::uint32_t o = 0; o < x.outputs; ++o) {
+        out.bytes[(std::size_t{row} * x.outputs + o) * 4 + c] = ModelSample(x, o, line);
+      }
+    }
+  }
+  return out;
+}
+
+Image Transposed(const Image& image) {
+  Image out{image.height, image.width, std::vector<std::uint8_t>(image.bytes.size())};
+  for (std::uint32_t y = 0; y < image.height; ++y) {
+    for (std::uint32_t x = 0; x < image.width; ++x) {
+      std::memcpy(out.bytes.data() + (std::size_t{x} * image.height + y) * 4,
+                  image.bytes.data() + (std::size_t{y} * image.width + x) * 4, 4);
+    }
+  }
+  return out;
+}
+
+Image Model(const Image& image, const AxisSpan& x, const AxisSpan& y, Resampler::Order order) {
+  if (order == Resampler::Order::kColumnsFirst) {
+    return Transposed(ModelColumns(Transposed(ModelColumns(image, x)), y));
+  }
+  return ModelColumns(Transposed(ModelColumns(Transposed(image), y)), x);
+}
+
+// Runs `resampler` as the codec does; rows carry `lead` pixels before and 3 after what is needed.
+Image Resample(Resampler& resampler, const Image& image, const AxisSpan& x, const AxisSpan& y,
+               std::uint32_t lead) {
+  AxisFilter horizontal;
+  AxisFilter vertical;
+  horizontal.Prepare(x);
+  vertical.Prepare(y);
+  const std::uint32_t row_pixels = lead + horizontal.inputs() + 3;
+  resampler.Begin(horizontal, vertical, Resampler::OrderOf(x, y),
+                  {.row_pixels = row_pixels, .lead = lead});
+  Image out{x.outputs, y.outputs, {}};
+  for (std::uint32_t row = vertical.input_begin(); row < vertical.input_end();) {
+    const std::uint32_t count = std::min(Resampler::kRowsAtOnce, vertical.input_end() - row);
+    for (std::uint32_t r = 0; r < count; ++r) {
+      std::memset(resampler.input(r), 0xAB, std::size_t{4} * row_pixels);
+      std::memcpy(
+          resampler.input(r) + std::size_t{4} * lead,
+          image.bytes.data() + (std::size_t{row + r} * image.width + horizontal.input_begin()) * 4,
+          std::size_t{4} * horizontal.inputs());
+    }
+    resampler.Push(count);
+    while (const std::uint8_t* pixels = resampler.Next()) {
+      out.bytes.insert(out.bytes.end(), pixels, pixels + std::size_t{4} * x.outputs);
+    }
+    row += count;
+  }
+  EXPECT_EQ(out.bytes.size(), std::size_t{4} * x.outputs * y.outputs);
+  return out;
+}
+
+TEST(ResampleTest, EqualsTheDefinitionForRandomBoxesAndSizes) {
+  Prng prng(7, 0, RandomStream::kAugment, 0);
+  Resampler resampler;
+  for (int i = 0; i < 150; ++i) {
+    const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(prng.Below(n)); };
+    const Image image = MakeNoise(1 + below(70), 1 + below(90), prng);
+    const std::uint32_t left = below(image.width);
+    const std::uint32_t top = below(image.height);
+    AxisSpan x = SpanOf(left, 1 + below(image.width - left), 1 + below(40));
+    AxisSpan y = SpanOf(top, 1 + below(image.height - top), 1 + below(40));
+    if (i % 3 == 1) {  // only the middle of the result
+      x.outputs_first = x.outputs / 3;
+      x.outputs -= static_cast<std::uint32_t>(x.outputs_first);
+      y.outputs_first = y.outputs / 2;
+      y.outputs = 1;
+    } else if (i % 3 == 2) {  // a box that begins and ends within pixels
+      x.begin += 0.25 * static_cast<double>(x.clamp_end - x.clamp_begin > 1);
+      y.end -= 0.5 * static_cast<double>(y.clamp_end - y.clamp_begin > 1);
+    }
+    const Image expected = Model(image, x, y, Resampler::OrderOf(x, y));
+    const Image result = Resample(resampler, image, x, y, below(5));
+    ASSERT_EQ(result.bytes, expected.bytes) << "case " << i;
+  }
+}
+
+TEST(ResampleTest, TheSameSizeIsTheSameImage) {
+  Prng prng(3, 0, RandomStream::kAugment, 0);
+  const Image image = MakeNoise(13, 9, prng);
+  Resampler resampler;
+  EXPECT_EQ(Resample(resampler, image, SpanOf(0, 13, 13), SpanOf(0, 9, 9), 0).bytes, image.bytes);
+}
+
+TEST(ResampleTest, AFlatImageStaysFlatHoweverManyPixelsAreAveraged) {
+  Resampler resampler;
+  for (const std::uint8_t value : std::initializer_list<std::uint8_t>{0, 1, 254, 255}) {
+    const Image image{3, 40000, std::vector<std::uint8_t>(std::size_t{4} * 3 * 40000, value)};
+    const Image result = Resample(resampler, image, SpanOf(0, 3, 2), SpanOf(0, 40000, 1), 0);
+    EXPECT_EQ(result.bytes, std::vector<std::uint8_t>(8, value));
+  }
+}
+
+TEST(ResampleTest, MemoryHoldsTheRowsThatOutputsWaitForNotTheImage) {
+  Prng prng(4, 0, RandomStream::kAugment, 0);
+  Resampler resampler;
+  const Image image = MakeNoise(64, 20000, prng);
+  const Image result = Resample(resampler, image, SpanOf(0, 64, 32), SpanOf(0, 20000, 10000), 0);
+  EXPECT_EQ(result.height, 10000U);
+  EXPECT_LT(resampler.memory_bytes(), 16U << 10);
+}
+
+TEST(ResampleTest, RowsComeFirstWhereMoreThanTwiceAsManyRowsAsColumnsGo) {
+  const auto order = [](std::uint32_t w, std::uint32_t h, std::uint32_t to_w, std::uint32_t to_h) {
+    return Resampler::OrderOf(SpanOf(0, w, to_w), SpanOf(0, h, to_h));
+  };
+  EXPECT_EQ(order(100, 100, 50, 50), Resampler::Order::kColumnsFirst);
+  EXPECT_EQ(order(100, 200, 50, 100), Resampler::Order::kColumnsFirst);
+  EXPECT_EQ(order(100, 201, 50, 100), Resampler::Order::kRowsFirst);
+  EXPECT_EQ(order(50, 101, 100, 100), Resampler::Order::kRowsFirst);
+  EXPECT_EQ(order(50, 100, 100, 100), Resampler::Order::kColumnsFirst);
+}
+
+TEST(AxisFilterTest, OnlyAWholeUnscaledSpanIsTheIdentity) {
+  AxisFilter filter;
+  AxisSpan span = SpanOf(3, 10, 10);
+  filter.Prepare(span);
+  EXPECT_TRUE(filter.identity());
+  EXPECT_EQ(filter.input_begin(), 3U);
+  EXPECT_EQ(filter.input_end(), 13U);
+  filter.Prepare(SpanOf(3, 10, 11));
+  EXPECT_FALSE(filter.identity());
+  span.begin += 0.5;
+  span.end += 0.5;
+  span.clamp_end += 1;
+  filter.Prepare(span);
+  EXPECT_FALSE(filter.identity());
+}
+
+TEST(AxisFilterTest, PartOfTheIdentityNeedsNoPixelMoreThanItGives) {
+  AxisFilter filter;
+  AxisSpan span = SpanOf(0, 256, 256);
+  span.outputs_first = 16;
+  span.outputs = 223;
+  filter.Prepare(span);
+  EXPECT_TRUE(filter.identity());
+  EXPECT_EQ(filter.input_begin(), 16U);
+  EXPECT_EQ(filter.inputs(), 223U);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,44 @@
+#pragma once
+
+// The last step: pixels of a row of the image into the row of the batch, in the layout asked for.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "codec/image_codec.h"
+
+namespace headrace {
+
+// What each byte of each channel becomes: (value / 255 - mean) / std, in float32 operations in this
+// order, which are those of torchvision's ToTensor and Normalize.
+using NormalizeTable = std::array<std::array<float, 256>, 3>;
+
+NormalizeTable MakeNormalizeTable(const std::array<float, 3>& mean,
+                                  const std::array<float, 3>& std);
+
+// Writes the rows of one image.
+//
+// Thread safety: as for an int.
+// Ownership: of nothing; transform, table and destination must outlive it.
+class RowWriter {
+ public:
+  // `destination` is of 3 * height * width elements.
+  RowWriter(const ImageTransform& transform, const NormalizeTable& table, bool flip,
+            std::span<std::byte> destination);
+
+  // Where a decoder may put row `y` itself, three bytes a pixel; null if it has to be converted.
+  [[nodiscard]] std::uint8_t* InPlace(std::uint32_t y) const;
+
+  // Writes row `y` from transform.width `pixels` of `pixel_bytes` (3 or 4) each.
+  void Write(std::uint32_t y, const std::uint8_t* pixels, std::size_t pixel_bytes) const;
+
+ private:
+  const ImageTransform& transform_;
+  const NormalizeTable& table_;
+  bool flip_;
+  std::byte* destination_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,46 @@
+#pragma once
+
+// Images for tests: made, encoded and plainly decoded here, with the libraries' own words.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace headrace::test {
+
+// Three bytes a pixel, row after row.
+struct RgbImage {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::vector<std::uint8_t> pixels;
+
+  friend bool operator==(const RgbImage&, const RgbImage&) = default;
+};
+
+// Slopes, edges and noise, in colour: nothing that a wrong pixel could hide in.
+RgbImage MakeTexture(std::uint32_t width, std::uint32_t height, std::uint32_t seed = 1);
+
+struct JpegOptions {
+  int quality = 90;
+  int horizontal_sampling = 2;  // of the first component; the others have 1
+  int vertical_sampling = 2;
+  int components = 3;  // 1: the red channel as grey; 4: CMYK
+  bool progressive = false;
+  int restart_rows = 0;  // rows of blocks between restart markers
+};
+std::vector<std::byte> EncodeJpeg(const RgbImage& image, const JpegOptions& options = {});
+
+struct PngOptions {
+  int color_type = 2;  // SPNG_COLOR_TYPE_*
+  int bit_depth = 8;
+  bool interlaced = false;
+};
+// Grey images are made from the red channel; alpha is noise; indices are red / 16.
+std::vector<std::byte> EncodePng(const RgbImage& image, const PngOptions& options = {});
+
+// A full decode by libjpeg with default settings but for CMYK, which stays as it is stored.
+// `halvings` reduce both sides in the DCT.
+RgbImage DecodeJpegPlainly(std::span<const std::byte> encoded, unsigned halvings = 0);
+
+}  // namespace headrace::test

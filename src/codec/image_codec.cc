@@ -1,0 +1,204 @@
+#include "codec/image_codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "codec/image/geometry.h"
+#include "codec/image/image_decoder.h"
+#include "codec/image/resample.h"
+#include "codec/image/row_writer.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint32_t kSideMax = 1U << 16;  // of a row, pixels
+
+// A thread that met a huge image does not keep the memory it took.
+constexpr std::size_t kScratchBytesKept = std::size_t{8} << 20;
+
+// What a thread keeps from image to image.
+struct Scratch {
+  AxisFilter horizontal;
+  AxisFilter vertical;
+  Resampler resampler;
+  ScratchBuffer row;
+
+  void Shrink() {
+    const std::size_t bytes =
+        horizontal.memory_bytes() + vertical.memory_bytes() + resampler.memory_bytes() + row.size();
+    if (bytes > kScratchBytesKept) *this = Scratch();
+  }
+};
+
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+Status Refuse(const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "image transform " + what);
+}
+
+bool IsInterval(const std::array<double, 2>& interval) {
+  return std::isfinite(interval[0]) && std::isfinite(interval[1]) && interval[0] > 0 &&
+         interval[0] <= interval[1];
+}
+
+std::string ToText(const std::array<double, 2>& interval) {
+  std::string text = "[";
+  text += std::to_string(interval[0]) + ", " + std::to_string(interval[1]) + "]";
+  return text;
+}
+
+Status CheckNormalize(const ImageTransform& transform) {
+  for (std::size_t c = 0; c < 3; ++c) {
+    if (!std::isfinite(transform.mean[c])) {
+      return Refuse("mean: got " + std::to_string(transform.mean[c]) + " for channel " +
+                    std::to_string(c) + ", must be finite");
+    }
+    if (!std::isfinite(transform.std[c]) || !(transform.std[c] > 0)) {
+      return Refuse("std: got " + std::to_string(transform.std[c]) + " for channel " +
+                    std::to_string(c) + ", must be above 0 and finite");
+    }
+  }
+  return {};
+}
+
+Status CheckTransform(const ImageTransform& transform) {
+  const auto side_ok = [](std::uint32_t side) { return side >= 1 && side <= kSideMax; };
+  if (!side_ok(transform.height) || !side_ok(transform.width)) {
+    return Refuse("height x width: got " + std::to_string(transform.height) + " x " +
+                  std::to_string(transform.width) + ", each must be in [1, " +
+                  std::to_string(kSideMax) + "]");
+  }
+  if (const auto& crop = transform.random_resized_crop; crop.has_value()) {
+    if (!IsInterval(crop->scale) || crop->scale[1] > 1) {
+      return Refuse("scale: got " + ToText(crop->scale) + ", must be an interval in (0, 1]");
+    }
+    if (!IsInterval(crop->ratio)) {
+      return Refuse("ratio: got " + ToText(crop->ratio) + ", must be an interval above 0");
+    }
+    if (transform.resize_shorter != 0) {
+      return Refuse("resize_shorter: got " + std::to_string(transform.resize_shorter) +
+                    " beside random_resized_crop, must be 0");
+    }
+  }
+  if (transform.resize_shorter != 0 &&
+      (transform.resize_shorter > kSideMax || transform.resize_shorter < transform.height ||
+       transform.resize_shorter < transform.width)) {
+    return Refuse("resize_shorter: got " + std::to_string(transform.resize_shorter) +
+                  ", must be 0 or in [" +
+                  std::to_string(std::max(transform.height, transform.width)) + ", " +
+                  std::to_string(kSideMax) + "]: the crop must fit into every resized image");
+  }
+  if (!(transform.flip_probability >= 0 && transform.flip_probability <= 1)) {
+    return Refuse("flip_probability: got " + std::to_string(transform.flip_probability) +
+                  ", must be in [0, 1]");
+  }
+  if (transform.pixels_max == 0) return Refuse("pixels_max: got 0, must be above 0");
+  return CheckNormalize(transform);
+}
+
+ImageRegion RegionOf(const Scratch& scratch, const Framing& framing) {
+  return {.x = scratch.horizontal.input_begin(),
+          .y = scratch.vertical.input_begin(),
+          .width = scratch.horizontal.inputs(),
+          .height = scratch.vertical.inputs(),
+          .halvings = framing.halvings};
+}
+
+// Rows that need no resampling: decoded in place where their layout allows.
+Status CopyRows(ImageDecoder& decoder, const ImageRegion& region, const RowWriter& writer,
+                ScratchBuffer& buffer) {
+  constexpr PixelLayout kLayout = PixelLayout::kRgb;
+  HEADRACE_RETURN_IF_ERROR(decoder.Start(region, kLayout));
+  std::uint8_t* row = buffer.Reserve(decoder.row_pixels() * PixelBytes(kLayout));
+  const bool whole_rows = decoder.row_pixels() == region.width;
+  for (std::uint32_t y = 0; y < region.height; ++y) {
+    std::uint8_t* in_place = writer.InPlace(y);
+    if (whole_rows && in_place != nullptr) {
+      HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(in_place));
+      continue;
+    }
+    HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(row));
+    writer.Write(y, row + decoder.row_lead() * PixelBytes(kLayout), PixelBytes(kLayout));
+  }
+  return decoder.Finish(row);
+}
+
+Status ResampleRows(ImageDecoder& decoder, const ImageRegion& region, Resampler::Order order,
+                    const RowWriter& writer, Scratch& scratch) {
+  constexpr PixelLayout kLayout = PixelLayout::kRgbx;
+  HEADRACE_RETURN_IF_ERROR(decoder.Start(region, kLayout));
+  Resampler& resampler = scratch.resampler;
+  resampler.Begin(scratch.horizontal, scratch.vertical, order,
+                  {.row_pixels = decoder.row_pixels(), .lead = decoder.row_lead()});
+  std::uint32_t written = 0;
+  for (std::uint32_t y = 0; y < region.height;) {
+    const std::uint32_t count = std::min(Resampler::kRowsAtOnce, region.height - y);
+    for (std::uint32_t r = 0; r < count; ++r) {
+      HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(resampler.input(r)));
+    }
+    resampler.Push(count);
+    while (const std::uint8_t* row = resampler.Next()) {
+      writer.Write(written++, row, PixelBytes(kLayout));
+    }
+    y += count;
+  }
+  HEADRACE_CHECK(written == scratch.vertical.outputs());
+  return decoder.Finish(resampler.input(0));
+}
+
+class ImageCodec final : public FieldCodec {
+ public:
+  explicit ImageCodec(const ImageTransform& transform)
+      : transform_(transform), table_(MakeNormalizeTable(transform.mean, transform.std)) {}
+
+  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t /*encoded_bytes*/) const override {
+    return std::uint64_t{3} * transform_.height * transform_.width *
+           (transform_.to_float ? sizeof(float) : 1);
+  }
+
+  Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
+                std::span<std::byte> row) const override {
+    HEADRACE_CHECK(row.size() == RowBytes(encoded.size()));
+    HEADRACE_CHECK(!transform_.to_float ||
+                   reinterpret_cast<std::uintptr_t>(row.data()) % alignof(float) == 0);
+    HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder,
+                              OpenImage(encoded, transform_.pixels_max));
+    Scratch& scratch = ThreadScratch();
+    Status status = DecodeOpened(*decoder, key, row, scratch);
+    scratch.Shrink();
+    return status;
+  }
+
+ private:
+  Status DecodeOpened(ImageDecoder& decoder, const SampleKey& key, std::span<std::byte> row,
+                      Scratch& scratch) const {
+    const Framing framing = ChooseFraming(transform_, decoder.size(), key, decoder.halvings_max());
+    scratch.horizontal.Prepare(framing.x);
+    scratch.vertical.Prepare(framing.y);
+    const ImageRegion region = RegionOf(scratch, framing);
+    const RowWriter writer(transform_, table_, framing.flip, row);
+    if (scratch.horizontal.identity() && scratch.vertical.identity()) {
+      return CopyRows(decoder, region, writer, scratch.row);
+    }
+    return ResampleRows(decoder, region, Resampler::OrderOf(framing.x, framing.y), writer, scratch);
+  }
+
+  const ImageTransform transform_;
+  const NormalizeTable table_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FieldCodec>> MakeImageCodec(const ImageTransform& transform) {
+  HEADRACE_RETURN_IF_ERROR(CheckTransform(transform));
+  return std::unique_ptr<FieldCodec>(std::make_unique<ImageCodec>(transform));
+}
+
+}  // namespace headrace

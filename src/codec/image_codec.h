@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "codec/codec.h"
+
+namespace headrace {
+
+// A random box of the image: torchvision's algorithm.
+struct RandomResizedCrop {
+  std::array<double, 2> scale = {0.08, 1.0};         // share of the area
+  std::array<double, 2> ratio = {3.0 / 4, 4.0 / 3};  // width / height
+};
+
+// How an encoded image (JPEG or PNG; grey, palette and alpha become RGB) becomes a fixed-shape row.
+// The steps run in this order; geometry is that of torchvision and resampling that of Pillow:
+// bilinear, antialiased, 8-bit between the two passes.
+struct ImageTransform {
+  // Which part of the image: a random box that is resized to height x width, ...
+  std::optional<RandomResizedCrop> random_resized_crop;
+  // ... or the whole image, its shorter side resized to this (0: resized to height x width,
+  // whatever its aspect), and of the result the centre height x width.
+  std::uint32_t resize_shorter = 0;
+
+  double flip_probability = 0;  // horizontal
+
+  std::uint32_t height = 224;  // of the row, pixels
+  std::uint32_t width = 224;
+
+  bool to_float = false;  // float32, x / 255 and then normalised; else uint8, not normalised
+  std::array<float, 3> mean = {0, 0, 0};  // per channel, of values in [0, 1]
+  std::array<float, 3> std = {1, 1, 1};
+  bool channels_first = true;  // row is [3, height, width]; else [height, width, 3]
+
+  // Exact: every pixel equals Pillow's from a full decode. Fast: the decoder scales by 1/2, 1/4 or
+  // 1/8 in the DCT where at least twice the wanted resolution is left (how close: docs/codec.md).
+  bool exact = false;
+
+  std::uint64_t pixels_max = 178956970;  // an image beyond is refused (Pillow's limit)
+};
+
+// Makes the codec for encoded images. RowBytes() is 3 * height * width * (to_float ? 4 : 1); with
+// to_float the row must be aligned to 4 bytes.
+//
+// What is read is told by the first bytes, never by a name. EXIF orientation is not applied, as in
+// torchvision's loaders. Kinds of images, draws and exactness: docs/codec.md.
+//
+// Memory: each thread keeps up to 8 MiB for the next image; while it decodes it takes a few rows of
+// the image, and all of it only if it is a progressive JPEG or an interlaced PNG.
+// Errors: InvalidArgument  a transform that cannot be: a size of 0, an empty interval, std of 0, a
+//                          centre crop larger than resize_shorter, ...
+Result<std::unique_ptr<FieldCodec>> MakeImageCodec(const ImageTransform& transform);
+
+}  // namespace headrace

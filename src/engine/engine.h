@@ -1,0 +1,205 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "engine/batch.h"
+#include "engine/engine_stats.h"
+#include "index/index.h"
+#include "plan/order.h"
+#include "store/byte_store.h"
+
+namespace headrace {
+
+// What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
+enum class OnError : std::uint8_t {
+  kRaise = 0,  // the step fails, with the error of its lowest slot that failed
+  kSubstitute =
+      1,  // another sample of the dataset, drawn from (seed, epoch, sample), takes its place
+};
+
+struct EngineOptions {
+  std::uint32_t batches_max = 8;  // batches in work or ready
+  std::uint32_t reads_in_flight_max = 64;
+  std::uint64_t coalesce_gap_bytes = 16 * kKiB;  // extents of a step this near are one read ...
+  std::uint64_t coalesce_bytes_max = kMiB;       // ... up to this size
+  std::uint64_t decode_task_bytes = 64 * kKiB;   // stored bytes from which a task is worth a thread
+  OnError on_error = OnError::kRaise;
+  std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
+  bool verify = true;                 // samples against their checksums, where the index has them
+  std::uint64_t seed = 0;             // of transforms and substitutes
+};
+
+// Where finished batches go. Called by the engine, one call at a time, in the order of the plan.
+// Must not block, and of the engine's methods may call OnTaken() alone.
+class BatchSink {
+ public:
+  virtual ~BatchSink() = default;
+
+  virtual void OnBatch(std::shared_ptr<Batch> batch) = 0;
+
+  // After the last batch: OK at the end of the plan, or why there are no more. Once; not after
+  // Stop().
+  virtual void OnEnd(Status status) = 0;
+};
+
+// Runs a plan for one rank: walks ahead as far as the budgets allow, reads, verifies, decodes each
+// sample into its own slot whatever order it arrives in, and hands the batches over in order. What
+// is delivered depends on the plan and the data, never on what finishes when.
+//
+// A step goes through: admitted (batch memory taken) -> its reads issued (staging memory taken) ->
+// its samples decoded, by tasks whose deadline is the step's number -> complete -> handed over when
+// every earlier one has been. A step is admitted only with its batch memory, reads are issued in
+// the order of the plan, and decoding waits for nothing: so the oldest step always gets on, and no
+// wait is a circle. What can not wait for memory takes it beyond the budget, one at a time, counted
+// in stats().*.beyond_*: a batch while the waiting consumer holds all there is; a batch or a sample
+// that is larger than all there is.
+//
+// Thread safety: every method may be called from any thread. The machine itself runs on one thread
+// at a time: on whichever brought a completion, or on the executor.
+// Ownership: what Parts points at is the caller's and outlives the engine; batches may outlive all.
+// Of several engines that share memory, one at a time runs.
+// Shutdown: Stop(), then Close() before destruction.
+class Engine {
+ public:
+  struct Parts {
+    const Index* index = nullptr;
+    std::span<const BatchField> schema;
+    ByteStore* store = nullptr;
+    Executor* executor = nullptr;
+    const Clock* clock = nullptr;
+    BatchSink* sink = nullptr;
+    std::shared_ptr<BufferPool> staging;  // for bytes read and not decoded yet
+    std::shared_ptr<BufferPool>
+        batch_memory;  // for batches in work, ready, and held by the consumer
+  };
+
+  Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Begins. Once.
+  void Start();
+
+  // The consumer took a batch out of the sink: there is room for another.
+  void OnTaken();
+
+  // The consumer found the sink empty and waits, from now until the next batch.
+  void OnWaiting();
+
+  // Issues no more work, and nothing more reaches the sink once this has returned. What is in
+  // flight comes back on its own.
+  void Stop();
+
+  // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
+  // needs for that.
+  void Close();
+
+  // Nothing is in flight and nothing will be without another call.
+  [[nodiscard]] bool quiescent() const;
+
+  [[nodiscard]] EngineStats stats() const;
+
+ private:
+  struct StepWork;
+  struct ReadUnit;
+  struct DecodeTask;
+  struct Event;
+  struct PieceRef;
+  struct Piece;
+
+  // Events: how anything gets into the machine.
+  void Post(Event event);       // and runs the machine here, if nobody else does
+  void PostLater(Event event);  // and has the executor run it
+  bool Enqueue(Event event);
+  void RunMachine();
+  void Handle(Event& event) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnRead(ReadUnit& unit, Result<std::span<std::byte>> data)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnDecoded(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnDone(ReadUnit& unit, DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+
+  // Advance(): every move that the state allows.
+  void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::vector<ByteRange> LayOutRows(const Step& step) const;
+  Result<Buffer> AcquireBatch(std::uint64_t bytes, bool& beyond_budget)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Result<std::shared_ptr<Batch>> MakeBatch(const Step& step) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueReads() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void HandOver() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void End(Status status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+
+  // Reads and decodes of a step.
+  void PlanReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PlanSampleReads(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::vector<ReadUnit*> MakeUnits(StepWork& work, std::span<std::pair<Extent, PieceRef>> pieces)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] bool InPlace(const std::pair<Extent, PieceRef>& piece) const;
+  ReadUnit* MakeUnit(StepWork& work, std::span<const std::pair<Extent, PieceRef>> pieces)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReadNowOrRead(ReadUnit& unit);
+  bool ReadAndDecodeNow(ReadUnit& unit);
+  void SetData(ReadUnit& unit, std::span<std::byte> data) const;
+  [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
+  void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void RunDecode(DecodeTask& task) const;
+  Status DecodeSample(const StepWork& work, std::uint32_t slot) const;
+  void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void SampleDone(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReleasePieces(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] std::string Describe(const StepWork& work, std::uint32_t slot) const;
+
+  // Stalls.
+  [[nodiscard]] StallCause CurrentCause() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void AccountStall(std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+
+  const Parts parts_;
+  const EngineOptions options_;
+  const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
+  std::stop_source stop_;                         // requested by Stop()
+
+  mutable Mutex inbox_mutex_;
+  CondVar idle_;
+  std::vector<Event> inbox_ HEADRACE_GUARDED_BY(inbox_mutex_);
+  bool running_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
+  bool run_scheduled_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
+  std::uint64_t in_flight_ HEADRACE_GUARDED_BY(inbox_mutex_) = 0;  // reads, tasks, runs to come
+
+  mutable Mutex state_mutex_;
+  std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(state_mutex_);
+  std::optional<Step> next_step_ HEADRACE_GUARDED_BY(state_mutex_);  // pulled, not admitted
+  std::deque<std::unique_ptr<StepWork>> steps_ HEADRACE_GUARDED_BY(state_mutex_);
+  // Planned and not issued: groups of reads whose memory is taken together.
+  std::deque<std::vector<ReadUnit*>> to_read_ HEADRACE_GUARDED_BY(state_mutex_);
+  std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // of the next step admitted
+  std::uint64_t ready_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // handed over, not taken
+  bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;
+  bool plan_ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;
+  bool closed_ HEADRACE_GUARDED_BY(state_mutex_) = false;
+  bool ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;  // OnEnd() was called, or Stop()
+  bool waiting_ HEADRACE_GUARDED_BY(state_mutex_) = false;
+  std::int64_t stall_since_ns_ HEADRACE_GUARDED_BY(state_mutex_) = 0;
+  StallCause stall_cause_ HEADRACE_GUARDED_BY(state_mutex_) = StallCause::kStorage;
+  EngineStats stats_ HEADRACE_GUARDED_BY(state_mutex_);
+};
+
+}  // namespace headrace

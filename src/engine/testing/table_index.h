@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/prng.h"
+#include "index/index.h"
+
+namespace headrace {
+
+// An index in tables that a test fills as it likes, and the bytes that belong to it.
+class TableIndex final : public Index {
+ public:
+  struct Column {
+    FieldInfo info;
+    std::vector<Extent> extents;
+    std::vector<std::uint64_t> checksums;
+  };
+
+  std::uint64_t samples = 0;
+  std::vector<Column> columns;       // stored fields
+  std::vector<std::string> objects;  // their bytes
+  std::vector<FieldInfo> infos;      // of `columns`, then the inline label
+  std::vector<std::int64_t> labels;  // one a sample
+
+  // Sample `id` of stored field number `column`, as the index says it is.
+  [[nodiscard]] std::string Payload(std::size_t column, SampleId id) const {
+    const Extent& extent = columns[column].extents[Raw(id)];
+    return objects[Raw(extent.object)].substr(extent.range.offset, extent.range.size);
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return samples; }
+  [[nodiscard]] std::span<const FieldInfo> fields() const override { return infos; }
+  [[nodiscard]] std::uint64_t object_count() const override { return objects.size(); }
+  [[nodiscard]] std::uint64_t block_count() const override { return 0; }
+  [[nodiscard]] const std::string& root() const override { return text_; }
+  [[nodiscard]] const std::string& fingerprint() const override { return text_; }
+  [[nodiscard]] std::string_view attribute(std::string_view) const override { return {}; }
+  [[nodiscard]] std::vector<std::string_view> attribute_keys() const override { return {}; }
+  [[nodiscard]] std::uint64_t file_bytes() const override { return 0; }
+  [[nodiscard]] Result<ObjectInfo> object(ObjectId id) const override {
+    static constexpr std::string_view kNames[] = {"a", "b", "c", "d"};
+    return ObjectInfo{.name = kNames[Raw(id) % 4], .size = objects[Raw(id)].size()};
+  }
+  [[nodiscard]] Result<BlockInfo> block(std::uint64_t) const override {
+    return Status(StatusCode::kOutOfRange, "no blocks");
+  }
+  [[nodiscard]] Result<Extent> extent(std::size_t field, SampleId id) const override {
+    if (Raw(id) >= samples) return Status(StatusCode::kOutOfRange, "no such sample");
+    return columns[field].extents[Raw(id)];
+  }
+  [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t,
+                                                                SampleId id) const override {
+    return std::as_bytes(std::span(&labels[Raw(id)], 1));
+  }
+  [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
+                                                      SampleId id) const override {
+    const Column& column = columns[field];
+    if (column.checksums.empty()) return std::nullopt;
+    return column.checksums[Raw(id)];
+  }
+  [[nodiscard]] Status VerifyAll() const override { return Status(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace headrace::internal {
+
+// A file that appears at its path whole or not at all: written under another name beside it,
+// synced, then renamed over it.
+//
+// Thread safety: one thread at a time.
+// Shutdown: the destructor deletes what was written, unless Publish() succeeded.
+// Errors of all: ResourceExhausted  the disk, a quota or a limit on file sizes is reached
+//                Unavailable        any other failure to write
+class AtomicFile {
+ public:
+  static Result<std::unique_ptr<AtomicFile>> Create(const std::string& path);
+
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Adds `bytes` at the end. Buffered.
+  Status Append(std::span<const std::byte> bytes);
+
+  // Bytes appended so far.
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+
+  // Writes over bytes that were appended before.
+  Status WriteAt(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Makes the file and its name durable. Once it has its name, an error to sync the folder leaves
+  // it there: it is whole. Call once, last.
+  Status Publish();
+
+ private:
+  AtomicFile(std::string path, std::string temporary_path, int fd);
+
+  Status Flush();
+
+  const std::string path_;
+  const std::string temporary_path_;
+  int fd_;
+  bool published_ = false;
+  std::uint64_t size_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace headrace::internal

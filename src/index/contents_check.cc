@@ -1,0 +1,116 @@
+#include "index/contents_check.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "index/index_rules.h"
+
+namespace headrace::internal {
+namespace {
+
+using Field = IndexContents::Field;
+
+Status Wrong(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
+
+Status CheckCount(const Field& field, const char* what, std::uint64_t count,
+                  std::uint64_t expected) {
+  if (count == expected) return Status();
+  return Wrong("field " + Quoted(field.info.name) + ": " + std::to_string(count) + " " + what +
+               ", must be " + std::to_string(expected));
+}
+
+Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
+  const std::uint64_t samples = contents.sample_count;
+  std::uint64_t inline_bytes = 0;
+  if (field.info.is_inline &&
+      __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {
+    return Wrong("field " + Quoted(field.info.name) + ": its values pass 2^64 bytes");
+  }
+  HEADRACE_RETURN_IF_ERROR(
+      CheckCount(field, "bytes of inline values", field.inline_values.size(), inline_bytes));
+  HEADRACE_RETURN_IF_ERROR(
+      CheckCount(field, "extents", field.extents.size(), field.info.is_inline ? 0 : samples));
+  return CheckCount(field, "checksums", field.checksums.size(),
+                    field.info.has_checksums ? samples : 0);
+}
+
+std::optional<std::string> WhyWrongIn(const IndexContents& contents, const Extent& extent,
+                                      const FieldInfo* field) {
+  if (Raw(extent.object) >= contents.objects.size()) {
+    return "object " + std::to_string(Raw(extent.object)) + ": there are " +
+           std::to_string(contents.objects.size()) + " objects";
+  }
+  const IndexContents::Object& object = contents.objects[Raw(extent.object)];
+  return WhyExtentIsWrong(extent, {.name = object.name, .size = object.size}, field);
+}
+
+Status CheckField(const IndexContents& contents, const Field& field) {
+  HEADRACE_RETURN_IF_ERROR(CheckColumnSizes(contents, field));
+  for (std::size_t i = 0; i < field.extents.size(); ++i) {
+    if (const auto why = WhyWrongIn(contents, field.extents[i], &field.info)) {
+      return Wrong("field " + Quoted(field.info.name) + " sample " + std::to_string(i) + ": " +
+                   *why);
+    }
+  }
+  return Status();
+}
+
+Status CheckObjects(const IndexContents& contents) {
+  if (contents.objects.size() > kObjectsMax) {
+    return Wrong(std::to_string(contents.objects.size()) + " objects, more than 2^40");
+  }
+  for (std::size_t i = 0; i < contents.objects.size(); ++i) {
+    if (const auto why = WhyObjectNameIsWrong(contents.objects[i].name)) {
+      return Wrong("object " + std::to_string(i) + ": " + *why);
+    }
+  }
+  return Status();
+}
+
+std::optional<std::string> WhyBlockMissesASample(const IndexContents& contents,
+                                                 const BlockInfo& block) {
+  for (const Field& field : contents.fields) {
+    if (field.info.is_inline) continue;
+    for (std::uint64_t i = 0; i < block.sample_count; ++i) {
+      const std::uint64_t sample = Raw(block.first_sample) + i;
+      if (Contains(block.extent, field.extents[sample])) continue;
+      return Describe(block.extent) + " does not hold sample " + std::to_string(sample) +
+             " field " + Quoted(field.info.name) + ": " + Describe(field.extents[sample]);
+    }
+  }
+  return std::nullopt;
+}
+
+Status CheckBlocks(const IndexContents& contents) {
+  std::uint64_t first_sample = 0;
+  for (std::size_t i = 0; i < contents.blocks.size(); ++i) {
+    const BlockInfo& block = contents.blocks[i];
+    const bool is_last = i + 1 == contents.blocks.size();
+    auto why = WhyBlockIsWrong(block, first_sample, contents.sample_count, is_last);
+    if (!why) why = WhyWrongIn(contents, block.extent, nullptr);
+    if (!why) why = WhyBlockMissesASample(contents, block);
+    if (why) return Wrong("block " + std::to_string(i) + ": " + *why);
+    first_sample += block.sample_count;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status CheckContents(const IndexContents& contents) {
+  std::vector<FieldInfo> fields;
+  for (const Field& field : contents.fields) fields.push_back(field.info);
+  if (const auto why = WhyFieldsAreWrong(fields)) return Wrong(*why);
+  const std::vector<Attribute> attributes(contents.attributes.begin(), contents.attributes.end());
+  if (const auto why = WhyAttributesAreWrong(attributes)) return Wrong(*why);
+  if (const auto why = WhyRootIsWrong(contents.root)) return Wrong("root: " + *why);
+  HEADRACE_RETURN_IF_ERROR(CheckObjects(contents));
+  for (const Field& field : contents.fields) {
+    HEADRACE_RETURN_IF_ERROR(CheckField(contents, field));
+  }
+  return CheckBlocks(contents);
+}
+
+}  // namespace headrace::internal

@@ -1,0 +1,140 @@
+#include "index/folder.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "index/folder_walk.h"
+#include "index/index_rules.h"
+#include "index/text.h"
+
+namespace headrace {
+namespace {
+
+using internal::CountAndNames;
+using internal::ListRoot;
+using internal::NumberedTexts;
+using internal::RootListing;
+using internal::WalkClass;
+using internal::Walked;
+
+constexpr char kFoldersKey[] = "folders";
+
+Status Refused(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
+
+// Absolute, without a slash at its end. Links stay as they are: a link to the newest of several
+// datasets goes on to mean that.
+Result<std::string> AbsoluteRoot(const std::string& root) {
+  std::error_code error;
+  std::string path = std::filesystem::absolute(root, error).string();
+  if (error) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "finding the working folder: " + error.message());
+  }
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+Status CheckHasClasses(const RootListing& listing) {
+  if (!listing.class_folders.empty()) return Status();
+  std::string why = "it has no class folders";
+  if (listing.images > 0) why += " but " + std::to_string(listing.images) + " images of its own";
+  return Refused(why + ": put the images of each class into a folder of their own below it");
+}
+
+Status CheckEveryImageIsThere(const Walked& walked, const std::vector<std::string>& without) {
+  if (!without.empty()) {
+    return Refused(
+        "class folders without an image (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff "
+        ".webp): " +
+        CountAndNames(without.size(), without) + ": remove these folders or put images into them");
+  }
+  if (walked.empty_images > 0) {
+    return Refused(
+        "images of zero bytes: " + CountAndNames(walked.empty_images, walked.empty_names) +
+        ": copy these files again or remove them");
+  }
+  return Status();
+}
+
+void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte>& values) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      values.push_back(static_cast<std::byte>(label >> shift & 0xff));
+    }
+  }
+}
+
+Result<IndexContents> Build(const std::string& root, const FolderProgress& progress) {
+  HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root));
+  HEADRACE_RETURN_IF_ERROR(CheckHasClasses(listing));
+  IndexContents contents;
+  HEADRACE_ASSIGN_OR_RETURN(contents.root, AbsoluteRoot(root));
+  contents.fields.resize(2);
+  IndexContents::Field& image = contents.fields[0];
+  IndexContents::Field& label = contents.fields[1];
+  image.info = {.name = "image", .kind = FieldKind::kImage};
+  label.info = {
+      .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
+
+  Walked walked;
+  walked.folders.emplace_back("", listing.mtime_ns);
+  std::vector<std::string> without_image;
+  for (std::size_t i = 0; i < listing.class_folders.size(); ++i) {
+    const std::string& name = listing.class_folders[i];
+    const std::size_t before = walked.images.size();
+    HEADRACE_RETURN_IF_ERROR(WalkClass(contents.root, name, progress, walked));
+    if (walked.images.size() == before) without_image.push_back(name);
+    AppendLabel(i, walked.images.size() - before, label.inline_values);
+  }
+  HEADRACE_RETURN_IF_ERROR(CheckEveryImageIsThere(walked, without_image));
+  if (progress && !progress(walked.images.size())) {
+    return Status(StatusCode::kCancelled,
+                  "cancelled after " + std::to_string(walked.images.size()) + " files");
+  }
+
+  contents.sample_count = walked.images.size();
+  image.extents.reserve(walked.images.size());
+  for (std::size_t i = 0; i < walked.images.size(); ++i) {
+    image.extents.push_back(
+        {.object = ObjectId{i}, .range = {.offset = 0, .size = walked.images[i].size}});
+  }
+  contents.objects = std::move(walked.images);
+  contents.attributes = {{"format", "folder"},
+                         {"classes", internal::JsonList(listing.class_folders)},
+                         {kFoldersKey, internal::JsonList(walked.folders)}};
+  return contents;
+}
+
+// Files beside the class folders, such as the index itself, change the root's mtime and no sample.
+bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders) {
+  const Result<RootListing> listing = ListRoot(root);
+  if (!listing.ok()) return false;
+  std::vector<std::string> noted;
+  for (const auto& [path, mtime_ns] : folders) {
+    if (!path.empty() && path.find('/') == std::string::npos) noted.push_back(path);
+  }
+  return listing.value().class_folders == noted;
+}
+
+}  // namespace
+
+Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress) {
+  Result<IndexContents> contents = Build(root, progress);
+  if (contents.ok()) return contents;
+  return contents.status().WithContext("indexing folder " + internal::Quoted(root));
+}
+
+bool FolderIndexIsCurrent(const Index& index) {
+  const auto folders = internal::ParseNumberedTexts(index.attribute(kFoldersKey));
+  if (!folders) return false;
+  for (const auto& [path, mtime_ns] : *folders) {
+    const bool is_root = path.empty();
+    const std::string folder = is_root ? index.root() : index.root() + "/" + path;
+    if (internal::FolderMtimeNs(folder) == mtime_ns) continue;
+    if (!is_root || !HasClassFoldersOf(index.root(), *folders)) return false;
+  }
+  return !folders->empty();
+}
+
+}  // namespace headrace

@@ -1,0 +1,283 @@
+#include "index/folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/index_reader.h"
+#include "index/test_contents.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class FolderTest : public testing::Test {
+ protected:
+  // Files whose contents are their names.
+  void Make(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      fs::create_directories(fs::path(folder_ / file).parent_path());
+      internal::WriteFile(folder_ / file, std::as_bytes(std::span(file)));
+    }
+  }
+  void Link(const std::string& to, const std::string& at) { fs::create_symlink(to, folder_ / at); }
+
+  Result<IndexContents> Build() { return BuildFolderIndex(folder_.path(), {}); }
+
+  // "label name" of every sample in order.
+  std::vector<std::string> Samples() {
+    const auto contents = Build();
+    EXPECT_EQ(contents.status().ToString(), "OK");
+    std::vector<std::string> samples;
+    if (!contents.ok()) return samples;
+    const IndexContents& c = contents.value();
+    EXPECT_EQ(c.fields[1].inline_values.size(), 8 * c.sample_count);
+    for (std::size_t i = 0; i < c.sample_count; ++i) {
+      const auto label = internal::Load<std::int64_t>(c.fields[1].inline_values.data() + 8 * i);
+      const Extent& extent = c.fields[0].extents[i];
+      EXPECT_EQ(extent, internal::MakeExtent(i, 0, c.objects[i].size));
+      samples.push_back(std::to_string(label) + " " + c.objects[i].name);
+    }
+    return samples;
+  }
+
+  // An index of the folder as it is now.
+  std::shared_ptr<const Index> Indexed() {
+    file_ = internal::FileOf(Build().value());
+    return internal::OpenIndexInMemory(file_, "/x/i", nullptr).value();
+  }
+
+  // Sets the folder's mtime to its own, a second later: what a change leaves, however coarse the
+  // clock of the file system.
+  void Touch(const std::string& path) {
+    fs::last_write_time(folder_ / path,
+                        fs::last_write_time(folder_ / path) + std::chrono::seconds(1));
+  }
+
+  void ExpectError(StatusCode code, const std::vector<std::string>& parts) {
+    const Status status = Build().status();
+    EXPECT_EQ(status.code(), code) << status.ToString();
+    for (const std::string& part : parts) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+    EXPECT_THAT(std::string(status.message()), HasSubstr("'" + folder_.path() + "'"));
+  }
+
+  internal::TestFolder folder_;
+  std::vector<std::byte> file_;
+};
+
+TEST_F(FolderTest, ClassesAreFoldersInOrderOfName) {
+  Make({"dog/1.jpg", "cat/2.jpg", "Zebra/3.jpg", ".hidden/4.jpg", "beside.jpg"});
+  EXPECT_THAT(Samples(),
+              ElementsAre("0 .hidden/4.jpg", "1 Zebra/3.jpg", "2 cat/2.jpg", "3 dog/1.jpg"));
+  const auto contents = Build().value();
+  EXPECT_THAT(contents.attributes,
+              testing::Contains(testing::Pair("classes", R"([".hidden","Zebra","cat","dog"])")));
+  EXPECT_THAT(contents.attributes, testing::Contains(testing::Pair("format", "folder")));
+}
+
+// sorted(os.walk()): by the whole path of the folder, '-' before '/', then by file name. So a
+// folder's files come before those of the folders in it.
+TEST_F(FolderTest, FilesAreOrderedByPathOfTheirFolderAndThenByName) {
+  Make({"c/b.jpg", "c/a/z.jpg", "c/a-b/y.jpg", "c/a/b/x.jpg", "c/B.jpg", "c/a.jpg", "c/10.jpg",
+        "c/9.jpg"});
+  EXPECT_THAT(Samples(), ElementsAre("0 c/10.jpg", "0 c/9.jpg", "0 c/B.jpg", "0 c/a.jpg",
+                                     "0 c/b.jpg", "0 c/a/z.jpg", "0 c/a-b/y.jpg", "0 c/a/b/x.jpg"));
+}
+
+TEST_F(FolderTest, ImagesAreToldByExtensionInAnyCase) {
+  Make({"c/1.jpg", "c/2.JPEG", "c/3.PnG", "c/4.ppm", "c/5.bmp", "c/6.pgm", "c/7.tif", "c/8.tiff",
+        "c/9.webp", "c/.jpg", "c/.x.jpg", "c/a.txt", "c/b.jpg.txt", "c/jpg", "c/c.gif"});
+  EXPECT_THAT(Samples(), ElementsAre("0 c/.jpg", "0 c/.x.jpg", "0 c/1.jpg", "0 c/2.JPEG",
+                                     "0 c/3.PnG", "0 c/4.ppm", "0 c/5.bmp", "0 c/6.pgm",
+                                     "0 c/7.tif", "0 c/8.tiff", "0 c/9.webp"));
+}
+
+TEST_F(FolderTest, LinksToFilesAndFoldersAreFollowed) {
+  Make({"a/1.jpg", "a/in/2.jpg"});
+  Link("a", "b");
+  fs::create_directory(folder_ / "c");
+  Link("../a/in", "c/in");
+  Link("../a/1.jpg", "c/other.jpg");
+  EXPECT_THAT(Samples(), ElementsAre("0 a/1.jpg", "0 a/in/2.jpg", "1 b/1.jpg", "1 b/in/2.jpg",
+                                     "2 c/other.jpg", "2 c/in/2.jpg"));
+}
+
+TEST_F(FolderTest, SizesAndTimesAreTheFiles) {
+  Make({"c/a.jpg", "c/b.jpg"});
+  const std::array<timespec, 2> times = {
+      {{.tv_sec = 5, .tv_nsec = 6}, {.tv_sec = 1234567890, .tv_nsec = 123456789}}};
+  ASSERT_EQ(truncate((folder_ / "c/b.jpg").c_str(), 5'000'000'000), 0);
+  ASSERT_EQ(utimensat(AT_FDCWD, (folder_ / "c/b.jpg").c_str(), times.data(), 0), 0);
+  const auto contents = Build().value();
+  EXPECT_EQ(contents.objects[0].size, 7u);
+  EXPECT_EQ(contents.objects[1].size, 5'000'000'000u);
+  EXPECT_EQ(contents.objects[1].mtime_ns, 1234567890123456789);
+}
+
+TEST_F(FolderTest, NamesThatAreNotUtf8KeepTheirBytes) {
+  Make({"\xff/\xfe.jpg", "\xc3\xa9/1.jpg"});
+  if (!fs::exists(folder_ / "\xff/\xfe.jpg")) GTEST_SKIP() << "the file system wants UTF-8";
+  EXPECT_THAT(Samples(), ElementsAre("0 \xc3\xa9/1.jpg", "1 \xff/\xfe.jpg"));
+  EXPECT_THAT(Build().value().attributes,
+              testing::Contains(testing::Pair("classes", "[\"\xc3\xa9\",\"\\udcff\"]")));
+  EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
+}
+
+TEST_F(FolderTest, TheRootIsAbsoluteWithoutSlashAtItsEnd) {
+  Make({"c/a.jpg"});
+  EXPECT_EQ(BuildFolderIndex(folder_.path() + "//", {}).value().root, folder_.path());
+}
+
+TEST_F(FolderTest, IndexOfTheFolderIsValid) {
+  Make({"a/1.jpg", "b/in/2.jpg"});
+  const auto index = Indexed();
+  EXPECT_EQ(index->VerifyAll().ToString(), "OK");
+  EXPECT_EQ(index->object(ObjectId{1}).value().name, "b/in/2.jpg");
+  EXPECT_EQ(index->root(), folder_.path());
+}
+
+TEST_F(FolderTest, NoSuchFolderIsNotFound) {
+  const Status status = BuildFolderIndex(folder_ / "no", {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "no"));
+}
+
+TEST_F(FolderTest, AFileInsteadOfAFolderIsInvalid) {
+  Make({"a.jpg"});
+  const Status status = BuildFolderIndex(folder_ / "a.jpg", {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it is a file: name the folder"));
+}
+
+TEST_F(FolderTest, NoClassFoldersIsInvalid) {
+  ExpectError(StatusCode::kInvalidArgument, {"no class folders: put the images of each class"});
+  Make({"1.jpg", "2.jpg"});
+  ExpectError(StatusCode::kInvalidArgument, {"no class folders but 2 images of its own: put"});
+}
+
+TEST_F(FolderTest, AClassFolderWithoutImagesIsInvalidAndAllAreNamed) {
+  Make({"a/1.jpg", "b/notes.txt", "c/in/deep.txt"});
+  ExpectError(StatusCode::kInvalidArgument, {"without an image", "2: 'b', 'c'", "remove these"});
+}
+
+TEST_F(FolderTest, FilesOfZeroBytesAreInvalidCountedAndTheFirstNamed) {
+  Make({"a/ok.jpg"});
+  for (int i = 0; i < 7; ++i) {
+    internal::WriteFile(folder_ / "a/" + std::to_string(i) + ".jpg", {});
+  }
+  ExpectError(StatusCode::kInvalidArgument,
+              {"zero bytes: 7: 'a/0.jpg', 'a/1.jpg', 'a/2.jpg', 'a/3.jpg', 'a/4.jpg', ...: copy"});
+}
+
+TEST_F(FolderTest, ALinkToAFolderAroundItIsNamed) {
+  Make({"a/in/1.jpg"});
+  Link("..", "a/in/up");
+  ExpectError(StatusCode::kFailedPrecondition,
+              {"folder 'a/in/up' is a link to folder 'a', which holds it: remove the link"});
+  fs::remove(folder_ / "a/in/up");
+  Link(folder_.path(), "b");
+  ExpectError(StatusCode::kFailedPrecondition, {"folder 'b' is a link to the root"});
+}
+
+TEST_F(FolderTest, FilesThatCanNotBeReadAreNamed) {
+  Make({"a/1.jpg"});
+  Link("nowhere", "a/2.jpg");
+  ExpectError(StatusCode::kFailedPrecondition, {"file 'a/2.jpg' cannot be read: No such file"});
+  fs::remove(folder_ / "a/2.jpg");
+  ASSERT_EQ(mkfifo((folder_ / "a/3.jpg").c_str(), 0600), 0);
+  ExpectError(StatusCode::kFailedPrecondition, {"file 'a/3.jpg' cannot be read: it is no regular"});
+  fs::remove(folder_ / "a/3.jpg");
+  Link("self", "a/self");
+  ExpectError(StatusCode::kFailedPrecondition, {"file 'a/self' cannot be read: Too many levels"});
+}
+
+TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
+  Make({"a/1.jpg", "a/closed/2.jpg"});
+  fs::permissions(folder_.path(), fs::perms::all);
+  fs::permissions(folder_ / "a/closed", fs::perms::none);
+  // Root reads everything.
+  constexpr uid_t kNobody = 65534;
+  const uid_t self = geteuid();
+  if (self == 0) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  const Status status = Build().status();
+  if (self == 0) {
+    ASSERT_EQ(seteuid(self), 0);
+  }
+  fs::permissions(folder_ / "a/closed", fs::perms::all);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("folder 'a/closed' cannot be read: Permission denied"));
+}
+
+TEST_F(FolderTest, ProgressIsToldAndCanCancel) {
+  std::vector<std::string> files;
+  files.reserve(2100);
+  for (int i = 0; i < 2100; ++i) files.push_back("a/" + std::to_string(i) + ".jpg");
+  Make(files);
+  std::vector<std::uint64_t> told;
+  EXPECT_TRUE(BuildFolderIndex(folder_.path(), [&](std::uint64_t found) {
+                told.push_back(found);
+                return true;
+              }).ok());
+  EXPECT_THAT(told, ElementsAre(1024, 2048, 2100));
+  for (const std::uint64_t last : told) {
+    const Status status =
+        BuildFolderIndex(folder_.path(), [&](std::uint64_t n) { return n < last; }).status();
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("cancelled after " + std::to_string(last) + " files"));
+  }
+}
+
+TEST_F(FolderTest, AnIndexIsCurrentUntilAFolderChanges) {
+  Make({"a/1.jpg", "a/in/2.jpg", "b/3.jpg"});
+  const auto index = Indexed();
+  EXPECT_TRUE(FolderIndexIsCurrent(*index));
+  Touch("a/in");
+  EXPECT_FALSE(FolderIndexIsCurrent(*index));
+  EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
+}
+
+TEST_F(FolderTest, AnIndexIsNotCurrentIfAFolderIsGone) {
+  Make({"a/1.jpg", "a/in/2.jpg", "b/3.jpg"});
+  const auto index = Indexed();
+  fs::remove_all(folder_ / "a/in");
+  EXPECT_FALSE(FolderIndexIsCurrent(*index));
+  fs::remove_all(folder_.path());
+  EXPECT_FALSE(FolderIndexIsCurrent(*index));
+}
+
+TEST_F(FolderTest, OfTheRootOnlyClassFoldersMatter) {
+  Make({"a/1.jpg", "b/2.jpg"});
+  const auto index = Indexed();
+  Make({"notes.txt"});
+  Touch("");
+  EXPECT_TRUE(FolderIndexIsCurrent(*index));
+  Make({"c/3.jpg"});
+  Touch("");
+  EXPECT_FALSE(FolderIndexIsCurrent(*index));
+}
+
+TEST(FolderIndexTest, AnIndexWithoutFoldersIsNotCurrent) {
+  for (const char* folders : {"", "[]", "[[\"\""}) {
+    IndexContents contents = internal::SmallContents();
+    contents.attributes = {{"folders", folders}};
+    const std::vector<std::byte> file = internal::FileOf(contents);
+    EXPECT_FALSE(FolderIndexIsCurrent(*internal::OpenIndexInMemory(file, "/x/i", nullptr).value()));
+  }
+}
+
+}  // namespace
+}  // namespace headrace

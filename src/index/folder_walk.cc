@@ -1,0 +1,260 @@
+#include "index/folder_walk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "index/descriptor.h"
+#include "index/index_rules.h"
+
+namespace headrace::internal {
+namespace {
+
+constexpr std::uint64_t kFilesBetweenReports = 1024;
+
+constexpr std::array<std::string_view, 9> kImageExtensions = {
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+
+// Python lowers all of Unicode; no character beyond ASCII becomes a letter of these extensions.
+bool HasImageExtension(std::string_view name) {
+  const auto equal_lowered = [](char c, char lower) {
+    return (c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) == lower;
+  };
+  return std::any_of(kImageExtensions.begin(), kImageExtensions.end(), [&](std::string_view end) {
+    return name.size() >= end.size() &&
+           std::equal(name.end() - static_cast<std::ptrdiff_t>(end.size()), name.end(), end.begin(),
+                      equal_lowered);
+  });
+}
+
+std::int64_t MtimeNs(const struct stat& info) {
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+Status CannotRead(const char* what, const std::string& path, int error) {
+  return {StatusCode::kFailedPrecondition,
+          std::string(what) + " " + Quoted(path) +
+              " cannot be read: " + std::generic_category().message(error)};
+}
+
+struct DirCloser {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+
+// A folder open for listing. Its status is taken before its entries are: an entry that comes later
+// changes the mtime that was noted.
+struct OpenFolder {
+  std::unique_ptr<DIR, DirCloser> dir;
+  struct stat info = {};
+};
+
+// `path` below `at`, for messages and for opening; "." for `at` itself.
+Result<OpenFolder> OpenFolderAt(int at, const std::string& path) {
+  const int fd = openat(at, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return CannotRead("folder", path, errno);
+  OpenFolder folder;
+  folder.dir.reset(fdopendir(fd));
+  if (!folder.dir) {
+    const int error = errno;
+    close(fd);
+    return CannotRead("folder", path, error);
+  }
+  if (fstat(fd, &folder.info) != 0) return CannotRead("folder", path, errno);
+  return folder;
+}
+
+// Calls `visit(entry)` for each entry but "." and "..", until it returns an error.
+Status ForEachEntry(const OpenFolder& folder, const std::string& path,
+                    const std::function<Status(const dirent&)>& visit) {
+  for (;;) {
+    errno = 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): unsafe only for a DIR that threads share.
+    const dirent* const entry = readdir(folder.dir.get());
+    if (entry == nullptr) {
+      return errno == 0 ? Status() : CannotRead("folder", path, errno);
+    }
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    HEADRACE_RETURN_IF_ERROR(visit(*entry));
+  }
+}
+
+std::string Joined(const std::string& folder, const char* name) {
+  return folder.empty() ? name : folder + "/" + name;
+}
+
+// Whether the entry is a folder, links followed. A link to nothing is none.
+Result<bool> IsFolder(const OpenFolder& folder, const std::string& path, const dirent& entry) {
+  if (entry.d_type == DT_DIR) return true;
+  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
+  struct stat info = {};
+  if (fstatat(dirfd(folder.dir.get()), entry.d_name, &info, 0) == 0) return S_ISDIR(info.st_mode);
+  if (errno == ENOENT) return false;
+  return CannotRead("file", Joined(path, entry.d_name), errno);
+}
+
+// One class folder and all below it.
+class ClassWalk {
+ public:
+  ClassWalk(int root, const struct stat& root_info, const FolderProgress& progress, Walked& walked)
+      : root_(root), root_info_(root_info), progress_(progress), walked_(walked) {}
+
+  Status Run(const std::string& name) {
+    folders_.push_back({.path = name});
+    // Grows while it is walked. Not recursive, and one folder open at a time: any depth will do.
+    for (std::size_t i = 0; i < folders_.size(); ++i) HEADRACE_RETURN_IF_ERROR(Visit(i));
+    std::sort(folders_.begin(), folders_.end(),
+              [](const Folder& a, const Folder& b) { return TextLess(a.path, b.path); });
+    for (Folder& folder : folders_) Add(folder);
+    return Status();
+  }
+
+ private:
+  struct Folder {
+    std::string path;                        // below the root
+    std::optional<std::size_t> parent = {};  // in folders_; none: the root
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::int64_t mtime_ns = 0;
+    std::vector<IndexContents::Object> images = {};  // names below this folder
+  };
+
+  Status Visit(std::size_t position) {
+    const std::string path = folders_[position].path;
+    HEADRACE_ASSIGN_OR_RETURN(const OpenFolder folder, OpenFolderAt(root_, path));
+    folders_[position].device = folder.info.st_dev;
+    folders_[position].inode = folder.info.st_ino;
+    folders_[position].mtime_ns = MtimeNs(folder.info);
+    HEADRACE_RETURN_IF_ERROR(CheckNoLoop(position));
+    return ForEachEntry(folder, path, [&](const dirent& entry) -> Status {
+      HEADRACE_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(folder, path, entry));
+      if (is_folder) {
+        folders_.push_back({.path = Joined(path, entry.d_name), .parent = position});
+        return Status();
+      }
+      if (!HasImageExtension(entry.d_name)) return Status();
+      return AddImage(folder, position, entry.d_name);
+    });
+  }
+
+  Status AddImage(const OpenFolder& folder, std::size_t position, const char* name) {
+    Folder& to = folders_[position];
+    struct stat info = {};
+    if (fstatat(dirfd(folder.dir.get()), name, &info, 0) != 0) {
+      return CannotRead("file", Joined(to.path, name), errno);
+    }
+    if (!S_ISREG(info.st_mode)) {
+      return {StatusCode::kFailedPrecondition,
+              "file " + Quoted(Joined(to.path, name)) + " cannot be read: it is no regular file"};
+    }
+    to.images.push_back({.name = name,
+                         .size = static_cast<std::uint64_t>(info.st_size),
+                         .mtime_ns = MtimeNs(info)});
+    ++found_;
+    const std::uint64_t files = walked_.images.size() + found_;
+    if (progress_ && files % kFilesBetweenReports == 0 && !progress_(files)) {
+      return {StatusCode::kCancelled, "cancelled after " + std::to_string(files) + " files"};
+    }
+    return Status();
+  }
+
+  // A folder inside itself has no last file.
+  Status CheckNoLoop(std::size_t position) const {
+    const Folder& folder = folders_[position];
+    const auto loop = [&](const std::string& around) -> Status {
+      return {StatusCode::kFailedPrecondition, "folder " + Quoted(folder.path) + " is a link to " +
+                                                   around + ", which holds it: remove the link"};
+    };
+    for (auto at = folder.parent; at; at = folders_[*at].parent) {
+      if (folders_[*at].inode == folder.inode && folders_[*at].device == folder.device) {
+        return loop("folder " + Quoted(folders_[*at].path));
+      }
+    }
+    if (root_info_.st_ino == folder.inode && root_info_.st_dev == folder.device) {
+      return loop("the root");
+    }
+    return Status();
+  }
+
+  void Add(Folder& folder) {
+    std::sort(folder.images.begin(), folder.images.end(),
+              [](const auto& a, const auto& b) { return TextLess(a.name, b.name); });
+    for (IndexContents::Object& image : folder.images) {
+      image.name.insert(0, folder.path + "/");
+      if (image.size == 0) {
+        ++walked_.empty_images;
+        if (walked_.empty_names.size() < kNamesShown) walked_.empty_names.push_back(image.name);
+      }
+      walked_.images.push_back(std::move(image));
+    }
+    walked_.folders.emplace_back(std::move(folder.path), folder.mtime_ns);
+  }
+
+  const int root_;
+  const struct stat& root_info_;
+  const FolderProgress& progress_;
+  Walked& walked_;
+  std::vector<Folder> folders_;
+  std::uint64_t found_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::int64_t> FolderMtimeNs(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+  return MtimeNs(info);
+}
+
+Result<RootListing> ListRoot(const std::string& root) {
+  struct stat info = {};
+  if (stat(root.c_str(), &info) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return CannotRead("folder", root, errno);
+    return Status(StatusCode::kNotFound, "no such folder");
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "it is a file: name the folder that holds the class folders");
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const OpenFolder folder, OpenFolderAt(AT_FDCWD, root));
+  RootListing listing;
+  listing.mtime_ns = MtimeNs(folder.info);
+  HEADRACE_RETURN_IF_ERROR(ForEachEntry(folder, root, [&](const dirent& entry) -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(folder, "", entry));
+    if (is_folder) {
+      listing.class_folders.emplace_back(entry.d_name);
+    } else if (HasImageExtension(entry.d_name)) {
+      ++listing.images;
+    }
+    return Status();
+  }));
+  std::sort(listing.class_folders.begin(), listing.class_folders.end(), TextLess);
+  return listing;
+}
+
+Status WalkClass(const std::string& root, const std::string& name, const FolderProgress& progress,
+                 Walked& walked) {
+  const Descriptor fd(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat info = {};
+  if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return CannotRead("folder", root, errno);
+  return ClassWalk(fd.get(), info, progress, walked).Run(name);
+}
+
+std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& names) {
+  std::string text = std::to_string(count);
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+    text.append(i == 0 ? ": " : ", ").append(Quoted(names[i]));
+  }
+  return text + (count > kNamesShown ? ", ..." : "");
+}
+
+}  // namespace headrace::internal

@@ -1,0 +1,108 @@
+#include "index/index.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "base/check.h"
+#include "index/descriptor.h"
+#include "index/index_reader.h"
+#include "index/index_rules.h"
+
+namespace headrace {
+namespace {
+
+struct DTypeRow {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+// By number of the type.
+constexpr std::array<DTypeRow, 11> kDTypes = {{{"uint8", 1},
+                                               {"int8", 1},
+                                               {"int16", 2},
+                                               {"int32", 4},
+                                               {"int64", 8},
+                                               {"float16", 2},
+                                               {"float32", 4},
+                                               {"float64", 8},
+                                               {"uint16", 2},
+                                               {"uint32", 4},
+                                               {"bool", 1}}};
+
+const DTypeRow& Row(DType dtype) {
+  const auto number = static_cast<std::size_t>(dtype);
+  HEADRACE_CHECK(number < kDTypes.size());
+  return kDTypes[number];
+}
+
+// A file mapped for reading; unmapped at the end.
+class Mapping {
+ public:
+  Mapping(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  ~Mapping() {
+    if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_;
+  std::size_t size_;
+};
+
+Status CannotRead(int error) {
+  const StatusCode code =
+      error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound : StatusCode::kFailedPrecondition;
+  return {code, std::generic_category().message(error)};
+}
+
+Result<std::shared_ptr<const Mapping>> Map(const std::string& path) {
+  // Not blocking: a pipe by that name must not hang.
+  const internal::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) return CannotRead(errno);
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0) return CannotRead(errno);
+  if (!S_ISREG(info.st_mode)) return Status(StatusCode::kDataLoss, "not an index: not a file");
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size == 0) return std::make_shared<const Mapping>(nullptr, 0);
+  void* const data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return CannotRead(errno);
+  return std::make_shared<const Mapping>(static_cast<const std::byte*>(data), size);
+}
+
+}  // namespace
+
+std::uint64_t ElementBytes(DType dtype) { return Row(dtype).bytes; }
+
+std::string_view DTypeName(DType dtype) { return Row(dtype).name; }
+
+std::optional<DType> DTypeFromName(std::string_view name) {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+    if (kDTypes[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t FieldInfo::array_bytes() const {
+  HEADRACE_CHECK(kind == FieldKind::kArray);
+  std::uint64_t bytes = ElementBytes(dtype);
+  for (const std::uint64_t extent : shape) bytes *= extent;
+  return bytes;
+}
+
+Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
+  const Result<std::shared_ptr<const Mapping>> mapping = Map(path);
+  if (!mapping.ok()) {
+    return mapping.status().WithContext("opening index " + internal::Quoted(path));
+  }
+  return internal::OpenIndexInMemory(mapping.value()->bytes(), path, mapping.value());
+}
+
+}  // namespace headrace

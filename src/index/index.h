@@ -1,0 +1,138 @@
+#pragma once
+
+// index/ knows where the bytes of every sample lie: which object, which range, which checksum. It
+// reads and writes the index file (docs/index-format.md) and builds indexes for layouts that need
+// no library (a folder of class folders). Above this layer nobody knows a format: a sample is
+// extents and inline values.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace headrace {
+
+// Element types of array-valued fields. The numbers stand in index files.
+enum class DType : std::uint8_t {
+  kUInt8 = 0,
+  kInt8 = 1,
+  kInt16 = 2,
+  kInt32 = 3,
+  kInt64 = 4,
+  kFloat16 = 5,
+  kFloat32 = 6,
+  kFloat64 = 7,
+  kUInt16 = 8,
+  kUInt32 = 9,
+  kBool = 10,
+};
+
+// Bytes of one element.
+std::uint64_t ElementBytes(DType dtype);
+// "uint8", "int64", "float32", ... as NumPy writes it.
+std::string_view DTypeName(DType dtype);
+std::optional<DType> DTypeFromName(std::string_view name);
+
+// What the bytes of a field mean. The numbers stand in index files.
+enum class FieldKind : std::uint8_t {
+  kBytes = 0,  // anything, of any length
+  kImage = 1,  // an encoded image: JPEG, PNG
+  kArray = 2,  // dtype and shape, the same for every sample; C order, little-endian
+};
+
+// One named part of a sample: `image`, `label`.
+struct FieldInfo {
+  std::string name;
+  FieldKind kind = FieldKind::kBytes;
+  DType dtype = DType::kUInt8;            // kArray; else kUInt8
+  std::vector<std::uint64_t> shape = {};  // kArray: of one sample, {} for a scalar; else empty
+  bool is_inline = false;                 // the values lie in the index itself; kArray only
+  bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
+
+  // Bytes of one sample; for kArray only.
+  [[nodiscard]] std::uint64_t array_bytes() const;
+};
+
+struct ObjectInfo {
+  std::string_view name;      // path below Index::root(), '/' between its parts
+  std::uint64_t size = 0;     // bytes
+  std::int64_t mtime_ns = 0;  // nanoseconds since 1970; 0: unknown, then only the size is checked
+};
+
+// A run of consecutive samples [first_sample, first_sample + sample_count) that is one contiguous
+// read, which holds the bytes of every extent field of every one of them.
+struct BlockInfo {
+  SampleId first_sample{};
+  std::uint64_t sample_count = 0;
+  Extent extent;
+  std::optional<std::uint64_t> checksum;  // XXH3-64 of the extent's bytes
+};
+
+// The memory-mapped index of a dataset. Opening costs O(fields), not O(samples): what belongs to a
+// sample is checked when it is asked for.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: strings and spans returned point into the mapping and live as long as the Index.
+class Index {
+ public:
+  // Maps and checks `path`.
+  //
+  // Errors: NotFound            no such file
+  //         DataLoss            not an index, truncated, or damaged in what open checks
+  //         FailedPrecondition  of a version this build does not read, or the file cannot be read
+  static Result<std::shared_ptr<const Index>> Open(const std::string& path);
+
+  virtual ~Index() = default;
+
+  [[nodiscard]] virtual std::uint64_t sample_count() const = 0;
+  [[nodiscard]] virtual std::span<const FieldInfo> fields() const = 0;
+  [[nodiscard]] virtual std::uint64_t object_count() const = 0;
+  [[nodiscard]] virtual std::uint64_t block_count() const = 0;  // 0: the dataset has no blocks
+
+  // The folder that object names are below: absolute, or where the index file itself lies if it was
+  // written with a relative root.
+  [[nodiscard]] virtual const std::string& root() const = 0;
+
+  // 32 hexadecimal digits: XXH3-128 over fields with all their values and extents, and objects
+  // (names, sizes, mtimes); not over root, blocks and attributes. Two indexes of one fingerprint
+  // give the same samples in the same order.
+  [[nodiscard]] virtual const std::string& fingerprint() const = 0;
+
+  // What the builder noted, by key: "format" ("folder", "pack"), "classes" (JSON list of names),
+  // ... Empty if there is no such key.
+  [[nodiscard]] virtual std::string_view attribute(std::string_view key) const = 0;
+  [[nodiscard]] virtual std::vector<std::string_view> attribute_keys() const = 0;
+
+  // Bytes of the mapped file.
+  [[nodiscard]] virtual std::uint64_t file_bytes() const = 0;
+
+  // The four below check what they return against the tables (an extent lies inside its object) and
+  // give DataLoss, naming the index and the entry, where it does not hold; OutOfRange for an id
+  // that does not exist; InvalidArgument for a field of the other sort. `field` is a position in
+  // fields().
+  [[nodiscard]] virtual Result<ObjectInfo> object(ObjectId id) const = 0;
+  [[nodiscard]] virtual Result<BlockInfo> block(std::uint64_t position) const = 0;
+  // For fields that are not inline.
+  [[nodiscard]] virtual Result<Extent> extent(std::size_t field, SampleId id) const = 0;
+  // For inline fields: FieldInfo::array_bytes() bytes.
+  [[nodiscard]] virtual Result<std::span<const std::byte>> inline_value(std::size_t field,
+                                                                        SampleId id) const = 0;
+
+  // XXH3-64 of the sample's bytes, where has_checksums. `id` must exist.
+  [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
+                                                              SampleId id) const = 0;
+
+  // Reads the whole file: checksums of its sections and every entry. O(samples); `headrace verify`.
+  //
+  // Errors: DataLoss  naming the section or the entry
+  [[nodiscard]] virtual Status VerifyAll() const = 0;
+};
+
+}  // namespace headrace

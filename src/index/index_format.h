@@ -1,0 +1,133 @@
+#pragma once
+
+// What reader and writer of index files share: format version 1, specified to the bit in
+// docs/index-format.md. Internal to index/.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "index/index.h"
+#include "index/index_rules.h"
+
+namespace headrace::internal {
+
+inline constexpr std::array<unsigned char, 8> kIndexMagic = {0x89, 'H',  'R',  'I',
+                                                             0x0d, 0x0a, 0x1a, 0x0a};
+inline constexpr std::uint32_t kIndexVersion = 1;
+
+// Sizes of the parts of a file, in bytes.
+inline constexpr std::uint64_t kHeaderBytes = 128;
+inline constexpr std::uint64_t kSectionEntryBytes = 40;
+inline constexpr std::uint64_t kSectionAlignment = 64;
+inline constexpr std::uint64_t kExtentBytes = 16;
+inline constexpr std::uint64_t kChecksumBytes = 8;
+inline constexpr std::uint64_t kObjectBytes = 16;
+inline constexpr std::uint64_t kNameOffsetBytes = 8;
+inline constexpr std::uint64_t kBlockBytes = 48;
+
+enum class SectionKind : std::uint32_t {
+  kFields = 1,
+  kRoot = 2,
+  kAttributes = 3,
+  kExtents = 4,          // of one field
+  kInlineValues = 5,     // of one field
+  kSampleChecksums = 6,  // of one field
+  kObjects = 7,
+  kNameOffsets = 8,
+  kNameBytes = 9,
+  kBlocks = 10,
+};
+
+// Positions in the section table that do not depend on the fields.
+inline constexpr std::size_t kFieldsSection = 0;
+inline constexpr std::size_t kRootSection = 1;
+inline constexpr std::size_t kAttributesSection = 2;
+inline constexpr std::size_t kNameBytesFromEnd = 2;
+inline constexpr std::uint64_t kSectionsMin = 8;  // 7 without a field, and a column
+
+// An entry of the section table.
+struct Section {
+  SectionKind kind = SectionKind::kFields;
+  std::uint32_t field = 0;          // position of the field; 0 where the kind has none
+  std::uint64_t offset = 0;         // from the start of the file
+  std::uint64_t size = 0;           // bytes
+  std::uint64_t element_bytes = 1;  // `size` is a multiple of it
+  std::uint64_t checksum = 0;       // XXH3-64 of the section's bytes
+};
+
+struct IndexHeader {
+  std::uint32_t section_count = 0;
+  std::uint32_t field_count = 0;
+  std::uint32_t attribute_count = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t sample_count = 0;
+  std::uint64_t object_count = 0;
+  std::uint64_t block_count = 0;
+  std::array<std::uint64_t, 2> fingerprint{};  // high, low
+  std::uint64_t table_checksum = 0;            // XXH3-64 of the section table
+};
+
+// Bytes of the parts whose size the counts in the header do not say.
+struct VariableSizes {
+  std::uint64_t fields = 0;
+  std::uint64_t root = 0;
+  std::uint64_t attributes = 0;
+  std::uint64_t name_bytes = 0;
+};
+
+// The one layout that a file of these counts can have: sections in order, all but the checksums
+// filled in. Nothing if it passes 2^63 bytes. `fields` must not be wrong.
+std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
+                                                 std::span<const FieldInfo> fields,
+                                                 const VariableSizes& sizes);
+
+// Where the file of these sections ends; they must not be empty.
+std::uint64_t FileBytes(std::span<const Section> sections);
+
+// XXH3-128 over counts and the checksums of what samples depend on: fields, columns, objects.
+std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
+                                         std::span<const Section> sections);
+
+std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header);
+// Checks magic, checksum and version, and `file_bytes` against the size of `file`.
+Result<IndexHeader> DecodeHeader(std::span<const std::byte> file);
+
+std::vector<std::byte> EncodeSections(std::span<const Section> sections);
+std::vector<Section> DecodeSections(std::span<const std::byte> table);
+
+std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields);
+Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count);
+
+std::vector<std::byte> EncodeAttributes(std::span<const Attribute> attributes);
+Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes,
+                                                std::uint64_t count);
+
+void EncodeExtent(const Extent& extent, std::byte* to);
+Extent DecodeExtent(const std::byte* from);
+void EncodeBlock(const BlockInfo& block, std::byte* to);
+// Nothing if the entry is not one that EncodeBlock writes.
+std::optional<BlockInfo> DecodeBlock(const std::byte* from);
+
+// "extents of field 'image'", "objects": for messages.
+std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const FieldInfo> fields);
+
+// Numbers lie in files as this machine has them; base/ refuses others.
+template <typename T>
+T Load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <typename T>
+void Store(T value, std::byte* to) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+}  // namespace headrace::internal

@@ -1,0 +1,104 @@
+// Opens damaged index files and asks for everything in them. Checksums would stop nearly every
+// random change at the door, so most inputs are edits of a valid file whose checksums are then made
+// right again.
+//
+// Input: a byte that says which valid file to start from (the lowest 4 bits), whether to make the
+// checksums right (0x10), and whether the rest is a whole file instead (0x20); then edits of 4
+// bytes: position (3 bytes, little-endian, modulo the size), value.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "index/index_reader.h"
+#include "index/test_contents.h"
+
+namespace {
+
+using headrace::Index;
+using headrace::ObjectId;
+using headrace::SampleId;
+using headrace::Status;
+
+constexpr std::size_t kBases = 16;
+constexpr unsigned kReseal = 0x10;
+constexpr unsigned kWholeFile = 0x20;
+
+const std::array<std::vector<std::byte>, kBases>& Bases() {
+  static const auto* const bases = [] {
+    auto* files = new std::array<std::vector<std::byte>, kBases>;
+    (*files)[0] = headrace::internal::FileOf(headrace::internal::SmallContents());
+    for (std::size_t i = 1; i < kBases; ++i) {
+      (*files)[i] = headrace::internal::FileOf(headrace::internal::ContentsGenerator(i).Make());
+    }
+    return files;
+  }();
+  return *bases;
+}
+
+std::vector<std::byte> Damaged(unsigned how, std::span<const std::byte> rest) {
+  if ((how & kWholeFile) != 0) return {rest.begin(), rest.end()};
+  std::vector<std::byte> file = Bases()[how % kBases];
+  for (; rest.size() >= 4; rest = rest.subspan(4)) {
+    const auto number = headrace::internal::Load<std::uint32_t>(rest.data());
+    file[(number & 0xffffff) % file.size()] = static_cast<std::byte>(number >> 24);
+  }
+  return file;
+}
+
+// Reads every byte, so that the sanitizer sees those outside the file.
+std::uint64_t Sum(std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0;
+  for (const std::byte byte : bytes) sum += static_cast<std::uint64_t>(byte);
+  return sum;
+}
+
+// Whether every entry was readable.
+bool Walk(const Index& index) {
+  bool whole = true;
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < index.object_count(); ++i) {
+    const auto object = index.object(ObjectId{i});
+    whole = whole && object.ok();
+    if (object.ok()) sum += Sum(std::as_bytes(std::span(object.value().name)));
+  }
+  for (std::uint64_t i = 0; i < index.block_count(); ++i) whole = index.block(i).ok() && whole;
+  for (std::size_t field = 0; field < index.fields().size(); ++field) {
+    for (std::uint64_t i = 0; i < index.sample_count(); ++i) {
+      const SampleId id{i};
+      sum += index.checksum(field, id).value_or(0);
+      if (index.fields()[field].is_inline) {
+        sum += Sum(index.inline_value(field, id).value());
+      } else {
+        whole = index.extent(field, id).ok() && whole;
+      }
+    }
+  }
+  for (const std::string_view key : index.attribute_keys()) {
+    sum += Sum(std::as_bytes(std::span(index.attribute(key))));
+  }
+  [[maybe_unused]] static volatile std::uint64_t sink = 0;
+  sink = sum;
+  return whole;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const unsigned how = data[0];
+  const std::span<const std::byte> rest = std::as_bytes(std::span(data + 1, size - 1));
+  std::vector<std::byte> file = Damaged(how, rest);
+  if ((how & kReseal) != 0) headrace::internal::Reseal(file);
+  const auto index = headrace::internal::OpenIndexInMemory(file, "fuzz", nullptr);
+  if (!index.ok()) return 0;
+  const bool whole = Walk(*index.value());
+  // VerifyAll finds whatever access finds.
+  HEADRACE_CHECK(whole || !index.value()->VerifyAll().ok());
+  // A file that was changed and not sealed again never passes.
+  const bool changed = (how & kWholeFile) == 0 && file != Bases()[how % kBases];
+  HEADRACE_CHECK(!changed || (how & kReseal) != 0 || !index.value()->VerifyAll().ok());
+  return 0;
+}

@@ -1,0 +1,26 @@
+#pragma once
+
+// The reader of index files on bytes in memory: what Index::Open() does once the file is mapped.
+// Internal to index/: for Open and for tests and fuzzers, which have no file.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "index/index.h"
+
+namespace headrace::internal {
+
+// Checks `bytes` as Index::Open() does. `path` is where they come from: the folder of a relative
+// root, and the name in messages.
+//
+// Ownership: `owner` keeps `bytes` alive for as long as the Index; null if the caller does.
+// Alignment: none asked of `bytes`.
+// Errors: those of Index::Open() but NotFound
+Result<std::shared_ptr<const Index>> OpenIndexInMemory(std::span<const std::byte> bytes,
+                                                       std::string path,
+                                                       std::shared_ptr<const void> owner);
+
+}  // namespace headrace::internal

@@ -1,0 +1,153 @@
+#include "index/index_rules.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace headrace::internal {
+namespace {
+
+// Bytes of one sample; nothing if it passes what an extent can say.
+std::optional<std::uint64_t> ArrayBytes(const FieldInfo& field) {
+  std::uint64_t bytes = ElementBytes(field.dtype);
+  for (const std::uint64_t extent : field.shape) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes >= kLengthsEnd) return std::nullopt;
+  }
+  return bytes;
+}
+
+std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
+  if (field.name.empty()) return "has no name";
+  if (field.name.size() > kFieldNameBytesMax) {
+    return "its name has " + std::to_string(field.name.size()) + " bytes, more than " +
+           std::to_string(kFieldNameBytesMax);
+  }
+  if (field.kind > FieldKind::kArray) return "is of no known kind";
+  if (field.dtype > DType::kBool) return "is of no known dtype";
+  if (field.is_inline && field.has_checksums) return "is inline and has checksums";
+  if (field.kind != FieldKind::kArray) {
+    if (field.is_inline) return "is inline but no array";
+    if (!field.shape.empty() || field.dtype != DType::kUInt8) return "is no array but has a shape";
+    return std::nullopt;
+  }
+  if (field.shape.size() > kRankMax) {
+    return "has " + std::to_string(field.shape.size()) + " dimensions, more than " +
+           std::to_string(kRankMax);
+  }
+  const std::optional<std::uint64_t> bytes = ArrayBytes(field);
+  if (!bytes) return "has 2^40 bytes a sample or more";
+  if (*bytes == 0) return "has a dimension of 0: no bytes a sample";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields) {
+  if (fields.empty()) return "no fields";
+  if (fields.size() > kFieldsMax) {
+    return std::to_string(fields.size()) + " fields, more than " + std::to_string(kFieldsMax);
+  }
+  std::unordered_set<std::string_view> names;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const auto at = [&] { return "field " + std::to_string(i) + " " + Quoted(fields[i].name); };
+    if (const auto why = WhyFieldIsWrong(fields[i])) return at() + ": " + *why;
+    if (!names.insert(fields[i].name).second) return at() + ": the name is taken";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes) {
+  if (attributes.size() > kAttributesMax) {
+    return std::to_string(attributes.size()) + " attributes, more than " +
+           std::to_string(kAttributesMax);
+  }
+  std::unordered_set<std::string_view> keys;
+  for (const auto& [key, value] : attributes) {
+    if (key.empty()) return "an attribute has no key";
+    if (!keys.insert(key).second) return "attribute " + Quoted(key) + ": the key is taken";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> WhyRootIsWrong(std::string_view root) {
+  if (root.find('\0') != std::string_view::npos) return "has a zero byte in its path";
+  if (root != "." && !root.starts_with('/')) {
+    return "is " + Quoted(root) + ": neither an absolute path nor \".\"";
+  }
+  return std::nullopt;
+}
+
+// Names from a file that nobody vouches for must not lead out of the root.
+std::optional<std::string> WhyObjectNameIsWrong(std::string_view name) {
+  if (name.empty()) return "has no name";
+  if (name.find('\0') != std::string_view::npos) return Quoted(name) + " has a zero byte";
+  if (name.starts_with('/')) return Quoted(name) + " is not below the root";
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find('/'));
+    if (part == "..") return Quoted(name) + " has a part '..'";
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectInfo& object,
+                                            const FieldInfo* field) {
+  const ByteRange range = extent.range;
+  if (range.offset >= kOffsetsEnd) return Describe(extent) + ": offset of 2^48 or more";
+  if (range.size >= kLengthsEnd) return Describe(extent) + ": length of 2^40 or more";
+  if (range.offset > object.size || range.size > object.size - range.offset) {
+    return Describe(extent) + ": " + Quoted(object.name) + " has " + std::to_string(object.size) +
+           " bytes";
+  }
+  if (field != nullptr && field->kind == FieldKind::kArray && range.size != field->array_bytes()) {
+    return Describe(extent) + ": " + std::to_string(range.size) + " bytes, a sample of field " +
+           Quoted(field->name) + " has " + std::to_string(field->array_bytes());
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t first_sample,
+                                           std::uint64_t sample_count, bool is_last) {
+  const std::uint64_t first = Raw(block.first_sample);
+  if (first != first_sample) {
+    return "begins at sample " + std::to_string(first) + ", its predecessor ends at " +
+           std::to_string(first_sample);
+  }
+  if (block.sample_count == 0) return "holds no samples";
+  if (first > sample_count || block.sample_count > sample_count - first) {
+    return "holds " + std::to_string(block.sample_count) + " samples from " +
+           std::to_string(first) + ", the index has " + std::to_string(sample_count);
+  }
+  if (is_last && block.sample_count != sample_count - first) {
+    return "is the last and ends at sample " + std::to_string(first + block.sample_count) +
+           ", the index has " + std::to_string(sample_count);
+  }
+  return std::nullopt;
+}
+
+bool Contains(const Extent& outer, const Extent& inner) {
+  return outer.object == inner.object && inner.range.offset >= outer.range.offset &&
+         inner.range.end() <= outer.range.end();
+}
+
+std::string Quoted(std::string_view name) {
+  constexpr std::size_t kShownMax = 200;
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string text = "'";
+  for (const char c : name.substr(0, kShownMax)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      text.append("\\x").push_back(kHex[byte >> 4]);
+      text.push_back(kHex[byte & 0xf]);
+    } else {
+      text.push_back(c);
+    }
+  }
+  return text + (name.size() > kShownMax ? "...'" : "'");
+}
+
+std::string Describe(const Extent& extent) {
+  return "object " + std::to_string(Raw(extent.object)) + " bytes [" +
+         std::to_string(extent.range.offset) + ", " + std::to_string(extent.range.end()) + ")";
+}
+
+}  // namespace headrace::internal

@@ -1,0 +1,46 @@
+#pragma once
+
+// What an index may say. The writer refuses what breaks these rules as InvalidArgument, the reader
+// as DataLoss: one copy of each rule. Internal to index/.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "index/index.h"
+
+namespace headrace::internal {
+
+// Limits. What an extent packs into 16 bytes sets the first three.
+inline constexpr std::uint64_t kObjectsMax = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kOffsetsEnd = std::uint64_t{1} << 48;
+inline constexpr std::uint64_t kLengthsEnd = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kFieldsMax = 4096;
+inline constexpr std::uint64_t kAttributesMax = 4096;
+inline constexpr std::uint64_t kFieldNameBytesMax = 1024;
+inline constexpr std::uint64_t kRankMax = 64;
+
+using Attribute = std::pair<std::string_view, std::string_view>;
+
+// What contradicts the rules, or nothing.
+std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields);
+std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes);
+std::optional<std::string> WhyRootIsWrong(std::string_view root);
+std::optional<std::string> WhyObjectNameIsWrong(std::string_view name);
+// `object` is the extent's; `field` the one it belongs to, if any.
+std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectInfo& object,
+                                            const FieldInfo* field);
+// `block` is the one at `position`; `first_sample` is where its predecessor ends.
+std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t first_sample,
+                                           std::uint64_t sample_count, bool is_last);
+bool Contains(const Extent& outer, const Extent& inner);
+
+// Names in messages: quoted, unprintable bytes escaped, long ones cut.
+std::string Quoted(std::string_view name);
+// "object 3 bytes [5, 9)".
+std::string Describe(const Extent& extent);
+
+}  // namespace headrace::internal

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "index/index.h"
+
+namespace headrace {
+
+// What an index says, column by column, for builders to fill. Plain data.
+struct IndexContents {
+  struct Field {
+    FieldInfo info;
+    std::vector<Extent> extents;           // not inline: one a sample
+    std::vector<std::byte> inline_values;  // inline: array_bytes() a sample
+    std::vector<std::uint64_t> checksums;  // one a sample if info.has_checksums
+  };
+  struct Object {
+    std::string name;  // below `root`
+    std::uint64_t size = 0;
+    std::int64_t mtime_ns = 0;
+  };
+
+  std::uint64_t sample_count = 0;
+  std::vector<Field> fields;
+  std::vector<Object> objects;
+  std::vector<BlockInfo> blocks;  // in order of first_sample, covering every sample; or none
+  std::string root;               // absolute; or "." for the folder of the index file
+  std::vector<std::pair<std::string, std::string>> attributes;
+};
+
+// Writes `contents` to `path`: to a temporary file beside it, synced, then renamed over it. A
+// reader sees the old file or the new one, never a part; on an error nothing is left behind.
+//
+// Limits: objects below 2^40, offsets below 2^48, lengths below 2^40 bytes.
+// Errors: InvalidArgument    contents that contradict themselves, named
+//         ResourceExhausted  the disk is full
+//         Unavailable        any other failure to write
+Status WriteIndex(const IndexContents& contents, const std::string& path);
+
+}  // namespace headrace

@@ -1,0 +1,32 @@
+#pragma once
+
+// File names as Python sees them, for indexes that must agree with a Python library on the order
+// and the names of classes. A name is bytes; those that are not UTF-8 stand for the code points
+// U+DC80 to U+DCFF, a byte each (PEP 383, "surrogateescape"), in comparisons and in JSON. Internal
+// to index/.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace headrace::internal {
+
+// Whether Python sorts `a` before `b`: by code points. For valid UTF-8 that is the order of bytes.
+bool TextLess(std::string_view a, std::string_view b);
+
+// Adds `text` as a JSON string, which json.loads() and os.fsencode() turn back into its bytes.
+void AppendJsonString(std::string_view text, std::string& json);
+
+std::string JsonList(const std::vector<std::string>& texts);
+
+// [[text, number], ...]
+using NumberedTexts = std::vector<std::pair<std::string, std::int64_t>>;
+std::string JsonList(const NumberedTexts& pairs);
+
+// Reads back what JsonList(NumberedTexts) wrote; nothing if it is anything else.
+std::optional<NumberedTexts> ParseNumberedTexts(std::string_view json);
+
+}  // namespace headrace::internal

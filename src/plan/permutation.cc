@@ -1,0 +1,76 @@
+#include "plan/permutation.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+// The round function: two multiplications with the constants of SplitMix64 (Steele et al.,
+// OOPSLA'14).
+std::uint64_t Round(std::uint64_t value, std::uint64_t key) {
+  std::uint64_t mixed = (value + key) * 0xbf58476d1ce4e5b9u;
+  mixed ^= mixed >> 29;
+  mixed *= 0x94d049bb133111ebu;
+  return mixed ^ (mixed >> 32);
+}
+
+std::uint64_t Mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
+                         RandomStream stream)
+    : Permutation(size) {
+  if (size <= kTableMax) {
+    MakeTable(Prng(seed, epoch, stream));
+  } else {
+    MakeKeys(Prng(seed, epoch, stream));
+  }
+}
+
+Permutation Permutation::ForTestKeyed(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
+                                      RandomStream stream) {
+  Permutation permutation(size);
+  permutation.MakeKeys(Prng(seed, epoch, stream));
+  return permutation;
+}
+
+void Permutation::MakeTable(Prng prng) {
+  table_.resize(size_);
+  std::iota(table_.begin(), table_.end(), 0u);
+  for (std::uint64_t left = size_; left > 1; --left) {
+    std::swap(table_[left - 1], table_[prng.Below(left)]);
+  }
+}
+
+void Permutation::MakeKeys(Prng prng) {
+  HEADRACE_CHECK(size_ > 0 && size_ <= std::uint64_t{1} << 62);
+  const int bits = std::max(2, static_cast<int>(std::bit_width(size_ - 1)));
+  low_bits_ = bits / 2;
+  high_bits_ = bits - low_bits_;
+  for (std::uint64_t& key : keys_) key = prng.Next64();
+}
+
+std::uint64_t Permutation::Mix(std::uint64_t value) const {
+  std::uint64_t low = value & Mask(low_bits_);
+  std::uint64_t high = value >> low_bits_;
+  for (int round = 0; round < kRounds; round += 2) {
+    low ^= Round(high, keys_[static_cast<std::size_t>(round)]) & Mask(low_bits_);
+    high ^= Round(low, keys_[static_cast<std::size_t>(round) + 1]) & Mask(high_bits_);
+  }
+  return high << low_bits_ | low;
+}
+
+std::uint64_t Permutation::Walk(std::uint64_t position) const {
+  HEADRACE_CHECK(position < size_);
+  std::uint64_t value = Mix(position);
+  while (value >= size_) value = Mix(value);  // A bijection on the domain: it comes back inside.
+  return value;
+}
+
+}  // namespace headrace

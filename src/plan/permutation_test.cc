@@ -1,0 +1,92 @@
+#include "plan/permutation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+std::vector<std::uint64_t> Listed(const Permutation& permutation) {
+  std::vector<std::uint64_t> list(permutation.size());
+  for (std::uint64_t i = 0; i < list.size(); ++i) list[i] = permutation.At(i);
+  return list;
+}
+
+bool IsPermutation(std::vector<std::uint64_t> list) {
+  std::sort(list.begin(), list.end());
+  for (std::uint64_t i = 0; i < list.size(); ++i) {
+    if (list[i] != i) return false;
+  }
+  return true;
+}
+
+// The order is part of the contract between nodes: a change here breaks mixed-version runs and
+// saved states. tests/python/test_order.py checks the same vectors against an independent NumPy
+// version.
+TEST(PermutationTest, TableIsFrozen) {
+  EXPECT_EQ(Listed(Permutation(10, 7, 0, RandomStream::kOrder)),
+            (std::vector<std::uint64_t>{2, 6, 4, 5, 0, 8, 3, 7, 9, 1}));
+}
+
+TEST(PermutationTest, KeyedBijectionIsFrozen) {
+  EXPECT_EQ(Listed(Permutation::ForTestKeyed(10, 7, 0, RandomStream::kOrder)),
+            (std::vector<std::uint64_t>{7, 2, 8, 9, 3, 6, 5, 0, 1, 4}));
+  const Permutation large((std::uint64_t{1} << 27) + 1, 7, 3, RandomStream::kOrder);
+  EXPECT_EQ((std::vector<std::uint64_t>{large.At(0), large.At(1), large.At(1u << 27)}),
+            (std::vector<std::uint64_t>{31807697, 113214232, 50329850}));
+}
+
+TEST(PermutationTest, EveryEntryComesOnce) {
+  for (std::uint64_t size = 1; size < 300; ++size) {
+    EXPECT_TRUE(IsPermutation(Listed(Permutation(size, size, 1, RandomStream::kOrder)))) << size;
+    EXPECT_TRUE(
+        IsPermutation(Listed(Permutation::ForTestKeyed(size, size, 1, RandomStream::kOrder))))
+        << size;
+  }
+}
+
+// 24 permutations of 4 entries, 24,000 draws: chi-square with 23 degrees of freedom stays below 60
+// with probability 1 - 4e-5, and the seeds are fixed.
+TEST(PermutationTest, TableIsUniformOverPermutations) {
+  std::map<std::vector<std::uint64_t>, int> counts;
+  for (std::uint64_t seed = 0; seed < 24000; ++seed) {
+    ++counts[Listed(Permutation(4, seed, 0, RandomStream::kOrder))];
+  }
+  ASSERT_EQ(counts.size(), 24);
+  double chi_square = 0;
+  for (const auto& [list, count] : counts) chi_square += std::pow(count - 1000, 2) / 1000;
+  EXPECT_LT(chi_square, 60);
+}
+
+// A keyed bijection is no uniform draw over all permutations; what an order needs of it is that
+// each entry is equally likely at each position, and that neighbours do not stay together.
+TEST(PermutationTest, KeyedBijectionIsUniformOverPositionsAndParts) {
+  constexpr std::uint64_t kSize = 37;
+  constexpr std::uint64_t kDraws = 7400;
+  std::vector<int> cell(kSize * kSize, 0);
+  std::vector<int> distance(kSize, 0);
+  for (std::uint64_t seed = 0; seed < kDraws; ++seed) {
+    const Permutation permutation = Permutation::ForTestKeyed(kSize, seed, 0, RandomStream::kOrder);
+    for (std::uint64_t i = 0; i < kSize; ++i) ++cell[i * kSize + permutation.At(i)];
+    ++distance[(permutation.At(1) + kSize - permutation.At(0)) % kSize];
+  }
+  const double expected = static_cast<double>(kDraws) / kSize;
+  double chi_square = 0;
+  for (const int count : cell) chi_square += std::pow(count - expected, 2) / expected;
+  const double freedom = (kSize - 1) * (kSize - 1);
+  EXPECT_LT((chi_square - freedom) / std::sqrt(2 * freedom), 4);
+  EXPECT_EQ(distance[0], 0);
+  const double expected_distance = static_cast<double>(kDraws) / (kSize - 1);
+  double chi_distance = 0;
+  for (std::uint64_t d = 1; d < kSize; ++d) {
+    chi_distance += std::pow(distance[d] - expected_distance, 2) / expected_distance;
+  }
+  EXPECT_LT((chi_distance - 35) / std::sqrt(70), 4);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,366 @@
+#include "runtime/loader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/prng.h"
+#include "base/units.h"
+#include "engine/engine.h"
+#include "runtime/machine.h"
+#include "runtime/schema.h"
+#include "runtime/thread_executor.h"
+
+namespace headrace {
+namespace {
+
+// Decoding yields to the training loop when both want a core.
+constexpr int kDecodeNice = 5;
+
+void Add(const EngineStats& run, EngineStats& total) {
+  total.batches += run.batches;
+  total.samples += run.samples;
+  total.reads += run.reads;
+  total.read_bytes += run.read_bytes;
+  total.sample_bytes += run.sample_bytes;
+  total.decode_ns += run.decode_ns;
+  for (std::size_t i = 0; i < kStallCauses; ++i) total.stall_ns[i] += run.stall_ns[i];
+  total.substituted += run.substituted;
+  for (const Substitution& substitution : run.substitutions) {
+    if (total.substitutions.size() >= kSubstitutionsListed) break;
+    total.substitutions.push_back(substitution);
+  }
+  total.reads_in_flight = run.reads_in_flight;
+  total.steps_in_work = run.steps_in_work;
+  total.staging = run.staging;  // Of the memory, which all runs share.
+  total.batch = run.batch;
+}
+
+void Add(const Batch& batch, Delivered& total) {
+  ++total.batches;
+  total.samples += batch.samples.size();
+  total.substituted += batch.substitutions.size();
+  for (const Substitution& substitution : batch.substitutions) {
+    if (total.substitutions.size() >= kSubstitutionsListed) break;
+    total.substitutions.push_back(substitution);
+  }
+}
+
+// One plan in progress: an engine and the queue it fills.
+class Run {
+ public:
+  Run(const Engine::Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
+      ThreadExecutor& executor)
+      : executor_(executor),
+        clock_(*parts.clock),
+        start_ns_(clock_.NowNanos()),
+        engine_(WithSink(parts, queue_), options, std::move(order)) {
+    engine_.Start();
+  }
+
+  ~Run() { Close(); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) {
+    if (!queue_.ready()) {
+      engine_.OnWaiting();
+      Help(timeout_ns);
+    }
+    HEADRACE_ASSIGN_OR_RETURN(BatchQueue::Taken taken, queue_.Take(timeout_ns));
+    if (taken.batch != nullptr) engine_.OnTaken();
+    return taken;
+  }
+
+  // Ends the run and wakes who waits in Next(). Idempotent.
+  void Close() {
+    engine_.Stop();
+    queue_.Close();
+    engine_.Close();
+  }
+
+  [[nodiscard]] EngineStats stats() const { return engine_.stats(); }
+  [[nodiscard]] std::int64_t running_ns() const { return clock_.NowNanos() - start_ns_; }
+
+ private:
+  static Engine::Parts WithSink(Engine::Parts parts, BatchQueue& queue) {
+    parts.sink = &queue;
+    return parts;
+  }
+
+  // The consumer's thread does what it would wait for, as long as there is such work.
+  void Help(std::int64_t timeout_ns) {
+    const std::int64_t begin_ns = clock_.NowNanos();
+    while (!queue_.ready() && executor_.RunOne()) {
+      if (timeout_ns >= 0 && clock_.NowNanos() - begin_ns >= timeout_ns) return;
+    }
+  }
+
+  ThreadExecutor& executor_;
+  const Clock& clock_;
+  const std::int64_t start_ns_;
+  BatchQueue queue_;
+  Engine engine_;
+};
+
+}  // namespace
+
+class Loader::Impl {
+ public:
+  Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
+       std::uint64_t steps_per_epoch, const Budget& budget,
+       std::unique_ptr<ThreadExecutor> executor, OpenedStore store)
+      : index_(std::move(index)),
+        options_(std::move(options)),
+        schema_(std::move(schema)),
+        steps_per_epoch_(steps_per_epoch),
+        budget_(budget),
+        device_read_bytes_(DeviceReadBytes()),
+        staging_(BufferPool::Make(budget.staging_bytes)),
+        batch_memory_(BufferPool::Make(budget.batch_bytes)),
+        executor_(std::move(executor)),
+        store_(std::move(store)) {}
+
+  ~Impl() { End(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] Status CheckProcess() const {
+    if (getpid() == pid_) return Status();
+    return Status(StatusCode::kFailedPrecondition,
+                  "a loader made in process " + std::to_string(pid_) +
+                      " is used in its forked child " + std::to_string(getpid()) +
+                      ": threads do not survive a fork; make the loader in the child");
+  }
+  [[nodiscard]] bool forked() const { return getpid() != pid_; }
+
+  void Begin(std::unique_ptr<Order> order) {
+    MutexLock lifecycle(lifecycle_mutex_);
+    EndRun();
+    EngineOptions options;
+    options.batches_max = budget_.batches_max;
+    options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
+    // Each made-up read holds one sample.
+    if (options_.io == IoChoice::kSynthetic) options.coalesce_bytes_max = 0;
+    options.on_error = options_.on_error;
+    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
+    options.seed = options_.order.seed;
+    auto run = std::make_shared<Run>(Engine::Parts{.index = index_.get(),
+                                                   .schema = schema_,
+                                                   .store = &store_.store(),
+                                                   .executor = executor_.get(),
+                                                   .clock = &clock_,
+                                                   .staging = staging_,
+                                                   .batch_memory = batch_memory_},
+                                     options, std::move(order), *executor_);
+    MutexLock lock(mutex_);
+    run_ = std::move(run);
+  }
+
+  void End() {
+    MutexLock lifecycle(lifecycle_mutex_);
+    EndRun();
+  }
+
+  // The run stays visible until what it did has been added up: counters never go back.
+  void EndRun() HEADRACE_LOCKS_REQUIRED(lifecycle_mutex_) {
+    const std::shared_ptr<Run> run = this->run();  // Dies after the lock below is free.
+    if (run == nullptr) return;
+    run->Close();
+    MutexLock lock(mutex_);
+    Add(run->stats(), ended_);
+    ended_ns_ += run->running_ns();
+    run_ = nullptr;
+  }
+
+  [[nodiscard]] std::shared_ptr<Run> run() const {
+    MutexLock lock(mutex_);
+    return run_;
+  }
+
+  void OnTaken(const Batch& batch) {
+    MutexLock lock(mutex_);
+    Add(batch, delivered_);
+  }
+
+  [[nodiscard]] LoaderStats stats() const {
+    LoaderStats stats;
+    {
+      MutexLock lock(mutex_);
+      stats.delivered = delivered_;
+      stats.engine = ended_;
+      stats.running_ns = ended_ns_;
+      if (run_ != nullptr) {
+        Add(run_->stats(), stats.engine);
+        stats.running_ns += run_->running_ns();
+      }
+    }
+    stats.store = store_.store().stats();
+    stats.budget = budget_;
+    stats.threads = options_.threads;
+    stats.index_bytes = index_->file_bytes();
+    const std::int64_t read_bytes = DeviceReadBytes();
+    stats.device_read_bytes = read_bytes < 0 ? -1 : read_bytes - device_read_bytes_;
+    return stats;
+  }
+
+  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(std::span<const SampleId> samples) const {
+    std::vector<PlannedRow> rows;
+    for (std::uint32_t slot = 0; slot < samples.size(); ++slot) {
+      for (const BatchField& field : schema_) {
+        PlannedRow row{.slot = slot, .sample = samples[slot], .field = field.name};
+        if (field.is_inline()) {
+          row.source = "index";
+        } else {
+          HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
+                                    index_->extent(field.index_field, samples[slot]));
+          HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
+          row.source = "storage";
+          row.object = index_->root() + "/" + std::string(object.name);
+          row.range = extent.range;
+        }
+        rows.push_back(std::move(row));
+      }
+    }
+    return rows;
+  }
+
+  const std::shared_ptr<const Index> index_;
+  const LoaderOptions options_;
+  const std::vector<BatchField> schema_;
+  const std::uint64_t steps_per_epoch_;
+  const Budget budget_;
+
+ private:
+  const pid_t pid_ = getpid();
+  const std::int64_t device_read_bytes_;  // when the loader was opened
+  const std::shared_ptr<BufferPool> staging_;
+  const std::shared_ptr<BufferPool> batch_memory_;
+  MonotonicClock clock_;
+  const std::unique_ptr<ThreadExecutor> executor_;
+  OpenedStore store_;
+
+  Mutex lifecycle_mutex_;  // One run begins or ends at a time: they share memory and its hook.
+  mutable Mutex mutex_;
+  std::shared_ptr<Run> run_ HEADRACE_GUARDED_BY(mutex_);
+  Delivered delivered_ HEADRACE_GUARDED_BY(mutex_);
+  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs that ended
+  std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
+                                             LoaderOptions options) {
+  options.order.sample_count = index->sample_count();
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, ExactStepsPerEpoch(options.order));
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
+  if (options.threads < 0 || options.threads > 1024) {
+    return Status(StatusCode::kInvalidArgument,
+                  "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
+  }
+  if (options.threads == 0) options.threads = UsableCores();
+
+  const SampleSizes sizes = LookAtSizes(*index, schema);
+  const std::uint64_t rows = std::min(options.order.batch_size, index->sample_count());
+  const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
+  HEADRACE_ASSIGN_OR_RETURN(
+      const Budget budget,
+      MakeBudget({.memory_bytes = options.memory_bytes,
+                  .memory_limit_bytes = MemoryLimitBytes(),
+                  .batch_bytes = BufferPool::ChargedBytes(batch_bytes),
+                  .batch_size = rows,
+                  .read_bytes = BufferPool::ChargedBytes(sizes.read_bytes_mean + kWideningMax),
+                  .read_bytes_max = BufferPool::ChargedBytes(sizes.read_bytes_max + kWideningMax),
+                  .batches_ahead = options.batches_ahead,
+                  .reads_in_flight = EngineOptions().reads_in_flight_max}));
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ThreadExecutor> executor,
+      ThreadExecutor::Make(
+          {.threads = options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
+  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
+  return std::unique_ptr<Loader>(
+      new Loader(std::make_unique<Impl>(std::move(index), std::move(options), std::move(schema),
+                                        steps, budget, std::move(executor), std::move(store))));
+}
+
+Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Loader::~Loader() {
+  // The threads that the parts would wait for are the parent's; so is everything they hold.
+  // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
+  if (impl_->forked()) (void)impl_.release();
+}
+
+std::span<const BatchField> Loader::schema() const { return impl_->schema_; }
+std::uint64_t Loader::steps_per_epoch() const { return impl_->steps_per_epoch_; }
+const Index& Loader::index() const { return *impl_->index_; }
+
+Status Loader::Start(Position position) {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order,
+                            MakeExactOrder(impl_->options_.order, position));
+  impl_->Begin(std::move(order));
+  return Status();
+}
+
+Status Loader::StartList(ListOrderOptions list) {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
+  const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
+  if (!ascending || last != list.ids.size()) {
+    return Status(StatusCode::kInvalidArgument, "batch ends of a list: must ascend to its " +
+                                                    std::to_string(list.ids.size()) +
+                                                    " ids, they end at " + std::to_string(last));
+  }
+  if (list.epoch >= kEpochsMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "epoch of a list: got " + std::to_string(list.epoch) + ", must be below " +
+                      std::to_string(kEpochsMax));
+  }
+  const std::uint64_t count = impl_->index_->sample_count();
+  for (std::size_t i = 0; i < list.ids.size(); ++i) {
+    if (Raw(list.ids[i]) < count) continue;
+    return Status(StatusCode::kOutOfRange, "sampler position " + std::to_string(i) + ": sample " +
+                                               std::to_string(Raw(list.ids[i])) +
+                                               ", the dataset has " + std::to_string(count));
+  }
+  impl_->Begin(MakeListOrder(std::move(list)));
+  return Status();
+}
+
+Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  const std::shared_ptr<Run> run = impl_->run();
+  if (run == nullptr) return Status(StatusCode::kFailedPrecondition, "no run was started");
+  Result<BatchQueue::Taken> taken = run->Next(timeout_ns);
+  if (taken.ok() && taken.value().batch != nullptr) impl_->OnTaken(*taken.value().batch);
+  return taken;
+}
+
+void Loader::Stop() {
+  if (!impl_->forked()) impl_->End();
+}
+
+Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
+                            MakeExactOrder(impl_->options_.order, position));
+  const std::optional<Step> step = order->Next();
+  if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
+  std::vector<SampleId> samples;
+  samples.reserve(step->deliveries.size());
+  for (const Delivery& delivery : step->deliveries) samples.push_back(delivery.sample);
+  return impl_->Describe(samples);
+}
+
+Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
+  return impl_->Describe(samples);
+}
+
+Result<LoaderStats> Loader::stats() const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  return impl_->stats();
+}
+
+}  // namespace headrace

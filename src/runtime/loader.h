@@ -1,0 +1,135 @@
+#pragma once
+
+// runtime/ puts the parts together: a configuration becomes threads, stores, budgets and an engine.
+// The only place that starts threads. What C++ programs, the Python module and the node process
+// use.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "codec/image_codec.h"
+#include "engine/batch.h"
+#include "engine/engine.h"
+#include "engine/engine_stats.h"
+#include "index/index.h"
+#include "plan/exact_order.h"
+#include "plan/order.h"
+#include "runtime/batch_queue.h"
+#include "runtime/budget.h"
+#include "runtime/open_store.h"
+
+namespace headrace {
+
+// A field of the dataset as it is to appear in batches.
+struct LoaderField {
+  std::string name;
+  std::optional<ImageTransform> image;  // for images; without it, their encoded bytes
+};
+
+struct LoaderOptions {
+  std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
+  ExactOrderOptions order;          // sample_count is filled in
+  std::uint64_t memory_bytes =
+      0;  // budget of everything; 0: what is useful, a quarter of RAM at most
+  std::uint32_t batches_ahead = 0;  // 0: what the memory allows
+  int threads = 0;                  // that decode; 0: one a usable core
+  IoChoice io = IoChoice::kAuto;
+  OnError on_error = OnError::kRaise;
+  bool verify = true;  // samples against their checksums
+};
+
+// Where one row of a step comes from.
+struct PlannedRow {
+  std::uint32_t slot = 0;
+  SampleId sample{};
+  std::string field;
+  std::string source;  // "storage", or "index" for inline values
+  std::string object;  // its path
+  ByteRange range;     // of the object
+};
+
+// What the consumer took. The same in every run of a plan: the engine's own counts are ahead of it
+// by what is ready.
+struct Delivered {
+  std::uint64_t batches = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t substituted = 0;            // samples replaced
+  std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
+};
+
+struct LoaderStats {
+  Delivered delivered;
+  EngineStats engine;  // over all runs
+  StoreStats store;
+  Budget budget;
+  int threads = 0;
+  std::int64_t running_ns = 0;         // summed over runs, from start to end or now
+  std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
+  std::uint64_t index_bytes = 0;       // of the mapped index file
+};
+
+// Loads batches of one rank. A *run* is a plan in progress: started at a position, it goes on,
+// epoch after epoch, until it ends, fails, is stopped, or another is started.
+//
+// Thread safety: every method may be called from any thread; Next() from one at a time.
+// Ownership: batches handed out may outlive the loader.
+// Shutdown: the destructor stops the run and waits for its reads. In a forked child it leaves
+// everything to the parent, and every method is FailedPrecondition.
+class Loader {
+ public:
+  // Errors: InvalidArgument     options that cannot be, named; a budget below one batch
+  //         FailedPrecondition  io_uring was asked for and cannot be used
+  //         any of reading      IoChoice::kSynthetic, which reads some samples
+  static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
+                                              LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  [[nodiscard]] std::span<const BatchField> schema() const;
+  [[nodiscard]] std::uint64_t steps_per_epoch() const;
+  [[nodiscard]] const Index& index() const;
+
+  // Ends the run, if there is one, and starts one of the loader's own order at `position`.
+  //
+  // Errors: those of MakeExactOrder
+  Status Start(Position position);
+
+  // The same with an order somebody else decided: one epoch.
+  //
+  // Errors: OutOfRange       an id that the dataset does not have
+  //         InvalidArgument  batch ends that do not ascend to the number of ids, an epoch of 2^24
+  //         up
+  Status StartList(ListOrderOptions list);
+
+  // The next batch of the run; waits for it `timeout_ns` at most (negative: as long as it takes).
+  //
+  // Errors: FailedPrecondition  no run; Cancelled  the run was stopped
+  //         else why the run cannot go on; it has then ended
+  Result<BatchQueue::Taken> Next(std::int64_t timeout_ns);
+
+  // Ends the run. Its batches not taken are lost.
+  void Stop();
+
+  // Where the rows of one step of the loader's own order come from. Reads nothing.
+  //
+  // Errors: those of MakeExactOrder
+  Result<std::vector<PlannedRow>> Explain(Position position) const;
+  // The same for rows of an order somebody else decided.
+  Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const;
+
+  [[nodiscard]] Result<LoaderStats> stats() const;
+
+ private:
+  class Impl;
+  explicit Loader(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,330 @@
+#include "runtime/loader.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "base/hash.h"
+#include "base/prng.h"
+#include "base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/index_writer.h"
+#include "store/uring_file_store.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kSamples = 103;
+
+std::string Payload(std::uint64_t id) {
+  Prng random(id, 0, RandomStream::kPack);
+  std::string bytes(1 + random.Below(20000), '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random.Next32());
+  return bytes;
+}
+
+// A dataset of raw bytes with labels, in one large file or in a file a sample.
+class LoaderTest : public ::testing::TestWithParam<IoChoice> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == IoChoice::kUring && !UringFileStore::Probe().ok()) {
+      GTEST_SKIP() << UringFileStore::Probe().ToString();
+    }
+    std::string folder = ::testing::TempDir() + "headrace-loader-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    MakeDataset();
+  }
+
+  void TearDown() override {
+    if (folder_.empty()) return;
+    for (const std::string& file : files_) unlink(file.c_str());
+    rmdir(folder_.c_str());
+  }
+
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
+    files_.insert(folder_ + "/" + name);
+  }
+
+  void MakeDataset() {
+    const bool one_file = GetParam() != IoChoice::kThreads;
+    IndexContents contents;
+    contents.sample_count = kSamples;
+    contents.root = folder_;
+    contents.fields.resize(2);
+    auto& bytes = contents.fields[0];
+    bytes.info = {.name = "bytes", .kind = FieldKind::kBytes, .has_checksums = true};
+    auto& label = contents.fields[1];
+    label.info = {
+        .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
+    std::string all;
+    for (std::uint64_t id = 0; id < kSamples; ++id) {
+      const std::string payload = Payload(id);
+      bytes.checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
+      if (one_file) {
+        bytes.extents.push_back({ObjectId{0}, {all.size(), payload.size()}});
+        all += payload;
+      } else {
+        const std::string name = std::to_string(id);
+        Write(name, payload);
+        bytes.extents.push_back({ObjectId{id}, {0, payload.size()}});
+        contents.objects.push_back({.name = name, .size = payload.size(), .mtime_ns = 0});
+      }
+      const std::uint64_t value = 7000 + id;
+      const auto raw = std::as_bytes(std::span(&value, 1));
+      label.inline_values.insert(label.inline_values.end(), raw.begin(), raw.end());
+    }
+    if (one_file) {
+      Write("all", all);
+      contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
+    }
+    const std::string path = folder_ + "/index.hri";
+    ASSERT_TRUE(WriteIndex(contents, path).ok());
+    files_.insert(path);
+    auto index = Index::Open(path);
+    ASSERT_TRUE(index.ok()) << index.status().ToString();
+    index_ = index.value();
+  }
+
+  std::unique_ptr<Loader> Open(LoaderOptions options) {
+    options.io = GetParam();
+    auto loader = Loader::Open(index_, options);
+    EXPECT_TRUE(loader.ok()) << loader.status().ToString();
+    return std::move(loader).value();
+  }
+
+  static void CheckRow(const Loader& loader, const Batch& batch, std::size_t slot) {
+    const std::uint64_t id = Raw(batch.samples[slot]);
+    const std::span<std::byte> row = batch.row(loader.schema(), 0, slot);
+    ASSERT_EQ(std::string(reinterpret_cast<const char*>(row.data()), row.size()), Payload(id));
+    std::uint64_t label = 0;
+    std::memcpy(&label, batch.row(loader.schema(), 1, slot).data(), sizeof(label));
+    ASSERT_EQ(label, 7000 + id);
+  }
+
+  // Takes to the end; the ids in order, every payload checked.
+  static std::vector<std::uint64_t> Drain(Loader& loader) {
+    std::vector<std::uint64_t> ids;
+    for (;;) {
+      auto taken = loader.Next(-1);
+      EXPECT_TRUE(taken.ok()) << taken.status().ToString();
+      if (!taken.ok() || taken.value().ended) return ids;
+      for (std::size_t slot = 0; slot < taken.value().batch->samples.size(); ++slot) {
+        CheckRow(loader, *taken.value().batch, slot);
+        ids.push_back(Raw(taken.value().batch->samples[slot]));
+      }
+    }
+  }
+
+  std::vector<std::uint64_t> Planned(const ExactOrderOptions& options) {
+    auto order = MakeExactOrder(options, {});
+    std::vector<std::uint64_t> ids;
+    while (auto step = order.value()->Next()) {
+      for (const Delivery& delivery : step->deliveries) ids.push_back(Raw(delivery.sample));
+    }
+    return ids;
+  }
+
+  std::string folder_;
+  std::set<std::string> files_;
+  std::shared_ptr<const Index> index_;
+};
+
+TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
+  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 3};
+  for (const int threads : {1, 2, 8}) {
+    auto loader = Open({.order = order, .threads = threads});
+    ASSERT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Planned(order)) << threads;
+    EXPECT_EQ(loader->stats().value().engine.samples, 3 * kSamples);
+  }
+}
+
+TEST_P(LoaderTest, StaysInsideASmallBudget) {
+  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
+  auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
+  ASSERT_TRUE(loader->Start({}).ok());
+  EXPECT_EQ(Drain(*loader), Planned(order));
+  const LoaderStats stats = loader->stats().value();
+  EXPECT_LE(stats.engine.staging.used_bytes_peak + stats.engine.batch.used_bytes_peak, 400 * kKiB);
+  EXPECT_EQ(stats.engine.batch.beyond_count, 0);
+}
+
+TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
+  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 1};
+  auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
+  ASSERT_TRUE(loader->Start({}).ok());
+  std::vector<std::shared_ptr<Batch>> held;
+  bool beyond = false;
+  for (;;) {
+    auto taken = loader->Next(-1);
+    ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+    if (taken.value().ended) break;
+    beyond |= taken.value().batch->beyond_budget;
+    held.push_back(taken.value().batch);
+  }
+  EXPECT_TRUE(beyond);
+  EXPECT_GT(loader->stats().value().engine.batch.beyond_bytes_peak, 0);
+  std::uint64_t samples = 0;
+  for (const auto& batch : held) {
+    for (std::size_t slot = 0; slot < batch->samples.size(); ++slot)
+      CheckRow(*loader, *batch, slot);
+    samples += batch->samples.size();
+  }
+  EXPECT_EQ(samples, kSamples);
+  loader.reset();
+  held.clear();  // Batches outlive their loader.
+}
+
+TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
+  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
+  const std::vector<std::uint64_t> whole = Planned(order);
+  auto loader = Open({.order = order, .threads = 2});
+  for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
+    ASSERT_TRUE(loader->Start({.epoch = 0, .step = 0}).ok());
+    for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
+    ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
+    ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
+  }
+}
+
+TEST_P(LoaderTest, GivesAListAsItIs) {
+  auto loader = Open({.order = {.batch_size = 4}});
+  const std::vector<SampleId> ids = {SampleId{5}, SampleId{5}, SampleId{0}, SampleId{102}};
+  ASSERT_TRUE(loader->StartList({.ids = ids, .batch_ends = {3, 4}}).ok());
+  EXPECT_EQ(Drain(*loader), (std::vector<std::uint64_t>{5, 5, 0, 102}));
+  const Status status = loader->StartList({.ids = {SampleId{103}}, .batch_ends = {1}});
+  EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(), "sampler position 0: sample 103, the dataset has 103");
+}
+
+TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
+  auto loader = Open({.order = {.batch_size = 4}});
+  EXPECT_EQ(loader->Next(-1).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(loader->Start({}).ok());
+  loader->Stop();
+  EXPECT_EQ(loader->Next(-1).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
+  const std::string file = *files_.begin();  // "0", or "all"
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
+  const ExactOrderOptions order{.batch_size = 8, .shuffle = false, .epochs = 1};
+  auto raising = Open({.order = order});
+  ASSERT_TRUE(raising->Start({}).ok());
+  const Status status = raising->Next(-1).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("epoch 0 step 0 sample 0 ("));
+
+  auto replacing = Open({.order = order, .on_error = OnError::kSubstitute});
+  ASSERT_TRUE(replacing->Start({}).ok());
+  const std::vector<std::uint64_t> ids = Drain(*replacing);
+  EXPECT_EQ(ids.size(), kSamples);
+  const LoaderStats stats = replacing->stats().value();
+  ASSERT_EQ(stats.delivered.substituted, 1);
+  ASSERT_EQ(stats.delivered.substitutions.size(), 1);
+  EXPECT_EQ(Raw(stats.delivered.substitutions[0].wanted), 0);
+  EXPECT_EQ(Raw(stats.delivered.substitutions[0].given), ids[0]);
+  EXPECT_NE(ids[0], 0);
+}
+
+// What is ready and not taken does not count: how much that is depends on timing.
+TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
+  const std::string file = *files_.begin();
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
+  auto loader = Open({.order = {.batch_size = 8, .shuffle = false, .epochs = 9},
+                      .on_error = OnError::kSubstitute});
+  ASSERT_TRUE(loader->Start({}).ok());
+  for (std::uint64_t taken = 1; taken <= 2; ++taken) {
+    ASSERT_NE(loader->Next(-1).value().batch, nullptr);
+    const Delivered delivered = loader->stats().value().delivered;
+    EXPECT_EQ(delivered.batches, taken);
+    EXPECT_EQ(delivered.samples, taken * 8);
+    EXPECT_EQ(delivered.substituted, 1);
+    EXPECT_EQ(delivered.substitutions.size(), 1);
+  }
+}
+
+TEST_P(LoaderTest, AForkedChildGetsAnErrorAndExits) {
+  auto loader = Open({.order = {.batch_size = 4}});
+  ASSERT_TRUE(loader->Start({}).ok());
+  auto batch = loader->Next(-1).value().batch;
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = loader->Next(-1).status().code() == StatusCode::kFailedPrecondition &&
+                         loader->Start({}).code() == StatusCode::kFailedPrecondition;
+    batch.reset();
+    loader.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int how = 0;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+  EXPECT_TRUE(loader->Next(-1).ok());
+}
+
+TEST_P(LoaderTest, ExplainsWhereEachRowComesFrom) {
+  auto loader = Open({.order = {.batch_size = 4, .shuffle = false}});
+  const auto rows = loader->Explain({.epoch = 0, .step = 1}).value();
+  ASSERT_EQ(rows.size(), 8);
+  EXPECT_EQ(Raw(rows[0].sample), 4);
+  EXPECT_EQ(rows[0].source, "storage");
+  EXPECT_EQ(rows[0].range.size, Payload(4).size());
+  EXPECT_EQ(rows[1].source, "index");
+}
+
+TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
+  LoaderOptions options;
+  options.order = {.sample_count = kSamples, .shuffle = false};
+  options.order.batch_size = 32;
+  options.io = IoChoice::kSynthetic;
+  auto loader = Loader::Open(index_, options);
+  ASSERT_TRUE(loader.ok()) << loader.status().ToString();
+  ASSERT_TRUE(loader.value()->Start({}).ok());
+  auto taken = loader.value()->Next(-1);
+  ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+  const Batch& batch = *taken.value().batch;
+  ASSERT_EQ(batch.samples.size(), 32u);
+  for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
+    const std::span<std::byte> bytes = batch.row(loader.value()->schema(), 0, slot);
+    const std::string row(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    bool found = false;
+    for (std::uint64_t id = 0; id < kSamples && !found; ++id) found = row.starts_with(Payload(id));
+    EXPECT_TRUE(found) << "slot " << slot;
+  }
+}
+
+TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
+  const auto error = [&](LoaderOptions options) {
+    options.io = GetParam();
+    return std::string(Loader::Open(index_, options).status().message());
+  };
+  EXPECT_EQ(error({.fields = {{.name = "image"}}}),
+            "field 'image': the dataset has no such field; it has bytes, label");
+  EXPECT_EQ(error({.fields = {{.name = "label"}, {.name = "label"}}}),
+            "field 'label': asked for twice");
+  EXPECT_EQ(error({.fields = {{.name = "bytes", .image = ImageTransform{}}}}),
+            "field 'bytes': an image transform, but it holds no encoded images");
+  EXPECT_EQ(error({.threads = -1}), "threads: got -1, must be in [0, 1024]");
+  EXPECT_THAT(error({.order = {.batch_size = 64}, .memory_bytes = 100000}),
+              ::testing::HasSubstr("memory 97.7 KiB: a batch of 64 samples takes"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, LoaderTest,
+                         ::testing::Values(IoChoice::kUring, IoChoice::kThreads, IoChoice::kAuto),
+                         [](const auto& each) {
+                           return each.param == IoChoice::kUring     ? "Uring"
+                                  : each.param == IoChoice::kThreads ? "Threads"
+                                                                     : "Auto";
+                         });
+
+}  // namespace
+}  // namespace headrace

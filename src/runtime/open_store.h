@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "index/index.h"
+#include "store/byte_store.h"
+#include "store/file_table.h"
+
+namespace headrace {
+
+// Which store reads a dataset. docs/stores.md tells what each is good for.
+enum class IoChoice : std::uint8_t {
+  kAuto = 0,       // io_uring for ranges of large files where it works, else threads
+  kUring = 1,      // io_uring, or an error that says why not
+  kThreads = 2,    // a thread a read
+  kSynthetic = 3,  // no I/O: every sample is one of a few, read at the start
+};
+
+// The files of an index, as stores see them.
+class IndexCatalog final : public FileCatalog {
+ public:
+  explicit IndexCatalog(std::shared_ptr<const Index> index) : index_(std::move(index)) {}
+  [[nodiscard]] Result<FileInfo> file(ObjectId object) const override;
+
+ private:
+  const std::shared_ptr<const Index> index_;
+};
+
+// A store, and what it needs to live as long.
+class OpenedStore {
+ public:
+  OpenedStore();
+  ~OpenedStore();
+  OpenedStore(OpenedStore&&) noexcept;
+  OpenedStore& operator=(OpenedStore&&) noexcept;
+
+  [[nodiscard]] ByteStore& store() const { return *store_; }
+
+ private:
+  friend Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice);
+
+  std::unique_ptr<FileCatalog> catalog_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ByteStore> store_;
+};
+
+// Opens the store that reads the objects of `index`.
+//
+// Errors: FailedPrecondition, ResourceExhausted  kUring, and io_uring cannot be used
+//         those of reading a sample              kSynthetic, which reads some
+Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice);
+
+}  // namespace headrace

@@ -1,0 +1,32 @@
+#include "sim/sim_executor.h"
+
+#include "base/check.h"
+
+namespace headrace {
+
+SimExecutor::SimExecutor(SimLoop& loop, int cores, std::function<std::int64_t()> cost_ns)
+    : loop_(loop), cores_(cores), cost_ns_(std::move(cost_ns)) {
+  HEADRACE_CHECK(cores > 0);
+}
+
+SimExecutor::~SimExecutor() { HEADRACE_CHECK(busy_ == 0 && waiting_.empty()); }
+
+void SimExecutor::Submit(std::uint64_t deadline, Task task) {
+  waiting_.emplace(std::pair(deadline, next_number_++), std::move(task));
+  // From the loop: a task never runs inside Submit().
+  loop_.After(0, [this] { StartTasks(); });
+}
+
+void SimExecutor::StartTasks() {
+  while (busy_ < cores_ && !waiting_.empty()) {
+    ++busy_;
+    Task task = std::move(waiting_.extract(waiting_.begin()).mapped());
+    loop_.After(cost_ns_(), [this, task = std::move(task)] {
+      --busy_;
+      task();
+      StartTasks();
+    });
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,30 @@
+#include "sim/sim_loop.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+
+void SimLoop::After(std::int64_t delay_ns, std::function<void()> event) {
+  HEADRACE_CHECK(delay_ns >= 0);
+  events_.push({clock_.now_ns + delay_ns, next_number_++, std::move(event)});
+}
+
+bool SimLoop::RunOne() {
+  if (events_.empty()) return false;
+  const Event event = events_.top();
+  events_.pop();
+  clock_.now_ns = event.time_ns;
+  event.run();
+  return true;
+}
+
+bool SimLoop::RunUntilIdle(std::uint64_t events_max) {
+  for (std::uint64_t i = 0; i < events_max; ++i) {
+    if (!RunOne()) return true;
+  }
+  return events_.empty();
+}
+
+}  // namespace headrace

@@ -1,0 +1,87 @@
+#pragma once
+
+// store/ reads ranges of immutable objects: files through io_uring or a thread pool, memory, none
+// at all (synthetic). One interface, one conformance suite that every implementation passes.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace headrace {
+
+// Alignment of the buffers that reads go to, in bytes: what O_DIRECT asks for at most.
+inline constexpr std::size_t kBufferAlignment = 4096;
+
+// One range to read. A read may have to be widened to whole device blocks; so that this costs no
+// copy, the caller gives a buffer with room for that, and learns where in it the bytes came to lie.
+struct ReadRequest {
+  // Runs exactly once. On success the span is the range's bytes (exactly range.size of them),
+  // inside `buffer`. Runs on a thread of the store, or inside Read().
+  using Done = std::function<void(Result<std::span<std::byte>>)>;
+
+  Extent extent;
+  std::span<std::byte> buffer;  // aligned to kBufferAlignment; at least BufferBytes(extent.range)
+  Done done;
+  bool looked = false;  // ReadNow() has just failed for it: looking again is of no use
+};
+
+// What a store did since it was made. Monotonic.
+struct StoreStats {
+  std::string name;                    // "io_uring", "threads", "memory", "synthetic"
+  std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
+  std::uint64_t reads = 0;             // requests answered, with success or not
+  std::uint64_t bytes = 0;             // bytes of the ranges answered with success
+  std::uint64_t bytes_direct = 0;      // bytes read past the page cache, widening included
+  std::uint64_t bytes_page_cache = 0;  // bytes found in the page cache; 0 where a store cannot tell
+  std::uint64_t retries = 0;           // reads that were tried again
+  std::uint64_t failures = 0;          // requests answered with an error, cancelled ones apart
+};
+
+// Reads ranges of immutable objects.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: the caller owns the buffers and keeps each alive until its `done` has run.
+// Shutdown: the destructor waits until every `done` has run.
+class ByteStore {
+ public:
+  virtual ~ByteStore() = default;
+
+  // Bytes that a buffer for `range` must have: range.size, or more where reads are widened.
+  [[nodiscard]] virtual std::size_t BufferBytes(ByteRange range) const = 0;
+
+  // Starts all of `requests`; they may finish in any order. A range of size 0 gives an empty span.
+  // Fewer bytes than asked for is an error, never a success.
+  //
+  // Errors (of a request): NotFound            no such object
+  //                        OutOfRange          the range ends past the object
+  //                        FailedPrecondition  the object changed since it was indexed, or may not
+  //                        be
+  //                                            read
+  //                        DataLoss            a short read; a retry will not help
+  //                        ResourceExhausted   out of descriptors or memory
+  //                        Unavailable         may succeed if tried again
+  //                        Cancelled           `stop` was requested before the read began
+  // A message reads "reading PATH bytes [8, 12): CAUSE".
+  virtual void Read(std::vector<ReadRequest> requests, std::stop_token stop) = 0;
+
+  // Copies all of `range`'s bytes to `dst`, which has exactly as many and needs no alignment, if
+  // they can be had without waiting for a device; false if not, and for everything that is wrong,
+  // of which Read() will tell. For threads that go on with the bytes themselves while they are hot.
+  // The range is not empty.
+  virtual bool ReadNow(const Extent& /*extent*/, std::span<std::byte> /*dst*/) { return false; }
+
+  // Whether to try ReadNow() for the next read. Says no, most of the time, after it has failed
+  // often.
+  virtual bool MayReadNow() { return false; }
+
+  [[nodiscard]] virtual StoreStats stats() const = 0;
+};
+
+}  // namespace headrace

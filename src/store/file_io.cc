@@ -1,0 +1,66 @@
+#include "store/file_io.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace headrace {
+namespace {
+
+StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return StatusCode::kNotFound;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+      return StatusCode::kResourceExhausted;
+    // Network and user-space file systems say EIO for a connection that was cut.
+    case EIO:
+    case EAGAIN:
+    case EINTR:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ECONNRESET:
+    case ENOTCONN:
+    case ECANCELED:
+      return StatusCode::kUnavailable;
+    default:
+      return StatusCode::kFailedPrecondition;
+  }
+}
+
+}  // namespace
+
+Status ErrnoStatus(int error, std::string_view call) {
+  std::string text(call);
+  text.append(": ").append(std::generic_category().message(error));
+  if (error == EMFILE || error == ENFILE) text.append("; raise the limit (ulimit -n)");
+  return Status(CodeOf(error), std::move(text));
+}
+
+Result<std::size_t> ReadAt(int fd, std::span<std::byte> dst, std::uint64_t offset,
+                           std::uint64_t block) {
+  std::size_t got = 0;
+  while (got < dst.size()) {
+    const ssize_t n =
+        ::pread(fd, dst.data() + got, dst.size() - got, static_cast<off_t>(offset + got));
+    if (n > 0) {
+      got += static_cast<std::size_t>(n);
+      if (got % block != 0) break;  // Only the end of the file ends a read inside a block.
+    } else if (n == 0) {
+      break;
+    } else if (errno == EINVAL && got == 0) {
+      return Status(StatusCode::kInvalidArgument, "pread: invalid argument");
+    } else if (errno != EINTR) {
+      return ErrnoStatus(errno, "pread");
+    }
+  }
+  return got;
+}
+
+}  // namespace headrace

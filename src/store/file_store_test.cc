@@ -1,0 +1,304 @@
+// Files that are not what the index says, and limits: for every store that reads files.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/testing/test_executor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "store/file_table.h"
+#include "store/testing/reader.h"
+#include "store/testing/temp_files.h"
+#include "store/thread_file_store.h"
+#include "store/uring_file_store.h"
+
+namespace headrace {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ObjectId kObject{1};
+constexpr std::uint64_t kSize = 20'000;
+
+using Make = std::function<Result<std::unique_ptr<ByteStore>>(const FileCatalog&, Executor&)>;
+
+struct FileStoreCase {
+  std::string name;
+  bool io_uring;
+  Make make;
+};
+
+void PrintTo(const FileStoreCase& store, std::ostream* out) { *out << store.name; }
+
+Make Threads(const ThreadFileStoreOptions& options) {
+  return [options](const FileCatalog& files, Executor& executor) {
+    return Result<std::unique_ptr<ByteStore>>(
+        std::make_unique<ThreadFileStore>(files, executor, options));
+  };
+}
+
+Make Uring(const UringFileStoreOptions& options) {
+  return [options](const FileCatalog& files,
+                   Executor& executor) -> Result<std::unique_ptr<ByteStore>> {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ByteStore> store,
+                              UringFileStore::Open(files, executor, options));
+    return store;
+  };
+}
+
+// Runs `body` in a process of its own, as it may spoil this one; true if it returned true.
+bool InChild(const std::function<bool()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body() ? 0 : 1);
+  int state = 0;
+  EXPECT_EQ(::waitpid(child, &state, 0), child);
+  return WIFEXITED(state) && WEXITSTATUS(state) == 0;
+}
+
+class FileStoreTest : public testing::TestWithParam<FileStoreCase> {
+ protected:
+  void SetUp() override {
+    if (const Status status = UringFileStore::Probe(); GetParam().io_uring && !status.ok()) {
+      GTEST_SKIP() << status.ToString();
+    }
+    files_.Add(kObject, RandomBytes(7, kSize));
+  }
+
+  // Made at its first use: tests that fork need a process without threads.
+  ByteStore& store() {
+    if (store_ == nullptr) {
+      executor_.emplace(2);
+      store_ = GetParam().make(files_, *executor_).value();
+    }
+    return *store_;
+  }
+
+  ReadAnswer ReadOne(ByteRange range, ObjectId object = kObject) {
+    return ReadAll(store(), {{object, range}}).front();
+  }
+
+  [[nodiscard]] std::string Reading(const std::string& range, ObjectId object = kObject) const {
+    return "reading " + files_.path(object) + " bytes " + range + ": ";
+  }
+
+  TempFiles files_;
+  std::optional<TestExecutor> executor_;
+  std::unique_ptr<ByteStore> store_;
+};
+
+TEST_P(FileStoreTest, AFileOfAnotherSizeThanIndexedIsRefusedWithBothSizes) {
+  WriteFile(files_.path(kObject), RandomBytes(7, kSize + 1));
+  for (const ByteRange range : {ByteRange{0, kSize}, ByteRange{8, 4}}) {
+    const ReadAnswer answer = ReadOne(range);
+    EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(
+        answer.status.message(),
+        Reading("[" + std::to_string(range.offset) + ", " + std::to_string(range.end()) + ")") +
+            "file changed since it was indexed: size in bytes was 20000, is 20001; index "
+            "the data set again");
+  }
+}
+
+TEST_P(FileStoreTest, AFileOfAnotherTimeThanIndexedIsRefusedWithBothTimes) {
+  FileInfo info = files_.file(kObject).value();
+  const std::string now = std::to_string(info.mtime_ns);
+  info.mtime_ns -= 1;
+  const std::string before = std::to_string(info.mtime_ns);
+  files_.Enter(kObject, info);
+  const ReadAnswer answer = ReadOne({8, 4});
+  EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(answer.status.message(),
+            Reading("[8, 12)") + "file changed since it was indexed: time of change in ns was " +
+                before + ", is " + now + "; index the data set again");
+}
+
+TEST_P(FileStoreTest, ATimeThatIsNotKnownIsNotCompared) {
+  FileInfo info = files_.file(kObject).value();
+  info.mtime_ns = 0;
+  files_.Enter(kObject, info);
+  EXPECT_EQ(ReadOne({8, 4}).bytes, RandomBytes(7, kSize).substr(8, 4));
+}
+
+TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
+  std::filesystem::remove(files_.path(kObject));
+  const ReadAnswer answer = ReadOne({0, kSize});
+  EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(answer.status.message(), Reading("[0, 20000)") + "open: No such file or directory");
+}
+
+TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {
+  EXPECT_TRUE(ReadOne({8, 4}).status.ok());
+  ASSERT_EQ(::truncate(files_.path(kObject).c_str(), 5000), 0);
+  // The last one loses fewer bytes than a direct read adds at its front.
+  for (const ByteRange range :
+       {ByteRange{4000, 2000}, ByteRange{10'000, 10}, ByteRange{4990, 20}}) {
+    const ReadAnswer answer = ReadOne(range);
+    EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition) << answer.status.ToString();
+    EXPECT_THAT(std::string(answer.status.message()), HasSubstr("was 20000, is 5000; index"));
+  }
+}
+
+// Files of sysfs say that they have a page, and give less.
+TEST_P(FileStoreTest, AFileWithFewerBytesThanItSaysIsDataLoss) {
+  const std::string path = "/sys/kernel/mm/transparent_hugepage/enabled";
+  struct stat stat = {};
+  if (::stat(path.c_str(), &stat) != 0) GTEST_SKIP() << "no " << path;
+  files_.Enter(kObject, {path, static_cast<std::uint64_t>(stat.st_size), 0});
+  const ReadAnswer answer = ReadOne({0, static_cast<std::uint64_t>(stat.st_size)});
+  EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss) << answer.status.ToString();
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("short read: the last "));
+}
+
+TEST_P(FileStoreTest, ADirectoryInThePlaceOfAFileIsRefused) {
+  std::filesystem::remove(files_.path(kObject));
+  std::filesystem::create_directory(files_.path(kObject));
+  const ReadAnswer answer = ReadOne({0, kSize});
+  EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(answer.status.message(),
+            Reading("[0, 20000)") +
+                "a directory, was a file when it was indexed; index the data set again");
+}
+
+TEST_P(FileStoreTest, APipeInThePlaceOfAFileIsRefusedAndNotWaitedFor) {
+  std::filesystem::remove(files_.path(kObject));
+  ASSERT_EQ(::mkfifo(files_.path(kObject).c_str(), 0600), 0);
+  EXPECT_EQ(ReadOne({0, kSize}).status.code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_P(FileStoreTest, AFileThatMayNotBeReadIsRefused) {
+  ASSERT_EQ(::chmod(files_.path(kObject).c_str(), 0), 0);
+  ASSERT_EQ(::chmod(files_.folder().c_str(), 0755), 0);
+  EXPECT_TRUE(InChild([this] {
+    const uid_t nobody = 65534;
+    if (::geteuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0)) return false;
+    const ReadAnswer answer = ReadAll(store(), {{kObject, {0, kSize}}}).front();
+    const bool as_promised =
+        answer.status.code() == StatusCode::kFailedPrecondition &&
+        answer.status.message() == Reading("[0, 20000)") + "open: Permission denied";
+    if (!as_promised) std::cerr << answer.status.ToString() << "\n";
+    return as_promised;
+  }));
+}
+
+TEST_P(FileStoreTest, OutOfDescriptorsIsResourceExhaustedAndTellsTheLimit) {
+  EXPECT_TRUE(InChild([this] {
+    ByteStore& reader = store();  // io_uring itself takes descriptors.
+    const int lowest_free = ::dup(0);
+    const struct rlimit limit = {static_cast<rlim_t>(lowest_free),
+                                 static_cast<rlim_t>(lowest_free)};
+    ::close(lowest_free);
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+    const ReadAnswer answer = ReadAll(reader, {{kObject, {8, 4}}}).front();
+    const bool as_promised =
+        answer.status.code() == StatusCode::kResourceExhausted &&
+        answer.status.message() ==
+            Reading("[8, 12)") + "open: Too many open files; raise the limit (ulimit -n)";
+    if (!as_promised) std::cerr << answer.status.ToString() << "\n";
+    return as_promised;
+  }));
+}
+
+TEST_P(FileStoreTest, ManyFilesAreReadWithFewDescriptors) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 10; i < 110; ++i) {
+    files_.Add(ObjectId{i}, RandomBytes(i, 6000));
+    extents.push_back({ObjectId{i}, {i, 5000}});
+  }
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<ReadAnswer> answers = ReadAll(store(), extents);
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      const std::uint64_t object = Raw(extents[i].object);
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status.ToString();
+      EXPECT_TRUE(answers[i].bytes == RandomBytes(object, 6000).substr(object, 5000));
+    }
+  }
+}
+
+std::string CaseName(const testing::TestParamInfo<FileStoreCase>& made) { return made.param.name; }
+
+// Few descriptors, so that every test that reads many files closes some.
+INSTANTIATE_TEST_SUITE_P(
+    Stores, FileStoreTest,
+    testing::Values(
+        FileStoreCase{"Threads", false, Threads({.descriptors_max = 4})},
+        FileStoreCase{"ThreadsDirect", false,
+                      Threads({.direct = true, .page_cache = false, .descriptors_max = 4})},
+        FileStoreCase{"UringDirect", true, Uring({.page_cache = false, .descriptors_max = 4})},
+        FileStoreCase{"UringBuffered", true, Uring({.direct = false, .descriptors_max = 4})}),
+    CaseName);
+
+TEST(FileTableTest, KeepsNoMoreFilesThanAskedAndTheLatestUsed) {
+  TempFiles files;
+  for (std::uint64_t i = 0; i < 5; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
+  FileTable table(files, {.descriptors_max = 2});
+  const auto descriptor = [&table](std::uint64_t i) {
+    return table.Open({ObjectId{i}, {0, 10}}).value().get();
+  };
+  const OpenFile* const first = descriptor(0);
+  descriptor(1);
+  EXPECT_EQ(descriptor(0), first);  // Now 1 is the least recently used.
+  descriptor(2);
+  EXPECT_EQ(table.kept(), 2U);
+  std::filesystem::remove(files.path(ObjectId{0}));
+  std::filesystem::remove(files.path(ObjectId{1}));
+  EXPECT_TRUE(table.Open({ObjectId{0}, {0, 10}}).ok());
+  EXPECT_FALSE(table.Open({ObjectId{1}, {0, 10}}).ok());
+}
+
+TEST(FileTableTest, NeverClosesAFileInUse) {
+  TempFiles files;
+  for (std::uint64_t i = 0; i < 5; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
+  FileTable table(files, {.descriptors_max = 2});
+  std::vector<std::shared_ptr<OpenFile>> used;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    used.push_back(table.Open({ObjectId{i}, {0, 10}}).value());
+  }
+  EXPECT_EQ(table.kept(), 2U);
+  EXPECT_EQ(table.Open({ObjectId{0}, {0, 10}}).value(), used[0]);  // Not forgotten for a later one.
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    std::string bytes(100, '\0');
+    EXPECT_EQ(::pread(used[i]->fd(), bytes.data(), bytes.size(), 0), 100);
+    EXPECT_EQ(bytes, RandomBytes(i, 100));
+  }
+}
+
+TEST(FileTableTest, WholeFilesAreNotKeptOpen) {
+  TempFiles files;
+  files.Add(kObject, RandomBytes(1, 100));
+  FileTable table(files, {});
+  EXPECT_TRUE(table.Open({kObject, {0, 100}}).ok());
+  EXPECT_EQ(table.kept(), 0U);
+}
+
+TEST(FileTableTest, OutOfDescriptorsItClosesThoseThatNobodyUses) {
+  TempFiles files;
+  for (std::uint64_t i = 0; i < 3; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
+  EXPECT_TRUE(InChild([&files] {
+    FileTable table(files, {});
+    const int lowest_free = ::dup(0);
+    ::close(lowest_free);
+    const struct rlimit limit = {static_cast<rlim_t>(lowest_free + 1),
+                                 static_cast<rlim_t>(lowest_free + 1)};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      if (!table.Open({ObjectId{i}, {0, 10}}).ok()) return false;
+    }
+    return table.kept() == 1;
+  }));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,223 @@
+#include "store/file_table.h"
+
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "store/byte_store.h"
+#include "store/file_io.h"
+#include "store/request.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kDescriptorsDefault = 1024;
+constexpr std::string_view kWayOut = "; index the data set again";
+
+std::size_t DescriptorsMax(std::size_t asked) {
+  if (asked != 0) return asked;
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kDescriptorsDefault;
+  return std::min<std::size_t>(kDescriptorsDefault, std::max<rlim_t>(limit.rlim_cur / 4, 1));
+}
+
+std::int64_t ModifiedNanos(const struct stat& stat) {
+  return std::int64_t{stat.st_mtim.tv_sec} * 1'000'000'000 + stat.st_mtim.tv_nsec;
+}
+
+Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {
+  std::string text = "file changed since it was indexed: ";
+  text.append(what).append(" was ").append(std::to_string(was));
+  text.append(", is ").append(std::to_string(is)).append(kWayOut);
+  return Status(StatusCode::kFailedPrecondition, std::move(text));
+}
+
+// Errors: FailedPrecondition  `stat` is not of the file that was indexed
+Status CheckAsIndexed(const FileInfo& info, const struct stat& stat) {
+  if (!S_ISREG(stat.st_mode)) {
+    return Status(StatusCode::kFailedPrecondition,
+                  std::string(S_ISDIR(stat.st_mode) ? "a directory" : "not a regular file") +
+                      ", was a file when it was indexed" + std::string(kWayOut));
+  }
+  if (static_cast<std::uint64_t>(stat.st_size) != info.size) {
+    return Changed("size in bytes", static_cast<std::int64_t>(info.size), stat.st_size);
+  }
+  if (info.mtime_ns != 0 && ModifiedNanos(stat) != info.mtime_ns) {
+    return Changed("time of change in ns", info.mtime_ns, ModifiedNanos(stat));
+  }
+  return Status();
+}
+
+Result<struct stat> StatOf(int fd) {
+  struct stat stat = {};
+  if (::fstat(fd, &stat) != 0) return ErrnoStatus(errno, "fstat");
+  return stat;
+}
+
+// The descriptor, or an errno below 0.
+int OpenForReading(const std::string& path, int flags) {
+  // O_NONBLOCK: the open of a pipe that has taken a file's name must not wait for a writer.
+  const int fd = ::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return -errno;
+  // Cleared again: io_uring fails reads of an O_NONBLOCK file that it can not answer at once.
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+// What direct reads of `fd` must be aligned to, in bytes; nothing if it can not have any.
+std::optional<std::uint64_t> DirectAlignment(int fd) {
+  struct statx answer = {};
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &answer) != 0) return kBufferAlignment;
+  if ((answer.stx_mask & STATX_DIOALIGN) == 0) return kBufferAlignment;  // Kernels before 6.1.
+  const std::uint64_t offsets = answer.stx_dio_offset_align;
+  const std::uint64_t memory = answer.stx_dio_mem_align;
+  if (offsets == 0 || offsets > kBufferAlignment || memory > kBufferAlignment) return std::nullopt;
+  return offsets;
+}
+
+}  // namespace
+
+OpenFile::~OpenFile() {
+  if (direct_fd_ >= 0) ::close(direct_fd_);
+  ::close(fd_);
+}
+
+Status OpenFile::WhyShort(std::uint64_t missing_bytes) const {
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd_));
+  HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(info_, stat));
+  return Status(StatusCode::kDataLoss, "short read: the last " + std::to_string(missing_bytes) +
+                                           " bytes are missing, though the file has its " +
+                                           std::to_string(info_.size) + " bytes");
+}
+
+FileTable::FileTable(const FileCatalog& catalog, FileTableOptions options)
+    : catalog_(catalog),
+      direct_(options.direct),
+      direct_alignment_(options.direct_alignment),
+      files_max_(std::max<std::size_t>(
+          DescriptorsMax(options.descriptors_max) / (options.direct ? 2 : 1), 1)) {}
+
+Status FileTable::Check(const Extent& extent) const {
+  Result<FileInfo> info = catalog_.file(extent.object);
+  if (!info.ok()) return info.status().WithContext(Doing(ObjectName(extent.object), extent.range));
+  Status status = CheckRange(extent.range, info.value().size);
+  if (status.ok()) return status;
+  return status.WithContext(Doing(info.value().path, extent.range));
+}
+
+Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
+  if (std::shared_ptr<OpenFile> kept = Find(extent.object); kept != nullptr) {
+    const Status status = CheckRange(extent.range, kept->size());
+    if (status.ok()) return kept;
+    return status.WithContext(Doing(kept->path(), extent.range));
+  }
+  Result<FileInfo> found = catalog_.file(extent.object);
+  if (!found.ok()) {
+    return found.status().WithContext(Doing(ObjectName(extent.object), extent.range));
+  }
+  const FileInfo info = std::move(found).value();
+  Status status = CheckRange(extent.range, info.size);
+  if (!status.ok()) return status.WithContext(Doing(info.path, extent.range));
+  Result<std::shared_ptr<OpenFile>> file = OpenNow(info);
+  if (!file.ok()) return file.status().WithContext(Doing(info.path, extent.range));
+  if (extent.range.size == info.size) return file;
+  // Ranges come in random order: the kernel would read ahead in vain.
+  ::posix_fadvise(file.value()->fd(), 0, 0, POSIX_FADV_RANDOM);
+  return Keep(extent.object, std::move(file).value());
+}
+
+std::size_t FileTable::kept() const {
+  MutexLock lock(mutex_);
+  return kept_.size();
+}
+
+Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
+  const int fd = OpenDescriptor(info.path, 0);
+  if (fd < 0) return ErrnoStatus(-fd, "open");
+  auto file = std::make_shared<OpenFile>(std::move(info), fd);
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd));
+  HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(file->info_, stat));
+  if (direct_) HEADRACE_RETURN_IF_ERROR(OpenDirect(*file));
+  return file;
+}
+
+int FileTable::OpenDescriptor(const std::string& path, int flags) {
+  int fd = OpenForReading(path, flags);
+  if (fd == -EMFILE || fd == -ENFILE) {
+    std::vector<std::shared_ptr<OpenFile>> closing;
+    {
+      MutexLock lock(mutex_);
+      closing = ForgetIdle(0);
+    }
+    closing.clear();
+    fd = OpenForReading(path, flags);
+  }
+  return fd;
+}
+
+Status FileTable::OpenDirect(OpenFile& file) {
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(file.fd_));
+  {
+    MutexLock lock(mutex_);
+    if (devices_without_direct_.contains(stat.st_dev)) return Status();
+  }
+  const int fd = OpenDescriptor(file.path(), O_DIRECT);
+  if (fd == -EINVAL) {
+    MutexLock lock(mutex_);
+    devices_without_direct_.insert(stat.st_dev);
+    return Status();
+  }
+  if (fd < 0) return ErrnoStatus(-fd, "open");
+  file.direct_fd_ = fd;
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat again, StatOf(fd));
+  if (again.st_ino != stat.st_ino || again.st_dev != stat.st_dev) {
+    return Status(StatusCode::kUnavailable, "file was replaced while it was being opened");
+  }
+  const std::optional<std::uint64_t> alignment = DirectAlignment(fd);
+  if (!alignment.has_value()) file.RefuseDirect();
+  file.direct_alignment_ =
+      direct_alignment_ != 0 ? direct_alignment_ : alignment.value_or(kBufferAlignment);
+  return Status();
+}
+
+std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
+  MutexLock lock(mutex_);
+  const auto found = kept_.find(object);
+  if (found == kept_.end()) return nullptr;
+  recent_.splice(recent_.begin(), recent_, found->second.recent);
+  return found->second.file;
+}
+
+std::shared_ptr<OpenFile> FileTable::Keep(ObjectId object, std::shared_ptr<OpenFile> file) {
+  std::vector<std::shared_ptr<OpenFile>> closing;
+  MutexLock lock(mutex_);
+  // Another thread may have opened it meanwhile.
+  if (const auto found = kept_.find(object); found != kept_.end()) return found->second.file;
+  closing = ForgetIdle(files_max_ - 1);
+  if (kept_.size() >= files_max_) return file;
+  recent_.push_front(object);
+  kept_.emplace(object, Kept{file, recent_.begin()});
+  return file;
+}
+
+std::vector<std::shared_ptr<OpenFile>> FileTable::ForgetIdle(std::size_t files) {
+  std::vector<std::shared_ptr<OpenFile>> forgotten;
+  for (auto it = recent_.end(); it != recent_.begin() && kept_.size() > files;) {
+    --it;
+    const auto found = kept_.find(*it);
+    // One use is the table's own, and only the table, under its lock, hands out more.
+    if (found->second.file.use_count() > 1) continue;
+    forgotten.push_back(std::move(found->second.file));
+    kept_.erase(found);
+    it = recent_.erase(it);
+  }
+  return forgotten;
+}
+
+}  // namespace headrace

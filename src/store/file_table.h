@@ -1,0 +1,143 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+
+namespace headrace {
+
+// A file as it was when it was indexed.
+struct FileInfo {
+  std::string path;
+  std::uint64_t size = 0;     // bytes
+  std::int64_t mtime_ns = 0;  // nanoseconds since 1970; 0: not known, not compared
+};
+
+// Says which file an object is: an adapter of the index, which store/ may not see.
+//
+// Thread safety: file() may be called from any thread.
+class FileCatalog {
+ public:
+  virtual ~FileCatalog() = default;
+
+  // Errors: NotFound  no such object
+  [[nodiscard]] virtual Result<FileInfo> file(ObjectId object) const = 0;
+};
+
+// A file that is open, and was as indexed when it was opened. Closes when the last user lets go.
+//
+// Thread safety: every method may be called from any thread.
+class OpenFile {
+ public:
+  OpenFile(FileInfo info, int fd) : info_(std::move(info)), fd_(fd) {}  // owns `fd`
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return info_.path; }
+  [[nodiscard]] std::uint64_t size() const { return info_.size; }  // bytes, as indexed
+  [[nodiscard]] int fd() const { return fd_; }                     // goes through the page cache
+
+  // Whether direct_fd() may be read; if so in whole blocks of direct_alignment() bytes.
+  [[nodiscard]] bool direct() const { return direct_fd_ >= 0 && !direct_refused_; }
+  [[nodiscard]] int direct_fd() const { return direct_fd_; }
+  [[nodiscard]] std::uint64_t direct_alignment() const { return direct_alignment_; }
+
+  // Remembers that the file system takes O_DIRECT but refuses its reads (EINVAL).
+  void RefuseDirect() { direct_refused_ = true; }
+
+  // Why a read ended `missing_bytes` early: the file shrank, or has fewer bytes than it says.
+  //
+  // Errors: FailedPrecondition, DataLoss
+  [[nodiscard]] Status WhyShort(std::uint64_t missing_bytes) const;
+
+ private:
+  friend class FileTable;
+
+  const FileInfo info_;
+  const int fd_;
+  int direct_fd_ = -1;
+  std::uint64_t direct_alignment_ = 0;  // bytes
+  std::atomic<bool> direct_refused_ = false;
+};
+
+struct FileTableOptions {
+  bool direct = false;              // open with O_DIRECT too, where the file system can
+  std::size_t descriptors_max = 0;  // kept open; 0: a quarter of RLIMIT_NOFILE, 1024 at most
+
+  // Of direct reads, in bytes, at most kBufferAlignment; 0: what the file system says.
+  std::uint64_t direct_alignment = 0;
+};
+
+// Opens the files of a catalogue, and keeps those open of which ranges are read.
+//
+// A whole file is opened for one read and closed: such files are many and small. For anything less
+// its descriptor is kept, the least recently used ones being closed beyond `descriptors_max`. One
+// in use is never closed; while all are in use, further files are open for their reads only.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: `catalog` must outlive the table. Files may outlive it.
+class FileTable {
+ public:
+  FileTable(const FileCatalog& catalog, FileTableOptions options);
+
+  // Opens the file of `extent`, at each open checking that it is as indexed.
+  //
+  // Errors: NotFound            no such object, or the file is gone
+  //         OutOfRange          the range ends past the size in the catalogue
+  //         FailedPrecondition  changed since indexed, not a regular file, not ours to read
+  //         ResourceExhausted   out of descriptors or memory
+  //         Unavailable         may succeed if tried again
+  // Messages are complete: "reading PATH bytes [8, 12): CAUSE".
+  Result<std::shared_ptr<OpenFile>> Open(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // As Open() without opening: for ranges of no bytes.
+  [[nodiscard]] Status Check(const Extent& extent) const;
+
+  // Files kept open. For tests.
+  [[nodiscard]] std::size_t kept() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  using Recent = std::list<ObjectId>;  // most recently used first
+  struct Kept {
+    std::shared_ptr<OpenFile> file;
+    Recent::iterator recent;
+  };
+
+  Result<std::shared_ptr<OpenFile>> OpenNow(FileInfo info) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // The descriptor, or an errno below 0. Out of descriptors, closes files that nobody uses.
+  int OpenDescriptor(const std::string& path, int flags) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Status OpenDirect(OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<OpenFile> Find(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<OpenFile> Keep(ObjectId object, std::shared_ptr<OpenFile> file)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Forgets files that nobody uses, until at most `files` are kept, and returns them: closing is
+  // for after the lock.
+  std::vector<std::shared_ptr<OpenFile>> ForgetIdle(std::size_t files)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  const FileCatalog& catalog_;
+  const bool direct_;
+  const std::uint64_t direct_alignment_;  // bytes; 0: what the file system says
+  const std::size_t files_max_;
+
+  mutable Mutex mutex_;
+  Recent recent_ HEADRACE_GUARDED_BY(mutex_);
+  std::unordered_map<ObjectId, Kept> kept_ HEADRACE_GUARDED_BY(mutex_);
+  std::set<std::uint64_t> devices_without_direct_ HEADRACE_GUARDED_BY(mutex_);  // st_dev
+};
+
+}  // namespace headrace

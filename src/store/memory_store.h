@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+#include "store/request.h"
+
+namespace headrace {
+
+// Objects that lie in memory. Answers inside Read().
+class MemoryStore final : public ByteStore {
+ public:
+  explicit MemoryStore(std::unordered_map<ObjectId, std::string> objects);
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override { return range.size; }
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  [[nodiscard]] StoreStats stats() const override { return counters_.Snapshot("memory"); }
+
+ private:
+  Result<std::span<std::byte>> Copy(const ReadRequest& request) const;
+
+  const std::unordered_map<ObjectId, std::string> objects_;
+  StoreCounters counters_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,71 @@
+#pragma once
+
+// What every store does with a request alike: check it, name it in errors, answer and count it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+
+namespace headrace {
+
+// "reading WHAT bytes [8, 12)", the context of a request's error.
+std::string Doing(std::string_view what, ByteRange range);
+
+// "object 7", for stores whose objects have no path.
+std::string ObjectName(ObjectId object);
+
+// Errors: OutOfRange  `range` does not lie inside an object of `object_bytes`
+Status CheckRange(ByteRange range, std::uint64_t object_bytes);
+
+// A range widened to whole blocks, and where in the widened bytes it lies.
+struct WidenedRange {
+  ByteRange blocks;
+  std::size_t lead = 0;  // bytes of `blocks` before the range
+
+  // Bytes of `blocks`, from its start, that hold all of the range; the rest is padding, and may lie
+  // past the end of the object.
+  std::size_t needed = 0;
+};
+
+// `alignment` is in bytes and not 0.
+WidenedRange Widen(ByteRange range, std::uint64_t alignment);
+
+// The StoreStats of a store while it runs.
+//
+// Thread safety: every method may be called from any thread. No lock: works after a fork.
+class StoreCounters {
+ public:
+  // Counts the answer, and gives it to `request`. The buffer must fit: see CheckBuffer().
+  void Answer(ReadRequest& request, Result<std::span<std::byte>> result);
+
+  void AddDirect(std::uint64_t bytes) { bytes_direct_ += bytes; }
+  void AddPageCache(std::uint64_t bytes) { bytes_page_cache_ += bytes; }
+  void AddRetry() { ++retries_; }
+  // A range that ReadNow() gave.
+  void AddNow(std::uint64_t bytes) {
+    ++reads_;
+    bytes_ += bytes;
+  }
+
+  [[nodiscard]] StoreStats Snapshot(std::string name, std::string note = {}) const;
+
+ private:
+  std::atomic<std::uint64_t> reads_ = 0;
+  std::atomic<std::uint64_t> bytes_ = 0;
+  std::atomic<std::uint64_t> bytes_direct_ = 0;
+  std::atomic<std::uint64_t> bytes_page_cache_ = 0;
+  std::atomic<std::uint64_t> retries_ = 0;
+  std::atomic<std::uint64_t> failures_ = 0;
+};
+
+// Aborts unless the buffer is aligned and holds `bytes_min`: a wrong one is the caller's bug.
+void CheckBuffer(const ReadRequest& request, std::size_t bytes_min);
+
+}  // namespace headrace

@@ -1,0 +1,76 @@
+#include "store/retry_store.h"
+
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+
+RetryStore::RetryStore(std::unique_ptr<ByteStore> inner, int tries_max)
+    : inner_(std::move(inner)), tries_max_(tries_max) {
+  HEADRACE_CHECK(tries_max_ >= 1);
+}
+
+RetryStore::~RetryStore() { gate_.Close(); }
+
+std::size_t RetryStore::BufferBytes(ByteRange range) const { return inner_->BufferBytes(range); }
+
+void RetryStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
+  std::vector<ReadRequest> tries;
+  tries.reserve(requests.size());
+  for (ReadRequest& request : requests) {
+    HEADRACE_CHECK(gate_.TryEnter());  // A store that is being destroyed must not be called.
+    tries.push_back(Try(std::make_shared<Attempt>(Attempt{std::move(request), stop})));
+  }
+  inner_->Read(std::move(tries), std::move(stop));
+}
+
+bool RetryStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  if (!inner_->ReadNow(extent, dst)) return false;
+  counters_.AddNow(dst.size());
+  return true;
+}
+
+StoreStats RetryStore::stats() const {
+  StoreStats stats = inner_->stats();
+  const StoreStats own = counters_.Snapshot({});
+  stats.reads = own.reads;
+  stats.bytes = own.bytes;
+  stats.failures = own.failures;
+  stats.retries += own.retries;
+  return stats;
+}
+
+ReadRequest RetryStore::Try(std::shared_ptr<Attempt> attempt) {
+  const Extent extent = attempt->request.extent;
+  const std::span<std::byte> buffer = attempt->request.buffer;
+  const bool looked = attempt->request.looked;
+  return {extent, buffer,
+          [this, attempt = std::move(attempt)](Result<std::span<std::byte>> result) {
+            Take(attempt, std::move(result));
+          },
+          looked};
+}
+
+void RetryStore::Take(std::shared_ptr<Attempt> attempt, Result<std::span<std::byte>> result) {
+  const bool unavailable = !result.ok() && result.status().code() == StatusCode::kUnavailable;
+  if (unavailable && attempt->tries < tries_max_) {
+    ++attempt->tries;
+    counters_.AddRetry();
+    const std::stop_token stop = attempt->stop;
+    std::vector<ReadRequest> again;
+    again.push_back(Try(std::move(attempt)));
+    return inner_->Read(std::move(again), stop);
+  }
+  if (unavailable && attempt->tries > 1) {
+    std::string message(result.status().message());
+    message.append(" after ").append(std::to_string(attempt->tries)).append(" tries");
+    result = Status(StatusCode::kUnavailable, std::move(message));
+  }
+  counters_.Answer(attempt->request, std::move(result));
+  attempt->request.done = nullptr;  // What it holds must not outlive the store.
+  gate_.Leave();
+}
+
+}  // namespace headrace

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "base/gate.h"
+#include "store/byte_store.h"
+#include "store/request.h"
+
+namespace headrace {
+
+// Reads again, at once, what another store answered with Unavailable. Other errors, and Unavailable
+// at the last try, go to the caller.
+//
+// Thread safety, shutdown: as ByteStore. The inner store must allow Read() from inside a `done`.
+// stats(): reads, bytes and failures as the caller sees them; the rest, and the name, as `inner`
+// counts them, each further try being one of `retries`.
+class RetryStore final : public ByteStore {
+ public:
+  // `tries_max` counts the first try too: at least 1.
+  RetryStore(std::unique_ptr<ByteStore> inner, int tries_max);
+  ~RetryStore() override;
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  bool ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  bool MayReadNow() override { return inner_->MayReadNow(); }
+  [[nodiscard]] StoreStats stats() const override;
+
+ private:
+  struct Attempt {
+    ReadRequest request;
+    std::stop_token stop;
+    int tries = 1;  // begun
+  };
+
+  ReadRequest Try(std::shared_ptr<Attempt> attempt);
+  void Take(std::shared_ptr<Attempt> attempt, Result<std::span<std::byte>> result);
+
+  const std::unique_ptr<ByteStore> inner_;
+  const int tries_max_;
+  StoreCounters counters_;
+  Gate gate_;  // a unit a request
+};
+
+}  // namespace headrace

@@ -1,0 +1,68 @@
+#pragma once
+
+// What every ByteStore must do. A store passes it by a StoreCase in an INSTANTIATE_TEST_SUITE_P of
+// StoreConformanceTest; the tests are in store_conformance.cc.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "gtest/gtest.h"
+#include "store/byte_store.h"
+
+namespace headrace {
+
+using StoreObjects = std::map<ObjectId, std::string>;
+
+// A store over given objects, with whatever it needs to live.
+class StoreUnderTest {
+ public:
+  virtual ~StoreUnderTest() = default;
+  virtual ByteStore& store() = 0;
+
+  // Destroys the store, and only it.
+  virtual void DestroyStore() = 0;
+
+  // For stores that answer only when told: tells them. Called until everything is answered.
+  [[nodiscard]] virtual std::function<void()> pump() { return nullptr; }
+};
+
+struct StoreCase {
+  std::string name;
+
+  // An error: the store can not be had here; its tests are skipped, saying why.
+  std::function<Result<std::unique_ptr<StoreUnderTest>>(const StoreObjects&)> make;
+};
+
+inline void PrintTo(const StoreCase& store, std::ostream* out) { *out << store.name; }
+
+class StoreConformanceTest : public testing::TestWithParam<StoreCase> {
+ protected:
+  static constexpr ObjectId kLarge{1};  // whole blocks and a tail
+  static constexpr ObjectId kSmall{2};
+  static constexpr ObjectId kEmpty{3};
+  static constexpr ObjectId kUnknown{99};
+
+  void SetUp() override;
+
+  [[nodiscard]] ByteStore& store() { return made_->store(); }
+  [[nodiscard]] const std::string& object(ObjectId id) const { return objects_.at(id); }
+
+  // The bytes that a read of `extent` must give.
+  [[nodiscard]] std::string Expected(const Extent& extent) const;
+
+  // Reads one range; fails the test if `done` did not run exactly once.
+  Result<std::string> ReadOne(const Extent& extent, std::stop_token stop = {});
+
+  // Reads many in one call, and compares their bytes.
+  void ExpectBytes(const std::vector<Extent>& extents);
+
+  StoreObjects objects_;
+  std::unique_ptr<StoreUnderTest> made_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,147 @@
+#include "store/store_conformance.h"
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/testing/test_executor.h"
+#include "store/memory_store.h"
+#include "store/retry_store.h"
+#include "store/testing/faulty_store.h"
+#include "store/testing/gated_store.h"
+#include "store/testing/slow_store.h"
+#include "store/testing/temp_files.h"
+#include "store/thread_file_store.h"
+#include "store/uring_file_store.h"
+
+namespace headrace {
+namespace {
+
+// A store without surroundings.
+template <typename Store>
+class Alone : public StoreUnderTest {
+ public:
+  explicit Alone(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ protected:
+  std::unique_ptr<Store> store_;
+};
+
+std::unique_ptr<MemoryStore> InMemory(const StoreObjects& objects) {
+  return std::make_unique<MemoryStore>(
+      std::unordered_map<ObjectId, std::string>(objects.begin(), objects.end()));
+}
+
+using MakeResult = Result<std::unique_ptr<StoreUnderTest>>;
+
+MakeResult MakeMemory(const StoreObjects& objects) {
+  return MakeResult(std::make_unique<Alone<MemoryStore>>(InMemory(objects)));
+}
+
+MakeResult MakeRetry(const StoreObjects& objects) {
+  return MakeResult(std::make_unique<Alone<RetryStore>>(
+      std::make_unique<RetryStore>(InMemory(objects), /*tries_max=*/3)));
+}
+
+// Late answers are no fault of contract, only of patience.
+MakeResult MakeFaulty(const StoreObjects& objects) {
+  return MakeResult(std::make_unique<Alone<FaultyStore>>(
+      std::make_unique<FaultyStore>(InMemory(objects), FaultyStoreOptions{.late = 0.5})));
+}
+
+class Gated final : public Alone<GatedStore> {
+ public:
+  using Alone::Alone;
+  std::function<void()> pump() override {
+    return [this] { store_->ReleaseAll(); };
+  }
+};
+
+MakeResult MakeGated(const StoreObjects& objects) {
+  return MakeResult(std::make_unique<Gated>(std::make_unique<GatedStore>(InMemory(objects))));
+}
+
+class Slow final : public StoreUnderTest {
+ public:
+  explicit Slow(const StoreObjects& objects)
+      : executor_(2),
+        store_(std::make_unique<SlowStore>(InMemory(objects), executor_, clock_,
+                                           [](const Extent&) { return 1000; })) {}
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ private:
+  MonotonicClock clock_;
+  TestExecutor executor_;
+  std::unique_ptr<SlowStore> store_;
+};
+
+MakeResult MakeSlow(const StoreObjects& objects) {
+  return MakeResult(std::make_unique<Slow>(objects));
+}
+
+// Files, threads, and the store that reads one with the other.
+class OnFiles final : public StoreUnderTest {
+ public:
+  OnFiles(const StoreObjects& objects, const std::string& folder, int threads)
+      : files_(folder), executor_(threads) {
+    for (const auto& [id, bytes] : objects) files_.Add(id, bytes);
+  }
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+  TempFiles files_;
+  TestExecutor executor_;
+  std::unique_ptr<ByteStore> store_;
+};
+
+MakeResult MakeThreads(const StoreObjects& objects, ThreadFileStoreOptions options) {
+  auto made = std::make_unique<OnFiles>(objects, "", 4);
+  made->store_ =
+      std::make_unique<ThreadFileStore>(made->files_, made->executor_, std::move(options));
+  return MakeResult(std::move(made));
+}
+
+MakeResult MakeUring(const StoreObjects& objects, const std::string& folder,
+                     UringFileStoreOptions options) {
+  auto made = std::make_unique<OnFiles>(objects, folder, 1);
+  HEADRACE_ASSIGN_OR_RETURN(
+      made->store_, UringFileStore::Open(made->files_, made->executor_, std::move(options)));
+  return MakeResult(std::move(made));
+}
+
+std::string CaseName(const testing::TestParamInfo<StoreCase>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Stores, StoreConformanceTest,
+    testing::Values(
+        StoreCase{"Memory", MakeMemory}, StoreCase{"RetryMemory", MakeRetry},
+        StoreCase{"FaultyLate", MakeFaulty}, StoreCase{"Gated", MakeGated},
+        StoreCase{"Slow", MakeSlow},
+        StoreCase{"Threads", [](const StoreObjects& o) { return MakeThreads(o, {}); }},
+        StoreCase{"ThreadsDirect",
+                  [](const StoreObjects& o) {
+                    return MakeThreads(o, {.direct = true, .page_cache = false});
+                  }},
+        StoreCase{"ThreadsDirectOrCached",
+                  [](const StoreObjects& o) { return MakeThreads(o, {.direct = true}); }},
+        StoreCase{"UringDirect",
+                  [](const StoreObjects& o) { return MakeUring(o, "", {.page_cache = false}); }},
+        StoreCase{"UringDirectOrCached",
+                  [](const StoreObjects& o) { return MakeUring(o, "", {}); }},
+        StoreCase{"UringShallow",
+                  [](const StoreObjects& o) {
+                    return MakeUring(o, "", {.queue_depth = 1, .page_cache = false});
+                  }},
+        StoreCase{"UringDirectRefused",
+                  [](const StoreObjects& o) {
+                    return MakeUring(o, "", {.page_cache = false, .direct_alignment = 1});
+                  }},
+        StoreCase{
+            "UringBufferedTmpfs",
+            [](const StoreObjects& o) { return MakeUring(o, "/dev/shm", {.direct = false}); }}),
+    CaseName);
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/executor.h"
+#include "base/gate.h"
+#include "store/byte_store.h"
+#include "store/request.h"
+
+namespace headrace {
+
+// Another store, whose answers come later: each is a task of `executor` whose deadline is the time
+// of `clock`, in nanoseconds, at which the answer is due. An executor that takes a deadline for the
+// time to start at, as a simulator's can, makes it so late; any other makes it asynchronous.
+//
+// Thread safety, shutdown: as ByteStore. `executor` and `clock` must outlive the store.
+class SlowStore final : public ByteStore {
+ public:
+  // Nanoseconds that reading an extent takes.
+  using Latency = std::function<std::int64_t(const Extent&)>;
+
+  SlowStore(std::unique_ptr<ByteStore> inner, Executor& executor, const Clock& clock,
+            Latency latency);
+  ~SlowStore() override;
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  [[nodiscard]] StoreStats stats() const override { return counters_.Snapshot("slow"); }
+
+ private:
+  const std::unique_ptr<ByteStore> inner_;
+  Executor& executor_;
+  const Clock& clock_;
+  const Latency latency_;
+  StoreCounters counters_;
+  Gate gate_;  // a unit a request
+};
+
+}  // namespace headrace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "store/file_table.h"
+
+namespace headrace {
+
+// A folder of its own for a test's files, and their catalogue. Removed with everything in it.
+class TempFiles final : public FileCatalog {
+ public:
+  // In `parent`, which exists; the folder of temporary files if empty.
+  explicit TempFiles(const std::string& parent = {});
+  ~TempFiles() override;
+  TempFiles(const TempFiles&) = delete;
+  TempFiles& operator=(const TempFiles&) = delete;
+
+  // Writes a file, and enters it in the catalogue as it is now.
+  void Add(ObjectId object, const std::string& bytes);
+
+  // Enters something else.
+  void Enter(ObjectId object, FileInfo info) { files_[object] = std::move(info); }
+
+  [[nodiscard]] Result<FileInfo> file(ObjectId object) const override;
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] std::string path(ObjectId object) const { return files_.at(object).path; }
+
+ private:
+  std::string folder_;
+  std::unordered_map<ObjectId, FileInfo> files_;
+};
+
+// Overwrites the file at `path`, which is a new inode if there was none.
+void WriteFile(const std::string& path, const std::string& bytes);
+
+// `count` bytes that differ for every `seed` and position.
+std::string RandomBytes(std::uint64_t seed, std::size_t count);
+
+}  // namespace headrace

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/gate.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+#include "store/file_table.h"
+#include "store/page_cache.h"
+#include "store/request.h"
+
+namespace headrace {
+
+struct ThreadFileStoreOptions {
+  // Reads past the page cache where the file system can. Needs room for widening in every buffer.
+  bool direct = false;
+  bool page_cache = true;           // with `direct`: take from the page cache what it holds already
+  std::size_t descriptors_max = 0;  // kept open; 0: a quarter of RLIMIT_NOFILE, 1024 at most
+  std::uint64_t direct_alignment = 0;  // bytes; 0: what the file system says
+  std::string note = {};               // for stats(): why this store was chosen
+};
+
+// Reads files with a system call a range, each a task of an executor: for many small files, and
+// wherever io_uring is missing. Works everywhere.
+//
+// Thread safety, shutdown: as ByteStore.
+// Ownership: `catalog` and `executor` must outlive the store. The executor should be for reads
+// alone, its tasks block; 32 threads or more keep an SSD busy.
+class ThreadFileStore final : public ByteStore {
+ public:
+  ThreadFileStore(const FileCatalog& catalog, Executor& executor,
+                  ThreadFileStoreOptions options = {});
+  ~ThreadFileStore() override;
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  bool ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  bool MayReadNow() override;
+  [[nodiscard]] StoreStats stats() const override;
+
+ private:
+  using Answer = Result<std::span<std::byte>>;
+
+  Answer ReadNow(const ReadRequest& request, const std::stop_token& stop);
+  Answer ReadBuffered(const OpenFile& file, const ReadRequest& request);
+  Answer ReadDirect(OpenFile& file, const ReadRequest& request);
+
+  Executor& executor_;
+  const ThreadFileStoreOptions options_;
+  FileTable files_;
+  PageCacheReader page_cache_;
+  StoreCounters counters_;
+  Gate gate_;  // a unit a request
+};
+
+}  // namespace headrace

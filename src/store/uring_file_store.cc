@@ -1,0 +1,387 @@
+#include "store/uring_file_store.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/units.h"
+#include "store/file_io.h"
+#include "store/page_cache.h"
+#include "store/uring.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kQueueDepthMax = 4096;
+constexpr std::uint64_t kWakeUp = ~std::uint64_t{0};  // user_data of the read of the eventfd
+constexpr std::uint64_t kReadBytesMax = std::uint64_t{1} << 30;  // of one entry of the ring
+constexpr int kTriesMax = 16;                                    // of one read, for a busy kernel
+
+// With many reads in flight, answers are taken up to 8 at a time: the device has enough to do, and
+// system calls are shared. With few, each is taken at once.
+constexpr std::uint64_t kInFlightPerAnswer = 4;
+constexpr std::uint64_t kAnswersMax = 8;
+
+// Ranges copied from the page cache before the ring is looked after again.
+constexpr int kCopiesInARow = 16;
+
+}  // namespace
+
+// The thread of the store. A request goes
+//   1. into the inbox, by Post(), which wakes the loop through an eventfd if the inbox was empty;
+//   2. into `waiting_`, when the loop empties the inbox;
+//   3. to its answer, if it needs no device; else into an operation of the ring, if one is free;
+//   4. round again for what a short read left; to its answer.
+// Stop() lets all of them through, then the loop ends.
+class UringFileStore::Loop {
+ public:
+  Loop(const FileCatalog& catalog, const UringFileStoreOptions& options)
+      : page_cache_wanted_(options.page_cache),
+        files_(catalog, {.direct = options.direct,
+                         .descriptors_max = options.descriptors_max,
+                         .direct_alignment = options.direct_alignment}),
+        operations_(static_cast<std::size_t>(options.queue_depth)) {
+    for (std::size_t i = 0; i < operations_.size(); ++i) free_.push_back(i);
+  }
+  ~Loop() {
+    if (wake_fd_ >= 0) ::close(wake_fd_);
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  Status Make();
+  void Run();
+  void Post(std::vector<ReadRequest> requests, const std::stop_token& stop);
+  void Stop();
+
+  StoreCounters& counters() { return counters_; }
+
+  // From any thread.
+  bool ReadNow(const Extent& extent, std::span<std::byte> dst);
+  PageCacheReader& page_cache() { return page_cache_; }
+
+ private:
+  struct Waiting {
+    ReadRequest request;
+    std::stop_token stop;
+  };
+
+  // A read that the ring has.
+  struct Operation {
+    ReadRequest request;
+    std::shared_ptr<OpenFile> file;
+    bool direct = false;
+    WidenedRange range;   // what is read, to the start of the buffer
+    std::size_t got = 0;  // bytes of it
+    int tries = 0;        // that the kernel was too busy for
+  };
+
+  void Wake();
+  void ArmWakeUp();
+  bool TakeInbox();
+  void BeginWaiting();
+  bool AnswerWithoutDevice(Waiting& waiting);
+  void Begin(Waiting waiting);
+  void Aim(Operation& operation);
+  void Submit(std::size_t index);
+  void Take(std::uint64_t user_data, int result);
+  void TakeRead(std::size_t index, int result);
+  void Finish(std::size_t index, const Status& status);
+  [[nodiscard]] std::size_t in_flight() const { return operations_.size() - free_.size(); }
+
+  const bool page_cache_wanted_;
+  FileTable files_;
+  PageCacheReader page_cache_;
+  StoreCounters counters_;
+  int wake_fd_ = -1;
+
+  // Of the loop's thread.
+  Uring ring_;
+  std::deque<Waiting> waiting_;
+  std::shared_ptr<OpenFile> opened_;  // the file of waiting_.front(), if it has been opened
+  std::vector<Operation> operations_;
+  std::vector<std::size_t> free_;  // of operations_
+  std::uint64_t wake_count_ = 0;   // what the read of the eventfd reads
+  bool wake_armed_ = false;
+
+  Mutex mutex_;
+  CondVar ended_changed_;
+  std::vector<Waiting> inbox_ HEADRACE_GUARDED_BY(mutex_);
+  bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+Status UringFileStore::Loop::Make() {
+  wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
+  if (wake_fd_ < 0) return ErrnoStatus(errno, "eventfd");
+  return ring_.Make(static_cast<unsigned>(operations_.size()) + 1);
+}
+
+void UringFileStore::Loop::Run() {
+  HEADRACE_CHECK(ring_.Start().ok());  // Making it went well.
+  for (;;) {
+    const bool stopping = TakeInbox();
+    if (!stopping && !wake_armed_) ArmWakeUp();
+    BeginWaiting();
+    const bool idle = waiting_.empty() && in_flight() == 0;
+    if (stopping && idle && !wake_armed_) break;
+    const bool more = !waiting_.empty() && !free_.empty();
+    const std::uint64_t answers =
+        std::clamp<std::uint64_t>(in_flight() / kInFlightPerAnswer, 1, kAnswersMax);
+    ring_.Submit(more ? 0 : static_cast<unsigned>(answers));
+    ring_.Reap([this](std::uint64_t user_data, int result) { Take(user_data, result); });
+  }
+  MutexLock lock(mutex_);
+  ended_ = true;
+  ended_changed_.NotifyAll();
+}
+
+void UringFileStore::Loop::Post(std::vector<ReadRequest> requests, const std::stop_token& stop) {
+  bool was_empty = false;
+  {
+    MutexLock lock(mutex_);
+    HEADRACE_CHECK(!stopping_);  // A store that is being destroyed must not be called.
+    was_empty = inbox_.empty();
+    for (ReadRequest& request : requests) inbox_.push_back({std::move(request), stop});
+  }
+  if (was_empty && !requests.empty()) Wake();
+}
+
+void UringFileStore::Loop::Stop() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  Wake();
+  while (!ended_) ended_changed_.Wait(mutex_);
+}
+
+void UringFileStore::Loop::Wake() {
+  const std::uint64_t one = 1;
+  HEADRACE_CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
+}
+
+void UringFileStore::Loop::ArmWakeUp() {
+  io_uring_sqe& entry = ring_.Next();
+  io_uring_prep_read(&entry, wake_fd_, &wake_count_, sizeof(wake_count_), 0);
+  entry.user_data = kWakeUp;
+  wake_armed_ = true;
+}
+
+// Returns whether Stop() was called.
+bool UringFileStore::Loop::TakeInbox() {
+  std::vector<Waiting> taken;
+  bool stopping = false;
+  {
+    MutexLock lock(mutex_);
+    taken.swap(inbox_);
+    stopping = stopping_;
+  }
+  for (Waiting& waiting : taken) waiting_.push_back(std::move(waiting));
+  return stopping;
+}
+
+void UringFileStore::Loop::BeginWaiting() {
+  int copies = 0;
+  while (!waiting_.empty() && !free_.empty() && copies < kCopiesInARow) {
+    Waiting waiting = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (AnswerWithoutDevice(waiting)) {
+      ++copies;
+    } else {
+      Begin(std::move(waiting));
+    }
+  }
+}
+
+// Answers what is cancelled, wrong, empty or in the page cache. If none, opens the file.
+bool UringFileStore::Loop::AnswerWithoutDevice(Waiting& waiting) {
+  ReadRequest& request = waiting.request;
+  const Extent& extent = request.extent;
+  if (waiting.stop.stop_requested()) {
+    counters_.Answer(request, Status(StatusCode::kCancelled, "stop requested")
+                                  .WithContext(Doing(ObjectName(extent.object), extent.range)));
+    return true;
+  }
+  if (extent.range.size == 0) {
+    const Status status = files_.Check(extent);
+    counters_.Answer(request, status.ok() ? Result(request.buffer.first(0))
+                                          : Result<std::span<std::byte>>(status));
+    return true;
+  }
+  Result<std::shared_ptr<OpenFile>> opened = files_.Open(extent);
+  if (!opened.ok()) {
+    counters_.Answer(request, opened.status());
+    return true;
+  }
+  opened_ = std::move(opened).value();
+  if (!page_cache_wanted_ || request.looked || !opened_->direct()) return false;
+  if (!page_cache_.TryRead(*opened_, extent.range, request.buffer)) return false;
+  opened_ = nullptr;
+  counters_.AddPageCache(extent.range.size);
+  counters_.Answer(request, request.buffer.first(extent.range.size));
+  return true;
+}
+
+bool UringFileStore::Loop::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  const Result<std::shared_ptr<OpenFile>> file = files_.Open(extent);
+  if (!file.ok() || !page_cache_.Read(*file.value(), extent.range, dst)) return false;
+  counters_.AddNow(extent.range.size);
+  counters_.AddPageCache(extent.range.size);
+  return true;
+}
+
+void UringFileStore::Loop::Begin(Waiting waiting) {
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  Operation& operation = operations_[index];
+  operation.request = std::move(waiting.request);
+  operation.file = std::move(opened_);
+  operation.tries = 0;
+  Aim(operation);
+  Submit(index);
+}
+
+// Decides what to read, from its start.
+void UringFileStore::Loop::Aim(Operation& operation) {
+  operation.direct = operation.file->direct();
+  operation.range = Widen(operation.request.extent.range,
+                          operation.direct ? operation.file->direct_alignment() : 1);
+  operation.got = 0;
+}
+
+void UringFileStore::Loop::Submit(std::size_t index) {
+  const Operation& operation = operations_[index];
+  const std::uint64_t left = operation.range.blocks.size - operation.got;
+  io_uring_sqe& entry = ring_.Next();
+  io_uring_prep_read(&entry, operation.direct ? operation.file->direct_fd() : operation.file->fd(),
+                     operation.request.buffer.data() + operation.got,
+                     static_cast<unsigned>(std::min(left, kReadBytesMax)),
+                     operation.range.blocks.offset + operation.got);
+  entry.user_data = index;
+}
+
+void UringFileStore::Loop::Take(std::uint64_t user_data, int result) {
+  if (user_data == kWakeUp) {
+    wake_armed_ = false;
+  } else {
+    TakeRead(user_data, result);
+  }
+}
+
+void UringFileStore::Loop::TakeRead(std::size_t index, int result) {
+  Operation& operation = operations_[index];
+  if (result == -EINVAL && operation.direct) {
+    operation.file->RefuseDirect();
+    Aim(operation);
+    return Submit(index);
+  }
+  const bool busy = result == -EAGAIN || result == -EINTR || result == -ECANCELED;
+  if (busy && ++operation.tries < kTriesMax) {
+    counters_.AddRetry();
+    return Submit(index);
+  }
+  if (result < 0) return Finish(index, ErrnoStatus(-result, "read"));
+  operation.got += static_cast<std::size_t>(result);
+  if (operation.direct) counters_.AddDirect(static_cast<std::uint64_t>(result));
+  if (operation.got >= operation.range.needed) return Finish(index, Status());
+  // Only the end of the file ends a read inside a block.
+  const bool at_end =
+      result == 0 || (operation.direct && operation.got % operation.file->direct_alignment() != 0);
+  if (!at_end) return Submit(index);
+  Finish(index, operation.file->WhyShort(operation.range.needed - operation.got));
+}
+
+void UringFileStore::Loop::Finish(std::size_t index, const Status& status) {
+  Operation operation = std::exchange(operations_[index], Operation());
+  free_.push_back(index);
+  const ByteRange range = operation.request.extent.range;
+  if (status.ok()) {
+    counters_.Answer(operation.request,
+                     operation.request.buffer.subspan(operation.range.lead, range.size));
+  } else {
+    counters_.Answer(operation.request, status.WithContext(Doing(operation.file->path(), range)));
+  }
+}
+
+Status UringFileStore::Probe() {
+  Uring ring;
+  HEADRACE_RETURN_IF_ERROR(ring.Make(1));
+  HEADRACE_RETURN_IF_ERROR(ring.Start());
+  io_uring_prep_nop(&ring.Next());
+  bool answered = false;
+  while (!answered) {
+    ring.Submit(1);
+    ring.Reap([&answered](std::uint64_t /*user_data*/, int /*result*/) { answered = true; });
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<UringFileStore>> UringFileStore::Open(const FileCatalog& catalog,
+                                                             Executor& executor,
+                                                             UringFileStoreOptions options) {
+  if (options.queue_depth < 1 || options.queue_depth > kQueueDepthMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "io_uring queue_depth: got " + std::to_string(options.queue_depth) +
+                      ", must be in [1, " + std::to_string(kQueueDepthMax) + "]");
+  }
+  auto loop = std::make_unique<Loop>(catalog, options);
+  HEADRACE_RETURN_IF_ERROR(loop->Make());
+  executor.Submit(0, [raw = loop.get()] { raw->Run(); });
+  return std::unique_ptr<UringFileStore>(new UringFileStore(std::move(options), std::move(loop)));
+}
+
+UringFileStore::UringFileStore(UringFileStoreOptions options, std::unique_ptr<Loop> loop)
+    : options_(std::move(options)), pid_(::getpid()), loop_(std::move(loop)) {}
+
+UringFileStore::~UringFileStore() {
+  if (Forked()) {
+    // The thread is the parent's, and may have been anywhere in these fields. Nothing here is
+    // touched; the ring and the files close when the child ends.
+    (void)loop_.release();
+  } else {
+    loop_->Stop();
+  }
+}
+
+bool UringFileStore::Forked() const { return ::getpid() != pid_; }
+
+std::size_t UringFileStore::BufferBytes(ByteRange range) const {
+  if (!options_.direct || range.size == 0) return range.size;
+  return Widen(range, kBufferAlignment).blocks.size;
+}
+
+void UringFileStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
+  for (const ReadRequest& request : requests) {
+    CheckBuffer(request, BufferBytes(request.extent.range));
+  }
+  if (!Forked()) return loop_->Post(std::move(requests), stop);
+  for (ReadRequest& request : requests) {
+    const Extent& extent = request.extent;
+    loop_->counters().Answer(
+        request, Status(StatusCode::kFailedPrecondition,
+                        "the store belongs to process " + std::to_string(pid_) +
+                            ", of which this is a fork; open the data set again after fork")
+                     .WithContext(Doing(ObjectName(extent.object), extent.range)));
+  }
+}
+
+bool UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  return !Forked() && loop_->ReadNow(extent, dst);
+}
+
+bool UringFileStore::MayReadNow() {
+  return options_.direct && options_.page_cache && !Forked() && loop_->page_cache().WorthAsking();
+}
+
+StoreStats UringFileStore::stats() const {
+  return loop_->counters().Snapshot("io_uring", options_.note);
+}
+
+}  // namespace headrace

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+#include "store/file_table.h"
+#include "store/request.h"
+
+namespace headrace {
+
+struct UringFileStoreOptions {
+  int queue_depth = 128;  // reads that the kernel has at once, [1, 4096]
+
+  // Reads past the page cache where the file system can; of what the page cache holds already it is
+  // asked first, if `page_cache`.
+  bool direct = true;
+  bool page_cache = true;
+
+  std::size_t descriptors_max = 0;     // kept open; 0: a quarter of RLIMIT_NOFILE, 1024 at most
+  std::uint64_t direct_alignment = 0;  // bytes; 0: what the file system says
+  std::string note = {};               // for stats(): why this store was chosen
+};
+
+// Reads ranges of large files through one io_uring: many reads in flight, few system calls, one
+// thread, which submits and reaps. It opens files too, so for many small ones take threads.
+//
+// Requests beyond `queue_depth` wait in the store, in order; their number is what callers have
+// asked for and not been answered. A `done` runs on the store's thread and holds up all other
+// reads: it should hand on and return.
+//
+// Thread safety, shutdown: as ByteStore.
+// Ownership: `catalog` and `executor` must outlive the store. One task of the executor runs as long
+// as the store lives: it needs a thread to spare.
+// Fork: the child must not read (FailedPrecondition); it may destroy the store, which then leaves
+// everything to the parent.
+class UringFileStore final : public ByteStore {
+ public:
+  // Whether this process may use io_uring; the message says why not.
+  //
+  // Errors: FailedPrecondition  forbidden (EPERM: containers, sysctl), or not in this kernel
+  // (ENOSYS)
+  //         ResourceExhausted   no memory for it (ENOMEM: ulimit -l), or no descriptors
+  static Status Probe();
+
+  // Errors: those of Probe()
+  //         InvalidArgument  queue_depth
+  static Result<std::unique_ptr<UringFileStore>> Open(const FileCatalog& catalog,
+                                                      Executor& executor,
+                                                      UringFileStoreOptions options = {});
+
+  ~UringFileStore() override;
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  bool ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  bool MayReadNow() override;
+  [[nodiscard]] StoreStats stats() const override;
+
+ private:
+  class Loop;
+
+  UringFileStore(UringFileStoreOptions options, std::unique_ptr<Loop> loop);
+  [[nodiscard]] bool Forked() const;
+
+  const UringFileStoreOptions options_;
+  const pid_t pid_;  // of the process that the loop runs in
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace headrace

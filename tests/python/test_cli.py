@@ -1,0 +1,123 @@
+"""The command line as a user meets it: output, JSON, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+
+COMMANDS = ("index", "pack", "inspect", "verify")
+
+
+def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "headrace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def run_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    loaded = json.loads(run(*arguments, "--json", code=code).stdout)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_with_an_example(command: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"Example: headrace {command} /data/images" in " ".join(text.split())
+
+
+def test_a_folder_is_indexed_packed_inspected_and_verified(folder: Path, tmp_path: Path) -> None:
+    indexed = run_json("index", folder)
+    assert indexed["samples"] == 60
+    assert Path(indexed["path"]).exists()
+    target = tmp_path / "pack"
+    packed = run_json("pack", folder, target, "--block-size", "30kB", "--shard-size", "100kB")
+    assert packed["samples"] == 60
+    assert packed["fingerprint"] == hr.open(target).fingerprint
+    shown = run_json("inspect", target)
+    assert shown["format"] == "pack"
+    assert shown["classes"] == ["ant", "bee", "cat"]
+    assert shown["pack"]["block_bytes"] == 30_000
+    (image, label) = shown["fields"]
+    assert sum(bar["samples"] for bar in image["bytes"]["histogram"]) == 60
+    assert image["bytes"]["total"] == packed["data_bytes"]
+    assert label["type"] == "int64"
+    assert shown["blocks"]["count"] == packed["blocks"]
+    assert 1 / 3 < shown["blocks"]["label_share"] < 0.9
+    assert run_json("verify", target) == {
+        "path": str(target),
+        "ok": True,
+        "samples": 60,
+        "samples_compared": 60,
+        "files": packed["shards"],
+        "bytes": packed["data_bytes"],
+        "problems": [],
+    }
+
+
+def test_blocks_in_source_order_are_shown_to_be_of_one_class(folder: Path, tmp_path: Path) -> None:
+    run("pack", folder, tmp_path / "pack", "--order", "source", "--block-samples", "10")
+    blocks = run_json("inspect", tmp_path / "pack")["blocks"]
+    assert blocks["label_share"] == 1.0
+    assert blocks["label_share_random"] < 0.8
+
+
+def test_without_json_it_says_it_in_words(folder: Path, tmp_path: Path) -> None:
+    assert "60 samples of 3 classes" in run("index", folder).stdout
+    done = run("pack", folder, tmp_path / "pack")
+    assert "packed 60 samples" in done.stdout
+    assert done.stderr == ""  # no progress bar but on a terminal
+    shown = run("inspect", tmp_path / "pack").stdout
+    for part in ("samples", "3: ant, bee, cat", "shuffled, seed 0", "most frequent label", "█"):
+        assert part in shown
+    assert "good: 60 samples in 1 files" in run("verify", tmp_path / "pack").stdout
+    assert "no checksums" in run("verify", folder).stdout
+
+
+def test_bad_data_exits_1_and_is_named(folder: Path, tmp_path: Path) -> None:
+    run("pack", folder, tmp_path / "pack")
+    (path,) = (tmp_path / "pack").glob("*.arrow")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    done = run("verify", tmp_path / "pack", code=1)
+    assert done.stderr.startswith("bad: sample ")
+    assert "BAD: 60 samples" in done.stdout
+    found = run_json("verify", tmp_path / "pack", code=1)
+    assert found["ok"] is False
+    assert len(found["problems"]) == 1
+    (folder / "ant" / "000.jpg").write_bytes(b"other")
+    assert "ant/000.jpg: changed" in run("pack", folder, tmp_path / "p2", code=1).stderr
+
+
+def test_wrong_usage_exits_2_in_one_line_without_a_traceback(folder: Path, tmp_path: Path) -> None:
+    done = run("inspect", tmp_path / "nothing", code=2)
+    assert done.stderr.startswith("headrace: opening dataset ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" in run("--debug", "inspect", tmp_path / "nothing", code=2).stderr
+    assert "--block-size" in run("pack", folder, tmp_path / "p", "--block-size", "x", code=2).stderr
+    run("pack", folder, code=2)
+    run("unpack", code=2)
+    assert "exists" in run("pack", folder, folder, code=2).stderr
+
+
+def test_a_fault_of_the_environment_exits_3(folder: Path, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        target = Path("/proc/pack")  # where nobody can make a folder
+    else:
+        target = tmp_path / "locked" / "pack"
+        target.parent.mkdir(mode=0o500)
+    run("pack", folder, target, code=3)

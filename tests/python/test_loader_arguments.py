@@ -1,0 +1,182 @@
+"""Arguments and paths that cannot be: one clear error that names them and says what would do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import order_model as model
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids
+
+import headrace as hr
+from headrace import errors
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("dataset", 3),
+        ("dataset", None),
+        ("dataset", b"/data"),
+        ("batch_size", 0),
+        ("batch_size", -1),
+        ("batch_size", 2.0),
+        ("batch_size", "8"),
+        ("batch_size", None),
+        ("batch_size", True),
+        ("batch_size", 2**40),
+        ("shuffle", "no"),
+        ("shuffle", 1),
+        ("order", "random"),
+        ("order", 1),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("seed", 1.5),
+        ("seed", None),
+        ("drop_last", "yes"),
+        ("transform", 3),
+        ("transform", {"image": 3}),
+        ("transform", {"label": FLAT}),
+        ("transform", {"picture": FLAT}),
+        ("transform", hr.image.ImageTransform(size=(0, 4))),
+        ("transform", hr.image.ImageTransform(size=(4, 4), flip=2.0)),
+        ("fields", "label"),
+        ("fields", 3),
+        ("fields", []),
+        ("fields", ["picture"]),
+        ("fields", ["label", "label"]),
+        ("fields", [3]),
+        ("sampler", 3),
+        ("batch_sampler", 3),
+        ("epochs", 0),
+        ("epochs", "all"),
+        ("rank", 1),  # alone
+        ("world_size", 2),  # alone
+        ("memory", 0),
+        ("memory", 1.5),
+        ("memory", "lots"),
+        ("memory", "0%"),
+        ("memory", "200%"),
+        ("threads", 0),
+        ("threads", 10_000),
+        ("threads", "2"),
+        ("io", "fast"),
+        ("io", None),
+        ("on_error", "ignore"),
+        ("verify", "no"),
+        ("output", "jax"),
+        ("ids", 1),
+        ("prefetch", 0),
+        ("prefetch", "2"),
+    ],
+)
+def test_a_wrong_argument_is_named(numbered: Path, argument: str, value: Any) -> None:
+    options = {"dataset": numbered} | {argument: value}
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        hr.Loader(**options)
+    assert argument in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rank", [2, -1, "0", 0.0])
+def test_a_rank_outside_the_world_is_named(numbered: Path, rank: Any) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="rank"):
+        hr.Loader(numbered, rank=rank, world_size=2)
+
+
+def test_a_batch_sampler_of_numbers_is_named(numbered: Path) -> None:
+    with (
+        hr.Loader(numbered, batch_sampler=[1, 2]) as loader,
+        pytest.raises(
+            errors.InvalidArgumentError, match="batch_sampler: gave 1, must give batches"
+        ),
+    ):
+        iter(loader)
+
+
+@pytest.mark.parametrize("order", ["batch", "epoch"])
+def test_orders_to_come_say_so(numbered: Path, order: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=f"'{order}'.*come with a later version"):
+        hr.Loader(numbered, order=order)
+
+
+def test_a_python_callable_as_transform_says_what_to_do(numbered: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="call it on the encoded bytes"):
+        hr.Loader(numbered, transform=lambda image: image)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "x"}, "WORLD_SIZE='x'"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "rank"),
+    ],
+)
+def test_a_wrong_environment_is_named(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        hr.Loader(numbered)
+
+
+def test_rank_and_world_size_are_found_in_the_environment(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with hr.Loader(numbered, batch_size=10, transform=FLAT, seed=2) as loader:
+        assert epoch_ids(loader) == model.exact_epoch(COUNT, 10, seed=2, rank=1, world_size=3)
+
+
+@pytest.mark.parametrize("method", ["set_epoch", "explain"])
+@pytest.mark.parametrize("value", [-1, "1", None, 2**24])
+def test_a_wrong_epoch_or_step_is_named(numbered: Path, method: str, value: Any) -> None:
+    with hr.Loader(numbered) as loader, pytest.raises(errors.InvalidArgumentError) as caught:
+        getattr(loader, method)(value)
+    assert str(caught.value).startswith("epoch" if method == "set_epoch" else "step")
+
+
+def test_a_batch_above_the_dataset_is_refused_with_drop_last_alone(numbered: Path) -> None:
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=rf"batch_size 98 x world_size 1 with drop_last: dataset has {COUNT} samples",
+    ):
+        hr.Loader(numbered, batch_size=98, drop_last=True)
+    with hr.Loader(numbered, batch_size=98, transform=FLAT) as loader:
+        assert [len(batch) for batch in epoch_ids(loader)] == [COUNT]
+
+
+def test_a_budget_below_one_batch_says_what_would_do(numbered: Path) -> None:
+    options: dict[str, Any] = {"batch_size": 64, "transform": hr.image.train(64)}
+    with pytest.raises(errors.InvalidArgumentError, match=r"^memory 1\.0 MiB: a batch") as caught:
+        hr.Loader(numbered, memory="1MiB", **options)
+    least = re.search(r"raise memory= to at least (\d+)\.0 MiB", str(caught.value))
+    assert least is not None
+    with hr.Loader(numbered, memory=f"{least[1]}MiB", **options) as loader:
+        seen = sum(len(batch.label) for batch in loader)  # Without a warning, which would raise.
+    assert seen == COUNT
+
+
+# Paths.
+
+
+def test_no_such_path_is_named_with_how_far_it_exists(tmp_path: Path) -> None:
+    with pytest.raises(errors.NotFoundError, match=rf"nothing/here.*as far as {tmp_path}"):
+        hr.Loader(tmp_path / "nothing" / "here")
+
+
+@pytest.mark.parametrize("make", ["empty", "empty classes", "files"])
+def test_a_folder_without_images_is_named(tmp_path: Path, make: str) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    if make == "empty classes":
+        (root / "ant").mkdir()
+    if make == "files":
+        (root / "notes.txt").write_text("no images")
+    with pytest.raises(errors.HeadraceError) as caught:
+        hr.Loader(root)
+    assert str(root) in str(caught.value)

@@ -1,0 +1,35 @@
+"""What the extension shows to the outside: its stub, its symbols, its libraries."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from nanobind.stubgen import StubGen
+
+import headrace._core
+
+ROOT = Path(__file__).resolve().parent.parent
+EXTENSION = Path(headrace._core.__file__)
+
+
+def test_the_stub_is_that_of_the_extension() -> None:
+    stub = StubGen(headrace._core)
+    stub.put(headrace._core)
+    golden = (ROOT / "python" / "headrace" / "_core.pyi").read_text()
+    assert stub.get() == golden, "run `make stub` and read the difference"
+
+
+def test_exports_nothing_but_its_entry_point() -> None:
+    command = ["nm", "--dynamic", "--defined-only", "--format=just-symbols", str(EXTENSION)]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert symbols == ["PyInit__core"]
+
+
+def test_links_no_library_that_belongs_elsewhere() -> None:
+    command = ["objdump", "--private-headers", str(EXTENSION)]
+    headers = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    needed = [line.split()[1] for line in headers.splitlines() if line.strip().startswith("NEEDED")]
+    foreign = ("libgrpc", "libabsl", "libarrow", "libpython", "libtorch")
+    assert needed
+    assert not [name for name in needed if name.startswith(foreign)]

@@ -1,0 +1,31 @@
+"""The files of this project as the tools that check them see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CPP_SUFFIXES = frozenset({".h", ".cc"})
+
+# Folders that hold what was built, fetched or made, at any depth.
+_NOT_SOURCE = frozenset({"build", "dist", "out", "__pycache__", "node_modules"})
+# Folders whose name begins with a dot are skipped but for these.
+_HIDDEN_SOURCE = frozenset({".ci"})
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    """Yields every file below `root` that a person wrote, sorted within its folder."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _NOT_SOURCE
+            and not name.endswith(".egg-info")
+            and (not name.startswith(".") or name in _HIDDEN_SOURCE)
+        )
+        yield from (Path(folder, name) for name in sorted(names) if name != ".git")
+
+
+def cpp_files(root: Path) -> list[Path]:
+    return [path for path in source_files(root) if path.suffix in CPP_SUFFIXES]

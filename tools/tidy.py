@@ -1,0 +1,307 @@
+"""The house rules that no compiler checks. Run as the test `tidy`.
+
+Usage: python3 tools/tidy.py [ROOT]
+
+Prints `file:line: rule` for each violation and exits 1 if there is one. A rule is a function of
+the Tree that yields findings, or a row of BANNED. tests/test_tidy.py plants each violation once.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from source_tree import source_files
+
+LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
+ARCHITECTURE_LINES_MAX = 300
+MODULES_MAX = 15  # a header with its source is one module
+
+CPP = frozenset({".h", ".cc"})
+CODE = CPP | {".py", ".cmake", ".sh"}
+TEXT = CODE | {".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
+
+# These two quote what they ban.
+QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
+
+TEST_NAME = re.compile(
+    r"(_test|_fuzz|_bench)\.cc$|_conformance\.(h|cc)$|^test_\w+\.py$|^conftest\.py$"
+)
+
+
+class Finding(NamedTuple):
+    file: str
+    line: int
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.rule}"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    path: str  # relative to the root, '/' between its parts
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        return self.name.rpartition(".")[0]
+
+    @property
+    def suffix(self) -> str:
+        return "." + self.name.rpartition(".")[2] if "." in self.name.lstrip(".") else ""
+
+    @property
+    def layer(self) -> str | None:
+        """The folder under src/ that the file belongs to, if it belongs to one."""
+        parts = self.path.split("/")
+        return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+    @property
+    def is_test(self) -> bool:
+        return bool(TEST_NAME.search(self.name))
+
+    @property
+    def is_test_double(self) -> bool:
+        return "testing" in self.path.split("/")[:-1]
+
+
+class Tree:
+    """All files that a person wrote. Pure once read: rules touch no disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.files: dict[str, SourceFile] = {}
+        for path in source_files(root):
+            if path.suffix in TEXT and not path.is_symlink():
+                name = path.relative_to(root).as_posix()
+                text = path.read_text(encoding="utf-8", errors="replace")
+                self.files[name] = SourceFile(name, text)
+
+    def of(self, suffixes: frozenset[str]) -> Iterator[SourceFile]:
+        return (file for file in self.files.values() if file.suffix in suffixes)
+
+    @cached_property
+    def may_use(self) -> dict[str, set[str]]:
+        """Which layer may use which: the table that CMake reads, so that there is one truth."""
+        table = self.files.get("cmake/Headrace.cmake")
+        row = re.compile(r'^set\(HEADRACE_MAY_USE_(\w+) ([\w "]*)\)', re.M)
+        rows = row.finditer(table.text if table else "")
+        return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
+
+
+Rule = Callable[[Tree], Iterator[Finding]]
+
+
+def layers(tree: Tree) -> Iterator[Finding]:
+    for file in tree.of(CPP):
+        if file.layer is None:
+            continue
+        if file.layer not in tree.may_use:
+            yield Finding(file.path, 1, f"layer '{file.layer}' has no row in cmake/Headrace.cmake")
+            continue
+        for number, line in enumerate(file.lines, 1):
+            include = re.match(r'\s*#\s*include\s*["<](\w+)/', line)
+            if include is None or include[1] not in tree.may_use or include[1] == file.layer:
+                continue
+            if include[1] not in tree.may_use[file.layer]:
+                allowed = " ".join(sorted(tree.may_use[file.layer])) or "nothing"
+                rule = f"layer '{file.layer}' may not use '{include[1]}' (allowed: {allowed})"
+                yield Finding(file.path, number, rule)
+
+
+def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
+    for file in tree.of(CPP):
+        shipped = file.path.startswith(("src/", "bindings/"))
+        if file.is_test or file.is_test_double or not shipped:
+            continue
+        for number, line in enumerate(file.lines, 1):
+            if re.match(r'\s*#\s*include\s*["<]\w+/testing/', line):
+                yield Finding(file.path, number, "test double outside tests")
+
+
+def sizes(tree: Tree) -> Iterator[Finding]:
+    for file in tree.files.values():
+        limit = LINES_MAX.get(file.suffix)
+        if file.path == "ARCHITECTURE.md":
+            limit = ARCHITECTURE_LINES_MAX
+        if limit is not None and len(file.lines) > limit:
+            yield Finding(file.path, limit + 1, f"{len(file.lines)} lines, limit {limit}: split it")
+
+
+def folder_sizes(tree: Tree) -> Iterator[Finding]:
+    modules: dict[str, set[str]] = defaultdict(set)
+    for file in tree.of(CPP | {".py"}):
+        if not file.is_test:
+            modules[file.folder].add(file.stem)
+    for folder, stems in modules.items():
+        if len(stems) > MODULES_MAX:
+            rule = f"{len(stems)} modules in one folder, limit {MODULES_MAX}: split it"
+            yield Finding(folder or ".", 1, rule)
+
+
+def pragma_once(tree: Tree) -> Iterator[Finding]:
+    for file in tree.of(frozenset({".h"})):
+        if not re.search(r"^#pragma once$", file.text, re.M):
+            yield Finding(file.path, 1, "header without #pragma once")
+
+
+def sources_named(tree: Tree) -> Iterator[Finding]:
+    """A source that no CMakeLists names is not built, and a test that none names never runs."""
+    makers = {"_test": "headrace_test", "_fuzz": "headrace_fuzz", "_bench": "headrace_bench"}
+
+    def kind_of(stem: str) -> str:
+        return "_" + stem.rpartition("_")[2]
+
+    named = set()
+    for lists in tree.files.values():
+        if lists.name != "CMakeLists.txt":
+            continue
+        text = re.sub(r"#.*", "", lists.text).replace("${headrace_SOURCE_DIR}/", "/")
+        for source in re.findall(r"[\w./-]+\.cc\b", text):
+            named.add(posixpath.normpath(posixpath.join("/", lists.folder, source)))
+        for maker, stem in re.findall(r"\b(headrace_\w+)\(\s*(\w+)", text):
+            if makers.get(kind_of(stem)) == maker:
+                named.add(posixpath.join("/", lists.folder, f"{stem}.cc"))
+    for file in tree.of(frozenset({".cc"})):
+        if f"/{file.path}" not in named:
+            maker = makers.get(kind_of(file.stem))
+            how = f": {maker}({file.stem} ...)" if maker else ""
+            yield Finding(file.path, 1, f"not named in a CMakeLists.txt{how}")
+
+
+def python_tests_found(tree: Tree) -> Iterator[Finding]:
+    for file in tree.of(frozenset({".py"})):
+        found = file.path.startswith("tests/") and file.name.startswith("test_")
+        for number, line in enumerate(file.lines, 1):
+            if not found and re.match(r"\s*(async )?def test_\w*\(", line):
+                yield Finding(file.path, number, "pytest reads only tests/**/test_*.py")
+
+
+class Ban(NamedTuple):
+    pattern: str
+    files: frozenset[str]  # suffixes
+    allowed: str  # a pattern of the paths where it is right; "" for nowhere
+    rule: str
+
+
+CMAKE = frozenset({".cmake", ".txt"})
+PYTHON = frozenset({".py"})
+CPP_TEST = r"(_test|_stress_test)\.cc$|_conformance\.(h|cc)$"
+
+BANNED = [
+    Ban(r"\b(FIXME|TODO|XXX|HACK)\b", CODE | CMAKE, "", "marker: open an issue instead"),
+    Ban(r"\bstd::cout\b", CPP, r"^(examples|benchmarks)/", "std::cout: return it or report it"),
+    Ban(r"\.detach\(\)", CPP, "", "detached thread: nobody can stop it"),
+    Ban(
+        r"\b(default_random_engine|mt19937(_64)?|random_device)\b|\bstd::(random_)?shuffle\b"
+        r"|\bstd::\w+_distribution\b|\bs?rand\(",
+        CPP,
+        "",
+        "order differs by library: use base/prng.h",
+    ),
+    Ban(
+        r"\b(sleep_for|sleep_until|usleep|nanosleep)\b",
+        CPP,
+        r"^src/base/(?!.*_test\.cc$)",
+        "sleep: wait for the thing itself, or take a Clock",
+    ),
+    Ban(r"\btime\.sleep\(", PYTHON, r"^(?!tests/)", "sleep: wait for the thing itself"),
+    Ban(
+        r"\bstd::(j?thread\b(?!::)|async\b)|\bpthread_create\b",
+        CPP,
+        rf"^src/(runtime|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
+        "thread: only runtime/ starts threads, take an Executor",
+    ),
+    Ban(
+        r"\bNOLINT(NEXTLINE|BEGIN)?\b(?!\([\w.,* -]+\): *\S)(?!END)",
+        CPP,
+        "",
+        "NOLINT must say NOLINT(check): reason",
+    ),
+    Ban(r"\bNOLINTEND\b(?!\([\w.,* -]+\))", CPP, "", "NOLINTEND must name its check"),
+    Ban(
+        r"\bDISABLED_\w|\bpytest\.mark\.(skip|xfail)\b(?!if)|\bunittest\.skip\(|^\s*#\s*if\s+0\b",
+        CPP | PYTHON,
+        "",
+        "disabled: repair it or delete it",
+    ),
+    Ban(r"\bDISABLED\s+(TRUE|ON|1)\b", CMAKE, "", "disabled: repair it or delete it"),
+    Ban(r"\bfile\(\s*GLOB", CMAKE, "", "glob: list the sources"),
+    Ban(
+        r'^\s*#\s*include\s*["<](Python\.h|nanobind/|pybind11/)',
+        CPP,
+        r"^bindings/",
+        "Python outside bindings/",
+    ),
+    Ban(
+        r'^\s*#\s*include\s*["<](grpc\w*|absl)/',
+        CPP,
+        r"^src/(peer|node)/",
+        "gRPC and Abseil outside peer/ and node/",
+    ),
+    Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),
+]
+
+
+def banned(tree: Tree) -> Iterator[Finding]:
+    compiled = [(re.compile(ban.pattern), re.compile(ban.allowed or r"$^"), ban) for ban in BANNED]
+    for file in tree.files.values():
+        if file.path in QUOTING:
+            continue
+        here = [
+            (pattern, ban.rule)
+            for pattern, allowed, ban in compiled
+            if file.suffix in ban.files and not allowed.search(file.path)
+        ]
+        for number, line in enumerate(file.lines, 1):
+            for pattern, rule in here:
+                if pattern.search(line):
+                    yield Finding(file.path, number, rule)
+
+
+RULES: list[Rule] = [
+    layers,
+    doubles_in_tests_only,
+    sizes,
+    folder_sizes,
+    pragma_once,
+    sources_named,
+    python_tests_found,
+    banned,
+]
+
+
+def check(root: Path) -> list[Finding]:
+    tree = Tree(root)
+    return sorted(finding for rule in RULES for finding in rule(tree))
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    findings = check(root)
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
