@@ -16,6 +16,8 @@ enum class RandomStream : std::uint32_t {
   kAugment = 2,     // the draws of a sample's transforms
   kSubstitute = 3,  // which sample stands in for a corrupt one
   kPack = 4,        // the order of samples in a pack
+  kPool = 5,        // which resident of a pool is drawn: `epoch`
+  kChunk = 6,       // which chunk refills a slot: `redox`
 };
 
 // One block of Philox4x32-10: four numbers for a counter and a key. Pure.

@@ -238,7 +238,15 @@ void Engine::ReadNowOrRead(ReadUnit& unit) {
   std::vector<ReadRequest> requests;
   requests.push_back(RequestOf(unit));
   requests.back().looked = true;
+  // The answer may come, and be the last, while the store is still in Read(): Close() waits for
+  // both, for what follows it is the store's destruction.
+  {
+    MutexLock lock(inbox_mutex_);
+    ++in_flight_;
+  }
   parts_.store->Read(std::move(requests), stop_.get_token());
+  MutexLock lock(inbox_mutex_);
+  if (--in_flight_ == 0) idle_.NotifyAll();
 }
 
 bool Engine::ReadAndDecodeNow(ReadUnit& unit) {

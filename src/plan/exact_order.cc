@@ -6,27 +6,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/order_factory.h"
 #include "plan/permutation.h"
 
 namespace headrace {
 namespace {
 
-// Bounds that keep every product below 2^64 and every mistake visible.
-constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
-constexpr std::uint64_t kBatchMax = std::uint64_t{1} << 24;
-constexpr std::uint32_t kWorldMax = std::uint32_t{1} << 20;
-
-Status CheckBetween(const char* what, std::uint64_t value, std::uint64_t least,
-                    std::uint64_t most) {
-  if (value >= least && value <= most) return Status();
-  return Status(StatusCode::kInvalidArgument, std::string(what) + ": got " + std::to_string(value) +
-                                                  ", must be in [" + std::to_string(least) + ", " +
-                                                  std::to_string(most) + "]");
-}
-
 class ExactOrder final : public Order {
  public:
-  ExactOrder(const ExactOrderOptions& options, std::uint64_t steps_per_epoch, Position start)
+  ExactOrder(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start)
       : options_(options), steps_per_epoch_(steps_per_epoch), next_(start) {}
 
   std::optional<Step> Next() override {
@@ -36,7 +24,7 @@ class ExactOrder final : public Order {
     step.epoch = next_.epoch;
     step.step = next_.step;
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
-    const std::uint64_t rows = RowsOf(next_.step);
+    const std::uint64_t rows = RowsOfStep(options_, next_.step);
     step.deliveries.reserve(rows);
     for (std::uint64_t slot = 0; slot < rows; ++slot) {
       const std::uint64_t row = next_.step * options_.batch_size + slot;
@@ -61,15 +49,7 @@ class ExactOrder final : public Order {
     return SampleId{options_.shuffle ? permutation_->At(position) : position};
   }
 
-  [[nodiscard]] std::uint64_t RowsOf(std::uint64_t step) const {
-    const std::uint64_t rows_of_rank =
-        (options_.sample_count + options_.world_size - 1) / options_.world_size;
-    return options_.drop_last
-               ? options_.batch_size
-               : std::min(options_.batch_size, rows_of_rank - step * options_.batch_size);
-  }
-
-  const ExactOrderOptions options_;
+  const OrderOptions options_;
   const std::uint64_t steps_per_epoch_;
   Position next_;
   std::optional<Permutation> permutation_;
@@ -111,39 +91,38 @@ class ListOrder final : public Order {
   std::uint64_t step_;
 };
 
+class Factory final : public OrderFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "exact"; }
+  [[nodiscard]] bool reads_blocks() const override { return false; }
+
+  [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
+    HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(request.job).status());
+    return ParameterReader(name(), request.parameters).Finish();
+  }
+
+  [[nodiscard]] Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const override {
+    HEADRACE_RETURN_IF_ERROR(Resolve(request).status());
+    return std::uint64_t{0};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
+                                                    Position start) const override {
+    HEADRACE_RETURN_IF_ERROR(Resolve(request).status());
+    return MakeExactOrder(request.job, start);
+  }
+};
+
 }  // namespace
 
-Result<std::uint64_t> ExactStepsPerEpoch(const ExactOrderOptions& options) {
-  HEADRACE_RETURN_IF_ERROR(CheckBetween("samples", options.sample_count, 1, kSamplesMax));
-  HEADRACE_RETURN_IF_ERROR(CheckBetween("batch_size", options.batch_size, 1, kBatchMax));
-  HEADRACE_RETURN_IF_ERROR(CheckBetween("world_size", options.world_size, 1, kWorldMax));
-  HEADRACE_RETURN_IF_ERROR(CheckBetween("rank", options.rank, 0, options.world_size - 1));
-  HEADRACE_RETURN_IF_ERROR(CheckBetween("epochs", options.epochs, 1, kEpochsMax));
-  const std::uint64_t world = options.world_size;
-  if (!options.drop_last) {
-    const std::uint64_t rows = (options.sample_count + world - 1) / world;
-    return (rows + options.batch_size - 1) / options.batch_size;
-  }
-  const std::uint64_t steps = options.sample_count / (options.batch_size * world);
-  if (steps == 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  "batch_size " + std::to_string(options.batch_size) + " x world_size " +
-                      std::to_string(world) + " with drop_last: dataset has " +
-                      std::to_string(options.sample_count) +
-                      " samples, so an epoch would have no batch; lower batch_size or use "
-                      "drop_last=False");
-  }
-  return steps;
+const OrderFactory& ExactOrderFactory() {
+  static const Factory factory;
+  return factory;
 }
 
-Result<std::unique_ptr<Order>> MakeExactOrder(const ExactOrderOptions& options, Position start) {
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, ExactStepsPerEpoch(options));
-  if (start.epoch > options.epochs || start.step >= steps) {
-    return Status(StatusCode::kOutOfRange, "starting at epoch " + std::to_string(start.epoch) +
-                                               " step " + std::to_string(start.step) +
-                                               ": there are " + std::to_string(options.epochs) +
-                                               " epochs of " + std::to_string(steps) + " steps");
-  }
+Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Position start) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options));
+  HEADRACE_RETURN_IF_ERROR(CheckStart(options, steps, start));
   return std::unique_ptr<Order>(std::make_unique<ExactOrder>(options, steps, start));
 }
 

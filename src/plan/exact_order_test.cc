@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-std::vector<Step> Pull(const ExactOrderOptions& options, Position start = {}) {
+std::vector<Step> Pull(const OrderOptions& options, Position start = {}) {
   auto order = MakeExactOrder(options, start);
   EXPECT_TRUE(order.ok()) << order.status().ToString();
   std::vector<Step> steps;
@@ -19,7 +19,7 @@ std::vector<Step> Pull(const ExactOrderOptions& options, Position start = {}) {
 
 // What torch does, spelled out on lists: DistributedSampler pads or trims the epoch's list and
 // deals it out, DataLoader cuts each rank's share into batches.
-std::vector<std::vector<std::uint64_t>> TorchBatches(const ExactOrderOptions& options,
+std::vector<std::vector<std::uint64_t>> TorchBatches(const OrderOptions& options,
                                                      std::uint64_t epoch) {
   std::vector<std::uint64_t> list(options.sample_count);
   const Permutation permutation(options.sample_count, options.seed, epoch, RandomStream::kOrder);
@@ -51,7 +51,7 @@ TEST(ExactOrderTest, EqualsTorchForEveryRankWithDropLastBothWays) {
           if (drop_last && samples < batch * world) continue;
           std::uint64_t steps_of_rank_0 = 0;
           for (std::uint32_t rank = 0; rank < world; ++rank) {
-            const ExactOrderOptions options{.sample_count = samples,
+            const OrderOptions options{.sample_count = samples,
                                             .batch_size = batch,
                                             .world_size = world,
                                             .rank = rank,
@@ -65,7 +65,7 @@ TEST(ExactOrderTest, EqualsTorchForEveryRankWithDropLastBothWays) {
             std::size_t at = 0;
             for (const std::uint64_t epoch : {0U, 1U}) {
               const auto batches = TorchBatches(options, epoch);
-              ASSERT_EQ(ExactStepsPerEpoch(options).value(), batches.size());
+              ASSERT_EQ(StepsPerEpoch(options).value(), batches.size());
               for (std::uint64_t t = 0; t < batches.size(); ++t, ++at) {
                 ASSERT_EQ(steps[at].epoch, epoch);
                 ASSERT_EQ(steps[at].step, t);
@@ -105,7 +105,7 @@ TEST(ExactOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
 }
 
 TEST(ExactOrderTest, EveryPositionGivesTheRemainder) {
-  const ExactOrderOptions options{.sample_count = 23, .batch_size = 4, .seed = 3, .epochs = 3};
+  const OrderOptions options{.sample_count = 23, .batch_size = 4, .seed = 3, .epochs = 3};
   const std::vector<Step> whole = Pull(options);
   for (std::size_t at = 0; at < whole.size(); ++at) {
     const std::vector<Step> rest = Pull(options, {whole[at].epoch, whole[at].step});
@@ -124,8 +124,8 @@ TEST(ExactOrderTest, WithoutShuffleEveryEpochIsInOrder) {
 }
 
 TEST(ExactOrderTest, BadCountsAreNamed) {
-  const auto error = [](ExactOrderOptions options) {
-    return std::string(ExactStepsPerEpoch(options).status().message());
+  const auto error = [](OrderOptions options) {
+    return std::string(StepsPerEpoch(options).status().message());
   };
   EXPECT_EQ(error({.sample_count = 0}), "samples: got 0, must be in [1, 1099511627776]");
   EXPECT_EQ(error({.sample_count = 5, .batch_size = 0}),
@@ -139,7 +139,7 @@ TEST(ExactOrderTest, BadCountsAreNamed) {
 }
 
 TEST(ExactOrderTest, AStartPastTheEndIsOutOfRange) {
-  const ExactOrderOptions options{.sample_count = 5, .batch_size = 2, .epochs = 2};
+  const OrderOptions options{.sample_count = 5, .batch_size = 2, .epochs = 2};
   EXPECT_EQ(MakeExactOrder(options, {0, 3}).status().code(), StatusCode::kOutOfRange);
   EXPECT_EQ(MakeExactOrder(options, {3, 0}).status().code(), StatusCode::kOutOfRange);
   EXPECT_FALSE(MakeExactOrder(options, {2, 0}).value()->Next().has_value());

@@ -5,8 +5,10 @@
 // order so that it could be written again.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -14,21 +16,53 @@
 
 namespace headrace {
 
+// Says of a delivery that no block read brings its sample: it takes a read of its own.
+inline constexpr std::uint64_t kNoBlockRead = ~std::uint64_t{0};
+
+// A run of neighbouring samples that is read together. The *kept* ones stay resident until a
+// delivery or a release of the same stream names them, exactly one does; the others are let go.
+struct BlockRead {
+  std::uint64_t number = 0;  // in its stream: 0, 1, 2, ... in the order of issue
+  SampleId first{};
+  std::uint32_t count = 0;          // samples first, first + 1, ...
+  std::vector<std::uint32_t> kept;  // positions in the run, ascending; empty: all of them
+  bool again = false;               // was resident when a state was saved, and is read once more
+
+  friend bool operator==(const BlockRead&, const BlockRead&) = default;
+};
+
 // One sample for one row of one rank's batch.
 struct Delivery {
   SampleId sample{};
   std::uint32_t rank = 0;
-  std::uint32_t slot = 0;  // the row in the rank's batch
+  std::uint32_t slot = 0;                   // the row in the rank's batch
+  std::uint64_t block_read = kNoBlockRead;  // the one that keeps it for this delivery
 
   friend bool operator==(const Delivery&, const Delivery&) = default;
 };
 
+// A kept sample that no rank of the stream will be given.
+struct Release {
+  std::uint64_t block_read = 0;
+  SampleId sample{};
+
+  friend bool operator==(const Release&, const Release&) = default;
+};
+
 // One global batch, as far as the ranks that the plan is for take part in it.
+//
+// Memory: with every sample charged from its block read to its delivery or release, in the order
+// reads, deliveries and releases have inside the planner, no stream passes what its
+// OrderFactory::ResidentBytes() says. Inside a step that order is not told: whoever runs the step
+// may have to deliver some of it before there is room for its last reads, and never the other way
+// round.
 struct Step {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;            // within the epoch
   bool ends_epoch = false;           // no further step in this epoch
+  std::vector<BlockRead> reads;      // issued with this step, by number
   std::vector<Delivery> deliveries;  // ordered by rank, then slot; slots 0, 1, ... without a gap
+  std::vector<Release> releases;
 };
 
 // A place between two steps: the next step to come. Where an epoch has ended it is step 0 of the
@@ -47,6 +81,9 @@ class Order {
 
   // The next step, or nothing after the last.
   virtual std::optional<Step> Next() = 0;
+
+  // What the planner counted since it was made, by name; docs/orders.md says what they mean.
+  [[nodiscard]] virtual std::map<std::string, double> counters() const { return {}; }
 };
 
 }  // namespace headrace

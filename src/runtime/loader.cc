@@ -254,7 +254,7 @@ class Loader::Impl {
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
   options.order.sample_count = index->sample_count();
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, ExactStepsPerEpoch(options.order));
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.order));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   if (options.threads < 0 || options.threads > 1024) {
     return Status(StatusCode::kInvalidArgument,

@@ -123,7 +123,7 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     }
   }
 
-  std::vector<std::uint64_t> Planned(const ExactOrderOptions& options) {
+  std::vector<std::uint64_t> Planned(const OrderOptions& options) {
     auto order = MakeExactOrder(options, {});
     std::vector<std::uint64_t> ids;
     while (auto step = order.value()->Next()) {
@@ -138,7 +138,7 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
 };
 
 TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
-  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 3};
+  OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 3};
   for (const int threads : {1, 2, 8}) {
     auto loader = Open({.order = order, .threads = threads});
     ASSERT_TRUE(loader->Start({}).ok());
@@ -148,7 +148,7 @@ TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
 }
 
 TEST_P(LoaderTest, StaysInsideASmallBudget) {
-  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
+  OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
   auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
   EXPECT_EQ(Drain(*loader), Planned(order));
@@ -158,7 +158,7 @@ TEST_P(LoaderTest, StaysInsideASmallBudget) {
 }
 
 TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
-  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 1};
+  OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 1};
   auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
   std::vector<std::shared_ptr<Batch>> held;
@@ -184,7 +184,7 @@ TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
 }
 
 TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
-  ExactOrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
+  OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
   const std::vector<std::uint64_t> whole = Planned(order);
   auto loader = Open({.order = order, .threads = 2});
   for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
@@ -217,7 +217,7 @@ TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
 TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
   const std::string file = *files_.begin();  // "0", or "all"
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
-  const ExactOrderOptions order{.batch_size = 8, .shuffle = false, .epochs = 1};
+  const OrderOptions order{.batch_size = 8, .shuffle = false, .epochs = 1};
   auto raising = Open({.order = order});
   ASSERT_TRUE(raising->Start({}).ok());
   const Status status = raising->Next(-1).status();

@@ -166,7 +166,7 @@ class World {
               .drop_last = random_.Below(3) == 0,
               .epochs = 1 + random_.Below(3)};
     order_.rank = static_cast<std::uint32_t>(random_.Below(order_.world_size));
-    if (!ExactStepsPerEpoch(order_).ok()) order_.drop_last = false;
+    if (!StepsPerEpoch(order_).ok()) order_.drop_last = false;
     options_.batches_max = 1 + static_cast<std::uint32_t>(random_.Below(6));
     options_.reads_in_flight_max = 1 + static_cast<std::uint32_t>(random_.Below(12));
     options_.coalesce_gap_bytes = random_.Below(2) * 16384;
@@ -360,7 +360,7 @@ class World {
   std::set<SampleId> bad_;
   std::vector<Extent> unreadable_;
   std::vector<BatchField> schema_;
-  ExactOrderOptions order_;
+  OrderOptions order_;
   EngineOptions options_;
   std::uint64_t staging_bytes_ = 0;
   std::uint64_t batch_bytes_ = 0;

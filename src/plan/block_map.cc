@@ -1,0 +1,190 @@
+#include "plan/block_map.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "index/index.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kBlockSamplesMax = 0xffff'ffff;
+constexpr std::uint64_t kNeighboursMax = 64;  // of a block where the dataset has none
+
+class UniformBlocks final : public BlockMap {
+ public:
+  UniformBlocks(std::uint64_t sample_count, std::uint64_t block_samples)
+      : sample_count_(sample_count), block_samples_(block_samples) {
+    HEADRACE_CHECK(sample_count >= 1 && block_samples >= 1 && block_samples <= kBlockSamplesMax);
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return sample_count_; }
+  [[nodiscard]] std::uint64_t block_count() const override {
+    return (sample_count_ + block_samples_ - 1) / block_samples_;
+  }
+  [[nodiscard]] Block block(std::uint64_t position) const override {
+    const std::uint64_t first = position * block_samples_;
+    const std::uint64_t count = std::min(block_samples_, sample_count_ - first);
+    return {.first = SampleId{first}, .count = static_cast<std::uint32_t>(count)};
+  }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return 1; }
+  void Charges(SampleId /*first*/, std::span<std::uint32_t> units) const override {
+    std::ranges::fill(units, 1U);
+  }
+  [[nodiscard]] std::uint64_t total_units() const override { return sample_count_; }
+  [[nodiscard]] std::uint64_t largest_block() const override {
+    return std::min(block_samples_, sample_count_);
+  }
+
+ private:
+  const std::uint64_t sample_count_;
+  const std::uint64_t block_samples_;
+};
+
+// Stored bytes of samples, whatever fields they are in. An extent that cannot be had counts as
+// nothing: its sample fails when it is delivered.
+class SampleBytes {
+ public:
+  explicit SampleBytes(const Index& index) : index_(index) {
+    for (std::size_t i = 0; i < index.fields().size(); ++i) {
+      if (!index.fields()[i].is_inline) fields_.push_back(i);
+    }
+  }
+
+  [[nodiscard]] bool any() const { return !fields_.empty(); }
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t sample) const {
+    std::uint64_t bytes = 0;
+    for (const std::size_t field : fields_) {
+      const Result<Extent> extent = index_.extent(field, SampleId{sample});
+      if (extent.ok()) bytes += extent.value().range.size;
+    }
+    return bytes;
+  }
+
+ private:
+  const Index& index_;
+  std::vector<std::size_t> fields_;
+};
+
+class IndexBlocks final : public BlockMap {
+ public:
+  IndexBlocks(std::shared_ptr<const Index> index, std::vector<std::uint64_t> firsts,
+              std::uint64_t mean_bytes)
+      : index_(std::move(index)),
+        bytes_(*index_),
+        unit_bytes_(std::bit_floor(std::clamp<std::uint64_t>(mean_bytes / 8, 64, 4096))),
+        firsts_(std::move(firsts)) {
+    std::vector<std::uint32_t> units;
+    for (std::uint64_t i = 0; i < block_count(); ++i) {
+      units.resize(block(i).count);
+      Charges(block(i).first, units);
+      std::uint64_t sum = 0;
+      for (const std::uint32_t each : units) sum += each;
+      total_units_ += sum;
+      largest_block_ = std::max(largest_block_, sum);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return firsts_.back(); }
+  [[nodiscard]] std::uint64_t block_count() const override { return firsts_.size() - 1; }
+  [[nodiscard]] Block block(std::uint64_t position) const override {
+    return {.first = SampleId{firsts_[position]},
+            .count = static_cast<std::uint32_t>(firsts_[position + 1] - firsts_[position])};
+  }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
+  void Charges(SampleId first, std::span<std::uint32_t> units) const override {
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      const std::uint64_t bytes = bytes_(Raw(first) + i);
+      const std::uint64_t whole = (bytes + unit_bytes_ - 1) / unit_bytes_;
+      units[i] = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(whole, 1, 0xffff'ffff));
+    }
+  }
+  [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
+  [[nodiscard]] std::uint64_t largest_block() const override { return largest_block_; }
+
+ private:
+  const std::shared_ptr<const Index> index_;
+  const SampleBytes bytes_;
+  const std::uint64_t unit_bytes_;
+  const std::vector<std::uint64_t> firsts_;  // of each block, then sample_count()
+  std::uint64_t total_units_ = 0;
+  std::uint64_t largest_block_ = 0;
+};
+
+std::vector<std::uint64_t> Runs(std::uint64_t sample_count, std::uint64_t block_samples) {
+  std::vector<std::uint64_t> firsts;
+  for (std::uint64_t first = 0; first < sample_count; first += block_samples) {
+    firsts.push_back(first);
+  }
+  firsts.push_back(sample_count);
+  return firsts;
+}
+
+Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
+  std::vector<std::uint64_t> firsts;
+  std::uint64_t next = 0;
+  for (std::uint64_t i = 0; i < index.block_count(); ++i) {
+    HEADRACE_ASSIGN_OR_RETURN(const BlockInfo block, index.block(i));
+    if (Raw(block.first_sample) != next || block.sample_count == 0 ||
+        block.sample_count > kBlockSamplesMax) {
+      return Status(StatusCode::kDataLoss,
+                    "block " + std::to_string(i) + " of the index holds " +
+                        std::to_string(block.sample_count) + " samples from " +
+                        std::to_string(Raw(block.first_sample)) + ", must begin at sample " +
+                        std::to_string(next) + "; build the index again");
+    }
+    firsts.push_back(next);
+    next += block.sample_count;
+  }
+  if (next != index.sample_count()) {
+    return Status(StatusCode::kDataLoss, "the blocks of the index hold " + std::to_string(next) +
+                                             " of its " + std::to_string(index.sample_count()) +
+                                             " samples; build the index again");
+  }
+  firsts.push_back(next);
+  return firsts;
+}
+
+}  // namespace
+
+std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
+                                                  std::uint64_t block_samples) {
+  return std::make_shared<UniformBlocks>(sample_count, block_samples);
+}
+
+Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
+                                                        std::uint64_t block_samples) {
+  if (block_samples > kBlockSamplesMax) {
+    return Status(StatusCode::kInvalidArgument, "block_samples: got " +
+                                                    std::to_string(block_samples) +
+                                                    ", must be below 2^32");
+  }
+  const SampleBytes bytes(*index);
+  if (!bytes.any()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "an order that reads blocks: the dataset stores no field outside its index, so "
+                  "there is nothing to read; use order 'exact'");
+  }
+  const std::uint64_t count = index->sample_count();
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) sum += bytes(i);
+  const std::uint64_t mean = count == 0 ? 0 : sum / count;
+  std::vector<std::uint64_t> firsts;
+  if (block_samples == 0 && index->block_count() != 0) {
+    HEADRACE_ASSIGN_OR_RETURN(firsts, OwnBlocks(*index));
+  } else {
+    if (block_samples == 0) {
+      block_samples = std::clamp<std::uint64_t>(kBlockBytes / std::max<std::uint64_t>(mean, 1), 1,
+                                                kNeighboursMax);
+    }
+    firsts = Runs(count, block_samples);
+  }
+  return std::shared_ptr<const BlockMap>(
+      std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), mean));
+}
+
+}  // namespace headrace

@@ -1,0 +1,97 @@
+#include "plan/order_factory.h"
+
+#include <array>
+#include <utility>
+
+namespace headrace {
+
+std::span<const OrderFactory* const> AllOrders() {
+  static const std::array orders = {&ExactOrderFactory(), &BatchOrderFactory(),
+                                    &EpochOrderFactory(), &RedoxOrderFactory()};
+  return orders;
+}
+
+const OrderFactory* FindOrder(std::string_view name) {
+  for (const OrderFactory* order : AllOrders()) {
+    if (order->name() == name) return order;
+  }
+  return nullptr;
+}
+
+const OrderParameter* ParameterReader::Given(std::string_view name) const {
+  const auto found = given_.find(name);
+  return found == given_.end() ? nullptr : &found->second;
+}
+
+void ParameterReader::Mistake(StatusCode code, std::string_view name, const std::string& what) {
+  if (!status_.ok()) return;
+  status_ = Status(code, std::string(name) + " of order " + std::string(order_) + ": " + what);
+}
+
+std::int64_t ParameterReader::Integer(std::string_view name, std::int64_t default_value,
+                                      std::int64_t least, std::int64_t most) {
+  std::int64_t value = default_value;
+  if (const OrderParameter* given = Given(name)) {
+    const auto* number = std::get_if<std::int64_t>(given);
+    if (number == nullptr) {
+      Mistake(StatusCode::kInvalidArgument, name, "got '" + std::get<std::string>(*given) +
+                                                      "', must be a whole number");
+    } else if (*number < least || *number > most) {
+      Mistake(StatusCode::kInvalidArgument, name,
+              "got " + std::to_string(*number) + ", must be in [" + std::to_string(least) + ", " +
+                  std::to_string(most) + "]");
+    } else {
+      value = *number;
+    }
+  }
+  read_.insert_or_assign(std::string(name), value);
+  return value;
+}
+
+std::size_t ParameterReader::Choice(std::string_view name,
+                                    std::span<const std::string_view> choices) {
+  std::size_t chosen = 0;
+  if (const OrderParameter* given = Given(name)) {
+    const auto* word = std::get_if<std::string>(given);
+    const std::string got = word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given));
+    std::string all;
+    bool known = false;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      all.append(i == 0 ? "'" : ", '").append(choices[i]).append("'");
+      if (got == choices[i]) {
+        chosen = i;
+        known = true;
+      }
+    }
+    if (!known) {
+      Mistake(StatusCode::kInvalidArgument, name, "got '" + got + "', must be one of " + all);
+    }
+  }
+  read_.insert_or_assign(std::string(name), std::string(choices[chosen]));
+  return chosen;
+}
+
+void ParameterReader::Computed(std::string_view name, std::string value) {
+  if (const OrderParameter* given = Given(name); given != nullptr && *given != OrderParameter(value)) {
+    const auto* word = std::get_if<std::string>(given);
+    Mistake(StatusCode::kFailedPrecondition, name,
+            "is " + value + ", given was " +
+                (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given))));
+  }
+  read_.insert_or_assign(std::string(name), std::move(value));
+}
+
+Result<OrderParameters> ParameterReader::Finish() const {
+  HEADRACE_RETURN_IF_ERROR(status_);
+  for (const auto& [name, value] : given_) {
+    if (read_.contains(name)) continue;
+    std::string has;
+    for (const auto& [known, unused] : read_) has.append(has.empty() ? "" : ", ").append(known);
+    return Status(StatusCode::kInvalidArgument,
+                  "order " + std::string(order_) + ": has no parameter '" + name + "'; it has " +
+                      (has.empty() ? "none" : has));
+  }
+  return read_;
+}
+
+}  // namespace headrace

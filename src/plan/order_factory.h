@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/block_map.h"
+#include "plan/order.h"
+#include "plan/order_options.h"
+
+namespace headrace {
+
+// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives, and,
+// with every default filled in, what belongs to a saved state.
+using OrderParameter = std::variant<std::int64_t, std::string>;
+using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
+
+// One number of each sample: frozen inputs of the `batch` order.
+using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
+
+// What an order is made from.
+struct OrderRequest {
+  OrderOptions job;
+  OrderParameters parameters;              // as given, or as OrderFactory::Resolve() gave them
+  std::shared_ptr<const BlockMap> blocks;  // not null for orders that read blocks
+  SampleTable homes;                       // node of each sample; null: none has a home
+  SampleTable costs;                       // of each sample, in any unit; null: equal
+};
+
+// Makes one sort of order. Each lies beside its order and has a row in the table of
+// order_factory.cc: a new order is one new file and one such row. Stateless.
+class OrderFactory {
+ public:
+  virtual ~OrderFactory() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual bool reads_blocks() const = 0;
+
+  // Every parameter with its value, defaults filled in. Resolving what was resolved changes
+  // nothing, on any rank or world size that the job may go on with.
+  //
+  // Errors: InvalidArgument  a parameter that the order does not have or a value that cannot be,
+  //                          named; those of StepsPerEpoch
+  [[nodiscard]] virtual Result<OrderParameters> Resolve(const OrderRequest& request) const = 0;
+
+  // Units (of BlockMap) that the stream of request.job.rank has resident at most.
+  //
+  // Errors: those of Resolve()
+  [[nodiscard]] virtual Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const = 0;
+
+  // Errors: those of Resolve(), and of CheckStart
+  [[nodiscard]] virtual Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
+                                                            Position start) const = 0;
+};
+
+// Null: there is none of that name.
+const OrderFactory* FindOrder(std::string_view name);
+std::span<const OrderFactory* const> AllOrders();
+
+const OrderFactory& ExactOrderFactory();
+const OrderFactory& BatchOrderFactory();
+const OrderFactory& EpochOrderFactory();
+const OrderFactory& RedoxOrderFactory();
+
+// Reads an order's parameters: each once, with its default and its bounds. What is wrong is kept
+// until asked for: the first mistake counts.
+class ParameterReader {
+ public:
+  ParameterReader(std::string_view order, const OrderParameters& given)
+      : order_(order), given_(given) {}
+
+  // An integer in [least, most].
+  std::int64_t Integer(std::string_view name, std::int64_t default_value, std::int64_t least,
+                       std::int64_t most);
+
+  // Position of the word given among `choices`; the default is the first.
+  std::size_t Choice(std::string_view name, std::span<const std::string_view> choices);
+
+  // A word that the order makes itself: kept if it is the one given or none was.
+  //
+  // Errors, at Finish(): FailedPrecondition  another one was given
+  void Computed(std::string_view name, std::string value);
+
+  // All that were read, with their values.
+  //
+  // Errors: the first mistake; InvalidArgument  a parameter was given that nothing read
+  Result<OrderParameters> Finish() const;
+
+ private:
+  void Mistake(StatusCode code, std::string_view name, const std::string& what);
+  const OrderParameter* Given(std::string_view name) const;
+
+  const std::string_view order_;
+  const OrderParameters& given_;
+  OrderParameters read_;
+  Status status_;
+};
+
+}  // namespace headrace

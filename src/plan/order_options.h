@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "plan/order.h"
+
+namespace headrace {
+
+// What every order has to know of the job.
+struct OrderOptions {
+  std::uint64_t sample_count = 0;
+  std::uint64_t batch_size = 1;  // of one rank
+  std::uint32_t world_size = 1;
+  std::uint32_t rank = 0;  // whose deliveries the stream holds
+  std::uint64_t seed = 0;
+  bool shuffle = true;     // else every epoch is 0, 1, 2, ...
+  bool drop_last = false;  // drop the final, smaller global batch; else pad it to equal ranks
+  std::uint64_t epochs = std::uint64_t{1} << 24;  // the stream ends after this many, from epoch 0
+};
+
+// Steps of one epoch, the same for every rank and order. With drop_last the samples beyond the last
+// full global batch are dropped. Without, the sequence is padded to a multiple of world_size and
+// the last batch may be smaller, by the same number on every rank.
+//
+// Errors: InvalidArgument  a count of 0 or beyond its limit, rank not below world_size, or an epoch
+//                          without a step (drop_last and a global batch above the dataset)
+Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options);
+
+// Rows of one rank in step `step` of an epoch.
+std::uint64_t RowsOfStep(const OrderOptions& options, std::uint64_t step);
+
+// Errors: OutOfRange  `start` lies past an epoch's last step or past the last epoch
+Status CheckStart(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start);
+
+}  // namespace headrace
