@@ -214,6 +214,26 @@ def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch
     Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
     """
 
+class OrderSpec:
+    """Which order, and what fixes it beside the job."""
+
+    def __init__(self, name: str, parameters: dict[str, int | str], homes: numpy.typing.NDArray[Any] | None = None, costs: numpy.typing.NDArray[Any] | None = None) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, int | str]: ...
+
+    @parameters.setter
+    def parameters(self, value: dict[str, int | str], /) -> None: ...
+
+def stored_bytes(index: Index) -> numpy.typing.NDArray[Any]:
+    """Stored bytes of every sample, over all its fields."""
+
+def resident_bytes(index: Index, block_samples: int) -> int:
+    """Bytes that all samples take when they are resident."""
+
 class IoChoice(enum.Enum):
     AUTO = 0
 
@@ -271,6 +291,12 @@ class LoaderOptions:
 
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def order(self) -> OrderSpec: ...
+
+    @order.setter
+    def order(self, arg: OrderSpec, /) -> None: ...
 
     @property
     def memory_bytes(self) -> int: ...
@@ -341,6 +367,9 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int: ...
+
+    @property
+    def order_parameters(self) -> dict[str, int | str]: ...
 
     def start(self, epoch: int, step: int) -> None: ...
 
