@@ -33,7 +33,7 @@ struct LoaderField {
 
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
-  OrderOptions order;          // sample_count is filled in
+  OrderOptions order;               // sample_count is filled in
   std::uint64_t memory_bytes =
       0;  // budget of everything; 0: what is useful, a quarter of RAM at most
   std::uint32_t batches_ahead = 0;  // 0: what the memory allows
