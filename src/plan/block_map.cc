@@ -159,9 +159,8 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
                                                         std::uint64_t block_samples) {
   if (block_samples > kBlockSamplesMax) {
-    return Status(StatusCode::kInvalidArgument, "block_samples: got " +
-                                                    std::to_string(block_samples) +
-                                                    ", must be below 2^32");
+    return Status(StatusCode::kInvalidArgument,
+                  "block_samples: got " + std::to_string(block_samples) + ", must be below 2^32");
   }
   const SampleBytes bytes(*index);
   if (!bytes.any()) {

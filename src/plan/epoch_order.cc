@@ -13,7 +13,8 @@ class Factory final : public OrderFactory {
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     return request.parameters;
   }
-  [[nodiscard]] Result<std::uint64_t> ResidentUnits(const OrderRequest& /*request*/) const override {
+  [[nodiscard]] Result<std::uint64_t> ResidentUnits(
+      const OrderRequest& /*request*/) const override {
     return std::uint64_t{0};
   }
   [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& /*request*/,

@@ -16,8 +16,8 @@
 
 namespace headrace {
 
-// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives, and,
-// with every default filled in, what belongs to a saved state.
+// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives,
+// and, with every default filled in, what belongs to a saved state.
 using OrderParameter = std::variant<std::int64_t, std::string>;
 using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
 
