@@ -9,7 +9,7 @@ of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read 
 
 The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same
 time; the first fill of the pools is reported apart. The dip at an epoch boundary is one minus the
-rate of the batches around it (one pool's worth, half before and half after) over the rate of all.
+rate of the batches around it (a tenth of an epoch, half before and half after) over the rate of all.
 
 Discard rule, fixed beforehand: as benchmarks/exact_read.py.
 """
@@ -61,7 +61,7 @@ def _read(
         stats = loader.stats()
     elapsed = times[-1] - times[0]
     rate = sum(sizes[1:]) / elapsed / 1e6
-    around = int(0.1 * sum(sizes) / len(sizes) and len(times) / max(1, len(boundaries)) * 0.1) + 2
+    around = len(times) // (10 * max(1, len(boundaries))) + 2  # about a tenth of an epoch
     dips = []
     for boundary in boundaries:
         low, high = boundary - around // 2, boundary + around // 2
@@ -75,13 +75,9 @@ def _read(
         "batches": len(times),
         "epochs_ended": len(boundaries),
         "dips": dips,
-        "reads": stats["reads"],
-        "page_cache_bytes": loader_page_cache(stats),
+        "bytes": stats["bytes"],
+        "io": stats["io"],
     }
-
-
-def loader_page_cache(stats: Any) -> int:
-    return int(stats["reads"]["page_cache_bytes"])
 
 
 def _fio(throttle: _harness.Throttle, files: list[Path], seconds: float) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_pack_is_read_in_its_own_blocks(
         for _ in range(3):
             assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
         stats = loader.stats()
-    assert stats["reads"]["blocks"] > 0
+    assert stats["io"]["blocks"] > 0
 
 
 def test_epoch_reads_each_block_once(numbered: Path, numbered_pack: Path) -> None:
@@ -148,7 +148,7 @@ def test_epoch_reads_each_block_once(numbered: Path, numbered_pack: Path) -> Non
         with hr.Loader(dataset, 10, transform=FLAT, order=order, epochs=4) as loader:
             for _ in range(4):
                 assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
-            read = loader.stats()["reads"]["bytes"]
+            read = loader.stats()["bytes"]["read"]
         assert 4 * stored <= read <= 4 * stored * (1.01 if dataset is numbered else 1.2)
 
 
@@ -302,10 +302,10 @@ def test_one_sample_and_one_block(tmp_path: Path) -> None:
 
 def test_explain_says_that_a_sample_comes_with_its_block(numbered: Path) -> None:
     with make(numbered, "epoch") as loader:
-        rows = loader.explain(0)
+        rows = loader.explain(0).rows
         first = epoch_ids(loader)[0]
-    assert [row.sample for row in rows if row.field == "image"] == first
-    assert {row.source for row in rows if row.field == "image"} == {"block"}
+    assert [row["sample"] for row in rows if row["field"] == "image"] == first
+    assert {row["source"] for row in rows if row["field"] == "image"} == {"block"}
 
 
 def test_a_left_loop_a_closed_loader_and_a_new_epoch_lose_nothing(numbered: Path) -> None:
