@@ -270,7 +270,7 @@ def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path
         (orders.Batch(homes=np.full(COUNT, 5)), "home"),
         (orders.Batch(costs=[0.5] * COUNT), "costs"),
         (orders.Batch(costs="weight"), "costs"),
-        (orders.Batch(ranks_per_node=3), "ranks_per_node"),
+        (orders.Batch(ranks_per_node=0), "ranks_per_node"),
         (orders.Redox(mapping="odd"), "mapping"),
         (orders.Redox(chunks_per_virtual=0), "chunks_per_virtual"),
         (orders.Redox(nodes=0), "nodes"),
