@@ -49,6 +49,7 @@ void Engine::Stop() {
   MutexLock lock(state_mutex_);
   ended_ = true;
   to_read_.clear();
+  block_units_.clear();
 }
 
 void Engine::Close() {
@@ -58,8 +59,12 @@ void Engine::Close() {
     // Once: after that the memory, and its hook, may be another engine's.
     if (!std::exchange(closed_, true)) parts_.batch_memory->SetReleaseHook(nullptr);
   }
-  MutexLock lock(inbox_mutex_);
-  while (running_ || in_flight_ != 0 || !inbox_.empty()) idle_.Wait(inbox_mutex_);
+  {
+    MutexLock lock(inbox_mutex_);
+    while (running_ || in_flight_ != 0 || !inbox_.empty()) idle_.Wait(inbox_mutex_);
+  }
+  MutexLock lock(state_mutex_);
+  ReleaseAllCells();
 }
 
 bool Engine::quiescent() const {
@@ -76,6 +81,8 @@ EngineStats Engine::stats() const {
   }
   stats.staging = parts_.staging->stats();
   stats.batch = parts_.batch_memory->stats();
+  if (parts_.residents != nullptr) stats.resident = parts_.residents->stats();
+  if (parts_.pinned != nullptr) stats.pinned = parts_.pinned->stats();
   return stats;
 }
 
@@ -129,8 +136,7 @@ void Engine::RunMachine() {
       MutexLock lock(state_mutex_);
       AccountStall(parts_.clock->NowNanos());
       for (Event& event : events) {
-        completions += event.kind == Event::Kind::kRead || event.kind == Event::Kind::kDecoded ||
-                       event.kind == Event::Kind::kDone;
+        completions += event.kind >= Event::Kind::kRead;
         Handle(event);
       }
       Advance();
@@ -157,6 +163,15 @@ void Engine::Handle(Event& event) {
       --stats_.reads_in_flight;
       OnDone(*event.unit, *event.task);
       return;
+    case Event::Kind::kBlockRead:
+    case Event::Kind::kCopied:
+      if (std::exchange(event.block_unit->reading, false)) --stats_.reads_in_flight;
+      if (event.kind == Event::Kind::kBlockRead) {
+        OnBlockRead(*event.block_unit, std::move(event.data));
+      } else {
+        OnCopied(*event.block_unit);
+      }
+      return;
     case Event::Kind::kTaken:
       HEADRACE_CHECK(ready_ > 0);
       --ready_;
@@ -178,7 +193,10 @@ void Engine::Advance() {
   while (!ended_ && AdmitStep()) {
   }
   if (!ended_) IssueReads();
-  HandOver();  // Steps without rows, and steps that failed before a read.
+  // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
+  if (to_read_.empty()) IssueBlockReads();
+  if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
+  HandOver();                 // Steps without rows, and steps that failed before a read.
 }
 
 bool Engine::AdmitStep() {
@@ -208,6 +226,7 @@ bool Engine::AdmitStep() {
   work->samples_unread = work->samples.size();
   work->pieces.resize(work->samples.size() * stored_fields_.size());
   steps_.push_back(std::move(work));
+  if (!stored_fields_.empty()) QueueBlockReads(*steps_.back());
   PlanReads(*steps_.back());
   return true;
 }
@@ -222,7 +241,11 @@ std::vector<ByteRange> Engine::LayOutRows(const Step& step) const {
       // An extent that cannot be had fails with its sample, when its read is planned.
       const Result<Extent> extent = parts_.index->extent(field.index_field, delivery.sample);
       const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
-      rooms.push_back(RowRoom(field, range.size, parts_.store->BufferBytes(range), end));
+      // Out of cells rows are copied, so that none is a buffer to read into.
+      rooms.push_back(
+          delivery.block_read != kNoBlockRead
+              ? ByteRange{RoundUp(end, kRowAlignment), field.codec->RowBytes(range.size)}
+              : RowRoom(field, range.size, parts_.store->BufferBytes(range), end));
       end = rooms.back().end();
     }
   }
@@ -316,6 +339,7 @@ void Engine::End(Status status) {
   waiting_ = false;
   stop_.request_stop();
   to_read_.clear();
+  block_units_.clear();
   parts_.sink->OnEnd(std::move(status));
 }
 

@@ -17,7 +17,9 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "engine/batch.h"
+#include "engine/cell_pool.h"
 #include "engine/engine_stats.h"
+#include "engine/pinned_blocks.h"
 #include "index/index.h"
 #include "plan/order.h"
 #include "store/byte_store.h"
@@ -36,8 +38,9 @@ struct EngineOptions {
   std::uint32_t reads_in_flight_max = 64;
   std::uint64_t coalesce_gap_bytes = 16 * kKiB;  // extents of a step this near are one read ...
   std::uint64_t coalesce_bytes_max = kMiB;       // ... up to this size
+  std::uint64_t block_gap_bytes = 64 * kKiB;     // the same two for the samples of a block read
   std::uint64_t block_read_bytes_max = 4 * kMiB;
-  std::uint64_t decode_task_bytes = 64 * kKiB;   // stored bytes from which a task is worth a thread
+  std::uint64_t decode_task_bytes = 64 * kKiB;  // stored bytes from which a task is worth a thread
   OnError on_error = OnError::kRaise;
   std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
   bool verify = true;                 // samples against their checksums, where the index has them
@@ -69,6 +72,18 @@ class BatchSink {
 // in stats().*.beyond_*: a batch while the waiting consumer holds all there is; a batch or a sample
 // that is larger than all there is.
 //
+// Block reads of a step are issued in order of number, each when there are cells for all samples
+// that it keeps; its samples wait in these cells for their deliveries. No wait is a circle here
+// either:
+// 1. Staging memory waits for nothing but reads and tasks: a block read has its cells before it
+// takes
+//    any, and each of its parts gives it back alone, whatever becomes of the others.
+// 2. Cells of the samples delivered or released before a block read is planned come free without
+// it:
+//    by then their steps are admitted, their reads were issued, and decoding waits for nothing.
+// 3. What is left in cells then is what the plan has resident, which leaves room for the block
+// read.
+//
 // Thread safety: every method may be called from any thread. The machine itself runs on one thread
 // at a time: on whichever brought a completion, or on the executor.
 // Ownership: what Parts points at is the caller's and outlives the engine; batches may outlive all.
@@ -85,7 +100,9 @@ class Engine {
     BatchSink* sink = nullptr;
     std::shared_ptr<BufferPool> staging;  // for bytes read and not decoded yet
     std::shared_ptr<BufferPool>
-        batch_memory;  // for batches in work, ready, and held by the consumer
+        batch_memory;                      // for batches in work, ready, and held by the consumer
+    std::shared_ptr<CellPool> residents;   // for samples of block reads; null: the plan has none
+    std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
   };
 
   Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order);
@@ -119,7 +136,12 @@ class Engine {
   struct StepWork;
   struct ReadUnit;
   struct DecodeTask;
+  struct KeptSample;
+  struct BlockPiece;
+  struct BlockUnit;
+  struct BlockWork;
   struct Event;
+  using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   struct PieceRef;
   struct Piece;
 
@@ -156,18 +178,55 @@ class Engine {
   bool AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadNowOrRead(ReadUnit& unit);
+  void ReadFromTask(ReadRequest request);
   bool ReadAndDecodeNow(ReadUnit& unit);
   void SetData(ReadUnit& unit, std::span<std::byte> data) const;
   [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task) const;
-  Status DecodeSample(const StepWork& work, std::uint32_t slot) const;
+  Status DecodeSample(const StepWork& work, std::uint32_t slot,
+                      std::vector<std::byte>& scratch) const;
+  std::span<const std::byte> Resident(CellRun cells, const Piece& piece,
+                                      std::vector<std::byte>& scratch) const;
+  Status Verify(const BatchField& field, SampleId sample, std::span<const std::byte> stored) const;
   void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void SampleDone(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleasePieces(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] std::string Describe(const StepWork& work, std::uint32_t slot) const;
+
+  // Block reads: engine_blocks.cc.
+  void QueueBlockReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReleaseKept(const Release& release) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void Forget(BlockWork& block, KeptSample& sample) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ForgetBlock(const BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool AwaitKept(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool TakeKept(BlockWork& block, std::uint32_t kept, StepWork& work, std::uint32_t slot)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueBlockReads() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool BeginBlock() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PlanBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  BlockUnit* MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PinBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Result<bool> AcquireBlockStaging(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] ReadRequest RequestOf(BlockUnit& unit);
+  void BlockReadNowOrRead(BlockUnit& unit);
+  void SubmitCopy(BlockUnit& unit);
+  void CopyToCells(BlockUnit& unit) const;
+  void OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnCopied(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FinishUnit(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::optional<Row> FinishPiece(BlockWork& block, std::uint32_t kept, Status status)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FinishBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReleaseAllCells() HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
   // Stalls.
   [[nodiscard]] StallCause CurrentCause() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -191,6 +250,11 @@ class Engine {
   std::deque<std::unique_ptr<StepWork>> steps_ HEADRACE_GUARDED_BY(state_mutex_);
   // Planned and not issued: groups of reads whose memory is taken together.
   std::deque<std::vector<ReadUnit*>> to_read_ HEADRACE_GUARDED_BY(state_mutex_);
+  // Block reads by number, from blocks_begin_ on; null where all is done.
+  std::deque<std::unique_ptr<BlockWork>> blocks_ HEADRACE_GUARDED_BY(state_mutex_);
+  std::uint64_t blocks_begin_ HEADRACE_GUARDED_BY(state_mutex_) = 0;
+  std::uint64_t next_block_ HEADRACE_GUARDED_BY(state_mutex_) = 0;        // the next to take cells
+  std::deque<BlockUnit*> block_units_ HEADRACE_GUARDED_BY(state_mutex_);  // to be issued
   std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // of the next step admitted
   std::uint64_t ready_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // handed over, not taken
   bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;

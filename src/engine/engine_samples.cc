@@ -43,7 +43,12 @@ void Engine::PlanReads(StepWork& work) {
   std::vector<std::pair<Extent, PieceRef>> pieces;
   pieces.reserve(work.pieces.size());
   std::vector<std::uint32_t> without_reads;
+  std::vector<std::uint32_t> resident;
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
+    if (work.plan.deliveries[slot].block_read != kNoBlockRead && !stored_fields_.empty()) {
+      if (AwaitKept(work, slot)) resident.push_back(slot);
+      continue;
+    }
     const std::size_t before = pieces.size();
     Status status;
     for (std::uint32_t field = 0; field < stored_fields_.size() && status.ok(); ++field) {
@@ -69,6 +74,7 @@ void Engine::PlanReads(StepWork& work) {
     work.samples_unread -= without_reads.size();
     SubmitDecodes(work, without_reads);
   }
+  SubmitDecodes(work, resident);
   for (ReadUnit* unit : MakeUnits(work, pieces)) to_read_.push_back({unit});
 }
 
@@ -235,15 +241,19 @@ ReadRequest Engine::RequestOf(ReadUnit& unit) {
 // them in its cache; others take the usual way.
 void Engine::ReadNowOrRead(ReadUnit& unit) {
   if (!stop_.stop_requested() && ReadAndDecodeNow(unit)) return;
-  std::vector<ReadRequest> requests;
-  requests.push_back(RequestOf(unit));
-  requests.back().looked = true;
-  // The answer may come, and be the last, while the store is still in Read(): Close() waits for
-  // both, for what follows it is the store's destruction.
+  ReadFromTask(RequestOf(unit));
+}
+
+// Reads on a thread that is not the machine's. The answer may come, and be the last, while the
+// store is still in Read(): Close() waits for both, for what follows it is the store's destruction.
+void Engine::ReadFromTask(ReadRequest request) {
   {
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
   }
+  std::vector<ReadRequest> requests;
+  requests.push_back(std::move(request));
+  requests.back().looked = true;
   parts_.store->Read(std::move(requests), stop_.get_token());
   MutexLock lock(inbox_mutex_);
   if (--in_flight_ == 0) idle_.NotifyAll();
@@ -345,16 +355,18 @@ void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
 
 void Engine::RunDecode(DecodeTask& task) const {
   const std::int64_t start_ns = parts_.clock->NowNanos();
+  std::vector<std::byte> scratch;
   for (const std::uint32_t slot : task.slots) {
     if (stop_.stop_requested()) break;
-    if (Status status = DecodeSample(*task.work, slot); !status.ok()) {
+    if (Status status = DecodeSample(*task.work, slot, scratch); !status.ok()) {
       task.failures.emplace_back(slot, std::move(status));
     }
   }
   task.decode_ns = parts_.clock->NowNanos() - start_ns;
 }
 
-Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot) const {
+Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
+                            std::vector<std::byte>& scratch) const {
   const SampleId sample = work.batch->samples[slot];
   const SampleKey key{.seed = options_.seed, .epoch = work.plan.epoch, .sample = sample};
   const Piece* piece = work.pieces.data() + slot * stored_fields_.size();
@@ -368,29 +380,52 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot) const {
       if (!value.empty()) std::memcpy(row.data(), value.data(), value.size());
       continue;
     }
+    std::span<const std::byte> stored;
     const ReadUnit* const unit = piece->unit;
-    const std::span<const std::byte> stored = unit->data.subspan(piece->offset, piece->size);
-    ++piece;
-    if (options_.verify) {
-      const std::optional<std::uint64_t> expected =
-          parts_.index->checksum(field.index_field, sample);
-      if (expected.has_value() && Hash64(stored) != *expected) {
-        return Status(StatusCode::kDataLoss,
-                      "field " + field.name +
-                          ": its checksum differs from the index's; the stored "
-                          "bytes are damaged, or changed since it was indexed");
-      }
+    if (unit != nullptr) {
+      stored = unit->data.subspan(piece->offset, piece->size);
+      HEADRACE_RETURN_IF_ERROR(Verify(field, sample, stored));
     }
-    if (!unit->in_place.empty()) continue;  // It lies in its row.
-    if (row.size() != field.codec->RowBytes(stored.size())) {
+    const Piece& at = *piece++;
+    if (unit != nullptr && !unit->in_place.empty()) continue;  // It lies in its row.
+    if (row.size() != field.codec->RowBytes(at.size)) {
       return Status(StatusCode::kDataLoss,
                     "field " + field.name + ": the index contradicts itself");
+    }
+    if (unit == nullptr) {
+      if (field.codec->is_copy()) {
+        parts_.residents->CopyOut(work.samples[slot].cells, at.offset, row);
+        continue;
+      }
+      stored = Resident(work.samples[slot].cells, at, scratch);
     }
     if (Status status = field.codec->Decode(stored, key, row); !status.ok()) {
       return status.WithContext("field " + field.name);
     }
   }
   return Status();
+}
+
+// The bytes of a piece in cells: where they lie, or gathered. They were verified on their way
+// there.
+std::span<const std::byte> Engine::Resident(CellRun cells, const Piece& piece,
+                                            std::vector<std::byte>& scratch) const {
+  const auto view = parts_.residents->View(cells, piece.offset, piece.size);
+  if (view.has_value()) return *view;
+  if (scratch.size() < piece.size) scratch.resize(piece.size);
+  const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
+  parts_.residents->CopyOut(cells, piece.offset, bytes);
+  return bytes;
+}
+
+Status Engine::Verify(const BatchField& field, SampleId sample,
+                      std::span<const std::byte> stored) const {
+  if (!options_.verify) return Status();
+  const std::optional<std::uint64_t> expected = parts_.index->checksum(field.index_field, sample);
+  if (!expected.has_value() || Hash64(stored) == *expected) return Status();
+  return Status(StatusCode::kDataLoss, "field " + field.name +
+                                           ": its checksum differs from the index's; the stored "
+                                           "bytes are damaged, or changed since it was indexed");
 }
 
 void Engine::OnDone(ReadUnit& unit, DecodeTask& task) {
@@ -420,8 +455,10 @@ void Engine::SampleDone(StepWork& work, std::uint32_t slot) {
   --work.samples_left;
 }
 
-// The staging memory of a read goes back with the last sample that lies in it.
+// The staging memory of a read goes back with the last sample that lies in it, cells with theirs.
 void Engine::ReleasePieces(StepWork& work, std::uint32_t slot) {
+  const CellRun cells = std::exchange(work.samples[slot].cells, kNoCells);
+  if (cells != kNoCells) parts_.residents->Release(cells);
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
     Piece& piece = work.pieces[slot * stored_fields_.size() + field];
     ReadUnit* const unit = std::exchange(piece.unit, nullptr);

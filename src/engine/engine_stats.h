@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "engine/buffer_pool.h"
+#include "engine/cell_pool.h"
 
 namespace headrace {
 
@@ -40,10 +41,20 @@ struct EngineStats {
   std::array<std::int64_t, kStallCauses> stall_ns{};  // by StallCause
   std::uint64_t substituted = 0;                      // samples replaced
   std::vector<Substitution> substitutions;            // the first kSubstitutionsListed of them
-  std::uint64_t reads_in_flight = 0;                  // gauge
-  std::uint64_t steps_in_work = 0;                    // gauge
-  BufferPool::Stats staging;                          // bytes read and not decoded yet
-  BufferPool::Stats batch;  // batches in work, ready and held by the consumer
+  // Block reads of the plan. What they asked of the store is in reads and read_bytes, too; what
+  // they found pinned is in none of those.
+  std::uint64_t block_reads = 0;  // begun, those of samples that were resident before a restart too
+  std::uint64_t block_bytes = 0;  // asked of the store for them ...
+  std::uint64_t reread_bytes = 0;     // ... apart: for what was resident before a restart
+  std::uint64_t kept_bytes = 0;       // of samples that became resident
+  std::uint64_t pinned_reads = 0;     // pieces of block reads that were in pinned memory
+  std::uint64_t pinned_bytes = 0;     // of those
+  std::uint64_t reads_in_flight = 0;  // gauge
+  std::uint64_t steps_in_work = 0;    // gauge
+  BufferPool::Stats staging;          // bytes read and not decoded yet
+  BufferPool::Stats batch;            // batches in work, ready and held by the consumer
+  CellPool::Stats resident;           // samples of block reads, from the read to their delivery
+  BufferPool::Stats pinned;           // blocks that stay in memory
 };
 inline constexpr std::size_t kSubstitutionsListed = 10000;
 

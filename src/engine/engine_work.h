@@ -1,8 +1,9 @@
 #pragma once
 
-// What engine.cc and engine_samples.cc share: the records of work in progress.
+// What the sources of Engine share: the records of work in progress.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,8 +33,8 @@ struct Engine::ReadUnit {
 
 // Tells of one piece where its bytes are.
 struct Engine::Piece {
-  ReadUnit* unit = nullptr;  // null before the read is planned
-  std::uint64_t offset = 0;  // in the unit's data
+  ReadUnit* unit = nullptr;  // null before the read is planned, and of samples in cells
+  std::uint64_t offset = 0;  // in the unit's data, or in the sample's cells
   std::uint64_t size = 0;
 };
 
@@ -42,6 +43,7 @@ struct SampleWork {
   std::uint32_t draws = 0;        // substitutes tried
   Status read_error;              // of the first piece that failed
   Status reason;                  // why it is not the sample that was wanted
+  CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
 };
 
 // One step in work. Lives until handed over, or until the engine dies: completions point at it.
@@ -66,14 +68,80 @@ struct Engine::DecodeTask {
   std::int64_t decode_ns = 0;
 };
 
+// A sample that a block read keeps, until it is the row's that waits for it.
+struct Engine::KeptSample {
+  enum class State : std::uint8_t {
+    kExpected,  // its bytes are not all there
+    kUnwanted,  // the same, and nobody will ask for them
+    kResident,  // in cells
+    kFailed,    // it cannot be had: BlockWork::failures says why
+    kGone,      // delivered or released
+  };
+
+  CellRun cells = kNoCells;
+  std::uint32_t waiter = 0;       // 1 + its place in BlockWork::waiters; 0: none yet
+  std::uint16_t pieces_left = 0;  // not copied to its cells
+  State state = State::kExpected;
+};
+
+// A piece of a block unit: one stored field of one kept sample.
+struct Engine::BlockPiece {
+  Extent extent;
+  SampleId sample{};
+  std::uint32_t kept = 0;   // position in BlockWork::samples
+  std::uint32_t field = 0;  // in Engine::stored_fields_
+  std::uint64_t cells_offset = 0;
+  const std::byte* pinned = nullptr;  // where its bytes are, if not in the unit's data
+};
+
+// One read of a block read, or a stretch of it that is pinned.
+struct Engine::BlockUnit {
+  BlockWork* block = nullptr;
+  Extent extent;
+  std::vector<BlockPiece> pieces;                        // by place
+  Buffer buffer;                                         // staging or pinned memory, from issue on
+  std::span<const std::byte> data;                       // of the extent, once read
+  std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
+  bool is_pinned = false;                                // there is nothing to read
+  bool reading = false;                                  // counted as a read in flight
+};
+
+// A block read of the plan. Lives from its step's admission until every sample that it keeps is
+// gone and nothing of it is in flight.
+struct Engine::BlockWork {
+  std::uint64_t sequence = 0;  // of its step
+  BlockRead plan;
+  std::vector<KeptSample> samples;                // the kept ones, in order
+  std::vector<Row> waiters;                       // for samples to come
+  std::map<std::uint32_t, Status> failures;       // by position in `samples`
+  std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
+  std::vector<std::uint32_t> demand;              // cells by sample, until taken
+  std::uint64_t demand_units = 0;                 // sum of those
+  std::uint64_t samples_left = 0;                 // not gone
+  std::uint64_t units_left = 0;                   // not done
+  bool planned = false;
+  bool pinning = false;  // its reads go to pinned memory
+};
+
 struct Engine::Event {
-  // kDone: read and decoded at once.
-  enum class Kind : std::uint8_t { kStart, kRead, kDecoded, kDone, kTaken, kWaiting, kReleased };
+  // From kRead on what was in flight comes back.
+  enum class Kind : std::uint8_t {
+    kStart,
+    kTaken,
+    kWaiting,
+    kReleased,
+    kRead,
+    kDecoded,
+    kDone,       // read and decoded at once
+    kBlockRead,  // a block unit is read, or not
+    kCopied,     // it is in cells
+  };
 
   Kind kind = Kind::kStart;
   std::int64_t time_ns = 0;                                   // kWaiting
   ReadUnit* unit = nullptr;                                   // kRead, kDone
-  Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead
+  BlockUnit* block_unit = nullptr;                            // kBlockRead, kCopied
+  Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead, kBlockRead
   std::unique_ptr<DecodeTask> task;                           // kDecoded, kDone
 };
 

@@ -1,0 +1,485 @@
+// Engine: the way of a block read, from the plan to cells, and of its samples out of these.
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "engine/engine.h"
+#include "engine/engine_work.h"
+
+namespace headrace {
+namespace {
+
+bool InOrder(const Extent& a, const Extent& b) {
+  return a.object != b.object ? a.object < b.object : a.range.offset < b.range.offset;
+}
+
+}  // namespace
+
+// Takes what a step has to say of block reads. A first step may bring thousands: what one needs
+// beside its record is made when its turn comes.
+void Engine::QueueBlockReads(StepWork& work) {
+  for (BlockRead& read : work.plan.reads) {
+    HEADRACE_CHECK(parts_.residents != nullptr);
+    HEADRACE_CHECK(read.number == blocks_begin_ + blocks_.size());
+    auto block = std::make_unique<BlockWork>();
+    block->sequence = work.sequence;
+    block->samples.resize(read.kept.empty() ? read.count : read.kept.size());
+    block->samples_left = block->samples.size();
+    block->plan = std::move(read);
+    blocks_.push_back(std::move(block));
+  }
+  for (const Release& release : work.plan.releases) ReleaseKept(release);
+  work.plan.reads = {};
+  work.plan.releases = {};
+}
+
+std::pair<Engine::BlockWork*, std::uint32_t> Engine::FindKept(std::uint64_t number,
+                                                              SampleId sample) {
+  HEADRACE_CHECK(number >= blocks_begin_ && number - blocks_begin_ < blocks_.size());
+  BlockWork* const block = blocks_[number - blocks_begin_].get();
+  HEADRACE_CHECK(block != nullptr);  // Else the plan names a sample that it has named before.
+  const BlockRead& read = block->plan;
+  HEADRACE_CHECK(sample >= read.first && Raw(sample) - Raw(read.first) < read.count);
+  const auto position = static_cast<std::uint32_t>(Raw(sample) - Raw(read.first));
+  if (read.kept.empty()) return {block, position};
+  const auto found = std::lower_bound(read.kept.begin(), read.kept.end(), position);
+  HEADRACE_CHECK(found != read.kept.end() && *found == position);
+  return {block, static_cast<std::uint32_t>(found - read.kept.begin())};
+}
+
+void Engine::ReleaseKept(const Release& release) {
+  const auto [block, kept] = FindKept(release.block_read, release.sample);
+  KeptSample& sample = block->samples[kept];
+  HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
+                 sample.state != KeptSample::State::kGone);
+  if (sample.state == KeptSample::State::kExpected && block->planned) {
+    sample.state = KeptSample::State::kUnwanted;  // Its bytes are on their way to its cells.
+    return;
+  }
+  Forget(*block, sample);
+  ForgetBlock(*block);
+}
+
+void Engine::Forget(BlockWork& block, KeptSample& sample) {
+  if (sample.cells != kNoCells) {
+    parts_.residents->Release(std::exchange(sample.cells, kNoCells));
+  }
+  sample.state = KeptSample::State::kGone;
+  --block.samples_left;
+}
+
+void Engine::ForgetBlock(const BlockWork& block) {
+  const std::uint64_t number = block.plan.number;
+  if (block.samples_left > 0 || block.units_left > 0 || number >= next_block_) return;
+  blocks_[number - blocks_begin_].reset();
+  for (; !blocks_.empty() && blocks_.front() == nullptr; ++blocks_begin_) blocks_.pop_front();
+}
+
+// True: the bytes of the row are there. False: it will be told, or it has failed.
+bool Engine::AwaitKept(StepWork& work, std::uint32_t slot) {
+  const Delivery& delivery = work.plan.deliveries[slot];
+  const auto [block, kept] = FindKept(delivery.block_read, delivery.sample);
+  KeptSample& sample = block->samples[kept];
+  if (sample.state == KeptSample::State::kExpected) {
+    HEADRACE_CHECK(sample.waiter == 0);
+    block->waiters.emplace_back(&work, slot);
+    sample.waiter = static_cast<std::uint32_t>(block->waiters.size());
+    return false;
+  }
+  const bool resident = TakeKept(*block, kept, work, slot);
+  ForgetBlock(*block);
+  return resident;
+}
+
+// Makes the cells of a sample the row's, or fails the row.
+bool Engine::TakeKept(BlockWork& block, std::uint32_t kept, StepWork& work, std::uint32_t slot) {
+  KeptSample& sample = block.samples[kept];
+  --work.samples_unread;
+  if (sample.state == KeptSample::State::kFailed) {
+    Status status = std::move(block.failures.extract(kept).mapped());
+    Forget(block, sample);
+    SampleFailed(work, slot, std::move(status));
+    return false;
+  }
+  HEADRACE_CHECK(sample.state == KeptSample::State::kResident);
+  work.samples[slot].cells = std::exchange(sample.cells, kNoCells);
+  Forget(block, sample);
+  std::uint64_t offset = 0;
+  for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
+    const std::size_t index_field = parts_.schema[stored_fields_[field]].index_field;
+    const Result<Extent> extent = parts_.index->extent(index_field, work.batch->samples[slot]);
+    HEADRACE_CHECK(extent.ok());  // It was when the read was planned.
+    work.pieces[slot * stored_fields_.size() + field] = {.offset = offset,
+                                                         .size = extent.value().range.size};
+    offset += extent.value().range.size;
+  }
+  return true;
+}
+
+void Engine::IssueBlockReads() {
+  std::vector<ReadRequest> requests;
+  while (!ended_ && stats_.reads_in_flight < options_.reads_in_flight_max) {
+    if (block_units_.empty()) {
+      if (!BeginBlock()) break;
+      continue;
+    }
+    BlockUnit& unit = *block_units_.front();
+    if (unit.is_pinned) {
+      SubmitCopy(unit);
+      block_units_.pop_front();
+      continue;
+    }
+    const Result<bool> acquired = AcquireBlockStaging(unit);
+    if (acquired.ok() && !acquired.value()) break;
+    block_units_.pop_front();
+    {
+      MutexLock lock(inbox_mutex_);
+      ++in_flight_;
+    }
+    unit.reading = true;
+    ++stats_.reads_in_flight;
+    if (!acquired.ok()) {
+      Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = acquired.status()});
+      continue;
+    }
+    const std::uint64_t bytes = unit.extent.range.size;
+    ++stats_.reads;
+    stats_.read_bytes += bytes;
+    (unit.block->plan.again ? stats_.reread_bytes : stats_.block_bytes) += bytes;
+    if (bytes > 0 && parts_.store->MayReadNow()) {
+      parts_.executor->Submit(unit.block->sequence, [this, &unit] { BlockReadNowOrRead(unit); });
+    } else {
+      requests.push_back(RequestOf(unit));
+    }
+  }
+  if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
+}
+
+// Gives cells to all samples of the next block read, and lines up its reads. False: there is none,
+// or not now.
+bool Engine::BeginBlock() {
+  if (next_block_ == blocks_begin_ + blocks_.size()) return false;
+  BlockWork& block = *blocks_[next_block_ - blocks_begin_];
+  if (!block.planned) PlanBlock(block);
+  if (block.demand_units > parts_.residents->capacity_units()) {
+    End(Status(StatusCode::kInternal,
+               "block read " + std::to_string(block.plan.number) +
+                   " of the plan: its samples take " + std::to_string(block.demand_units) +
+                   " cells, there are " + std::to_string(parts_.residents->capacity_units())));
+    return false;
+  }
+  std::vector<CellRun> runs(block.demand.size());
+  if (!parts_.residents->Take(block.demand, runs)) return false;
+  for (std::size_t i = 0; i < runs.size(); ++i) block.samples[i].cells = runs[i];
+  block.demand = {};
+  ++next_block_;
+  ++stats_.block_reads;
+  for (const std::unique_ptr<BlockUnit>& unit : block.units) block_units_.push_back(unit.get());
+  ForgetBlock(block);
+  return true;
+}
+
+// Finds out where the samples lie that are still wanted, and which cells they need.
+void Engine::PlanBlock(BlockWork& block) {
+  block.planned = true;
+  block.demand.assign(block.samples.size(), 0);
+  std::vector<BlockPiece> pieces;
+  pieces.reserve(block.samples.size() * stored_fields_.size());
+  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
+    KeptSample& sample = block.samples[kept];
+    if (sample.state == KeptSample::State::kGone) continue;
+    const SampleId id = block.plan.kept.empty()
+                            ? SampleId{Raw(block.plan.first) + kept}
+                            : SampleId{Raw(block.plan.first) + block.plan.kept[kept]};
+    const std::size_t before = pieces.size();
+    std::uint64_t bytes = 0;
+    Status status;
+    for (std::uint32_t field = 0; field < stored_fields_.size() && status.ok(); ++field) {
+      const BatchField& stored = parts_.schema[stored_fields_[field]];
+      const Result<Extent> extent = parts_.index->extent(stored.index_field, id);
+      status = extent.status();
+      if (!status.ok()) break;
+      pieces.push_back({.extent = extent.value(),
+                        .sample = id,
+                        .kept = kept,
+                        .field = field,
+                        .cells_offset = bytes});
+      bytes += extent.value().range.size;
+    }
+    if (!status.ok()) {
+      pieces.resize(before);
+      sample.pieces_left = 1;
+      (void)FinishPiece(block, kept, std::move(status));
+      continue;
+    }
+    sample.pieces_left = static_cast<std::uint16_t>(stored_fields_.size());
+    const std::uint64_t units = parts_.residents->Units(bytes);
+    block.demand[kept] = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(units, std::numeric_limits<std::uint32_t>::max()));
+    block.demand_units += units;
+  }
+  MakeBlockUnits(block, std::move(pieces));
+}
+
+// The reads of a block read. What is pinned needs none.
+void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
+  const auto by_place = [](const BlockPiece& a, const BlockPiece& b) {
+    return InOrder(a.extent, b.extent);
+  };
+  if (!std::is_sorted(pieces.begin(), pieces.end(), by_place)) {
+    std::sort(pieces.begin(), pieces.end(), by_place);
+  }
+  if (parts_.pinned != nullptr) {
+    std::vector<BlockPiece> pinned;
+    for (BlockPiece& piece : pieces) {
+      if (piece.extent.range.size == 0) continue;
+      const auto bytes = parts_.pinned->Find(piece.extent);
+      if (!bytes.has_value()) continue;
+      piece.pinned = bytes->data();
+      pinned.push_back(piece);
+      ++stats_.pinned_reads;
+      stats_.pinned_bytes += piece.extent.range.size;
+    }
+    if (!pinned.empty()) MakeBlockUnit(block, pinned)->is_pinned = true;
+    std::erase_if(pieces, [](const BlockPiece& piece) { return piece.pinned != nullptr; });
+  }
+  const std::span<const BlockPiece> all(pieces);
+  for (std::size_t begin = 0; begin < all.size();) {
+    const Extent& first = all[begin].extent;
+    std::uint64_t end_offset = first.range.end();
+    std::size_t end = begin + 1;
+    for (; end < all.size(); ++end) {
+      const Extent& next = all[end].extent;
+      const std::uint64_t joined = std::max(end_offset, next.range.end());
+      if (next.object != first.object ||
+          next.range.offset > end_offset + options_.block_gap_bytes ||
+          joined - first.range.offset > options_.block_read_bytes_max) {
+        break;
+      }
+      end_offset = joined;
+    }
+    MakeBlockUnit(block, all.subspan(begin, end - begin));
+    begin = end;
+  }
+  PinBlock(block);
+}
+
+Engine::BlockUnit* Engine::MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces) {
+  auto unit = std::make_unique<BlockUnit>();
+  unit->block = &block;
+  unit->extent = pieces.front().extent;
+  std::uint64_t end = unit->extent.range.end();
+  for (const BlockPiece& piece : pieces) end = std::max(end, piece.extent.range.end());
+  unit->extent.range.size = end - unit->extent.range.offset;
+  unit->pieces.assign(pieces.begin(), pieces.end());
+  ++block.units_left;
+  return block.units.emplace_back(std::move(unit)).get();
+}
+
+// A whole block is read straight into pinned memory, while there is room for all of it.
+void Engine::PinBlock(BlockWork& block) {
+  if (parts_.pinned == nullptr || !block.plan.kept.empty() || !block.failures.empty()) return;
+  for (const std::unique_ptr<BlockUnit>& unit : block.units) {
+    std::optional<Buffer> buffer;
+    if (!unit->is_pinned) {
+      buffer = parts_.pinned->Acquire(parts_.store->BufferBytes(unit->extent.range));
+    }
+    if (!buffer.has_value()) {
+      for (const std::unique_ptr<BlockUnit>& taken : block.units) taken->buffer.Reset();
+      return;
+    }
+    unit->buffer = *std::move(buffer);
+  }
+  block.pinning = true;
+}
+
+// False: not now. An error: never.
+Result<bool> Engine::AcquireBlockStaging(BlockUnit& unit) {
+  if (!unit.buffer.bytes().empty()) return true;  // It is to be pinned.
+  const std::size_t bytes = parts_.store->BufferBytes(unit.extent.range);
+  std::optional<Buffer> buffer = parts_.staging->Acquire(bytes);
+  if (!buffer.has_value()) {
+    const BufferPool::Stats pool = parts_.staging->stats();
+    if (pool.used_bytes != 0 || pool.beyond_bytes != 0) return false;
+    buffer = parts_.staging->AcquireBeyond(bytes);
+  }
+  if (!buffer.has_value()) {
+    return Status(StatusCode::kResourceExhausted,
+                  "reading " + FormatBytes(unit.extent.range.size) + ": the system has no memory");
+  }
+  unit.buffer = *std::move(buffer);
+  return true;
+}
+
+ReadRequest Engine::RequestOf(BlockUnit& unit) {
+  return {.extent = unit.extent,
+          .buffer = unit.buffer.bytes(),
+          .done = [this, &unit](Result<std::span<std::byte>> data) {
+            Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
+          }};
+}
+
+// A task, as ReadNowOrRead() is for reads of single samples.
+void Engine::BlockReadNowOrRead(BlockUnit& unit) {
+  const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
+  if (stop_.stop_requested() || !parts_.store->ReadNow(unit.extent, target)) {
+    return ReadFromTask(RequestOf(unit));
+  }
+  unit.data = target;
+  CopyToCells(unit);
+  Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+}
+
+void Engine::SubmitCopy(BlockUnit& unit) {
+  {
+    MutexLock lock(inbox_mutex_);
+    ++in_flight_;
+  }
+  parts_.executor->Submit(unit.block->sequence, [this, &unit] {
+    CopyToCells(unit);
+    Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+  });
+}
+
+// A task: verifies the samples while their bytes are hot, and copies them.
+void Engine::CopyToCells(BlockUnit& unit) const {
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    if (stop_.stop_requested()) return;
+    const BlockPiece& piece = unit.pieces[i];
+    const ByteRange range = piece.extent.range;
+    const std::span<const std::byte> bytes =
+        piece.pinned != nullptr
+            ? std::span(piece.pinned, range.size)
+            : unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
+    const BatchField& field = parts_.schema[stored_fields_[piece.field]];
+    if (Status status = Verify(field, piece.sample, bytes); !status.ok()) {
+      unit.failures.emplace_back(i, std::move(status));
+      continue;
+    }
+    parts_.residents->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
+  }
+}
+
+void Engine::OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data) {
+  if (ended_) return unit.buffer.Reset();
+  if (data.ok()) {
+    unit.data = data.value();
+    return SubmitCopy(unit);
+  }
+  BlockWork& block = *unit.block;
+  unit.buffer.Reset();
+  block.pinning = false;
+  if (unit.pieces.size() > 1) {
+    // One of several samples may be the cause: each alone, so that the others are not lost with it.
+    for (auto piece = unit.pieces.rbegin(); piece != unit.pieces.rend(); ++piece) {
+      block_units_.push_front(MakeBlockUnit(block, {&*piece, 1}));
+    }
+    unit.pieces.clear();
+  } else {
+    unit.failures.emplace_back(0, data.status());
+  }
+  FinishUnit(unit);
+}
+
+void Engine::OnCopied(BlockUnit& unit) {
+  if (ended_) return unit.buffer.Reset();
+  if (!unit.block->pinning) unit.buffer.Reset();
+  FinishUnit(unit);
+}
+
+// Tells the samples of a unit that their bytes are in cells, or why not. The unit may be gone after
+// that.
+void Engine::FinishUnit(BlockUnit& unit) {
+  BlockWork& block = *unit.block;
+  std::vector<Row> ready;
+  auto failure = unit.failures.begin();
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    const BlockPiece& piece = unit.pieces[i];
+    Status status;
+    if (failure != unit.failures.end() && failure->first == i) {
+      status = std::move((failure++)->second);
+      block.pinning = false;
+    } else {
+      stats_.kept_bytes += piece.extent.range.size;
+    }
+    const std::optional<Row> row = FinishPiece(block, piece.kept, std::move(status));
+    if (row.has_value()) ready.push_back(*row);
+  }
+  // Rows of one step together: they may be one task.
+  std::stable_sort(ready.begin(), ready.end(), [](const Row& a, const Row& b) {
+    return a.first->sequence < b.first->sequence;
+  });
+  std::vector<std::uint32_t> slots;
+  for (std::size_t begin = 0; begin < ready.size();) {
+    StepWork& work = *ready[begin].first;
+    slots.clear();
+    for (; begin < ready.size() && ready[begin].first == &work; ++begin) {
+      slots.push_back(ready[begin].second);
+    }
+    SubmitDecodes(work, slots);
+  }
+  if (--block.units_left > 0) return;
+  FinishBlock(block);
+}
+
+// The row that waits for the sample, if all of its bytes are in cells now.
+std::optional<Engine::Row> Engine::FinishPiece(BlockWork& block, std::uint32_t kept,
+                                               Status status) {
+  KeptSample& sample = block.samples[kept];
+  if (!status.ok()) block.failures.try_emplace(kept, std::move(status));
+  if (--sample.pieces_left > 0) return std::nullopt;
+  if (sample.state == KeptSample::State::kUnwanted) {
+    block.failures.erase(kept);
+    Forget(block, sample);
+    return std::nullopt;
+  }
+  sample.state = KeptSample::State::kResident;
+  if (block.failures.contains(kept)) {
+    sample.state = KeptSample::State::kFailed;
+    if (sample.cells != kNoCells) {
+      parts_.residents->Release(std::exchange(sample.cells, kNoCells));
+    }
+  }
+  if (sample.waiter == 0) return std::nullopt;
+  const Row row = block.waiters[sample.waiter - 1];
+  if (!TakeKept(block, kept, *row.first, row.second)) return std::nullopt;
+  return row;
+}
+
+// All of a block read is done: its samples wait in cells, if any are left.
+void Engine::FinishBlock(BlockWork& block) {
+  if (block.pinning) {
+    std::vector<PinnedBlocks::Part> parts;
+    for (const std::unique_ptr<BlockUnit>& unit : block.units) {
+      parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
+    }
+    parts_.pinned->Keep(std::move(parts));
+  }
+  // The block may have to live long.
+  std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
+  std::vector<Row>().swap(block.waiters);
+  ForgetBlock(block);
+}
+
+// For Close(): nothing is in flight.
+void Engine::ReleaseAllCells() {
+  for (const std::unique_ptr<BlockWork>& block : blocks_) {
+    if (block == nullptr) continue;
+    for (KeptSample& sample : block->samples) {
+      if (sample.cells != kNoCells) parts_.residents->Release(sample.cells);
+    }
+  }
+  blocks_.clear();
+  block_units_.clear();
+  for (const std::unique_ptr<StepWork>& work : steps_) {
+    for (SampleWork& sample : work->samples) {
+      if (sample.cells == kNoCells) continue;
+      parts_.residents->Release(std::exchange(sample.cells, kNoCells));
+    }
+  }
+}
+
+}  // namespace headrace
