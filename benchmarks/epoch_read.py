@@ -39,7 +39,12 @@ _SETTINGS = {
 
 
 def _read(
-    throttle: _harness.Throttle, pack: Path, order: Any, batch_size: int, seconds: float, memory: int
+    throttle: _harness.Throttle,
+    pack: Path,
+    order: Any,
+    batch_size: int,
+    seconds: float,
+    memory: int,
 ) -> dict[str, Any]:
     """Reads batches for about so long from the first one on."""
     throttle.join(pack / "index.hri")
@@ -165,7 +170,9 @@ def main() -> None:
         if throttle != _harness.Throttle():
             _measure(name, data, "exact", arguments)
     for name, holds, ratio in verdicts:
-        print(f"{name}: {'holds' if holds else 'FALLS SHORT'}" + (f" ({ratio:.3f})" if ratio else ""))
+        print(
+            f"{name}: {'holds' if holds else 'FALLS SHORT'}" + (f" ({ratio:.3f})" if ratio else "")
+        )
 
 
 if __name__ == "__main__":

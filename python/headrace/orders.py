@@ -53,7 +53,8 @@ class Batch(Order):
     A sample goes to the node that is its home, if there is room; costs are levelled over ranks.
 
     Args:
-        homes: number of the node that each sample is nearest to; by default none has a home.
+        homes: number of the node that each sample is nearest to, or of shape (samples, k) the nodes
+            of up to 16; -1, as any that is no node, for none. By default no sample has a home.
         costs: of each sample, in any unit, as integers below 2**32; "bytes" (the default) takes its
             stored bytes, None makes all equal.
         ranks_per_node: rank r is on node r // ranks_per_node.
@@ -72,7 +73,7 @@ class Batch(Order):
         return _core.OrderSpec(
             self.name,
             {"ranks_per_node": integer("ranks_per_node", self.ranks_per_node, 1, 2**20)},
-            homes=_table("homes", self.homes),
+            homes=_table("homes", _homes(self.homes)),
             costs=_table("costs", costs),
         )
 
@@ -178,6 +179,15 @@ def as_order(order: Order | str) -> Order:
     raise InvalidArgumentError(
         f"order: got {order!r}, must be one of {', '.join(map(repr, _NAMED))} or of headrace.orders"
     )
+
+
+def _homes(values: Sequence[int] | NDArray[Any] | None) -> NDArray[Any] | None:
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if np.issubdtype(array.dtype, np.signedinteger):
+        array = np.where(array == -1, 2**32 - 1, array.astype(np.int64))
+    return array.reshape(-1) if array.ndim == 2 else array
 
 
 def _table(name: str, values: Sequence[int] | NDArray[Any] | None) -> NDArray[np.uint32] | None:

@@ -20,46 +20,40 @@ namespace {
 constexpr std::uint64_t kGlobalBatchMax = std::uint64_t{1} << 28;
 constexpr std::uint32_t kNodesMax = std::uint32_t{1} << 20;
 
-// Finds the least of some numbers, of equal ones the first: a tree of winners.
+// Finds the least of some numbers, of equal ones the first: a tree of winners. Without branches on
+// the numbers, which nobody could predict.
 class LeastTree {
  public:
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};  // is least only if all are
 
   void Reset(std::size_t count, std::uint64_t value) {
     leaves_ = std::bit_ceil(count);
-    nodes_.resize(2 * leaves_);
-    for (std::size_t i = 0; i < leaves_; ++i) {
-      nodes_[leaves_ + i] = {i < count ? value : kNever, static_cast<std::uint32_t>(i)};
-    }
-    for (std::size_t i = leaves_ - 1; i >= 1; --i) nodes_[i] = Winner(i);
+    values_.assign(2 * leaves_, kNever);
+    at_.resize(2 * leaves_);
+    for (std::size_t i = 0; i < leaves_; ++i) at_[leaves_ + i] = static_cast<std::uint32_t>(i);
+    std::fill_n(values_.begin() + static_cast<std::ptrdiff_t>(leaves_), count, value);
+    for (std::size_t i = leaves_ - 1; i >= 1; --i) Play(i);
   }
 
   void Set(std::size_t at, std::uint64_t value) {
-    std::size_t i = leaves_ + at;
-    nodes_[i].value = value;
-    while (i > 1) {
-      i /= 2;
-      nodes_[i] = Winner(i);
-    }
+    values_[leaves_ + at] = value;
+    for (std::size_t i = (leaves_ + at) / 2; i >= 1; i /= 2) Play(i);
   }
 
-  [[nodiscard]] std::uint32_t least() const { return nodes_[1].at; }
-  [[nodiscard]] std::uint64_t value() const { return nodes_[1].value; }
+  [[nodiscard]] std::uint32_t least() const { return at_[1]; }
+  [[nodiscard]] std::uint64_t value() const { return values_[1]; }
 
  private:
-  struct Node {
-    std::uint64_t value = kNever;
-    std::uint32_t at = 0;
-  };
-
-  [[nodiscard]] Node Winner(std::size_t i) const {
-    const Node& left = nodes_[2 * i];
-    const Node& right = nodes_[2 * i + 1];
-    return right.value < left.value ? right : left;
+  void Play(std::size_t i) {
+    const std::size_t winner = 2 * i + static_cast<std::size_t>(values_[2 * i + 1] < values_[2 * i]);
+    values_[i] = values_[winner];
+    at_[i] = at_[winner];
   }
 
+  // 1 is the root, the children of i are 2 i and 2 i + 1, the numbers are the last leaves_.
   std::size_t leaves_ = 1;
-  std::vector<Node> nodes_;  // 1 is the root, the children of i are 2 i and 2 i + 1
+  std::vector<std::uint64_t> values_;
+  std::vector<std::uint32_t> at_;
 };
 
 // Sorts positions of a batch by cost, the highest first, and equal costs by position: a radix sort
@@ -150,31 +144,30 @@ class Dealer {
       for (const std::uint32_t at : by_cost) SendHome(at, homes_of(at));
       return;
     }
-    choosers_.resize(each + 1);
-    for (auto& some : choosers_) some.clear();
-    for (const std::uint32_t at : by_cost) {
-      const auto is_node = [&](std::uint32_t home) { return home < nodes(); };
-      choosers_[static_cast<std::size_t>(std::ranges::count_if(homes_of(at), is_node))].push_back(
-          at);
-    }
-    for (const auto& some : choosers_) {
-      for (const std::uint32_t at : some) SendHome(at, homes_of(at));
-    }
+    const auto homes_that_are = [&](std::uint32_t at) {
+      std::size_t count = 0;
+      for (const std::uint32_t home : homes_of(at)) count += home < nodes() ? 1 : 0;
+      return count;
+    };
+    std::array<std::uint32_t, kHomesMax + 2> ends{};
+    for (const std::uint32_t at : by_cost) ++ends[homes_that_are(at) + 1];
+    for (std::size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+    choosers_.resize(by_cost.size());
+    for (const std::uint32_t at : by_cost) choosers_[ends[homes_that_are(at)]++] = at;
+    for (const std::uint32_t at : choosers_) SendHome(at, homes_of(at));
   }
 
   // To the home with the most room, of equal ones the lowest; if none has any, nowhere.
   void SendHome(std::uint32_t at, std::span<const std::uint32_t> homes) {
-    std::uint32_t best = kAnyNode;
+    std::uint64_t best = 0;  // room, then the node, inverted
     for (const std::uint32_t home : homes) {
-      if (home >= nodes() || room_[home] == 0) continue;
-      if (best == kAnyNode || room_[home] > room_[best] ||
-          (room_[home] == room_[best] && home < best)) {
-        best = home;
-      }
+      const std::uint64_t room = home < nodes() ? room_[home] : 0;
+      best = std::max(best, room << 32 | static_cast<std::uint32_t>(~home));
     }
-    if (best == kAnyNode) return;
-    node_of_[at] = best;
-    --room_[best];
+    if (best >> 32 == 0) return;
+    const std::uint32_t node = ~static_cast<std::uint32_t>(best);
+    node_of_[at] = node;
+    --room_[node];
     ++at_home_;
   }
 
@@ -218,13 +211,13 @@ class Dealer {
   const std::uint32_t world_size_;
   const std::uint32_t ranks_per_node_;
   CostSorter sorter_;
-  std::vector<std::uint64_t> room_;                   // rows of a node that are promised to nobody
-  std::vector<std::vector<std::uint32_t>> choosers_;  // with 0, 1, ... homes, by cost
-  std::vector<std::uint32_t> node_of_;                // of each sample; kAnyNode
-  std::vector<std::uint64_t> rows_left_;              // of each rank
-  std::vector<LeastTree> ranks_;                      // of each node, by cost
-  LeastTree open_nodes_;                              // those with room, by their least rank's cost
-  std::vector<std::uint32_t> rank_of_;                // of each sample
+  std::vector<std::uint64_t> room_;       // rows of a node that are promised to nobody
+  std::vector<std::uint32_t> choosers_;   // samples by the number of their homes, then by cost
+  std::vector<std::uint32_t> node_of_;    // of each sample; kAnyNode
+  std::vector<std::uint64_t> rows_left_;  // of each rank
+  std::vector<LeastTree> ranks_;          // of each node, by cost
+  LeastTree open_nodes_;                  // those with room, by their least rank's cost
+  std::vector<std::uint32_t> rank_of_;    // of each sample
   std::uint64_t at_home_ = 0;
   std::uint64_t cost_max_ = 0;
 };
@@ -289,13 +282,14 @@ class BatchOrder final : public Order {
       samples_[i] = SampleId{job_.shuffle ? permutation_->At(first + i) : first + i};
     }
     for (std::uint64_t i = own; i < size; ++i) samples_[i] = samples_[i - own];
-    batch_costs_.assign(size, 1);
-    if (costs_) {
-      for (std::uint64_t i = 0; i < size; ++i) batch_costs_[i] = (*costs_)[Raw(samples_[i])];
+    batch_costs_.resize(size);
+    for (std::uint64_t i = 0; i < size; ++i) {
+      batch_costs_[i] = costs_ ? (*costs_)[Raw(samples_[i])] : 1;
     }
     batch_homes_.resize(size * homes_each_);
-    for (std::uint64_t i = 0; i < batch_homes_.size(); ++i) {
-      batch_homes_[i] = (*homes_)[Raw(samples_[i / homes_each_]) * homes_each_ + i % homes_each_];
+    for (std::uint64_t i = 0, to = 0; i < size; ++i) {
+      const std::uint64_t from = Raw(samples_[i]) * homes_each_;
+      for (std::uint64_t j = 0; j < homes_each_; ++j) batch_homes_[to++] = (*homes_)[from + j];
     }
   }
 

@@ -30,7 +30,7 @@ def deal(
 ) -> list[list[int]]:
     """Places in the global batch that each rank takes. `nodes`: the ranks on each."""
     places = range(len(costs))
-    homes = [[home for home in some if home < len(nodes)] for some in homes]
+    homes = [[home for home in some if 0 <= home < len(nodes)] for some in homes]
     room = [rows * len(ranks) for ranks in nodes]
     node_of: dict[int, int] = {}
     for i in sorted(places, key=lambda i: (len(homes[i]), -costs[i], i)):
@@ -71,7 +71,9 @@ def batch_epoch(
     """The batches of each rank in one epoch: [rank][step][slot]."""
     samples = order_model.permutation(n, seed, epoch)
     ranks = list(range(world_size))
-    nodes = [ranks[first : first + ranks_per_node] for first in range(0, world_size, ranks_per_node)]
+    nodes = [
+        ranks[first : first + ranks_per_node] for first in range(0, world_size, ranks_per_node)
+    ]
     ours: list[list[list[int]]] = [[] for _ in ranks]
     for positions in final_batch_padded(
         n, batch_size * world_size, world_size, drop_last=drop_last

@@ -132,9 +132,7 @@ def test_batch_sets_and_data_are_the_same_from_folder_pack_threads_and_stores(
 def test_a_pack_is_read_in_its_own_blocks(
     numbered_pack: Path, order: str, memory: str | None
 ) -> None:
-    with hr.Loader(
-        numbered_pack, 12, transform=FLAT, order=order, seed=1, memory=memory
-    ) as loader:
+    with hr.Loader(numbered_pack, 12, transform=FLAT, order=order, seed=1, memory=memory) as loader:
         for _ in range(3):
             assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
         stats = loader.stats()
