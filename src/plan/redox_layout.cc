@@ -78,7 +78,8 @@ void RedoxLayout::MakeSlots() {
     if (classes_ != 0) share_count_ += std::uint64_t{made.slot_count} * made.chunk_count;
     for (std::uint32_t x = 0; x < made.slot_count; ++x) {
       const std::uint32_t places = (made.width - x + made.slot_count - 1) / made.slot_count;
-      slots_.push_back({.virtual_chunk = v, .first_place = place_count_, .places = places});
+      slots_.push_back(
+          {.virtual_chunk = v, .first_place = place_count_, .places = places, .home = made.home});
       place_count_ += places;
     }
     for (std::uint32_t i = 0; i < made.chunk_count; ++i) {
@@ -98,7 +99,7 @@ std::vector<std::uint64_t> RedoxLayout::UnitsOfHomes(std::uint32_t nodes) const 
   }
   std::vector<std::uint64_t> sums(nodes, 0);
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    sums[virtual_of(slot).home] += std::uint64_t{largest[slot]} * slots_[slot].places;
+    sums[slots_[slot].home] += std::uint64_t{largest[slot]} * slots_[slot].places;
   }
   return sums;
 }

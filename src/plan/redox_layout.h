@@ -19,7 +19,7 @@ namespace headrace {
 // chunks, and so are places.
 //
 // Thread safety: const methods from any thread. Memory: 4 bytes a sample, 4 more unless each takes
-// one unit, and about 24 bytes a slot.
+// one unit, and about 16 bytes a slot.
 class RedoxLayout {
  public:
   // Chunks chunk, chunk + stride, ...: `chunk_count` of them.
@@ -41,6 +41,7 @@ class RedoxLayout {
     std::uint32_t virtual_chunk = 0;
     std::uint32_t first_place = 0;
     std::uint32_t places = 0;
+    std::uint32_t home = 0;  // node
   };
 
   // Errors: InvalidArgument  2^32 samples or more, or blocks of another number of samples than the

@@ -68,6 +68,7 @@ class RedoxOrder final : public Order {
     const std::uint64_t begin = next_.step * batch_;
     const std::uint64_t end = begin + rows * requests_.world_size;
     served_.clear();
+    LookUp(begin, end);
     for (std::uint64_t g = begin; g < end; ++g) Deliver(g, begin, step);
     AddReads(step);
     if (step.ends_epoch) EndEpoch(step);
@@ -125,15 +126,25 @@ class RedoxOrder final : public Order {
     if (next_.step != 0) RunUpTo(next_.step * batch_, step);
   }
 
+  // Slots of all requests of a step at once: each is a cache miss that waits for no other.
+  void LookUp(std::uint64_t begin, std::uint64_t end) {
+    slots_.clear();
+    for (std::uint64_t g = begin; g < std::min(end, asked_); ++g) {
+      slots_.push_back(layout_->slot_of(AskedAt(g)));
+    }
+  }
+
   // What the steps before `begin` did to memory, without their deliveries.
   void RunUpTo(std::uint64_t begin, Step& step) {
-    for (std::uint64_t g = 0; g < begin; ++g) {
-      if (IsRepeat(g)) continue;
-      static_cast<void>(protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes),
-                                        layout_->slot_of(AskedAt(g))));
-      if (g % batch_ == 0) NoteReads();
+    for (std::uint64_t batch = 0; batch < begin; batch += batch_) {
+      LookUp(batch, batch + batch_);
+      for (std::uint64_t g = batch; g < batch + batch_; ++g) {
+        if (IsRepeat(g)) continue;
+        static_cast<void>(
+            protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - batch]));
+      }
+      for (const RedoxProtocol::Read& read : protocol_.TakeReads()) chunk_of_.push_back(read.chunk);
     }
-    NoteReads();
     protocol_.ResetCounts();
     entered_at_ = protocol_.reads_issued();
     for (const RedoxResident& resident : protocol_.Residents()) {
@@ -151,10 +162,6 @@ class RedoxOrder final : public Order {
     read_again_ += step.reads.size();
     chunk_of_.clear();
     first_number_ = issued_;
-  }
-
-  void NoteReads() {
-    for (const RedoxProtocol::Read& read : protocol_.TakeReads()) chunk_of_.push_back(read.chunk);
   }
 
   [[nodiscard]] BlockRead ReadOf(std::uint32_t chunk) const {
@@ -197,8 +204,8 @@ class RedoxOrder final : public Order {
       delivery.sample = SampleId{AskedAt(g)};
       ++direct_reads_;
     } else {
-      const RedoxResident answer = protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes),
-                                                   layout_->slot_of(AskedAt(g)));
+      const RedoxResident answer =
+          protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - begin]);
       delivery.sample = SampleId{answer.sample};
       delivery.block_read = NumberOf(answer.read);
     }
@@ -240,6 +247,7 @@ class RedoxOrder final : public Order {
   std::vector<std::uint32_t> again_;     // of them, those read again, ascending
   std::vector<std::uint32_t> chunk_of_;  // of them, while entering
   std::vector<SampleId> served_;         // in this step
+  std::vector<std::uint32_t> slots_;     // that its requests are for
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;

@@ -77,7 +77,7 @@ std::uint32_t RedoxProtocol::Draw(std::uint32_t slot, std::uint32_t count) {
 
 RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
   ++counts_.requests;
-  const bool remote = layout_->virtual_of(slot).home != node;
+  const bool remote = layout_->slots()[slot].home != node;
   RedoxResident answer;
   if (remote) {
     ++counts_.remote_reads;

@@ -56,7 +56,7 @@ class RedoxProtocol {
     for (std::uint64_t g = 0; g < count; ++g) {
       const std::optional<std::uint32_t> slot = trace(g);
       const auto node = static_cast<std::uint32_t>(g % nodes_);
-      if (slot.has_value() && layout_->virtual_of(*slot).home != node) window_->Add(node, *slot);
+      if (slot.has_value() && layout_->slots()[*slot].home != node) window_->Add(node, *slot);
     }
     window_->Seal();
   }

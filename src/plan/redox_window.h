@@ -25,7 +25,7 @@ struct RedoxResident {
 // holds; so a request's chances only change when its slot is filled at home, a place of it is freed
 // at the requester, or it enters the window. Only slots to which that happened are looked at.
 //
-// Memory, for each node: 4 bytes for each of its requests, twice, and 13 for each slot and 8 for
+// Memory, for each node: 4 bytes for each of its requests, twice, and 12 for each slot and 8 for
 // each place of the whole layout.
 class RedoxWindow {
  public:
@@ -68,17 +68,21 @@ class RedoxWindow {
     std::uint32_t seen = 0;              // have been in a window
     std::vector<std::uint32_t> to_look;  // slots, each once
   };
+  // Of a node and a slot.
+  struct Slot {
+    std::uint32_t next = 0;  // where in Node::ranks its coming requests begin
+    std::uint32_t held = 0;
+    bool to_look = false;  // is in Lane::to_look
+  };
   // Of a node and all slots.
   struct Node {
     std::vector<std::uint32_t> ranks;  // of its requests, slot by slot, each list ended by kEnd
-    std::vector<std::uint32_t> next;   // of each slot: where in `ranks` its coming requests begin
-    std::vector<std::uint32_t> held;   // of each slot
-    std::vector<std::uint8_t> looked;  // of each slot: whether it is in Lane::to_look
+    std::vector<Slot> slots;
     std::vector<RedoxResident> places;
   };
 
   [[nodiscard]] Lane& lane(std::uint32_t node, std::uint32_t slot) {
-    return lanes_[std::size_t{node} * nodes_.size() + layout_->virtual_of(slot).home];
+    return lanes_[std::size_t{node} * nodes_.size() + layout_->slots()[slot].home];
   }
   void Look(std::uint32_t node, std::uint32_t slot);
 
