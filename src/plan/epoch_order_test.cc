@@ -508,61 +508,50 @@ TEST(EpochOrderTest, TheRunsFirstReadsAreThoseThatJoinFirst) {
   }
 }
 
-// Also in tests/python/test_order_epoch.py: the order is part of the contract between nodes.
-struct Frozen {
-  EpochOrderOptions options;
-  std::uint64_t epoch;
-  Ids first;           // of rank 0
-  std::uint64_t hash;  // of all ids of all ranks, rank after rank
-};
-
 std::uint64_t HashOf(const Ids& ids) {
   std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
   for (const std::uint64_t id : ids) hash = (hash ^ id) * 0x100'0000'01B3;
   return hash;
 }
 
+// Of all ids of one epoch, rank after rank: the first of them and the hash.
+void ExpectFrozen(EpochOrderOptions options, std::uint64_t epoch, const Ids& first,
+                  std::uint64_t hash) {
+  Ids ids;
+  for (options.job.rank = 0; options.job.rank < options.job.world_size; ++options.job.rank) {
+    for (const Step& step : Pull(options, {.epoch = epoch})) {
+      if (step.epoch != epoch) break;
+      for (const Delivery& delivery : step.deliveries) ids.push_back(Raw(delivery.sample));
+    }
+  }
+  EXPECT_EQ(HashOf(ids), hash);
+  ids.resize(first.size());
+  EXPECT_EQ(ids, first);
+}
+
+// Also in tests/python/test_order_epoch.py: the order is part of the contract between nodes.
 TEST(EpochOrderTest, OrderIsFrozen) {
+  EpochOrderOptions options{.blocks = MakeUniformBlocks(24, 4), .pool_units = 16, .pools = 2};
+  options.job = {.sample_count = 24, .batch_size = 4, .seed = 7, .epochs = 2};
+  ExpectFrozen(options, 0, {8, 13, 11, 15, 10, 14, 9, 0}, 11544209883522274085U);
+  ExpectFrozen(options, 1, {2, 14, 0, 13, 11, 15, 10, 7}, 13032865670481526593U);
+
   std::vector<std::uint32_t> uneven;
   for (std::uint32_t i = 0; i < 60; ++i) uneven.push_back(1 + i * 7 % 13);
-  const auto even_blocks = MakeUniformBlocks(24, 4);
-  const auto uneven_blocks = std::make_shared<TestBlocks>(uneven, 5, 11);
-  const OrderOptions small{.sample_count = 24, .batch_size = 4, .seed = 7, .epochs = 2};
-  const OrderOptions wide{.sample_count = uneven_blocks->sample_count(),
-                          .batch_size = 7,
-                          .world_size = 6,
-                          .seed = ~std::uint64_t{0} - 2,
-                          .epochs = 9};
-  OrderOptions dropping = wide;
-  dropping.drop_last = true;
-  const std::vector<Frozen> all = {
-      {{.job = small, .blocks = even_blocks, .pool_units = 16, .pools = 2}, 0, {}, 0},
-      {{.job = small, .blocks = even_blocks, .pool_units = 16, .pools = 2}, 1, {}, 0},
-      {{.job = wide, .blocks = uneven_blocks, .pool_units = 900, .pools = 4}, 0, {}, 0},
-      {{.job = dropping,
-        .blocks = uneven_blocks,
-        .pool_units = 900,
-        .pools = 4,
-        .join_permille = 600,
-        .first_fill_permille = 300},
-       0,
-       {},
-       0},
-      {{.job = wide, .blocks = uneven_blocks, .pool_units = 900, .pools = 5}, 8, {}, 0},
-  };
-  for (const Frozen& frozen : all) {
-    EpochOrderOptions options = frozen.options;
-    Ids ids;
-    for (options.job.rank = 0; options.job.rank < options.job.world_size; ++options.job.rank) {
-      for (const Step& step : Pull(options, {.epoch = frozen.epoch})) {
-        if (step.epoch != frozen.epoch) break;
-        for (const Delivery& delivery : step.deliveries) ids.push_back(Raw(delivery.sample));
-      }
-    }
-    EXPECT_EQ(HashOf(ids), frozen.hash);
-    ids.resize(8);
-    EXPECT_EQ(ids, frozen.first);
-  }
+  options = {.blocks = std::make_shared<TestBlocks>(uneven, 5, 11), .pool_units = 900, .pools = 4};
+  options.job = {.sample_count = options.blocks->sample_count(),
+                 .batch_size = 7,
+                 .world_size = 6,
+                 .seed = ~std::uint64_t{0} - 2,
+                 .epochs = 9};
+  ExpectFrozen(options, 0, {367, 387, 283, 35, 191, 393, 309, 270}, 17189175151871724245U);
+  options.pools = 5;
+  ExpectFrozen(options, 8, {131, 4, 382, 245, 334, 134, 5, 377}, 10681475110207495915U);
+  options.pools = 4;
+  options.job.drop_last = true;
+  options.join_permille = 600;
+  options.first_fill_permille = 300;
+  ExpectFrozen(options, 0, {61, 195, 62, 199, 55, 196, 191, 230}, 17065012073737368779U);
 }
 
 }  // namespace
