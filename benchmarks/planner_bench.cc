@@ -1,9 +1,9 @@
 // What planning costs: planner_bench [samples] [--json]
 //
-// For each order: processor time in nanoseconds a sample when a whole epoch (and half of the next) is planned, until
-// the first step is there, and a sample when a position in mid-epoch is entered by replay; and the
-// resident set's growth. Default: 10,000,000 samples, blocks of 64, batches of 256. No data is read
-// or written.
+// For each order: processor time in nanoseconds a sample when a whole epoch (and half of the next)
+// is planned, until the first step is there, and a sample when a position in mid-epoch is entered
+// by replay; and the resident set's growth. Default: 10,000,000 samples, blocks of 64, batches of
+// 256. No data is read or written.
 
 #include <malloc.h>
 #include <time.h>
@@ -105,8 +105,7 @@ Figures Measure(const Case& each, std::uint64_t samples) {
   begin = Seconds();
   order = make({.epoch = 1, .step = steps - 1});
   (void)order->Next();
-  figures.replay_ns =
-      (Seconds() - begin) * 1e9 / static_cast<double>(samples / each.world_size);
+  figures.replay_ns = (Seconds() - begin) * 1e9 / static_cast<double>(samples / each.world_size);
   return figures;
 }
 

@@ -233,9 +233,8 @@ class EpochOrder final : public Order {
     if (ranks > 1) step->releases.reserve(rows * (ranks - 1));
     std::size_t at = begin / stride_ % pools_.size();
     std::uint64_t turn = 0;
-    std::uint64_t left = end <= begin + first_pool_
-                             ? 0
-                             : (end - begin - first_pool_ + stride_ - 1) / stride_;
+    std::uint64_t left =
+        end <= begin + first_pool_ ? 0 : (end - begin - first_pool_ + stride_ - 1) / stride_;
     while (left > 0) {
       const std::size_t together = std::min({left, kDrawnTogether, pools_.size() - at});
       const std::span<EpochPool> pools(&pools_[at], together);

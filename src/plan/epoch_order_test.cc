@@ -277,7 +277,8 @@ TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
 // What a stream keeps resident, and whether its steps can be run in the memory that it promises.
 class Ledger {
  public:
-  Ledger(const EpochOrderOptions& options, std::uint64_t limit) : options_(options), limit_(limit) {}
+  Ledger(const EpochOrderOptions& options, std::uint64_t limit)
+      : options_(options), limit_(limit) {}
 
   void Run(const Step& step) {
     std::multiset<std::pair<std::uint64_t, std::uint64_t>> wanted;  // (block read, sample)
@@ -347,8 +348,8 @@ class Ledger {
 std::uint64_t ResidentUnits(const EpochOrderOptions& options) {
   const OrderRequest request{
       .job = options.job,
-      .parameters = {{"pool_bytes", static_cast<std::int64_t>(options.pool_units *
-                                                              options.blocks->unit_bytes())},
+      .parameters = {{"pool_bytes",
+                      static_cast<std::int64_t>(options.pool_units * options.blocks->unit_bytes())},
                      {"pools", std::int64_t{options.pools}}},
       .blocks = options.blocks};
   const auto units = EpochOrderFactory().ResidentUnits(request);
@@ -362,8 +363,7 @@ TEST(EpochOrderTest, EveryKeptSampleIsDeliveredOrReleasedOnceWithinThePromisedMe
     SCOPED_TRACE(Describe(seed, options));
     options.job.rank = static_cast<std::uint32_t>(seed % options.job.world_size);
     const std::uint64_t limit = ResidentUnits(options);
-    const std::uint32_t touched =
-        options.pools / std::gcd(options.pools, options.job.world_size);
+    const std::uint32_t touched = options.pools / std::gcd(options.pools, options.job.world_size);
     ASSERT_EQ(limit, touched * (options.pool_units / options.pools));
     std::map<std::string, double> counters;
     Ledger ledger(options, limit);
@@ -403,8 +403,7 @@ TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
       for (const auto& [sample, times] : read) ASSERT_EQ(times, options.job.epochs) << sample;
     }
     // A cut gives one more piece at most.
-    ASSERT_LE(pieces,
-              options.job.epochs * (options.blocks->block_count() + options.pools - 1));
+    ASSERT_LE(pieces, options.job.epochs * (options.blocks->block_count() + options.pools - 1));
     ASSERT_EQ(counters.at("blocks_read"), static_cast<double>(pieces));
     ASSERT_EQ(counters.at("samples_read"),
               static_cast<double>(Delivered(options) * options.job.epochs));
@@ -489,6 +488,19 @@ TEST(EpochOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
     for (const std::uint32_t world : {2U, 3U, 4U, 6U, 8U, 12U, 16U}) {
       EXPECT_EQ(global(world), expected) << world;
     }
+  }
+}
+
+// Reads are spread evenly over the run: no dip at the boundary of epochs.
+TEST(EpochOrderTest, TheNextEpochFillsWhileThisOneDrains) {
+  EpochOrderOptions options{.blocks = MakeUniformBlocks(2'000, 5), .pool_units = 400, .pools = 4};
+  options.job = {.sample_count = 2'000, .batch_size = 20, .seed = 3, .epochs = 3};
+  Ledger ledger(options, 400);
+  for (const Step& step : Pull(options)) {
+    ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
+    if (step.epoch == 2 && step.step > 70) break;  // nothing comes after this epoch
+    // At its last draw a pool had room for less than a block.
+    ASSERT_GT(ledger.resident_units(), 400 - 4 * (5 + 1)) << step.epoch << " " << step.step;
   }
 }
 

@@ -128,9 +128,9 @@ class EpochPool {
   // Whether the budget holds the next piece. While it does, it must be issued before a draw.
   [[nodiscard]] bool CanIssue() const { return next_units_ <= budget_ - resident_; }
   BlockRead Issue(std::uint64_t number);
-  // Draws one sample, in three parts with memory to wait for between them: do each for several pools
-  // before the next. Choose() joins what is due; the epoch must have a draw left, and nothing may be
-  // issued until Take().
+  // Draws one sample, in three parts with memory to wait for between them: do each for several
+  // pools before the next. Choose() joins what is due; the epoch must have a draw left, and nothing
+  // may be issued until Take().
   void Choose();
   void Locate();
   Drawn Take();
@@ -179,7 +179,7 @@ class EpochPool {
   std::uint64_t next_units_ = kNever;  // of the next piece; kNever: there is none
   std::uint64_t draw_ = 0;             // in this epoch
   std::uint64_t due_ = kNever;         // join of the first waiting piece of this epoch
-  std::uint64_t chosen_ = 0;            // position in joined_, from Choose() to Take()
+  std::uint64_t chosen_ = 0;           // position in joined_, from Choose() to Take()
   std::vector<Entry> joined_;
   std::vector<Piece> pieces_;  // those with left == 0 are free, but the next one
   Prng words_;

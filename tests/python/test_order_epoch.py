@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import order_model as model
 import pytest
 
@@ -96,6 +98,12 @@ def of_core(
         step=step,
     )
     return [stream.ids(1).tolist() for _ in range(stream.steps_per_epoch - step)]
+
+
+def test_the_page_prints_the_frozen_vectors() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "orders.md").read_text()
+    for ids in (small(epoch=0), small(epoch=1)):
+        assert " ".join(map(str, ids[:8])) in page
 
 
 # Sizes by chance: primes, one sample, one block, blocks above the batch and below it, more ranks
