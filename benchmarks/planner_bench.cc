@@ -43,6 +43,7 @@ std::vector<Case> Cases(std::uint64_t samples) {
         {"pool_bytes", static_cast<std::int64_t>(samples * percent / 100)}};
   };
   return {{.name = "exact", .order = "exact"},
+          {.name = "batch, rank 0 of 8, no homes", .order = "batch", .world_size = 8},
           {.name = "epoch, pool 5 %", .order = "epoch", .parameters = pool(5)},
           {.name = "epoch, pool 10 %", .order = "epoch", .parameters = pool(10)},
           {.name = "epoch, pool 10 %, rank 0 of 8",
