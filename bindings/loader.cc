@@ -244,6 +244,15 @@ nb::dict PyLoader::Stats() const {
   dict["store_failures"] = stats.store.failures;
   dict["staging"] = PoolDict(stats.engine.staging);
   dict["batch_memory"] = PoolDict(stats.engine.batch);
+  const CellPool::Stats& resident = stats.engine.resident;
+  dict["resident"] = resident.used_units * resident.unit_bytes;
+  dict["resident_peak"] = resident.used_units_peak * resident.unit_bytes;
+  dict["resident_budget"] = resident.capacity_units * resident.unit_bytes;
+  dict["pinned"] = PoolDict(stats.engine.pinned);
+  dict["block_reads"] = stats.engine.block_reads;
+  dict["block_bytes"] = stats.engine.block_bytes;
+  dict["reread_bytes"] = stats.engine.reread_bytes;
+  dict["pinned_bytes"] = stats.engine.pinned_bytes;
   dict["batches_ahead_max"] = stats.budget.batches_max;
   dict["index_bytes"] = stats.index_bytes;
   dict["threads"] = stats.threads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -23,6 +24,7 @@ constexpr std::int64_t kPoolsMax = 0xffff'ffff;
 constexpr std::uint32_t kJoinPermilleMax = 900;
 constexpr std::uint32_t kPermille = 1000;
 constexpr std::uint32_t kPoolsDefault = 48;      // divided by most world sizes
+constexpr std::size_t kDrawnTogether = 48;       // pools whose memory is waited for at once
 constexpr std::uint64_t kBlocksOfAPoolMin = 16;  // mean ones, before there are fewer pools
 
 std::uint64_t CeilDivide(Uint128 value, std::uint64_t by) {
@@ -231,22 +233,32 @@ class EpochOrder final : public Order {
     if (ranks > 1) step->releases.reserve(rows * (ranks - 1));
     std::size_t at = begin / stride_ % pools_.size();
     std::uint64_t turn = 0;
-    for (std::uint64_t g = begin + first_pool_; g < end; g += stride_) {
-      EpochPool& pool = pools_[at];
-      if (++at == pools_.size()) at = 0;
-      while (pool.CanIssue()) Issue(&pool, step);
-      const EpochPool::Drawn drawn = pool.Draw();
-      resident_ -= drawn.units;
-      if (turn == turn_of_rank) {
-        step->deliveries.push_back({.sample = drawn.sample,
-                                    .rank = job_.rank,
-                                    .slot = static_cast<std::uint32_t>(step->deliveries.size()),
-                                    .block_read = drawn.block_read});
-      } else {
-        step->releases.push_back({.block_read = drawn.block_read, .sample = drawn.sample});
+    std::uint64_t left =
+        end <= begin + first_pool_ ? 0 : (end - begin - first_pool_ + stride_ - 1) / stride_;
+    while (left > 0) {
+      const std::size_t together = std::min({left, kDrawnTogether, pools_.size() - at});
+      const std::span<EpochPool> pools(&pools_[at], together);
+      for (EpochPool& pool : pools) {
+        while (pool.CanIssue()) Issue(&pool, step);
+        pool.Choose();
       }
-      if (++turn == ranks) turn = 0;
-      if (pads) drawn_here.push_back(drawn.sample);
+      for (EpochPool& pool : pools) pool.Locate();
+      for (EpochPool& pool : pools) {
+        const EpochPool::Drawn drawn = pool.Take();
+        resident_ -= drawn.units;
+        if (turn == turn_of_rank) {
+          step->deliveries.push_back({.sample = drawn.sample,
+                                      .rank = job_.rank,
+                                      .slot = static_cast<std::uint32_t>(step->deliveries.size()),
+                                      .block_read = drawn.block_read});
+        } else {
+          step->releases.push_back({.block_read = drawn.block_read, .sample = drawn.sample});
+        }
+        if (++turn == ranks) turn = 0;
+        if (pads) drawn_here.push_back(drawn.sample);
+      }
+      at = at + together == pools_.size() ? 0 : at + together;
+      left -= together;
     }
     // A rank is padded by one row at most: rows are those that some rank needs for samples.
     if (step->deliveries.size() < rows) {

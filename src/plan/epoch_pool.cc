@@ -137,15 +137,21 @@ void EpochPool::JoinFirstWaiting() {
   UpdateDue();
 }
 
-EpochPool::Drawn EpochPool::Draw() {
+void EpochPool::Choose() {
   while (due_ <= draw_) JoinFirstWaiting();
   if (joined_.empty()) {
     JoinFirstWaiting();
     ++early_joins_;
   }
-  Entry& drawn = joined_[words_.Below(joined_.size())];
-  const Entry entry = drawn;
-  drawn = joined_.back();
+  chosen_ = words_.Below(joined_.size());
+  __builtin_prefetch(&joined_[chosen_], 1);
+}
+
+void EpochPool::Locate() { __builtin_prefetch(&pieces_[joined_[chosen_].piece], 1); }
+
+EpochPool::Drawn EpochPool::Take() {
+  const Entry entry = joined_[chosen_];
+  joined_[chosen_] = joined_.back();
   joined_.pop_back();
   ++draw_;
   Piece& piece = pieces_[entry.piece];

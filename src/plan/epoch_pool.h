@@ -103,7 +103,7 @@ class EpochPoolPlan {
 // draws later, and every draw takes one of the joined samples, uniformly. docs/orders.md has the
 // rules, to the bit.
 //
-// Not thread-safe. Memory: 8 bytes a resident sample, 4 more where sizes differ, 80 a resident
+// Not thread-safe. Memory: 8 bytes a resident sample, 4 more where sizes differ, 64 a resident
 // piece.
 class EpochPool {
  public:
@@ -128,8 +128,16 @@ class EpochPool {
   // Whether the budget holds the next piece. While it does, it must be issued before a draw.
   [[nodiscard]] bool CanIssue() const { return next_units_ <= budget_ - resident_; }
   BlockRead Issue(std::uint64_t number);
-  // Joins what is due, and draws. The epoch must have a draw left.
-  Drawn Draw();
+  // Draws one sample, in three parts with memory to wait for between them: do each for several
+  // pools before the next. Choose() joins what is due; the epoch must have a draw left, and nothing
+  // may be issued until Take().
+  void Choose();
+  void Locate();
+  Drawn Take();
+  Drawn Draw() {
+    Choose();
+    return Take();
+  }
   // After the last draw of an epoch that is not the last.
   void BeginNextEpoch();
 
@@ -142,7 +150,7 @@ class EpochPool {
  private:
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-  struct Piece {
+  struct alignas(64) Piece {  // one line of the cache
     std::uint64_t first = 0;
     std::uint64_t number = 0;
     std::uint32_t count = 0;
@@ -171,6 +179,7 @@ class EpochPool {
   std::uint64_t next_units_ = kNever;  // of the next piece; kNever: there is none
   std::uint64_t draw_ = 0;             // in this epoch
   std::uint64_t due_ = kNever;         // join of the first waiting piece of this epoch
+  std::uint64_t chosen_ = 0;           // position in joined_, from Choose() to Take()
   std::vector<Entry> joined_;
   std::vector<Piece> pieces_;  // those with left == 0 are free, but the next one
   Prng words_;

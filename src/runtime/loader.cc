@@ -32,6 +32,12 @@ void Add(const EngineStats& run, EngineStats& total) {
   total.sample_bytes += run.sample_bytes;
   total.decode_ns += run.decode_ns;
   for (std::size_t i = 0; i < kStallCauses; ++i) total.stall_ns[i] += run.stall_ns[i];
+  total.block_reads += run.block_reads;
+  total.block_bytes += run.block_bytes;
+  total.reread_bytes += run.reread_bytes;
+  total.kept_bytes += run.kept_bytes;
+  total.pinned_reads += run.pinned_reads;
+  total.pinned_bytes += run.pinned_bytes;
   total.substituted += run.substituted;
   for (const Substitution& substitution : run.substitutions) {
     if (total.substitutions.size() >= kSubstitutionsListed) break;
@@ -41,6 +47,8 @@ void Add(const EngineStats& run, EngineStats& total) {
   total.steps_in_work = run.steps_in_work;
   total.staging = run.staging;  // Of the memory, which all runs share.
   total.batch = run.batch;
+  total.resident = run.resident;
+  total.pinned = run.pinned;
 }
 
 void Add(const Batch& batch, Delivered& total) {
@@ -116,7 +124,8 @@ class Loader::Impl {
  public:
   Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
        std::uint64_t steps_per_epoch, Planner planner, const Budget& budget,
-       std::unique_ptr<ThreadExecutor> executor, OpenedStore store)
+       std::shared_ptr<CellPool> residents, std::unique_ptr<ThreadExecutor> executor,
+       OpenedStore store)
       : index_(std::move(index)),
         options_(std::move(options)),
         schema_(std::move(schema)),
@@ -126,6 +135,9 @@ class Loader::Impl {
         device_read_bytes_(DeviceReadBytes()),
         staging_(BufferPool::Make(budget.staging_bytes)),
         batch_memory_(BufferPool::Make(budget.batch_bytes)),
+        residents_(std::move(residents)),
+        pinned_(budget.pinned_bytes == 0 ? nullptr
+                                         : std::make_shared<PinnedBlocks>(budget.pinned_bytes)),
         executor_(std::move(executor)),
         store_(std::move(store)) {}
 
@@ -159,7 +171,9 @@ class Loader::Impl {
                                                    .executor = executor_.get(),
                                                    .clock = &clock_,
                                                    .staging = staging_,
-                                                   .batch_memory = batch_memory_},
+                                                   .batch_memory = batch_memory_,
+                                                   .residents = residents_,
+                                                   .pinned = pinned_},
                                      options, std::move(order), *executor_);
     MutexLock lock(mutex_);
     run_ = std::move(run);
@@ -246,6 +260,8 @@ class Loader::Impl {
   const std::int64_t device_read_bytes_;  // when the loader was opened
   const std::shared_ptr<BufferPool> staging_;
   const std::shared_ptr<BufferPool> batch_memory_;
+  const std::shared_ptr<CellPool> residents_;    // null: the order reads no blocks
+  const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them
   MonotonicClock clock_;
   const std::unique_ptr<ThreadExecutor> executor_;
   OpenedStore store_;
@@ -291,6 +307,11 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   HEADRACE_RETURN_IF_ERROR(planner.AddNeeds(needs));
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
   HEADRACE_RETURN_IF_ERROR(planner.Settle(budget));
+  std::shared_ptr<CellPool> residents;
+  if (planner.reads_blocks()) {
+    HEADRACE_ASSIGN_OR_RETURN(residents,
+                              CellPool::Make(planner.resident_units(), planner.unit_bytes()));
+  }
 
   HEADRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<ThreadExecutor> executor,
@@ -299,7 +320,7 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
   return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
       std::move(index), std::move(options), std::move(schema), steps, std::move(planner), budget,
-      std::move(executor), std::move(store))));
+      std::move(residents), std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
