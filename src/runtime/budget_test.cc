@@ -60,7 +60,9 @@ TEST(BudgetTest, ResidentsAndPinnedBlocksStayInsideTheMemoryAndFixedOnesAreWhole
     ASSERT_LE(budget.pinned_bytes, needs.pinned_bytes);
     ASSERT_GE(budget.batch_bytes, 2 * needs.batch_bytes);
     // Nothing is pinned while residents want more.
-    if (budget.pinned_bytes != 0) ASSERT_EQ(budget.resident_bytes, needs.resident_bytes);
+    if (budget.pinned_bytes != 0) {
+      ASSERT_EQ(budget.resident_bytes, needs.resident_bytes);
+    }
   }
   EXPECT_GT(made, 4000);
 }

@@ -20,8 +20,8 @@ ORDERS: dict[str, orders.Order] = {
     "exact": orders.Exact(),
     "batch": orders.Batch(),
     "batch-homes": orders.Batch(homes=np.arange(COUNT) % 2),
-    "epoch": orders.Epoch(pool="30%", pools=3, block_samples=5),
-    "epoch-small": orders.Epoch(pool="45%", pools=2, block_samples=7, join_share=0.5),
+    "epoch": orders.Epoch(pool="50%", pools=3, block_samples=5),
+    "epoch-small": orders.Epoch(pool="60%", pools=2, block_samples=7, join_share=0.5),
     "epoch-whole": orders.Epoch(pool="150%", pools=4, block_samples=3),
     "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
     "redox-random": orders.Redox(chunks_per_virtual=3, block_samples=4, refill="random"),
@@ -180,7 +180,7 @@ def test_a_state_of_every_step_restores_to_the_same_remainder(
 @pytest.mark.parametrize("pools", [48, 5])
 def test_world_sizes_8_3_16_continue_one_global_sequence(numbered: Path, pools: int) -> None:
     """At a global batch of 96, whether or not they divide the pools."""
-    order = orders.Epoch(pool="60%", pools=min(pools, 10), block_samples=2)
+    order = orders.Epoch(pool="400%", pools=pools, block_samples=2)
 
     def run(world_size: int, state: Any, steps: int) -> tuple[list[list[int]], Any]:
         shares, states = [], []
@@ -229,7 +229,7 @@ def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path
         assert other.state_dict() == state
         next(iter(other))
     del rest
-    different = orders.Epoch(pool="30%", pools=2, block_samples=5)
+    different = orders.Epoch(pool="50%", pools=2, block_samples=5)
     with (
         make(numbered, "epoch", order=different) as other,
         pytest.raises(errors.FailedPreconditionError, match="saved with pools 3 of order 'epoch'"),
