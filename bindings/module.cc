@@ -5,4 +5,5 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindLoader(module);
+  headrace::bindings::BindOrder(module);
 }

@@ -16,4 +16,7 @@ void BindCodec(nanobind::module_& module);
 // Loader, LoaderOptions, Batch, permutation.
 void BindLoader(nanobind::module_& module);
 
+// Blocks, OrderStream, resolve_order.
+void BindOrder(nanobind::module_& module);
+
 }  // namespace headrace::bindings

@@ -18,8 +18,10 @@ inline OrderParameters ToOrderParameters(const nanobind::dict& dict) {
     auto& parameter = parameters[nanobind::cast<std::string>(key)];
     if (nanobind::isinstance<nanobind::str>(value)) {
       parameter = nanobind::cast<std::string>(value);
+    } else if (std::int64_t number = 0; nanobind::try_cast(value, number)) {
+      parameter = number;
     } else {
-      parameter = nanobind::cast<std::int64_t>(value);
+      throw nanobind::type_error("a parameter of an order is a whole number below 2**63 or a word");
     }
   }
   return parameters;

@@ -214,6 +214,26 @@ def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch
     Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
     """
 
+class OrderSpec:
+    """Which order, and what fixes it beside the job."""
+
+    def __init__(self, name: str, parameters: dict[str, int | str], homes: numpy.typing.NDArray[Any] | None = None, costs: numpy.typing.NDArray[Any] | None = None) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, int | str]: ...
+
+    @parameters.setter
+    def parameters(self, value: dict[str, int | str], /) -> None: ...
+
+def stored_bytes(index: Index) -> numpy.typing.NDArray[Any]:
+    """Stored bytes of every sample, over all its fields."""
+
+def resident_bytes(index: Index, block_samples: int) -> int:
+    """Bytes that all samples take when they are resident."""
+
 class IoChoice(enum.Enum):
     AUTO = 0
 
@@ -271,6 +291,12 @@ class LoaderOptions:
 
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def order(self) -> OrderSpec: ...
+
+    @order.setter
+    def order(self, arg: OrderSpec, /) -> None: ...
 
     @property
     def memory_bytes(self) -> int: ...
@@ -342,6 +368,9 @@ class Loader:
     @property
     def steps_per_epoch(self) -> int: ...
 
+    @property
+    def order_parameters(self) -> dict[str, int | str]: ...
+
     def start(self, epoch: int, step: int) -> None: ...
 
     def start_list(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], batch_ends: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], epoch: int, first_step: int) -> None: ...
@@ -367,3 +396,112 @@ def memory_limit_bytes() -> int:
 
 def permutation(size: int, seed: int, epoch: int, stream: int) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """The permutation of [0, size) that orders use: docs/orders.md."""
+
+class Blocks:
+    """How a dataset falls into blocks."""
+
+    @staticmethod
+    def uniform(samples: int, block_samples: int) -> Blocks:
+        """Without data: a sample is one unit of one byte."""
+
+    @staticmethod
+    def of_index(index: Index, block_samples: int = 0) -> Blocks: ...
+
+    @property
+    def sample_count(self) -> int: ...
+
+    @property
+    def block_count(self) -> int: ...
+
+    @property
+    def unit_bytes(self) -> int: ...
+
+    @property
+    def total_units(self) -> int: ...
+
+    @property
+    def largest_block(self) -> int: ...
+
+    def bounds(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+        """The first sample of each block, then the number of samples."""
+
+class PlannedStep:
+    """One global batch, as far as a rank takes part in it."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def ends_epoch(self) -> bool: ...
+
+    @property
+    def ids(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
+
+    @property
+    def slots(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def ranks(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def block_read(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+        """
+        Of each delivery: the block read that keeps its sample; -1: it is read by itself.
+        """
+
+    @property
+    def block_reads(self) -> list[tuple[int, int, int, list[int], bool]]:
+        """
+        (number, first, count, kept, again); nothing kept means all of them are.
+        """
+
+    @property
+    def releases(self) -> list[tuple[int, int]]:
+        """(block_read, sample)"""
+
+class OrderStream:
+    """An order's steps, planned without reading anything."""
+
+    def __init__(self, order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> None: ...
+
+    def __iter__(self) -> OrderStream: ...
+
+    def __next__(self) -> PlannedStep: ...
+
+    def ids(self, max_steps: int = 18446744073709551615) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+        """
+        The samples of the next steps, in one array; empty after the last step.
+        """
+
+    def counters(self) -> dict[str, float]:
+        """What the planner counted so far."""
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """With every default filled in."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    @property
+    def resident_units(self) -> int:
+        """Units (Blocks.unit_bytes) that the stream has resident at most."""
+
+class IdHasher:
+    """XXH3-64 over numbers of samples, 8 bytes each."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def digest(self) -> str:
+        """16 hexadecimal digits."""
+
+def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, int | str]:
+    """The order's parameters with every default filled in."""
+
+def order_names() -> list[str]:
+    """The orders that there are."""

@@ -28,6 +28,10 @@ class Bytes(TypedDict):
     """read past the page cache, whole device blocks"""
     page_cache: int
     """found in the page cache, where that is known"""
+    again: int
+    """of `read`: what was resident when the state was saved that the run began with"""
+    pinned: int
+    """found in pinned blocks instead of being asked of storage"""
 
 
 class Memory(TypedDict):
@@ -39,6 +43,13 @@ class Memory(TypedDict):
     batches: int
     batches_peak: int
     batches_budget: int
+    resident: int
+    """samples that the order keeps until they are drawn, in whole cells"""
+    resident_peak: int
+    resident_budget: int
+    pinned: int
+    """blocks that are kept for good"""
+    pinned_budget: int
     beyond: int
     beyond_peak: int
     index: int
@@ -50,6 +61,8 @@ class Io(TypedDict):
     store: str
     note: str
     reads: int
+    blocks: int
+    """that the order had read, each in one or more of `reads`, or found pinned"""
     retries: int
     failures: int
 
@@ -117,6 +130,8 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
             device=core["device_bytes"] if core["device_bytes"] >= 0 else None,
             direct=core["store_bytes_direct"],
             page_cache=core["store_bytes_page_cache"],
+            again=core["reread_bytes"],
+            pinned=core["pinned_bytes"],
         ),
         memory=Memory(
             staging=staging["used"],
@@ -125,6 +140,11 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
             batches=batches["used"],
             batches_peak=batches["peak"],
             batches_budget=batches["capacity"],
+            resident=core["resident"],
+            resident_peak=core["resident_peak"],
+            resident_budget=core["resident_budget"],
+            pinned=core["pinned"]["used"],
+            pinned_budget=core["pinned"]["capacity"],
             beyond=staging["beyond"] + batches["beyond"],
             beyond_peak=staging["beyond_peak"] + batches["beyond_peak"],
             index=core["index_bytes"],
@@ -133,6 +153,7 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
             store=core["store"],
             note=core["store_note"],
             reads=core["reads"],
+            blocks=core["block_reads"],
             retries=core["store_retries"],
             failures=core["store_failures"],
         ),

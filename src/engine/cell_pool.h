@@ -44,6 +44,10 @@ class CellPool {
   //         ResourceExhausted  the system gives no such mapping
   static Result<std::shared_ptr<CellPool>> Make(std::uint64_t capacity_units,
                                                 std::uint64_t unit_bytes);
+  // Memory that a pool of so many cells takes, its table included.
+  static std::uint64_t ChargedBytes(std::uint64_t capacity_units, std::uint64_t unit_bytes) {
+    return capacity_units * (unit_bytes + sizeof(std::uint32_t));
+  }
   ~CellPool();
   CellPool(const CellPool&) = delete;
   CellPool& operator=(const CellPool&) = delete;

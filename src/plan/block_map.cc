@@ -159,9 +159,8 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
                                                         std::uint64_t block_samples) {
   if (block_samples > kBlockSamplesMax) {
-    return Status(StatusCode::kInvalidArgument, "block_samples: got " +
-                                                    std::to_string(block_samples) +
-                                                    ", must be below 2^32");
+    return Status(StatusCode::kInvalidArgument,
+                  "block_samples: got " + std::to_string(block_samples) + ", must be below 2^32");
   }
   const SampleBytes bytes(*index);
   if (!bytes.any()) {
@@ -185,6 +184,15 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
   }
   return std::shared_ptr<const BlockMap>(
       std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), mean));
+}
+
+std::vector<std::uint32_t> StoredBytes(const Index& index) {
+  const SampleBytes bytes(index);
+  std::vector<std::uint32_t> all(index.sample_count());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes(i), 0xffff'ffff));
+  }
+  return all;
 }
 
 }  // namespace headrace

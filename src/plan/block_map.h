@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -49,14 +50,17 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 // blocks of the index or, where it has none, runs that take kBlockBytes on average, 64 samples at
 // most.
 //
-// A sample's bytes are those of all its stored fields, wanted or not: which fields a loader is asked
-// for must not change its order. A unit is the largest power of two in [64, 4096] bytes that is not
-// above an eighth of the mean sample. Looks at every sample once.
+// A sample's bytes are those of all its stored fields, wanted or not: which fields a loader is
+// asked for must not change its order. A unit is the largest power of two in [64, 4096] bytes that
+// is not above an eighth of the mean sample. Looks at every sample once.
 //
 // Errors: InvalidArgument  block_samples beyond 2^32 - 1, or no field is stored
 //         DataLoss         the index's blocks are not all samples, in order
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
                                                         std::uint64_t block_samples);
+
+// Stored bytes of every sample, over all its fields; 2^32 - 1 stands for more.
+std::vector<std::uint32_t> StoredBytes(const Index& index);
 
 inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 

@@ -52,13 +52,13 @@ TEST(ExactOrderTest, EqualsTorchForEveryRankWithDropLastBothWays) {
           std::uint64_t steps_of_rank_0 = 0;
           for (std::uint32_t rank = 0; rank < world; ++rank) {
             const OrderOptions options{.sample_count = samples,
-                                            .batch_size = batch,
-                                            .world_size = world,
-                                            .rank = rank,
-                                            .seed = 11,
-                                            .shuffle = true,
-                                            .drop_last = drop_last,
-                                            .epochs = 2};
+                                       .batch_size = batch,
+                                       .world_size = world,
+                                       .rank = rank,
+                                       .seed = 11,
+                                       .shuffle = true,
+                                       .drop_last = drop_last,
+                                       .epochs = 2};
             const std::vector<Step> steps = Pull(options);
             if (rank == 0) steps_of_rank_0 = steps.size();
             ASSERT_EQ(steps.size(), steps_of_rank_0);

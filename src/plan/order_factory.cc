@@ -34,8 +34,8 @@ std::int64_t ParameterReader::Integer(std::string_view name, std::int64_t defaul
   if (const OrderParameter* given = Given(name)) {
     const auto* number = std::get_if<std::int64_t>(given);
     if (number == nullptr) {
-      Mistake(StatusCode::kInvalidArgument, name, "got '" + std::get<std::string>(*given) +
-                                                      "', must be a whole number");
+      Mistake(StatusCode::kInvalidArgument, name,
+              "got '" + std::get<std::string>(*given) + "', must be a whole number");
     } else if (*number < least || *number > most) {
       Mistake(StatusCode::kInvalidArgument, name,
               "got " + std::to_string(*number) + ", must be in [" + std::to_string(least) + ", " +
@@ -53,7 +53,8 @@ std::size_t ParameterReader::Choice(std::string_view name,
   std::size_t chosen = 0;
   if (const OrderParameter* given = Given(name)) {
     const auto* word = std::get_if<std::string>(given);
-    const std::string got = word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given));
+    const std::string got =
+        word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given));
     std::string all;
     bool known = false;
     for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -72,7 +73,8 @@ std::size_t ParameterReader::Choice(std::string_view name,
 }
 
 void ParameterReader::Computed(std::string_view name, std::string value) {
-  if (const OrderParameter* given = Given(name); given != nullptr && *given != OrderParameter(value)) {
+  if (const OrderParameter* given = Given(name);
+      given != nullptr && *given != OrderParameter(value)) {
     const auto* word = std::get_if<std::string>(given);
     Mistake(StatusCode::kFailedPrecondition, name,
             "is " + value + ", given was " +
@@ -87,9 +89,9 @@ Result<OrderParameters> ParameterReader::Finish() const {
     if (read_.contains(name)) continue;
     std::string has;
     for (const auto& [known, unused] : read_) has.append(has.empty() ? "" : ", ").append(known);
-    return Status(StatusCode::kInvalidArgument,
-                  "order " + std::string(order_) + ": has no parameter '" + name + "'; it has " +
-                      (has.empty() ? "none" : has));
+    return Status(StatusCode::kInvalidArgument, "order " + std::string(order_) +
+                                                    ": has no parameter '" + name + "'; it has " +
+                                                    (has.empty() ? "none" : has));
   }
   return read_;
 }

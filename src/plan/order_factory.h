@@ -16,8 +16,8 @@
 
 namespace headrace {
 
-// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives, and,
-// with every default filled in, what belongs to a saved state.
+// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives,
+// and, with every default filled in, what belongs to a saved state.
 using OrderParameter = std::variant<std::int64_t, std::string>;
 using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
 
@@ -41,6 +41,9 @@ class OrderFactory {
 
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual bool reads_blocks() const = 0;
+  // The parameter that says how many bytes the whole job keeps resident, where there is one: left
+  // out, a loader fills in what its memory allows.
+  [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
 
   // Every parameter with its value, defaults filled in. Resolving what was resolved changes
   // nothing, on any rank or world size that the job may go on with.

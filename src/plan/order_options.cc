@@ -55,11 +55,10 @@ std::uint64_t RowsOfStep(const OrderOptions& options, std::uint64_t step) {
 
 Status CheckStart(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start) {
   if (start.epoch <= options.epochs && start.step < steps_per_epoch) return Status();
-  return Status(StatusCode::kOutOfRange, "starting at epoch " + std::to_string(start.epoch) +
-                                             " step " + std::to_string(start.step) +
-                                             ": there are " + std::to_string(options.epochs) +
-                                             " epochs of " + std::to_string(steps_per_epoch) +
-                                             " steps");
+  return Status(StatusCode::kOutOfRange,
+                "starting at epoch " + std::to_string(start.epoch) + " step " +
+                    std::to_string(start.step) + ": there are " + std::to_string(options.epochs) +
+                    " epochs of " + std::to_string(steps_per_epoch) + " steps");
 }
 
 }  // namespace headrace

@@ -1,0 +1,396 @@
+// Blocks, and orders as streams of steps: what is planned, without reading anything.
+
+#include "order.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "index.h"
+#include "module.h"
+#include "order_parameters.h"
+#include "plan/order_factory.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+
+PyBlocks UniformBlocks(std::uint64_t samples, std::uint64_t block_samples) {
+  constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
+  if (samples < 1 || samples > kSamplesMax || block_samples < 1 || block_samples >> 32 != 0) {
+    ThrowStatus(Status(StatusCode::kInvalidArgument,
+                       "blocks: got " + std::to_string(samples) + " samples in blocks of " +
+                           std::to_string(block_samples) +
+                           ", must be in [1, 2^40] and in [1, 2^32 - 1]"));
+  }
+  return {MakeUniformBlocks(samples, block_samples)};
+}
+
+PyBlocks IndexBlocks(const PyIndex& index, std::uint64_t block_samples) {
+  Result<std::shared_ptr<const BlockMap>> made = [&] {
+    const nb::gil_scoped_release released;
+    return MakeIndexBlocks(index.index, block_samples);
+  }();
+  return {ValueOrThrow(std::move(made))};
+}
+
+// The first sample of each block, then the number of samples.
+OutArray<std::uint64_t> Bounds(const PyBlocks& self) {
+  std::vector<std::uint64_t> bounds;
+  bounds.reserve(self.blocks->block_count() + 1);
+  for (std::uint64_t i = 0; i < self.blocks->block_count(); ++i) {
+    bounds.push_back(Raw(self.blocks->block(i).first));
+  }
+  bounds.push_back(self.blocks->sample_count());
+  return ToArray(std::move(bounds));
+}
+
+// Keyword arguments, each taken once; what is left at the end is a mistake.
+class Keywords {
+ public:
+  explicit Keywords(const nb::kwargs& given) : given_(nb::borrow<nb::dict>(given)) {}
+
+  template <typename T>
+  T Take(const char* name, T default_value) {
+    known_.append(known_.empty() ? "" : ", ").append(name);
+    if (!given_.contains(name)) return default_value;
+    const nb::object value = given_[name];
+    ++taken_;
+    T cast{};
+    if (!nb::try_cast(value, cast)) {
+      ThrowStatus(Status(StatusCode::kInvalidArgument,
+                         std::string(name) + ": got " + nb::cast<std::string>(nb::repr(value)) +
+                             ", which is of no type that it may have, or too large or negative"));
+    }
+    return cast;
+  }
+
+  void Finish() const {
+    if (taken_ == nb::len(given_)) return;
+    throw nb::type_error(("an argument has no such name; there are " + known_).c_str());
+  }
+
+ private:
+  const nb::dict given_;
+  std::string known_;
+  std::size_t taken_ = 0;
+};
+
+SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
+  if (!array) return nullptr;
+  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
+                                                            array->data() + array->size());
+}
+
+// What a stream is made from, out of Python's arguments.
+struct Planned {
+  const OrderFactory* factory = nullptr;
+  OrderRequest request;
+  Position start;
+};
+
+const OrderFactory& FindOrThrow(const std::string& name) {
+  if (const OrderFactory* factory = FindOrder(name)) return *factory;
+  std::string all;
+  for (const OrderFactory* each : AllOrders()) {
+    all.append(all.empty() ? "'" : ", '").append(each->name()).append("'");
+  }
+  ThrowStatus(
+      Status(StatusCode::kInvalidArgument, "order: got '" + name + "', must be one of " + all));
+}
+
+Planned ToPlanned(const std::string& order, const nb::dict& parameters, const nb::kwargs& given) {
+  Planned planned{.factory = &FindOrThrow(order)};
+  OrderRequest& request = planned.request;
+  request.parameters = ToOrderParameters(parameters);
+  Keywords keywords(given);
+  const auto data = keywords.Take<nb::object>("index", nb::none());
+  const auto block_samples = keywords.Take<std::uint64_t>("block_samples", 0);
+  OrderOptions& job = request.job;
+  job.batch_size = keywords.Take("batch_size", job.batch_size);
+  job.world_size = keywords.Take("world_size", job.world_size);
+  job.rank = keywords.Take("rank", job.rank);
+  job.seed = keywords.Take("seed", job.seed);
+  job.shuffle = keywords.Take("shuffle", job.shuffle);
+  job.drop_last = keywords.Take("drop_last", job.drop_last);
+  job.epochs = keywords.Take("epochs", job.epochs);
+  planned.start.epoch = keywords.Take<std::uint64_t>("epoch", 0);
+  planned.start.step = keywords.Take<std::uint64_t>("step", 0);
+  request.homes = ToTable(keywords.Take<std::optional<InArray<std::uint32_t>>>("homes", {}));
+  request.costs = ToTable(keywords.Take<std::optional<InArray<std::uint32_t>>>("costs", {}));
+  keywords.Finish();
+  if (nb::isinstance<PyBlocks>(data)) {
+    request.blocks = nb::cast<PyBlocks>(data).blocks;
+    job.sample_count = request.blocks->sample_count();
+  } else if (nb::isinstance<PyIndex>(data)) {
+    const PyIndex index = nb::cast<PyIndex>(data);
+    job.sample_count = index.index->sample_count();
+    if (planned.factory->reads_blocks()) request.blocks = IndexBlocks(index, block_samples).blocks;
+  } else {
+    std::vector<std::uint64_t> pair;
+    if (!nb::try_cast(data, pair) || pair.size() != 2) {
+      throw nb::type_error("index must be an Index, Blocks, or (samples, block_samples)");
+    }
+    request.blocks = UniformBlocks(pair[0], pair[1]).blocks;
+    job.sample_count = pair[0];
+  }
+  return planned;
+}
+
+// A step, for a look: tests and tools, not for training.
+nb::object BlockReads(const Step& step) {
+  nb::list list;
+  for (const BlockRead& read : step.reads) {
+    list.append(
+        nb::make_tuple(read.number, Raw(read.first), read.count, nb::cast(read.kept), read.again));
+  }
+  return list;
+}
+
+nb::object Releases(const Step& step) {
+  nb::list list;
+  for (const Release& each : step.releases) {
+    list.append(nb::make_tuple(each.block_read, Raw(each.sample)));
+  }
+  return list;
+}
+
+template <typename T, typename Get>
+OutArray<T> OfDeliveries(const Step& step, Get get) {
+  std::vector<T> values;
+  values.reserve(step.deliveries.size());
+  for (const Delivery& each : step.deliveries) values.push_back(get(each));
+  return ToArray(std::move(values));
+}
+
+class PyOrder {
+ public:
+  PyOrder(const std::string& order, const nb::dict& parameters, const nb::kwargs& given) {
+    Planned planned = ToPlanned(order, parameters, given);
+    Status status;
+    {
+      const nb::gil_scoped_release released;
+      status = Make(std::move(planned));
+    }
+    ThrowIfError(status);
+  }
+
+  Step Next() {
+    std::optional<Step> step;
+    {
+      const nb::gil_scoped_release released;
+      MutexLock lock(mutex_);
+      step = order_->Next();
+    }
+    if (!step) throw nb::stop_iteration();
+    return *std::move(step);
+  }
+
+  OutArray<std::uint64_t> Ids(std::uint64_t max_steps) {
+    std::vector<std::uint64_t> ids;
+    {
+      const nb::gil_scoped_release released;
+      MutexLock lock(mutex_);
+      const std::uint64_t rows = request_.job.batch_size;
+      ids.reserve(std::min(max_steps, steps_per_epoch_) * rows);
+      for (std::uint64_t i = 0; i < max_steps; ++i) {
+        const std::optional<Step> step = order_->Next();
+        if (!step) break;
+        for (const Delivery& each : step->deliveries) ids.push_back(Raw(each.sample));
+      }
+    }
+    return ToArray(std::move(ids));
+  }
+
+  std::map<std::string, double> Counters() {
+    const nb::gil_scoped_release released;
+    MutexLock lock(mutex_);
+    return order_->counters();
+  }
+
+  [[nodiscard]] const OrderParameters& parameters() const { return request_.parameters; }
+  [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
+
+ private:
+  Status Make(Planned planned) {
+    request_ = std::move(planned.request);
+    HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(request_.job));
+    HEADRACE_ASSIGN_OR_RETURN(request_.parameters, planned.factory->Resolve(request_));
+    HEADRACE_ASSIGN_OR_RETURN(resident_units_, planned.factory->ResidentUnits(request_));
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order,
+                              planned.factory->Make(request_, planned.start));
+    MutexLock lock(mutex_);
+    order_ = std::move(order);
+    return Status();
+  }
+
+  OrderRequest request_;
+  std::uint64_t steps_per_epoch_ = 0;
+  std::uint64_t resident_units_ = 0;
+  Mutex mutex_;
+  std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+// XXH3-64 over numbers of samples, 8 bytes each, little-endian.
+class IdHasher {
+ public:
+  void Add(const InArray<std::uint64_t>& ids) {
+    const std::span<const std::uint64_t> all(ids.data(), ids.size());
+    const nb::gil_scoped_release released;
+    MutexLock lock(mutex_);
+    hasher_.Add(std::as_bytes(all));
+  }
+
+  std::string Digest() {
+    MutexLock lock(mutex_);
+    const std::uint64_t digest = hasher_.Digest();
+    std::string text(16, '0');
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      text[text.size() - 1 - i] = "0123456789abcdef"[digest >> (4 * i) & 0xf];
+    }
+    return text;
+  }
+
+ private:
+  Mutex mutex_;
+  Hasher64 hasher_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+nb::dict ResolveOrder(const std::string& order, const nb::dict& parameters,
+                      const nb::kwargs& given) {
+  const Planned planned = ToPlanned(order, parameters, given);
+  Result<OrderParameters> resolved = [&] {
+    const nb::gil_scoped_release released;
+    return planned.factory->Resolve(planned.request);
+  }();
+  return ToDict(ValueOrThrow(std::move(resolved)));
+}
+
+// What OrderStream and resolve_order have in common.
+#define HEADRACE_JOB_ARGUMENTS                                                             \
+  "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, " \
+  "world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, "              \
+  "drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, "       \
+  "homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None"
+
+void BindBlocks(nb::module_& module) {
+  nb::class_<PyBlocks>(module, "Blocks", "How a dataset falls into blocks.")
+      .def_static("uniform", &UniformBlocks, nb::arg("samples"), nb::arg("block_samples"),
+                  "Without data: a sample is one unit of one byte.")
+      .def_static("of_index", &IndexBlocks, nb::arg("index"), nb::arg("block_samples") = 0)
+      .def_prop_ro("sample_count", [](const PyBlocks& self) { return self.blocks->sample_count(); })
+      .def_prop_ro("block_count", [](const PyBlocks& self) { return self.blocks->block_count(); })
+      .def_prop_ro("unit_bytes", [](const PyBlocks& self) { return self.blocks->unit_bytes(); })
+      .def_prop_ro("total_units", [](const PyBlocks& self) { return self.blocks->total_units(); })
+      .def_prop_ro("largest_block",
+                   [](const PyBlocks& self) { return self.blocks->largest_block(); })
+      .def("bounds", &Bounds, "The first sample of each block, then the number of samples.");
+}
+
+void BindStep(nb::module_& module) {
+  nb::class_<Step>(module, "PlannedStep", "One global batch, as far as a rank takes part in it.")
+      .def_ro("epoch", &Step::epoch)
+      .def_ro("step", &Step::step)
+      .def_ro("ends_epoch", &Step::ends_epoch)
+      .def_prop_ro(
+          "ids",
+          [](const Step& self) {
+            return OfDeliveries<std::uint64_t>(
+                self, [](const Delivery& each) { return Raw(each.sample); });
+          },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "slots",
+          [](const Step& self) {
+            return OfDeliveries<std::uint32_t>(self,
+                                               [](const Delivery& each) { return each.slot; });
+          },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "ranks",
+          [](const Step& self) {
+            return OfDeliveries<std::uint32_t>(self,
+                                               [](const Delivery& each) { return each.rank; });
+          },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "block_read",
+          [](const Step& self) {
+            return OfDeliveries<std::int64_t>(self, [](const Delivery& each) {
+              return static_cast<std::int64_t>(each.block_read);
+            });
+          },
+          nb::rv_policy::move,
+          "Of each delivery: the block read that keeps its sample; -1: it is read by itself.")
+      .def_prop_ro("block_reads", &BlockReads,
+                   nb::sig("def block_reads(self) -> list[tuple[int, int, int, list[int], bool]]"),
+                   "(number, first, count, kept, again); nothing kept means all of them are.")
+      .def_prop_ro("releases", &Releases, nb::sig("def releases(self) -> list[tuple[int, int]]"),
+                   "(block_read, sample)");
+}
+
+}  // namespace
+
+void BindOrder(nb::module_& module) {
+  BindBlocks(module);
+  BindStep(module);
+  nb::class_<PyOrder>(module, "OrderStream", "An order's steps, planned without reading anything.")
+      .def(nb::init<const std::string&, const nb::dict&, const nb::kwargs&>(), nb::arg("order"),
+           nb::arg("parameters"), nb::arg("kwargs"),
+           nb::sig("def __init__(self, order: str, parameters: dict[str, int | str], "
+                   "*, " HEADRACE_JOB_ARGUMENTS ") -> None"))
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __iter__(self) -> OrderStream"))
+      .def("__next__", &PyOrder::Next)
+      .def("ids", &PyOrder::Ids, nb::arg("max_steps") = kAll,
+           "The samples of the next steps, in one array; empty after the last step.")
+      .def("counters", &PyOrder::Counters, "What the planner counted so far.")
+      .def_prop_ro(
+          "parameters", [](const PyOrder& self) { return ToDict(self.parameters()); },
+          nb::sig("def parameters(self) -> dict[str, int | str]"), "With every default filled in.")
+      .def_prop_ro("steps_per_epoch", &PyOrder::steps_per_epoch)
+      .def_prop_ro("resident_units", &PyOrder::resident_units,
+                   "Units (Blocks.unit_bytes) that the stream has resident at most.");
+  nb::class_<IdHasher>(module, "IdHasher", "XXH3-64 over numbers of samples, 8 bytes each.")
+      .def(nb::init<>())
+      .def("add", &IdHasher::Add, nb::arg("ids"))
+      .def("digest", &IdHasher::Digest, "16 hexadecimal digits.");
+  module.def("resolve_order", &ResolveOrder, nb::arg("order"), nb::arg("parameters"),
+             nb::arg("kwargs"),
+             nb::sig("def resolve_order(order: str, parameters: dict[str, int | str], "
+                     "*, " HEADRACE_JOB_ARGUMENTS ") -> dict[str, int | str]"),
+             "The order's parameters with every default filled in.");
+  module.def(
+      "order_names",
+      [] {
+        std::vector<std::string> names;
+        for (const OrderFactory* each : AllOrders()) names.emplace_back(each->name());
+        return names;
+      },
+      "The orders that there are.");
+}
+
+}  // namespace headrace::bindings

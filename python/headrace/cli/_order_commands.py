@@ -1,0 +1,139 @@
+"""`headrace order`: which sample comes when, and what the planner counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from headrace import _core, _dataset
+from headrace.cli import _orders
+from headrace.errors import InvalidArgumentError
+
+_IDS_A_LINE = 16
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="DATASET --PARAMETER VALUE",
+        help="A folder, a pack or an index file; and parameters of the order (docs/orders.md).",
+        show_default=False,
+    ),
+]
+OrderName = Annotated[str, typer.Option(help="exact, batch, epoch or redox.")]
+Samples = Annotated[int | None, typer.Option(help="Plan this many, without a dataset.")]
+BlockSamples = Annotated[
+    int | None, typer.Option(help="Samples a block; default: the dataset's blocks, or 64.")
+]
+Memory = Annotated[
+    str | None, typer.Option(help="Of the order's pool: 10% of the dataset, or bytes.")
+]
+Batch = Annotated[int | None, typer.Option(help="Samples a step, of all ranks; default: 256.")]
+Epochs = Annotated[int, typer.Option(help="How many to plan.")]
+Ranks = Annotated[int, typer.Option(help="That share each batch.")]
+Seed = Annotated[int, typer.Option(help="Of the order.")]
+DropLast = Annotated[bool, typer.Option("--drop-last", help="Drop the last, smaller batch.")]
+Unshuffled = Annotated[bool, typer.Option("--no-shuffle", help="Samples as they lie on storage.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the order; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+
+
+def open_source(
+    words: list[str] | None,
+    settings: list[str] | None,
+    samples: int | None,
+    block_samples: int | None,
+) -> tuple[_orders.Source, dict[str, str]]:
+    """What to plan over, and the order's parameters as given."""
+    path, parameters = _orders.split_arguments(words or [])
+    _orders.parse_settings(settings or [], parameters)
+    dataset = None if path is None else _dataset.open_dataset(path)
+    return _orders.make_source(dataset, samples, block_samples), parameters
+
+
+def order(
+    words: Words = None,
+    order: OrderName = "exact",
+    samples: Samples = None,
+    block_samples: BlockSamples = None,
+    memory: Memory = None,
+    batch: Batch = None,
+    epochs: Epochs = 1,
+    ranks: Ranks = 1,
+    rank: Annotated[int | None, typer.Option(help="Only this one's; default: all.")] = None,
+    seed: Seed = 0,
+    drop_last: DropLast = False,
+    no_shuffle: Unshuffled = False,
+    settings: Settings = None,
+    limit: Annotated[int | None, typer.Option(help="Print the first so many; default: 64.")] = None,
+    hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print which samples an order gives, one after the other, or a hash of them. Reads no sample.
+
+    Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
+    """
+    source, given = open_source(words, settings, samples, block_samples)
+    planned = _orders.make_planned(
+        source,
+        order,
+        given,
+        memory=memory,
+        batch=batch,
+        ranks=ranks,
+        seed=seed,
+        shuffle=not no_shuffle,
+        drop_last=drop_last,
+        epochs=epochs,
+    )
+    if rank is not None and not 0 <= rank < ranks:
+        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {ranks - 1}]")
+    if limit is not None and limit < 0:
+        raise InvalidArgumentError(f"--limit: got {limit}, must be at least 0")
+    result = _plan(planned, rank, limit)
+    if as_json:
+        print(json.dumps(result))
+    elif hash_only:
+        print(result["hash"])
+    else:
+        _print_ids(result["ids"], result["count"])
+
+
+def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict[str, Any]:
+    ranks = range(planned.ranks) if rank is None else [rank]
+    streams = [planned.stream(each) for each in ranks]
+    hasher = _core.IdHasher()
+    first: list[int] = []
+    count = 0
+    wanted = 64 if limit is None else limit
+    for ids in _orders.global_ids(streams, planned.batch):
+        hasher.add(ids)
+        count += len(ids)
+        first += ids[: wanted - len(first)].tolist()
+    counters: dict[str, float] = streams[0].counters()
+    return {
+        "order": planned.order,
+        "parameters": planned.parameters,
+        "samples": planned.source.samples,
+        "blocks": planned.source.blocks.block_count,
+        "batch": planned.batch,
+        "ranks": planned.ranks,
+        "seed": planned.seed,
+        "epochs": planned.epochs,
+        "steps_per_epoch": streams[0].steps_per_epoch,
+        "count": count,
+        "hash": hasher.digest(),
+        "resident_bytes": streams[0].resident_units * planned.source.blocks.unit_bytes,
+        "ids": first,
+    } | {name: int(value) if value.is_integer() else value for name, value in counters.items()}
+
+
+def _print_ids(ids: list[int], count: int) -> None:
+    for start in range(0, len(ids), _IDS_A_LINE):
+        print(" ".join(map(str, ids[start : start + _IDS_A_LINE])))
+    if count > len(ids):
+        print(f"... {count - len(ids):,} more; --limit N prints more, --hash a hash of all")

@@ -1,0 +1,209 @@
+"""An order as a command line names it: over a dataset or none, planned without reading anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headrace import _core, _dataset
+from headrace._units import format_bytes, parse_bytes
+from headrace.errors import InvalidArgumentError
+
+Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+# Which parameter of an order `--memory` sets.
+_MEMORY_PARAMETERS = {"epoch": "pool_bytes", "redox": "memory_bytes"}
+_DEFAULT_BATCH = 256
+_CHUNK_SAMPLES = 1 << 20  # planned at a time
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is planned over: a dataset's blocks, or blocks that are only counted."""
+
+    blocks: _core.Blocks
+    dataset: _dataset.Dataset | None
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return self.blocks.sample_count
+
+    @property
+    def total_bytes(self) -> int:
+        """What all samples take in memory; without a dataset, a byte each."""
+        return self.blocks.total_units * self.blocks.unit_bytes
+
+
+def make_source(
+    dataset: _dataset.Dataset | None, samples: int | None, block_samples: int | None
+) -> Source:
+    """From DATASET, or from --samples and --block-samples."""
+    if (dataset is None) == (samples is None):
+        raise InvalidArgumentError(
+            "give either a DATASET, or --samples N (with --block-samples B) to plan without data"
+        )
+    if block_samples is not None and block_samples < 1:
+        raise InvalidArgumentError(f"--block-samples: got {block_samples}, must be at least 1")
+    if dataset is not None:
+        return Source(_core.Blocks.of_index(dataset.index, block_samples or 0), dataset)
+    assert samples is not None
+    if not 1 <= samples < 2**40:
+        raise InvalidArgumentError(f"--samples: got {samples}, must be in [1, 2^40)")
+    return Source(_core.Blocks.uniform(samples, block_samples or 64), None)
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
+    """What typer left: a DATASET, and the order's own parameters as `--name value`."""
+    dataset: Path | None = None
+    parameters: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            if dataset is not None or word.startswith("-"):
+                raise InvalidArgumentError(f"argument {word!r}: not understood; see --help")
+            dataset = Path(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise InvalidArgumentError(f"option --{name}: has no value; write --{name} VALUE")
+            value = rest.pop(0)
+        _add(parameters, name, value)
+    return dataset, parameters
+
+
+def parse_settings(settings: Sequence[str], parameters: dict[str, str]) -> None:
+    """Adds what `--set NAME=VALUE` said."""
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise InvalidArgumentError(f"--set: got {setting!r}, must be NAME=VALUE")
+        _add(parameters, name, value)
+
+
+def _add(parameters: dict[str, str], name: str, value: str) -> None:
+    key = name.replace("-", "_")
+    if key in parameters:
+        raise InvalidArgumentError(f"parameter {key}: given twice")
+    parameters[key] = value
+
+
+def _values(parameters: dict[str, str]) -> dict[str, int | str]:
+    return {
+        name: int(value) if re.fullmatch(r"[+-]?\d{1,18}", value) else value
+        for name, value in parameters.items()
+    }
+
+
+def _memory_bytes(text: str, source: Source) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if match is None:
+        return parse_bytes(text, "--memory")
+    return round(source.total_bytes * float(match[1]) / 100)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One order of one job, to be planned rank by rank."""
+
+    source: Source
+    order: str
+    parameters: dict[str, int | str]
+    batch: int  # of all ranks together
+    ranks: int
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    epochs: int
+
+    def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
+        """The steps of one rank, or of another order without parameters over the same job."""
+        return _core.OrderStream(
+            order or self.order,
+            {} if order else self.parameters,
+            index=self.source.blocks,
+            batch_size=self.batch // self.ranks,
+            world_size=self.ranks,
+            rank=rank,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+            epochs=self.epochs,
+        )
+
+    @property
+    def positions(self) -> int:
+        """Of one epoch, over all ranks: samples less the drop set, plus the pad set."""
+        if self.drop_last:
+            return self.source.samples // self.batch * self.batch
+        return -(-self.source.samples // self.ranks) * self.ranks
+
+
+def make_planned(
+    source: Source,
+    order: str,
+    given: dict[str, str],
+    *,
+    memory: str | None = None,
+    batch: int | None = None,
+    ranks: int = 1,
+    seed: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    epochs: int = 1,
+) -> Planned:
+    """The order with its parameters resolved; what cannot be is refused here."""
+    parameters = _values(given)
+    if memory is not None:
+        name = _MEMORY_PARAMETERS.get(order)
+        if name is None:
+            having = " and ".join(_MEMORY_PARAMETERS)
+            raise InvalidArgumentError(
+                f"--memory: order {order} holds no blocks in memory, only {having} do"
+            )
+        if name in parameters:
+            raise InvalidArgumentError(f"--memory: {name} is given, too; give one of the two")
+        parameters[name] = _memory_bytes(memory, source)
+    if ranks < 1:
+        raise InvalidArgumentError(f"--ranks: got {ranks}, must be at least 1")
+    if batch is None:
+        batch = max(ranks, _DEFAULT_BATCH // ranks * ranks)
+    if batch < 1 or batch % ranks:
+        raise InvalidArgumentError(
+            f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
+        )
+    planned = Planned(source, order, parameters, batch, ranks, seed, shuffle, drop_last, epochs)
+    resolved = planned.stream(0).parameters
+    return Planned(source, order, resolved, batch, ranks, seed, shuffle, drop_last, epochs)
+
+
+def rank_ids(stream: _core.OrderStream, batch: int) -> Iterator[Ids]:
+    """All samples of a stream, some steps at a time."""
+    steps = max(1, _CHUNK_SAMPLES // batch)
+    while len(ids := stream.ids(steps)):
+        yield ids
+
+
+def global_ids(streams: Sequence[_core.OrderStream], batch: int) -> Iterator[Ids]:
+    """All samples in the order of global positions: row by row, rank after rank."""
+    if len(streams) == 1:
+        yield from rank_ids(streams[0], batch)
+        return
+    steps = max(1, _CHUNK_SAMPLES // batch)
+    while True:
+        parts = [stream.ids(steps) for stream in streams]
+        if not len(parts[0]):
+            return
+        yield np.stack(parts, axis=1).reshape(-1)
+
+
+def describe_resident(planned: Planned, stream: _core.OrderStream) -> str:
+    """For a table: how much the stream has in memory at most."""
+    count = stream.resident_units * planned.source.blocks.unit_bytes
+    return f"{count:,} samples" if planned.source.dataset is None else format_bytes(count)

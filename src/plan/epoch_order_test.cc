@@ -1,0 +1,570 @@
+#include "plan/epoch_order.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "plan/order_factory.h"
+#include "plan/permutation.h"
+
+namespace headrace {
+namespace {
+
+using Ids = std::vector<std::uint64_t>;
+
+// Blocks and sizes by rule: block i holds counts[i] samples, sample s takes 1 + s * step mod wheel.
+class TestBlocks final : public BlockMap {
+ public:
+  TestBlocks(const std::vector<std::uint32_t>& counts, std::uint64_t step, std::uint64_t wheel)
+      : step_(step), wheel_(wheel) {
+    for (const std::uint32_t count : counts) {
+      blocks_.push_back({.first = SampleId{samples_}, .count = count});
+      std::uint64_t sum = 0;
+      for (std::uint32_t i = 0; i < count; ++i) sum += Units(samples_ + i);
+      samples_ += count;
+      total_ += sum;
+      largest_ = std::max(largest_, sum);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t Units(std::uint64_t sample) const {
+    return 1 + sample * step_ % wheel_;
+  }
+  [[nodiscard]] std::uint64_t sample_count() const override { return samples_; }
+  [[nodiscard]] std::uint64_t block_count() const override { return blocks_.size(); }
+  [[nodiscard]] Block block(std::uint64_t position) const override { return blocks_[position]; }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return 64; }
+  void Charges(SampleId first, std::span<std::uint32_t> units) const override {
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      units[i] = static_cast<std::uint32_t>(Units(Raw(first) + i));
+    }
+  }
+  [[nodiscard]] std::uint64_t total_units() const override { return total_; }
+  [[nodiscard]] std::uint64_t largest_block() const override { return largest_; }
+
+ private:
+  const std::uint64_t step_;
+  const std::uint64_t wheel_;
+  std::vector<Block> blocks_;
+  std::uint64_t samples_ = 0;
+  std::uint64_t total_ = 0;
+  std::uint64_t largest_ = 0;
+};
+
+std::uint64_t GlobalBatch(const EpochOrderOptions& options) {
+  return options.job.batch_size * options.job.world_size;
+}
+
+std::uint64_t Delivered(const EpochOrderOptions& options) {
+  const std::uint64_t n = options.job.sample_count;
+  return options.job.drop_last ? n / GlobalBatch(options) * GlobalBatch(options) : n;
+}
+
+// docs/orders.md on lists, slowly: the sample at every position of an epoch, padding aside.
+class Model {
+ public:
+  Model(const EpochOrderOptions& options, std::uint64_t epoch)
+      : options_(options), blocks_(*options.blocks), epoch_(epoch) {}
+
+  Ids Positions() {
+    const std::uint64_t pools = options_.pools;
+    Ids positions(Delivered(options_));
+    for (std::uint64_t pool = 0; pool < pools; ++pool) {
+      const Ids drawn = Draws(pool);
+      for (std::size_t k = 0; k < drawn.size(); ++k) positions[k * pools + pool] = drawn[k];
+    }
+    return positions;
+  }
+
+ private:
+  std::uint64_t Units(const Ids& ids) const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t id : ids) {
+      std::uint32_t units = 0;
+      blocks_.Charges(SampleId{id}, {&units, 1});
+      sum += units;
+    }
+    return sum;
+  }
+
+  std::vector<Ids> Pieces(std::uint64_t pool, std::uint64_t epoch) const {
+    const Permutation permutation(blocks_.block_count(), options_.job.seed, epoch,
+                                  RandomStream::kOrder);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> sequence;  // sample, block
+    for (std::uint64_t at = 0; at < blocks_.block_count(); ++at) {
+      const BlockMap::Block block = blocks_.block(permutation.At(at));
+      for (std::uint64_t i = 0; i < block.count; ++i) {
+        sequence.emplace_back(Raw(block.first) + i, at);
+      }
+    }
+    sequence.resize(Delivered(options_));
+    std::uint64_t begin = 0;
+    for (std::uint64_t before = 0; before < pool; ++before) begin += Length(before);
+    std::vector<Ids> pieces;
+    for (std::uint64_t i = begin; i < begin + Length(pool); ++i) {
+      if (i == begin || sequence[i].second != sequence[i - 1].second) pieces.emplace_back();
+      pieces.back().push_back(sequence[i].first);
+    }
+    return pieces;
+  }
+
+  std::uint64_t Length(std::uint64_t pool) const {
+    std::uint64_t length = 0;
+    for (std::uint64_t g = pool; g < Delivered(options_); g += options_.pools) ++length;
+    return length;
+  }
+
+  Ids Draws(std::uint64_t pool) {
+    const std::uint64_t budget = options_.pool_units / options_.pools;
+    const std::uint64_t full = budget - budget * options_.join_permille / 1000;
+    const std::uint64_t at_once = epoch_ == 0 ? full * options_.first_fill_permille / 1000 : full;
+    const std::uint64_t delay =
+        std::max<std::uint64_t>(1, budget * options_.job.sample_count * options_.join_permille /
+                                       (1000 * blocks_.total_units()));
+    std::vector<Ids> to_issue = Pieces(pool, epoch_);
+    const std::size_t of_this_epoch = to_issue.size();
+    for (Ids& piece : Pieces(pool, epoch_ + 1)) to_issue.push_back(std::move(piece));
+    std::vector<std::uint64_t> joins;  // of the pieces issued
+    std::size_t issued = 0;
+    std::size_t joined_pieces = 0;
+    std::uint64_t units = 0;
+    Ids resident;
+    Ids joined;
+    Ids drawn;
+    Prng words(options_.job.seed, epoch_, RandomStream::kPool, pool);
+    for (std::uint64_t k = 0; k < Length(pool); ++k) {
+      while (issued < to_issue.size() && Units(resident) + Units(to_issue[issued]) <= budget) {
+        const Ids& piece = to_issue[issued++];
+        resident.insert(resident.end(), piece.begin(), piece.end());
+        if (issued > of_this_epoch) continue;
+        units += Units(piece);
+        std::uint64_t join = k + delay;
+        if (units <= budget) {
+          join =
+              units <= at_once || budget == full ? 0 : (units - at_once) * delay / (budget - full);
+        }
+        joins.push_back(joins.empty() ? join : std::max(join, joins.back()));
+      }
+      const auto join_one = [&] {
+        const Ids& piece = to_issue.at(joined_pieces++);
+        joined.insert(joined.end(), piece.begin(), piece.end());
+      };
+      while (joined_pieces < joins.size() && joins[joined_pieces] <= k) join_one();
+      if (joined.empty()) join_one();
+      const std::uint64_t r = words.Below(joined.size());
+      drawn.push_back(joined[r]);
+      joined[r] = joined.back();
+      joined.pop_back();
+      resident.erase(std::ranges::find(resident, drawn.back()));
+    }
+    return drawn;
+  }
+
+  const EpochOrderOptions& options_;
+  const BlockMap& blocks_;
+  const std::uint64_t epoch_;
+};
+
+std::vector<Step> Pull(const EpochOrderOptions& options, Position start = {},
+                       std::map<std::string, double>* counters = nullptr) {
+  auto order = MakeEpochOrder(options, start);
+  EXPECT_TRUE(order.ok()) << order.status().ToString();
+  std::vector<Step> steps;
+  if (!order.ok()) return steps;
+  while (auto step = order.value()->Next()) steps.push_back(*std::move(step));
+  if (counters != nullptr) *counters = order.value()->counters();
+  return steps;
+}
+
+// A job whose sizes a seed decides: primes, single samples, blocks larger and smaller than the
+// batch, even and uneven ones, pools from the least legal up to more than the dataset.
+EpochOrderOptions RandomJob(std::uint64_t seed) {
+  Prng prng(seed, 0, RandomStream::kAugment);
+  constexpr std::array<std::uint64_t, 8> kSamples = {1, 2, 7, 31, 64, 97, 120, 211};
+  const std::uint64_t samples = kSamples.at(prng.Below(kSamples.size()));
+  std::vector<std::uint32_t> counts;
+  const std::uint64_t largest = 1 + prng.Below(prng.Below(4) == 0 ? samples : 12);
+  const bool even = prng.Below(2) == 0;
+  for (std::uint64_t left = samples; left > 0; left -= counts.back()) {
+    const std::uint64_t count = even ? largest : 1 + prng.Below(largest);
+    counts.push_back(static_cast<std::uint32_t>(std::min(count, left)));
+  }
+  auto blocks = std::make_shared<TestBlocks>(counts, prng.Below(2) * 5, 1 + prng.Below(11));
+  EpochOrderOptions options{.blocks = blocks};
+  options.job = {.sample_count = samples,
+                 .batch_size = 1 + prng.Below(9),
+                 .world_size = static_cast<std::uint32_t>(1 + prng.Below(16)),
+                 .seed = prng.Next64(),
+                 .drop_last = prng.Below(2) == 0,
+                 .epochs = 3};
+  if (options.job.drop_last && GlobalBatch(options) > samples) options.job.drop_last = false;
+  options.pools = static_cast<std::uint32_t>(
+      1 + prng.Below(std::min<std::uint64_t>(blocks->block_count(), 12)));
+  const std::uint64_t batch = std::min(GlobalBatch(options), samples);
+  const std::uint64_t share = (batch + options.pools - 1) / options.pools;
+  const std::uint64_t least = std::max(2 * blocks->largest_block(),
+                                       (share * blocks->total_units() + samples - 1) / samples);
+  options.pool_units = options.pools * (least + prng.Below(2) * prng.Below(1 + 2 * least));
+  if (prng.Below(8) == 0) options.pool_units += options.pools * blocks->total_units();
+  options.join_permille = static_cast<std::uint32_t>(prng.Below(901));
+  if (prng.Below(3) == 0)
+    options.first_fill_permille = static_cast<std::uint32_t>(prng.Below(1001));
+  return options;
+}
+
+template <typename Named>
+Ids Samples(const std::vector<Named>& all) {
+  Ids ids;
+  for (const Named& each : all) ids.push_back(Raw(each.sample));
+  return ids;
+}
+
+constexpr std::uint64_t kJobs = 400;
+
+std::string Describe(std::uint64_t seed, const EpochOrderOptions& options) {
+  return "job " + std::to_string(seed) + ": " + std::to_string(options.job.sample_count) +
+         " samples, " + std::to_string(options.blocks->block_count()) + " blocks, batch " +
+         std::to_string(options.job.batch_size) + " x " + std::to_string(options.job.world_size) +
+         ", pools " + std::to_string(options.pools) + " of " +
+         std::to_string(options.pool_units / options.pools) + " units, join " +
+         std::to_string(options.join_permille) + ", first fill " +
+         std::to_string(options.first_fill_permille) + (options.job.drop_last ? ", drop_last" : "");
+}
+
+TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
+  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
+    EpochOrderOptions options = RandomJob(seed);
+    SCOPED_TRACE(Describe(seed, options));
+    std::vector<Ids> epochs;
+    for (std::uint64_t epoch = 0; epoch < options.job.epochs; ++epoch) {
+      epochs.push_back(Model(options, epoch).Positions());
+    }
+    const std::uint64_t global = GlobalBatch(options);
+    for (std::uint32_t rank = 0; rank < options.job.world_size; ++rank) {
+      options.job.rank = rank;
+      const std::vector<Step> steps = Pull(options);
+      const std::uint64_t per_epoch = StepsPerEpoch(options.job).value();
+      ASSERT_EQ(steps.size(), per_epoch * options.job.epochs);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Ids& positions = epochs[i / per_epoch];
+        const std::uint64_t begin = i % per_epoch * global;
+        ASSERT_EQ(steps[i].epoch, i / per_epoch);
+        ASSERT_EQ(steps[i].step, i % per_epoch);
+        ASSERT_EQ(steps[i].ends_epoch, (i + 1) % per_epoch == 0);
+        ASSERT_EQ(steps[i].deliveries.size(), RowsOfStep(options.job, steps[i].step));
+        for (std::uint64_t slot = 0; slot < steps[i].deliveries.size(); ++slot) {
+          const Delivery& delivery = steps[i].deliveries[slot];
+          std::uint64_t g = begin + slot * options.job.world_size + rank;
+          const bool padding = g >= positions.size();
+          if (padding) g = begin + (g - positions.size()) % (positions.size() - begin);
+          ASSERT_EQ(Raw(delivery.sample), positions[g]);
+          ASSERT_EQ(delivery.rank, rank);
+          ASSERT_EQ(delivery.slot, slot);
+          ASSERT_EQ(delivery.block_read == kNoBlockRead, padding);
+        }
+      }
+    }
+  }
+}
+
+// What a stream keeps resident, and whether its steps can be run in the memory that it promises.
+class Ledger {
+ public:
+  Ledger(const EpochOrderOptions& options, std::uint64_t limit)
+      : options_(options), limit_(limit) {}
+
+  void Run(const Step& step) {
+    std::multiset<std::pair<std::uint64_t, std::uint64_t>> wanted;  // (block read, sample)
+    for (const Delivery& delivery : step.deliveries) {
+      if (delivery.block_read == kNoBlockRead) continue;
+      wanted.emplace(delivery.block_read, Raw(delivery.sample));
+    }
+    for (const Release& release : step.releases) {
+      wanted.emplace(release.block_read, Raw(release.sample));
+    }
+    for (const BlockRead& read : step.reads) {
+      ASSERT_EQ(read.number, reads_++);
+      ASSERT_GE(read.count, 1);
+      ASSERT_LE(Raw(read.first) + read.count, options_.job.sample_count);
+      const std::vector<std::uint64_t> kept = Kept(read);
+      std::uint64_t units = 0;
+      for (const std::uint64_t sample : kept) units += Units(sample);
+      // What does not fit waits until enough of the step is delivered that is resident already.
+      for (auto it = wanted.begin(); resident_units_ + units > limit_ && it != wanted.end();) {
+        it = resident_.contains(*it) ? Drop(*it), wanted.erase(it) : std::next(it);
+      }
+      ASSERT_LE(resident_units_ + units, limit_) << "read " << read.number;
+      resident_units_ += units;
+      for (const std::uint64_t sample : kept) resident_.emplace(read.number, sample);
+    }
+    for (const auto& each : wanted) {
+      ASSERT_TRUE(resident_.contains(each)) << "read " << each.first << " sample " << each.second;
+      Drop(each);
+    }
+  }
+
+  static std::vector<std::uint64_t> Kept(const BlockRead& read) {
+    std::vector<std::uint64_t> kept;
+    for (const std::uint32_t at : read.kept) kept.push_back(Raw(read.first) + at);
+    for (std::uint32_t at = 0; read.kept.empty() && at < read.count; ++at) {
+      kept.push_back(Raw(read.first) + at);
+    }
+    return kept;
+  }
+
+  [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
+  [[nodiscard]] std::multiset<std::uint64_t> Samples() const {
+    std::multiset<std::uint64_t> samples;
+    for (const auto& [read, sample] : resident_) samples.insert(sample);
+    return samples;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t Units(std::uint64_t sample) const {
+    std::uint32_t units = 0;
+    options_.blocks->Charges(SampleId{sample}, {&units, 1});
+    return units;
+  }
+  void Drop(const std::pair<std::uint64_t, std::uint64_t>& each) {
+    resident_.erase(each);
+    resident_units_ -= Units(each.second);
+  }
+
+  const EpochOrderOptions& options_;
+  const std::uint64_t limit_;
+  std::uint64_t reads_ = 0;
+  std::uint64_t resident_units_ = 0;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> resident_;
+};
+
+// As the factory tells it for a rank.
+std::uint64_t ResidentUnits(const EpochOrderOptions& options) {
+  const OrderRequest request{
+      .job = options.job,
+      .parameters = {{"pool_bytes",
+                      static_cast<std::int64_t>(options.pool_units * options.blocks->unit_bytes())},
+                     {"pools", std::int64_t{options.pools}}},
+      .blocks = options.blocks};
+  const auto units = EpochOrderFactory().ResidentUnits(request);
+  EXPECT_TRUE(units.ok()) << units.status().ToString();
+  return units.ok() ? units.value() : 0;
+}
+
+TEST(EpochOrderTest, EveryKeptSampleIsDeliveredOrReleasedOnceWithinThePromisedMemory) {
+  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
+    EpochOrderOptions options = RandomJob(seed);
+    SCOPED_TRACE(Describe(seed, options));
+    options.job.rank = static_cast<std::uint32_t>(seed % options.job.world_size);
+    const std::uint64_t limit = ResidentUnits(options);
+    const std::uint32_t touched = options.pools / std::gcd(options.pools, options.job.world_size);
+    ASSERT_EQ(limit, touched * (options.pool_units / options.pools));
+    std::map<std::string, double> counters;
+    Ledger ledger(options, limit);
+    std::uint64_t most = 0;
+    for (const Step& step : Pull(options, {}, &counters)) {
+      ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
+      most = std::max(most, ledger.resident_units());
+    }
+    ASSERT_EQ(ledger.resident_units(), 0);
+    ASSERT_LE(counters.at("resident_units_peak"), static_cast<double>(limit));
+    ASSERT_GE(counters.at("resident_units_peak"), static_cast<double>(most));
+  }
+}
+
+TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
+  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
+    EpochOrderOptions options = RandomJob(seed);
+    options.job.batch_size = GlobalBatch(options);
+    options.job.world_size = 1;
+    SCOPED_TRACE(Describe(seed, options));
+    std::map<std::uint64_t, std::uint64_t> read;
+    std::map<std::uint64_t, std::uint64_t> delivered;
+    std::map<std::string, double> counters;
+    std::uint64_t pieces = 0;
+    for (const Step& step : Pull(options, {}, &counters)) {
+      for (const BlockRead& each : step.reads) {
+        ++pieces;
+        ASSERT_TRUE(each.kept.empty() && !each.again);
+        for (const std::uint64_t sample : Ledger::Kept(each)) ++read[sample];
+      }
+      for (const Delivery& delivery : step.deliveries) ++delivered[Raw(delivery.sample)];
+      ASSERT_TRUE(step.releases.empty());
+    }
+    ASSERT_EQ(read, delivered);
+    if (!options.job.drop_last) {
+      ASSERT_EQ(read.size(), options.job.sample_count);
+      for (const auto& [sample, times] : read) ASSERT_EQ(times, options.job.epochs) << sample;
+    }
+    // A cut gives one more piece at most.
+    ASSERT_LE(pieces, options.job.epochs * (options.blocks->block_count() + options.pools - 1));
+    ASSERT_EQ(counters.at("blocks_read"), static_cast<double>(pieces));
+    ASSERT_EQ(counters.at("samples_read"),
+              static_cast<double>(Delivered(options) * options.job.epochs));
+    ASSERT_EQ(counters.at("blocks_read_again"), 0);
+  }
+}
+
+// Nothing but the options and the epoch matters, though a pool is filled while the epoch before is
+// drawn from it.
+TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
+  for (std::uint64_t seed = 0; seed < kJobs / 4; ++seed) {
+    EpochOrderOptions options = RandomJob(seed);
+    options.job.rank = static_cast<std::uint32_t>(seed % options.job.world_size);
+    SCOPED_TRACE(Describe(seed, options));
+    const std::uint64_t limit = ResidentUnits(options);
+    const std::vector<Step> whole = Pull(options);
+    Ledger straight(options, limit);
+    for (std::size_t at = 0; at < whole.size(); ++at) {
+      SCOPED_TRACE("step " + std::to_string(at));
+      const std::vector<Step> rest = Pull(options, {whole[at].epoch, whole[at].step});
+      ASSERT_EQ(rest.size(), whole.size() - at);
+      std::multiset<std::uint64_t> again;
+      std::multiset<std::uint64_t> first_reads;
+      for (const BlockRead& read : rest.front().reads) {
+        for (const std::uint64_t sample : Ledger::Kept(read)) {
+          first_reads.insert(sample);
+          if (read.again) again.insert(sample);
+        }
+      }
+      const std::multiset<std::uint64_t> resident = straight.Samples();
+      ASSERT_TRUE(std::ranges::includes(first_reads, resident));
+      if (whole[at].step == 0) {
+        ASSERT_TRUE(again.empty());
+      } else if (whole[at].step * GlobalBatch(options) >= options.pools) {
+        ASSERT_EQ(again, resident);  // every pool has been drawn from
+      } else {
+        ASSERT_TRUE(std::ranges::includes(again, resident));
+      }
+      Ledger entered(options, limit);
+      for (std::size_t i = 0; i < rest.size(); ++i) {
+        const Step& step = whole[at + i];
+        ASSERT_EQ(rest[i].epoch, step.epoch);
+        ASSERT_EQ(rest[i].step, step.step);
+        ASSERT_EQ(rest[i].ends_epoch, step.ends_epoch);
+        ASSERT_EQ(Samples(rest[i].deliveries), Samples(step.deliveries));
+        ASSERT_EQ(Samples(rest[i].releases), Samples(step.releases));
+        if (i > 0) {
+          for (const BlockRead& read : rest[i].reads) ASSERT_FALSE(read.again);
+        }
+        ASSERT_NO_FATAL_FAILURE(entered.Run(rest[i]));
+      }
+      ASSERT_EQ(entered.resident_units(), 0);
+      ASSERT_NO_FATAL_FAILURE(straight.Run(whole[at]));
+    }
+  }
+}
+
+TEST(EpochOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
+  const auto blocks = std::make_shared<TestBlocks>(std::vector<std::uint32_t>(50, 19), 5, 7);
+  for (const std::uint32_t pools : {1U, 5U, 12U}) {
+    const auto global = [&](std::uint32_t world) {
+      std::map<std::pair<std::uint64_t, std::uint64_t>, Ids> batches;
+      for (std::uint32_t rank = 0; rank < world; ++rank) {
+        EpochOrderOptions options{.blocks = blocks, .pool_units = 8000, .pools = pools};
+        options.job = {.sample_count = 950,
+                       .batch_size = 48 / world,
+                       .world_size = world,
+                       .rank = rank,
+                       .seed = 5,
+                       .drop_last = true,
+                       .epochs = 2};
+        for (const Step& step : Pull(options)) {
+          Ids& batch = batches[{step.epoch, step.step}];
+          batch.resize(48);
+          for (const Delivery& d : step.deliveries) batch[d.slot * world + rank] = Raw(d.sample);
+        }
+      }
+      return batches;
+    };
+    const auto expected = global(1);
+    ASSERT_EQ(expected.size(), 38);
+    for (const std::uint32_t world : {2U, 3U, 4U, 6U, 8U, 12U, 16U}) {
+      EXPECT_EQ(global(world), expected) << world;
+    }
+  }
+}
+
+// Reads are spread evenly over the run: no dip at the boundary of epochs.
+TEST(EpochOrderTest, TheNextEpochFillsWhileThisOneDrains) {
+  EpochOrderOptions options{.blocks = MakeUniformBlocks(2'000, 5), .pool_units = 400, .pools = 4};
+  options.job = {.sample_count = 2'000, .batch_size = 20, .seed = 3, .epochs = 3};
+  Ledger ledger(options, 400);
+  for (const Step& step : Pull(options)) {
+    ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
+    if (step.epoch == 2 && step.step > 70) break;  // nothing comes after this epoch
+    // At its last draw a pool had room for less than a block.
+    ASSERT_GT(ledger.resident_units(), 400 - 4 * (5 + 1)) << step.epoch << " " << step.step;
+  }
+}
+
+// With a small first fill a run begins before most of its pools are there: what the first batches
+// need must not be read last.
+TEST(EpochOrderTest, TheRunsFirstReadsAreThoseThatJoinFirst) {
+  EpochOrderOptions options{.blocks = MakeUniformBlocks(10'000, 10),
+                            .pool_units = 4'000,
+                            .pools = 4,
+                            .first_fill_permille = 100};
+  options.job = {.sample_count = 10'000, .batch_size = 20, .seed = 3, .epochs = 1};
+  const std::vector<Step> steps = Pull(options);
+  ASSERT_EQ(steps[0].reads.size(), 400);  // the first fill of every pool, in the first step
+  for (const Delivery& delivery : steps[0].deliveries) {
+    // 75 units of each pool's 750 join at once.
+    ASSERT_LT(delivery.block_read, 4 * 7);
+  }
+}
+
+std::uint64_t HashOf(const Ids& ids) {
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
+  for (const std::uint64_t id : ids) hash = (hash ^ id) * 0x100'0000'01B3;
+  return hash;
+}
+
+// Of all ids of one epoch, rank after rank: the first of them and the hash.
+void ExpectFrozen(EpochOrderOptions options, std::uint64_t epoch, const Ids& first,
+                  std::uint64_t hash) {
+  Ids ids;
+  for (options.job.rank = 0; options.job.rank < options.job.world_size; ++options.job.rank) {
+    for (const Step& step : Pull(options, {.epoch = epoch})) {
+      if (step.epoch != epoch) break;
+      for (const Delivery& delivery : step.deliveries) ids.push_back(Raw(delivery.sample));
+    }
+  }
+  EXPECT_EQ(HashOf(ids), hash);
+  ids.resize(first.size());
+  EXPECT_EQ(ids, first);
+}
+
+// Also in tests/python/test_order_epoch.py: the order is part of the contract between nodes.
+TEST(EpochOrderTest, OrderIsFrozen) {
+  EpochOrderOptions options{.blocks = MakeUniformBlocks(24, 4), .pool_units = 16, .pools = 2};
+  options.job = {.sample_count = 24, .batch_size = 4, .seed = 7, .epochs = 2};
+  ExpectFrozen(options, 0, {8, 13, 11, 15, 10, 14, 9, 0}, 11544209883522274085U);
+  ExpectFrozen(options, 1, {2, 14, 0, 13, 11, 15, 10, 7}, 13032865670481526593U);
+
+  std::vector<std::uint32_t> uneven;
+  for (std::uint32_t i = 0; i < 60; ++i) uneven.push_back(1 + i * 7 % 13);
+  options = {.blocks = std::make_shared<TestBlocks>(uneven, 5, 11), .pool_units = 900, .pools = 4};
+  options.job = {.sample_count = options.blocks->sample_count(),
+                 .batch_size = 7,
+                 .world_size = 6,
+                 .seed = ~std::uint64_t{0} - 2,
+                 .epochs = 9};
+  ExpectFrozen(options, 0, {367, 387, 283, 35, 191, 393, 309, 270}, 17189175151871724245U);
+  options.pools = 5;
+  ExpectFrozen(options, 8, {131, 4, 382, 245, 334, 134, 5, 377}, 10681475110207495915U);
+  options.pools = 4;
+  options.job.drop_last = true;
+  options.join_permille = 600;
+  options.first_fill_permille = 300;
+  ExpectFrozen(options, 0, {61, 195, 62, 199, 55, 196, 191, 230}, 17065012073737368779U);
+}
+
+}  // namespace
+}  // namespace headrace
