@@ -72,17 +72,16 @@ class BatchSink {
 // in stats().*.beyond_*: a batch while the waiting consumer holds all there is; a batch or a sample
 // that is larger than all there is.
 //
-// Block reads of a step are issued in order of number, each when there are cells for all samples
-// that it keeps; its samples wait in these cells for their deliveries. No wait is a circle here
-// either:
-// 1. Staging memory waits for nothing but reads and tasks: a block read has its cells before it
-// takes
-//    any, and each of its parts gives it back alone, whatever becomes of the others.
-// 2. Cells of the samples delivered or released before a block read is planned come free without
-// it:
-//    by then their steps are admitted, their reads were issued, and decoding waits for nothing.
-// 3. What is left in cells then is what the plan has resident, which leaves room for the block
-// read.
+// Block reads are issued in order of number, each when there are cells for all samples that it
+// keeps; the samples wait in these cells for their deliveries. No wait is a circle here either.
+// Staging memory waits for nothing but reads and tasks: a block read has its cells before it takes
+// any, and each of its parts gives it back alone, whatever becomes of the others. And cells: what
+// the plan delivers or releases before a block read comes free without it, for by then its steps
+// are admitted, its reads were issued, and decoding waits for nothing. What is left in cells then
+// is what the plan has resident, and the plan leaves room for the block read beside that.
+//
+// To decode a sample whose cells are not neighbours, a task gathers it first, unless the codec only
+// copies: each thread of the executor may have one sample in memory beside the budgets.
 //
 // Thread safety: every method may be called from any thread. The machine itself runs on one thread
 // at a time: on whichever brought a completion, or on the executor.

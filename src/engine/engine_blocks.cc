@@ -240,10 +240,12 @@ void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
       if (!bytes.has_value()) continue;
       piece.pinned = bytes->data();
       pinned.push_back(piece);
-      ++stats_.pinned_reads;
       stats_.pinned_bytes += piece.extent.range.size;
     }
-    if (!pinned.empty()) MakeBlockUnit(block, pinned)->is_pinned = true;
+    if (!pinned.empty()) {
+      MakeBlockUnit(block, pinned)->is_pinned = true;
+      ++stats_.pinned_reads;
+    }
     std::erase_if(pieces, [](const BlockPiece& piece) { return piece.pinned != nullptr; });
   }
   const std::span<const BlockPiece> all(pieces);
@@ -454,6 +456,7 @@ void Engine::FinishBlock(BlockWork& block) {
   if (block.pinning) {
     std::vector<PinnedBlocks::Part> parts;
     for (const std::unique_ptr<BlockUnit>& unit : block.units) {
+      if (unit->data.empty()) continue;
       parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
     }
     parts_.pinned->Keep(std::move(parts));

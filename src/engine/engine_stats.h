@@ -47,8 +47,8 @@ struct EngineStats {
   std::uint64_t block_bytes = 0;  // asked of the store for them ...
   std::uint64_t reread_bytes = 0;     // ... apart: for what was resident before a restart
   std::uint64_t kept_bytes = 0;       // of samples that became resident
-  std::uint64_t pinned_reads = 0;     // pieces of block reads that were in pinned memory
-  std::uint64_t pinned_bytes = 0;     // of those
+  std::uint64_t pinned_reads = 0;     // block reads that found samples in pinned memory
+  std::uint64_t pinned_bytes = 0;     // of these samples
   std::uint64_t reads_in_flight = 0;  // gauge
   std::uint64_t steps_in_work = 0;    // gauge
   BufferPool::Stats staging;          // bytes read and not decoded yet

@@ -145,14 +145,12 @@ void UringFileStore::Loop::Run() {
 }
 
 void UringFileStore::Loop::Post(std::vector<ReadRequest> requests, const std::stop_token& stop) {
-  bool was_empty = false;
-  {
-    MutexLock lock(mutex_);
-    HEADRACE_CHECK(!stopping_);  // A store that is being destroyed must not be called.
-    was_empty = inbox_.empty();
-    for (ReadRequest& request : requests) inbox_.push_back({std::move(request), stop});
-  }
-  if (was_empty && !requests.empty()) Wake();
+  MutexLock lock(mutex_);
+  HEADRACE_CHECK(!stopping_);  // A store that is being destroyed must not be called.
+  const bool wake = inbox_.empty() && !requests.empty();
+  for (ReadRequest& request : requests) inbox_.push_back({std::move(request), stop});
+  // Under the lock: once it is free, all may be answered, and the loop and its eventfd be gone.
+  if (wake) Wake();
 }
 
 void UringFileStore::Loop::Stop() {
