@@ -24,6 +24,7 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "index.h"
+#include "keywords.h"
 #include "module.h"
 #include "order_parameters.h"
 #include "plan/order_factory.h"
@@ -64,43 +65,6 @@ OutArray<std::uint64_t> Bounds(const PyBlocks& self) {
   }
   bounds.push_back(self.blocks->sample_count());
   return ToArray(std::move(bounds));
-}
-
-// Keyword arguments, each taken once; what is left at the end is a mistake.
-class Keywords {
- public:
-  explicit Keywords(const nb::kwargs& given) : given_(nb::borrow<nb::dict>(given)) {}
-
-  template <typename T>
-  T Take(const char* name, T default_value) {
-    known_.append(known_.empty() ? "" : ", ").append(name);
-    if (!given_.contains(name)) return default_value;
-    const nb::object value = given_[name];
-    ++taken_;
-    T cast{};
-    if (!nb::try_cast(value, cast)) {
-      ThrowStatus(Status(StatusCode::kInvalidArgument,
-                         std::string(name) + ": got " + nb::cast<std::string>(nb::repr(value)) +
-                             ", which is of no type that it may have, or too large or negative"));
-    }
-    return cast;
-  }
-
-  void Finish() const {
-    if (taken_ == nb::len(given_)) return;
-    throw nb::type_error(("an argument has no such name; there are " + known_).c_str());
-  }
-
- private:
-  const nb::dict given_;
-  std::string known_;
-  std::size_t taken_ = 0;
-};
-
-SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
-  if (!array) return nullptr;
-  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
-                                                            array->data() + array->size());
 }
 
 // What a stream is made from, out of Python's arguments.
