@@ -28,6 +28,7 @@
 #include "module.h"
 #include "order_parameters.h"
 #include "plan/order_factory.h"
+#include "plan/quality/labels.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -252,6 +253,44 @@ nb::dict ResolveOrder(const std::string& order, const nb::dict& parameters,
   return ToDict(ValueOrThrow(std::move(resolved)));
 }
 
+nb::object ExpectedInflationOf(const std::string& order, const nb::dict& parameters,
+                               const nb::kwargs& given) {
+  nb::kwargs rest = nb::borrow<nb::kwargs>(nb::steal(PyDict_Copy(given.ptr())));
+  SampleTable labels;
+  if (rest.contains("labels")) {
+    labels = ToTable(nb::cast<std::optional<InArray<std::uint32_t>>>(rest["labels"]));
+    nb::del(rest["labels"]);
+  }
+  Planned planned = ToPlanned(order, parameters, rest);
+  planned.request.parameters = ValueOrThrow(planned.factory->Resolve(planned.request));
+  if (labels != nullptr && labels->size() != planned.request.job.sample_count) {
+    ThrowStatus(Status(StatusCode::kInvalidArgument,
+                       "labels: got " + std::to_string(labels->size()) + ", there are " +
+                           std::to_string(planned.request.job.sample_count) + " samples"));
+  }
+  const std::optional<ExpectedInflation> expected = [&] {
+    const nb::gil_scoped_release released;
+    return ExpectedLabelInflation(order, planned.request, labels);
+  }();
+  if (!expected) return nb::none();
+  nb::dict dict;
+  dict["sharing"] = expected->sharing;
+  dict["of_blocks"] = expected->of_blocks;
+  dict["correlation"] = nb::cast(expected->correlation);
+  dict["of_labels"] = nb::cast(expected->of_labels);
+  return dict;
+}
+
+nb::object LabelsOf(const PyIndex& index) {
+  Result<SampleTable> labels = [&] {
+    const nb::gil_scoped_release released;
+    return InlineLabels(*index.index);
+  }();
+  const SampleTable table = ValueOrThrow(std::move(labels));
+  if (table == nullptr) return nb::none();
+  return nb::cast(ToArray(std::vector<std::uint32_t>(*table)), nb::rv_policy::move);
+}
+
 // What OrderStream and resolve_order have in common.
 #define HEADRACE_JOB_ARGUMENTS                                                             \
   "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, " \
@@ -347,6 +386,15 @@ void BindOrder(nb::module_& module) {
              nb::sig("def resolve_order(order: str, parameters: dict[str, int | str], "
                      "*, " HEADRACE_JOB_ARGUMENTS ") -> dict[str, int | str]"),
              "The order's parameters with every default filled in.");
+  module.def("expected_inflation", &ExpectedInflationOf, nb::arg("order"), nb::arg("parameters"),
+             nb::arg("kwargs"),
+             nb::sig("def expected_inflation(order: str, parameters: dict[str, int | str], *, "
+                     "labels: NDArray[numpy.uint32] | None = None, " HEADRACE_JOB_ARGUMENTS
+                     ") -> dict[str, float | None] | None"),
+             "sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.");
+  module.def("inline_labels", &LabelsOf, nb::arg("index"),
+             nb::sig("def inline_labels(index: Index) -> NDArray[numpy.uint32] | None"),
+             "The number of each sample's label, by first appearance.");
   module.def(
       "order_names",
       [] {
