@@ -115,17 +115,26 @@ def in_child(phase: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str,
 
 @dataclass(frozen=True)
 class Fio:
-    """Random reads of the given files past the page cache, by fio."""
+    """Reads of the given files past the page cache, by fio."""
 
     files: Sequence[Path]
     block_bytes: int
 
     def run(self, depth: int, seconds: float) -> float:
-        """MB/s of payload at this queue depth."""
+        """MB/s of random reads at this queue depth."""
+        return self._run(
+            depth, seconds,
+            "--rw=randread", "--norandommap", "--randrepeat=0", "--file_service_type=random:1",
+        )  # fmt: skip
+
+    def run_sequential(self, depth: int, seconds: float) -> float:
+        """MB/s of reading the files one after the other, over and over."""
+        return self._run(depth, seconds, "--rw=read", "--file_service_type=sequential")
+
+    def _run(self, depth: int, seconds: float, *how: str) -> float:
         command = [
-            "fio", "--name=roofline", "--readonly", "--rw=randread", "--direct=1",
+            "fio", "--name=roofline", "--readonly", "--direct=1", *how,
             "--ioengine=io_uring", f"--iodepth={depth}", f"--bs={self.block_bytes}",
-            "--norandommap", "--randrepeat=0", "--file_service_type=random:1",
             "--time_based", f"--runtime={seconds}", "--output-format=json",
             "--filename=" + ":".join(str(path) for path in self.files),
         ]  # fmt: skip
@@ -137,6 +146,35 @@ class Fio:
         """The depth of the highest rate, and the rate of each."""
         rates = {depth: self.run(depth, seconds) for depth in depths}
         return max(rates, key=lambda depth: rates[depth]), rates
+
+
+_BLKIO = Path("/sys/fs/cgroup/blkio")
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """Limits of a device, for the processes that join: cgroup v1, as root. None: no limit."""
+
+    bytes_per_s: int | None = None
+    reads_per_s: int | None = None
+
+    def join(self, file: Path) -> None:
+        """Puts this process, and what it starts, under the limits for the device of `file`."""
+        if self.bytes_per_s is None and self.reads_per_s is None:
+            return
+        device = os.stat(file).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        group = _BLKIO / "headrace-bench"
+        group.mkdir(exist_ok=True)
+        for name, limit in (("bps", self.bytes_per_s), ("iops", self.reads_per_s)):
+            path = group / f"blkio.throttle.read_{name}_device"
+            path.write_text(f"{number} {limit or 0}")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def can_throttle() -> bool:
+    """Whether `Throttle.join` can work here."""
+    return os.geteuid() == 0 and (_BLKIO / "blkio.throttle.read_bps_device").exists()
 
 
 def steal_share() -> Callable[[], float]:

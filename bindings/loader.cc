@@ -21,6 +21,8 @@
 #include "base/prng.h"
 #include "index.h"
 #include "module.h"
+#include "order_parameters.h"
+#include "plan/block_map.h"
 #include "plan/permutation.h"
 #include "runtime/machine.h"
 #include "status.h"
@@ -267,7 +269,57 @@ OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
   return ToArray(std::move(list));
 }
 
+SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
+  if (!array.has_value()) return nullptr;
+  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
+                                                            array->data() + array->size());
+}
+
+void BindOrderSpec(nb::module_& module) {
+  nb::class_<OrderSpec>(module, "OrderSpec", "Which order, and what fixes it beside the job.")
+      .def(
+          "__init__",
+          [](OrderSpec* self, std::string name, const nb::dict& parameters,
+             const std::optional<InArray<std::uint32_t>>& homes,
+             const std::optional<InArray<std::uint32_t>>& costs) {
+            new (self) OrderSpec{.name = std::move(name),
+                                 .parameters = ToOrderParameters(parameters),
+                                 .homes = ToTable(homes),
+                                 .costs = ToTable(costs)};
+          },
+          nb::arg("name"), nb::arg("parameters"), nb::arg("homes") = nb::none(), nb::arg("costs") = nb::none(),
+          nb::sig("def __init__(self, name: str, parameters: dict[str, int | str], "
+                  "homes: numpy.typing.NDArray[typing.Any] | None = None, "
+                  "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
+      .def_ro("name", &OrderSpec::name)
+      .def_prop_rw(
+          "parameters", [](const OrderSpec& self) { return ToDict(self.parameters); },
+          [](OrderSpec& self, const nb::dict& value) {
+            self.parameters = ToOrderParameters(value);
+          },
+          nb::for_getter(nb::sig("def parameters(self) -> dict[str, int | str]")),
+          nb::for_setter(nb::sig("def parameters(self, value: dict[str, int | str], /) -> None")));
+  module.def(
+      "stored_bytes",
+      [](const PyIndex& index) {
+        std::vector<std::uint32_t> bytes = WithoutGil([&] { return StoredBytes(*index.index); });
+        return ToArray(std::move(bytes));
+      },
+      nb::arg("index"), nb::sig("def stored_bytes(index: Index) -> numpy.typing.NDArray[typing.Any]"),
+      "Stored bytes of every sample, over all its fields.");
+  module.def(
+      "resident_bytes",
+      [](const PyIndex& index, std::uint64_t block_samples) {
+        const auto blocks =
+            ValueOrThrow(WithoutGil([&] { return MakeIndexBlocks(index.index, block_samples); }));
+        return blocks->total_units() * blocks->unit_bytes();
+      },
+      nb::arg("index"), nb::arg("block_samples"),
+      "Bytes that all samples take when they are resident.");
+}
+
 void BindOptions(nb::module_& module) {
+  BindOrderSpec(module);
   nb::enum_<IoChoice>(module, "IoChoice")
       .value("AUTO", IoChoice::kAuto)
       .value("IO_URING", IoChoice::kUring)
@@ -282,26 +334,27 @@ void BindOptions(nb::module_& module) {
           },
           nb::arg("name"), nb::arg("image") = nb::none())
       .def_prop_rw(
-          "batch_size", [](const LoaderOptions& self) { return self.order.batch_size; },
-          [](LoaderOptions& self, std::uint64_t value) { self.order.batch_size = value; })
+          "batch_size", [](const LoaderOptions& self) { return self.job.batch_size; },
+          [](LoaderOptions& self, std::uint64_t value) { self.job.batch_size = value; })
       .def_prop_rw(
-          "world_size", [](const LoaderOptions& self) { return self.order.world_size; },
-          [](LoaderOptions& self, std::uint32_t value) { self.order.world_size = value; })
+          "world_size", [](const LoaderOptions& self) { return self.job.world_size; },
+          [](LoaderOptions& self, std::uint32_t value) { self.job.world_size = value; })
       .def_prop_rw(
-          "rank", [](const LoaderOptions& self) { return self.order.rank; },
-          [](LoaderOptions& self, std::uint32_t value) { self.order.rank = value; })
+          "rank", [](const LoaderOptions& self) { return self.job.rank; },
+          [](LoaderOptions& self, std::uint32_t value) { self.job.rank = value; })
       .def_prop_rw(
-          "seed", [](const LoaderOptions& self) { return self.order.seed; },
-          [](LoaderOptions& self, std::uint64_t value) { self.order.seed = value; })
+          "seed", [](const LoaderOptions& self) { return self.job.seed; },
+          [](LoaderOptions& self, std::uint64_t value) { self.job.seed = value; })
       .def_prop_rw(
-          "shuffle", [](const LoaderOptions& self) { return self.order.shuffle; },
-          [](LoaderOptions& self, bool value) { self.order.shuffle = value; })
+          "shuffle", [](const LoaderOptions& self) { return self.job.shuffle; },
+          [](LoaderOptions& self, bool value) { self.job.shuffle = value; })
       .def_prop_rw(
-          "drop_last", [](const LoaderOptions& self) { return self.order.drop_last; },
-          [](LoaderOptions& self, bool value) { self.order.drop_last = value; })
+          "drop_last", [](const LoaderOptions& self) { return self.job.drop_last; },
+          [](LoaderOptions& self, bool value) { self.job.drop_last = value; })
       .def_prop_rw(
-          "epochs", [](const LoaderOptions& self) { return self.order.epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.order.epochs = value; })
+          "epochs", [](const LoaderOptions& self) { return self.job.epochs; },
+          [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; })
+      .def_rw("order", &LoaderOptions::order)
       .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
       .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
       .def_rw("threads", &LoaderOptions::threads)
@@ -343,6 +396,10 @@ void BindLoader(nb::module_& module) {
           nb::sig("def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]"))
       .def_prop_ro("steps_per_epoch",
                    [](const PyLoader& self) { return self.loader()->steps_per_epoch(); })
+      .def_prop_ro(
+          "order_parameters",
+          [](const PyLoader& self) { return ToDict(self.loader()->order_parameters()); },
+          nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),
            nb::arg("epoch"), nb::arg("first_step"))

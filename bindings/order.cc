@@ -396,6 +396,10 @@ void BindOrder(nb::module_& module) {
              nb::sig("def inline_labels(index: Index) -> NDArray[numpy.uint32] | None"),
              "The number of each sample's label, by first appearance.");
   module.def(
+      "budget_parameter",
+      [](const std::string& order) { return std::string(FindOrThrow(order).budget_parameter()); },
+      nb::arg("order"), "The parameter that says how many bytes stay resident; empty: none.");
+  module.def(
       "order_names",
       [] {
         std::vector<std::string> names;

@@ -38,9 +38,9 @@ headrace::Status ReadEpoch(const fs::path& folder, const fs::path& index_path) {
                             headrace::Index::Open(index_path.string()));
 
   headrace::LoaderOptions options;
-  options.order.batch_size = 16;
-  options.order.seed = 7;
-  options.order.epochs = 1;
+  options.job.batch_size = 16;
+  options.job.seed = 7;
+  options.job.epochs = 1;
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<headrace::Loader> loader,
                             headrace::Loader::Open(index, options));
   HEADRACE_RETURN_IF_ERROR(loader->Start({.epoch = 0, .step = 0}));

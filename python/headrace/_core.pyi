@@ -214,6 +214,26 @@ def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch
     Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
     """
 
+class OrderSpec:
+    """Which order, and what fixes it beside the job."""
+
+    def __init__(self, name: str, parameters: dict[str, int | str], homes: numpy.typing.NDArray[Any] | None = None, costs: numpy.typing.NDArray[Any] | None = None) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, int | str]: ...
+
+    @parameters.setter
+    def parameters(self, value: dict[str, int | str], /) -> None: ...
+
+def stored_bytes(index: Index) -> numpy.typing.NDArray[Any]:
+    """Stored bytes of every sample, over all its fields."""
+
+def resident_bytes(index: Index, block_samples: int) -> int:
+    """Bytes that all samples take when they are resident."""
+
 class IoChoice(enum.Enum):
     AUTO = 0
 
@@ -271,6 +291,12 @@ class LoaderOptions:
 
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def order(self) -> OrderSpec: ...
+
+    @order.setter
+    def order(self, arg: OrderSpec, /) -> None: ...
 
     @property
     def memory_bytes(self) -> int: ...
@@ -341,6 +367,9 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int: ...
+
+    @property
+    def order_parameters(self) -> dict[str, int | str]: ...
 
     def start(self, epoch: int, step: int) -> None: ...
 
@@ -474,5 +503,29 @@ class IdHasher:
 def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, int | str]:
     """The order's parameters with every default filled in."""
 
+def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, float | None] | None:
+    """
+    sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.
+    """
+
+def inline_labels(index: Index) -> NDArray[numpy.uint32] | None:
+    """The number of each sample's label, by first appearance."""
+
+def budget_parameter(order: str) -> str:
+    """The parameter that says how many bytes stay resident; empty: none."""
+
 def order_names() -> list[str]:
     """The orders that there are."""
+
+class QualityMeter:
+    """Measures M0 to M11 over epochs of samples."""
+
+    def __init__(self, blocks: Blocks, *, batch: int = 256, labels: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, windows: Sequence[int] = (), dropped: int = 0, padded: int = 0, partial: bool = False, alpha: float = 0.001) -> None: ...
+
+    def add(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_requested(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def end_epoch(self) -> None: ...
+
+    def report(self) -> dict[str, Any]: ...

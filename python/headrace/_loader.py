@@ -16,9 +16,10 @@ from headrace._dataset import Dataset, open_dataset
 from headrace._output import OUTPUTS, batch_type, converter, to_user
 from headrace._report import Explanation, Stats, make_stats
 from headrace._sampling import EpochPlan, SamplerSource
-from headrace._state import check_state, make_state
+from headrace._state import check_state, make_state, order_parameters_to_adopt
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.image import ImageTransform
+from headrace.orders import Order, as_order
 
 _EPOCHS_MAX = 2**24
 _IO = {
@@ -57,7 +58,10 @@ class Loader:
         dataset: what ``headrace.open`` returns, or its path.
         batch_size: samples in a batch of one rank.
         shuffle: a new random order every epoch; else the order of the dataset.
-        order: "exact": every sample where the seed, or the sampler, puts it.
+        order: "exact": every sample where the seed, or the sampler, puts it; "batch": the same
+            global batches, levelled over ranks; "epoch": every sample once an epoch, in an order
+            that reads storage in large blocks, each once; "redox": the papers' way to do that. Or
+            one of `headrace.orders`, with its parameters.
         seed: of the order and of random transforms.
         drop_last: leave the last, smaller batch out.
         transform: an image transform (`headrace.image`) for every image field, or a dict of field
@@ -92,7 +96,7 @@ class Loader:
         batch_size: int = 1,
         *,
         shuffle: bool = True,
-        order: str = "exact",
+        order: Order | str = "exact",
         seed: int = 0,
         drop_last: bool = False,
         transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
@@ -112,7 +116,7 @@ class Loader:
         prefetch: int | None = None,
     ) -> None:
         self.dataset = _opened(dataset)
-        choice("order", order, ("exact",), "; 'batch' and 'epoch' come with a later version")
+        self._order = as_order(order)
         choice("output", output, OUTPUTS)
         choice("io", io, tuple(_IO))
         choice("on_error", on_error, ("raise", "substitute"))
@@ -135,8 +139,15 @@ class Loader:
         options.io = _IO[io]
         options.substitute = on_error == "substitute"
         options.verify = flag("verify", verify)
+        options.order = self._order.to_core(self.dataset)
+        self._given = dict(options.order.parameters)  # What a state has to agree with.
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
+            if self._order.name != "exact":
+                raise InvalidArgumentError(
+                    f"sampler with order={self._order.name!r}: a sampler says which sample comes "
+                    "when, which only order='exact' keeps; leave one of them out"
+                )
             self._source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
             # The loader's own plan is not used; what would refuse it does not matter.
             options.drop_last, options.rank, options.world_size = False, 0, 1
@@ -148,6 +159,7 @@ class Loader:
         self._convert = converter(output)
         self._core = _core.Loader(self.dataset.index, options)
         self._closed = False
+        self._order_parameters = self._core.order_parameters  # every default filled in
         self._steps_per_epoch = self._core.steps_per_epoch  # Of the loader's own order.
         self._fields = [name for name, _, _, _ in self._core.schema]
         self._batch = batch_type(self._fields + (["sample_id"] if ids else []))
@@ -291,7 +303,15 @@ class Loader:
             epoch, step, plan = self._epoch + 1, 0, None
         if self._restoring is not None:
             return dict(self._restoring)
-        return make_state(self.dataset, self._options, epoch, step, self._source, plan)
+        return make_state(
+            self.dataset,
+            self._options,
+            epoch,
+            step,
+            self._source,
+            plan,
+            self._order_parameters,
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues after the last batch before `state` was saved.
@@ -304,6 +324,7 @@ class Loader:
             raise InvalidArgumentError(
                 f"state: step {step} of epoch {epoch}, but an epoch has {self._steps_per_epoch}"
             )
+        self._adopt(order_parameters_to_adopt(state, self._given))
         self._iteration += 1  # What was being iterated is over.
         self._iterating = False
         self._next = (epoch, step)
@@ -311,6 +332,24 @@ class Loader:
         self._restoring = dict(state) if self._source is not None else None
         if self._source is not None and state["sampler_epoch"] is not None:
             self._source.set_epoch(state["sampler_epoch"])  # Now: the user may say more later.
+
+    def _adopt(self, parameters: dict[str, int | str]) -> None:
+        """Goes on with these parameters of the order, all of them known."""
+        if parameters == self._order_parameters:
+            return
+        spec = self._options.order
+        before = spec.parameters
+        spec.parameters = parameters
+        self._options.order = spec
+        try:
+            core = _core.Loader(self.dataset.index, self._options)
+        except BaseException:
+            spec.parameters = before
+            self._options.order = spec
+            raise
+        self._core.close()
+        self._core, self._run_at = core, None
+        self._order_parameters = core.order_parameters
 
     def stats(self) -> Stats:
         """What the loader did so far: rates, stalls by cause, bytes by source, memory by use."""

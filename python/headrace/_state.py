@@ -17,11 +17,11 @@ _VERSION = 1
 def _parameters(
     dataset: Dataset, options: _core.LoaderOptions, source: SamplerSource | None
 ) -> dict[str, Any]:
-    """What fixes the order besides the position; a restore needs the same."""
+    """What fixes the order besides position and own parameters; a restore needs the same."""
     return {
         "version": _VERSION,
         "fingerprint": dataset.fingerprint,
-        "order": "exact",
+        "order": options.order.name,
         "seed": options.seed,
         # A sampler decides itself what is shuffled, a batch sampler what is a batch.
         "shuffle": options.shuffle if source is None else None,
@@ -39,9 +39,11 @@ def make_state(
     step: int,
     source: SamplerSource | None,
     plan: EpochPlan | None,
+    order_parameters: Mapping[str, int | str],
 ) -> dict[str, Any]:
     """The state before step `step` of `epoch`."""
     state = _parameters(dataset, options, source)
+    state["order_parameters"] = dict(order_parameters)
     state["epoch"] = epoch
     if source is None:
         state["samples"] = step * state["global_batch"]
@@ -69,7 +71,7 @@ def check_state(
             f"state: of version {state['version']!r}, this headrace reads version {_VERSION}"
         )
     expected = _parameters(dataset, options, source)
-    _check_keys(state, (*expected, "epoch", "samples"))
+    _check_keys(state, (*expected, "order_parameters", "epoch", "samples"))
     with_sampler = source is not None
     if with_sampler != ("sampler_step" in state):
         saved, now = ("with", "without") if "sampler_step" in state else ("without", "with")
@@ -82,6 +84,10 @@ def check_state(
                 f"state: saved with {key} {state[key]!r}, restored in a loader with {value!r}"
                 + _remedy(key)
             )
+    if not isinstance(state["order_parameters"], Mapping):
+        raise InvalidArgumentError(
+            f"state: order_parameters is {state['order_parameters']!r}, must be a dict"
+        )
     epoch = integer("state epoch", state["epoch"], 0, 2**24 - 1)
     if with_sampler:
         _check_keys(state, ("sampler_hash", "sampler_epoch", "sampler_draws"))
@@ -97,6 +103,28 @@ def check_state(
             f"{expected['global_batch']}"
         )
     return epoch, step
+
+
+def order_parameters_to_adopt(
+    state: Mapping[str, Any], given: Mapping[str, int | str]
+) -> dict[str, int | str]:
+    """The state's parameters of its order: a restore takes those that were left to their defaults.
+
+    One that was `given` must be the state's.
+    """
+    saved = dict(state["order_parameters"])
+    for key, value in saved.items():
+        if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise InvalidArgumentError(f"state: order_parameters has {key!r}: {value!r}")
+        if isinstance(value, int):
+            integer(f"state order_parameters {key}", value, 0, 2**63 - 1)
+    for key, value in given.items():
+        if key not in saved or saved[key] != value:
+            raise FailedPreconditionError(
+                f"state: saved with {key} {saved.get(key)!r} of order {state['order']!r}, restored "
+                f"in a loader with {value!r}: leave it out, or give the same"
+            )
+    return saved
 
 
 def _check_keys(state: Mapping[str, Any], keys: Iterable[str]) -> None:

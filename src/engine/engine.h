@@ -36,6 +36,7 @@ struct EngineOptions {
   std::uint32_t reads_in_flight_max = 64;
   std::uint64_t coalesce_gap_bytes = 16 * kKiB;  // extents of a step this near are one read ...
   std::uint64_t coalesce_bytes_max = kMiB;       // ... up to this size
+  std::uint64_t block_read_bytes_max = 4 * kMiB;
   std::uint64_t decode_task_bytes = 64 * kKiB;   // stored bytes from which a task is worth a thread
   OnError on_error = OnError::kRaise;
   std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all

@@ -186,4 +186,13 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
       std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), mean));
 }
 
+std::vector<std::uint32_t> StoredBytes(const Index& index) {
+  const SampleBytes bytes(index);
+  std::vector<std::uint32_t> all(index.sample_count());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes(i), 0xffff'ffff));
+  }
+  return all;
+}
+
 }  // namespace headrace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -57,6 +58,9 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 //         DataLoss         the index's blocks are not all samples, in order
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
                                                         std::uint64_t block_samples);
+
+// Stored bytes of every sample, over all its fields; 2^32 - 1 stands for more.
+std::vector<std::uint32_t> StoredBytes(const Index& index);
 
 inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 

@@ -1,29 +1,399 @@
 #include "plan/epoch_order.h"
 
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "plan/epoch_pool.h"
 #include "plan/order_factory.h"
 
 namespace headrace {
 namespace {
 
+__extension__ using Uint128 = unsigned __int128;
+
+// Bounds that keep every product below 2^128 and every mistake visible.
+constexpr std::int64_t kPoolBytesMax = std::int64_t{1} << 56;
+constexpr std::int64_t kPoolsMax = 0xffff'ffff;
+constexpr std::uint32_t kJoinPermilleMax = 900;
+constexpr std::uint32_t kPermille = 1000;
+constexpr std::uint32_t kPoolsDefault = 48;      // divided by most world sizes
+constexpr std::uint64_t kBlocksOfAPoolMin = 16;  // mean ones, before there are fewer pools
+
+std::uint64_t CeilDivide(Uint128 value, std::uint64_t by) {
+  return static_cast<std::uint64_t>((value + by - 1) / by);
+}
+
+std::uint64_t GlobalBatch(const OrderOptions& job) { return job.batch_size * job.world_size; }
+
+// Samples that an epoch delivers, padding aside.
+std::uint64_t Delivered(const OrderOptions& job, std::uint64_t steps_per_epoch) {
+  return job.drop_last ? steps_per_epoch * GlobalBatch(job) : job.sample_count;
+}
+
+// Units that one of `pools` pools must hold at least: two blocks, so that one is drawn from while
+// the other is read, and what it gives to one global batch.
+std::uint64_t LeastPool(const OrderOptions& job, const BlockMap& blocks, std::uint64_t pools) {
+  const std::uint64_t batch = std::min(GlobalBatch(job), job.sample_count);
+  const std::uint64_t share = CeilDivide(batch, pools);
+  return std::max(2 * blocks.largest_block(),
+                  CeilDivide(Uint128{share} * blocks.total_units(), job.sample_count));
+}
+
+Status Invalid(std::string what) {
+  return Status(StatusCode::kInvalidArgument, "order epoch: " + std::move(what));
+}
+
+Status CheckPermille(const char* name, std::uint32_t value, std::uint32_t most) {
+  if (value <= most) return Status();
+  return Invalid(std::string(name) + ": got " + std::to_string(value) + ", must be in [0, " +
+                 std::to_string(most) + "]");
+}
+
+// What must hold before any parameter is looked at.
+Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
+  HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(job).status());
+  if (!job.shuffle) {
+    return Invalid(
+        "shuffle=False, but samples are drawn at random from pools; use order 'exact' to have "
+        "them in sequence, or shuffle=True");
+  }
+  if (blocks == nullptr) {
+    return Invalid("has no map of blocks to read; use order 'exact' or give blocks");
+  }
+  if (blocks->sample_count() != job.sample_count) {
+    return Invalid("the map of blocks holds " + std::to_string(blocks->sample_count()) +
+                   " samples, the job has " + std::to_string(job.sample_count) +
+                   "; both must describe one dataset");
+  }
+  return Status();
+}
+
+Status CheckPools(const EpochOrderOptions& options) {
+  const BlockMap& blocks = *options.blocks;
+  if (options.pools < 1 || options.pools > blocks.block_count()) {
+    return Invalid("pools: got " + std::to_string(options.pools) + ", must be in [1, " +
+                   std::to_string(blocks.block_count()) +
+                   "], the number of blocks; lower pools or make the blocks smaller");
+  }
+  HEADRACE_RETURN_IF_ERROR(CheckPermille("join_permille", options.join_permille, kJoinPermilleMax));
+  HEADRACE_RETURN_IF_ERROR(
+      CheckPermille("first_fill_permille", options.first_fill_permille, kPermille));
+  const std::uint64_t unit = blocks.unit_bytes();
+  if (options.pool_units > std::uint64_t{kPoolBytesMax} / unit) {
+    return Invalid("pool_bytes: got " + std::to_string(options.pool_units) + " units of " +
+                   std::to_string(unit) + " bytes, must be at most 2^56 bytes");
+  }
+  const std::uint64_t budget = options.pool_units / options.pools;
+  const std::uint64_t least = LeastPool(options.job, blocks, options.pools);
+  if (budget >= least) return Status();
+  const std::uint64_t two_blocks = 2 * blocks.largest_block();
+  return Invalid(
+      "pool_bytes " + std::to_string(options.pool_units * unit) + " in " +
+      std::to_string(options.pools) + " pools: one has " + std::to_string(budget * unit) +
+      " bytes, needs " + std::to_string(least * unit) +
+      (budget < two_blocks ? ", two of the largest blocks ("
+                           : ", its share of a global batch of ") +
+      (budget < two_blocks ? std::to_string(blocks.largest_block() * unit) + " bytes each)"
+                           : std::to_string(GlobalBatch(options.job)) + " samples") +
+      "; raise pool_bytes to " + std::to_string(options.pools * least * unit) + " or lower pools");
+}
+
+EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64_t delivered) {
+  const std::uint64_t budget = options.pool_units / options.pools;
+  const auto permille_of = [](std::uint64_t value, std::uint32_t permille) {
+    return static_cast<std::uint64_t>(Uint128{value} * permille / kPermille);
+  };
+  const std::uint64_t full_join = budget - permille_of(budget, options.join_permille);
+  const auto delay = static_cast<std::uint64_t>(
+      Uint128{budget} * options.job.sample_count * options.join_permille /
+      (Uint128{kPermille} * options.blocks->total_units()));
+  return {.blocks = options.blocks,
+          .seed = options.job.seed,
+          .stretches = {.delivered = delivered, .pools = options.pools},
+          .budget = budget,
+          .full_join = full_join,
+          .full_join_of_run = permille_of(full_join, options.first_fill_permille),
+          .delay = std::max<std::uint64_t>(delay, 1)};
+}
+
+// The pools that a rank draws from are those congruent to it modulo gcd(world_size, pools). So are
+// their positions: both are walked in strides of that number.
+class EpochOrder final : public Order {
+ public:
+  EpochOrder(const EpochOrderOptions& options, std::uint64_t steps_per_epoch, Position start)
+      : job_(options.job),
+        pools_total_(options.pools),
+        steps_per_epoch_(steps_per_epoch),
+        delivered_(Delivered(options.job, steps_per_epoch)),
+        stride_(std::gcd(options.job.world_size, options.pools)),
+        first_pool_(options.job.rank % stride_),
+        plan_(PoolOptions(options, delivered_)),
+        next_(start) {}
+
+  std::optional<Step> Next() override {
+    if (next_.epoch >= job_.epochs) return std::nullopt;
+    Step step;
+    step.epoch = next_.epoch;
+    step.step = next_.step;
+    step.ends_epoch = next_.step + 1 == steps_per_epoch_;
+    if (pools_.empty()) Enter(&step);
+    Draw(&step);
+    if (step.ends_epoch) {
+      next_ = {.epoch = next_.epoch + 1, .step = 0};
+      if (next_.epoch < job_.epochs) {
+        for (EpochPool& pool : pools_) pool.BeginNextEpoch();
+      }
+    } else {
+      ++next_.step;
+    }
+    return step;
+  }
+
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    std::uint64_t early_joins = 0;
+    for (const EpochPool& pool : pools_) early_joins += pool.early_joins();
+    return {{"blocks_read", static_cast<double>(blocks_read_)},
+            {"samples_read", static_cast<double>(samples_read_)},
+            {"blocks_read_again", static_cast<double>(blocks_read_again_)},
+            {"samples_read_again", static_cast<double>(samples_read_again_)},
+            {"early_joins", static_cast<double>(early_joins - early_joins_replayed_)},
+            {"resident_units_peak", static_cast<double>(resident_peak_)}};
+  }
+
+ private:
+  void Count(const BlockRead& read) {
+    if (read.again) {
+      ++blocks_read_again_;
+      samples_read_again_ += read.kept.empty() ? read.count : read.kept.size();
+    } else {
+      ++blocks_read_;
+      samples_read_ += read.count;
+    }
+  }
+
+  // Makes the pools as they are before next_, and has the step read what is resident then.
+  void Enter(Step* step) {
+    const std::uint64_t begin = next_.step * GlobalBatch(job_);
+    struct Read {
+      EpochPool::Resident resident;
+      std::size_t pool;
+    };
+    std::vector<Read> reads;
+    pools_.reserve(pools_total_ / stride_);
+    for (std::uint64_t number = first_pool_; number < pools_total_; number += stride_) {
+      EpochPool& pool = pools_.emplace_back(&plan_, number, next_.epoch, job_.epochs);
+      const std::uint64_t draws = begin / pools_total_ + (number < begin % pools_total_ ? 1 : 0);
+      const auto issue = [&pool] {
+        while (pool.CanIssue()) pool.Issue(0);
+      };
+      issue();
+      for (std::uint64_t i = 0; i < draws; ++i) {
+        issue();
+        pool.Draw();
+      }
+      const std::uint64_t again = next_.step == 0 ? 0 : pool.issued();
+      issue();
+      early_joins_replayed_ += pool.early_joins();
+      resident_ += pool.resident_units();
+      for (EpochPool::Resident& resident : pool.Residents()) {
+        resident.read.again = resident.ordinal < again;
+        reads.push_back({.resident = std::move(resident), .pool = pools_.size() - 1});
+      }
+    }
+    resident_peak_ = resident_;
+    // What joins first is read first, whichever pool it is for. Stable: a pool's order of issue.
+    std::ranges::stable_sort(reads, {}, [](const Read& read) {
+      return std::tuple(!read.resident.read.again, read.resident.join, read.pool);
+    });
+    for (Read& read : reads) {
+      pools_[read.pool].SetNumber(read.resident.piece, reads_);
+      read.resident.read.number = reads_++;
+      Count(read.resident.read);
+      step->reads.push_back(std::move(read.resident.read));
+    }
+  }
+
+  void Draw(Step* step) {
+    const std::uint64_t begin = next_.step * GlobalBatch(job_);
+    const std::uint64_t rows = RowsOfStep(job_, next_.step);
+    const std::uint64_t end = std::min(begin + rows * job_.world_size, delivered_);
+    const std::uint64_t ranks = job_.world_size / stride_;  // that draw from these pools
+    const std::uint64_t turn_of_rank = job_.rank / stride_;
+    const bool pads = begin + rows * job_.world_size > delivered_;
+    std::vector<SampleId> drawn_here;  // of the pools' positions, if some are given once more
+    step->deliveries.reserve(rows);
+    if (ranks > 1) step->releases.reserve(rows * (ranks - 1));
+    std::size_t at = begin / stride_ % pools_.size();
+    std::uint64_t turn = 0;
+    for (std::uint64_t g = begin + first_pool_; g < end; g += stride_) {
+      EpochPool& pool = pools_[at];
+      if (++at == pools_.size()) at = 0;
+      while (pool.CanIssue()) Issue(&pool, step);
+      const EpochPool::Drawn drawn = pool.Draw();
+      resident_ -= drawn.units;
+      if (turn == turn_of_rank) {
+        step->deliveries.push_back({.sample = drawn.sample,
+                                    .rank = job_.rank,
+                                    .slot = static_cast<std::uint32_t>(step->deliveries.size()),
+                                    .block_read = drawn.block_read});
+      } else {
+        step->releases.push_back({.block_read = drawn.block_read, .sample = drawn.sample});
+      }
+      if (++turn == ranks) turn = 0;
+      if (pads) drawn_here.push_back(drawn.sample);
+    }
+    // A rank is padded by one row at most: rows are those that some rank needs for samples.
+    if (step->deliveries.size() < rows) {
+      const std::uint64_t g = begin + (rows - 1) * job_.world_size + job_.rank;
+      const std::uint64_t source = begin + (g - delivered_) % (delivered_ - begin);
+      const bool is_here = source % stride_ == first_pool_;
+      step->deliveries.push_back(
+          {.sample = is_here ? drawn_here[(source - begin) / stride_] : SampleAt(source),
+           .rank = job_.rank,
+           .slot = static_cast<std::uint32_t>(rows - 1)});
+    }
+    HEADRACE_CHECK(step->deliveries.size() == rows);
+  }
+
+  void Issue(EpochPool* pool, Step* step) {
+    resident_ -= pool->resident_units();
+    step->reads.push_back(pool->Issue(reads_++));
+    resident_ += pool->resident_units();
+    resident_peak_ = std::max(resident_peak_, resident_);
+    Count(step->reads.back());
+  }
+
+  // What this epoch has at a position of a pool that is not this stream's.
+  SampleId SampleAt(std::uint64_t position) {
+    EpochPool pool(&plan_, position % pools_total_, next_.epoch, next_.epoch + 1);
+    for (std::uint64_t i = 0;; ++i) {
+      while (pool.CanIssue()) pool.Issue(0);
+      const EpochPool::Drawn drawn = pool.Draw();
+      if (i == position / pools_total_) return drawn.sample;
+    }
+  }
+
+  const OrderOptions job_;
+  const std::uint64_t pools_total_;
+  const std::uint64_t steps_per_epoch_;
+  const std::uint64_t delivered_;
+  const std::uint64_t stride_;
+  const std::uint64_t first_pool_;
+  EpochPoolPlan plan_;
+  Position next_;
+  std::vector<EpochPool> pools_;  // first_pool_, first_pool_ + stride_, ...; empty: not entered yet
+  std::uint64_t reads_ = 0;
+
+  std::uint64_t resident_ = 0;  // units
+  std::uint64_t resident_peak_ = 0;
+  std::uint64_t blocks_read_ = 0;
+  std::uint64_t samples_read_ = 0;
+  std::uint64_t blocks_read_again_ = 0;
+  std::uint64_t samples_read_again_ = 0;
+  std::uint64_t early_joins_replayed_ = 0;
+};
+
+// The default of `pools` for a budget of `pool_units`: multiples of the world size let a pool feed
+// one rank; the more later world sizes divide it, the better.
+std::uint64_t DefaultPools(const OrderOptions& job, const BlockMap& blocks,
+                           std::uint64_t pool_units) {
+  const std::uint64_t world = job.world_size;
+  const Uint128 of_means = Uint128{pool_units} * blocks.block_count() /
+                           (Uint128{kBlocksOfAPoolMin} * blocks.total_units());
+  const std::uint64_t most =
+      std::max<std::uint64_t>(1, std::min<std::uint64_t>(of_means < blocks.block_count()
+                                                             ? static_cast<std::uint64_t>(of_means)
+                                                             : blocks.block_count(),
+                                                         std::uint64_t{1} << 31));
+  std::uint64_t pools = CeilDivide(kPoolsDefault, world) * world;
+  if (pools > most) pools = most >= world ? most / world * world : most;
+  // Uneven blocks: as many pools as hold two of the largest.
+  while (pools > 1 && pool_units / pools < LeastPool(job, blocks, pools)) {
+    pools -= pools > world ? world : 1;
+  }
+  return pools;
+}
+
 class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "epoch"; }
   [[nodiscard]] bool reads_blocks() const override { return true; }
+  [[nodiscard]] std::string_view budget_parameter() const override { return "pool_bytes"; }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
-    return request.parameters;
+    HEADRACE_ASSIGN_OR_RETURN(Resolved resolved, Read(request));
+    return std::move(resolved.parameters);
   }
-  [[nodiscard]] Result<std::uint64_t> ResidentUnits(
-      const OrderRequest& /*request*/) const override {
-    return std::uint64_t{0};
+
+  [[nodiscard]] Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const override {
+    HEADRACE_ASSIGN_OR_RETURN(const Resolved resolved, Read(request));
+    const std::uint32_t pools = resolved.options.pools;
+    const std::uint32_t touched = pools / std::gcd(request.job.world_size, pools);
+    return touched * (resolved.options.pool_units / pools);
   }
-  [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& /*request*/,
-                                                    Position /*start*/) const override {
-    return Status(StatusCode::kFailedPrecondition, "to be built");
+
+  [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
+                                                    Position start) const override {
+    HEADRACE_ASSIGN_OR_RETURN(const Resolved resolved, Read(request));
+    return MakeEpochOrder(resolved.options, start);
+  }
+
+ private:
+  struct Resolved {
+    OrderParameters parameters;
+    EpochOrderOptions options;
+  };
+
+  [[nodiscard]] Result<Resolved> Read(const OrderRequest& request) const {
+    HEADRACE_RETURN_IF_ERROR(CheckInputs(request.job, request.blocks.get()));
+    const BlockMap& blocks = *request.blocks;
+    const std::uint64_t unit = blocks.unit_bytes();
+    // Each has a default that depends on the other.
+    ParameterReader reader(name(), request.parameters);
+    const bool has_pools = request.parameters.contains("pools");
+    auto pools =
+        static_cast<std::uint64_t>(has_pools ? reader.Integer("pools", 1, 1, kPoolsMax) : 1);
+    const std::uint64_t units_default = std::max(CeilDivide(blocks.total_units(), 10),
+                                                 pools * LeastPool(request.job, blocks, pools));
+    const std::uint64_t bytes = static_cast<std::uint64_t>(reader.Integer(
+        "pool_bytes",
+        static_cast<std::int64_t>(std::min<Uint128>(Uint128{units_default} * unit, kPoolBytesMax)),
+        1, kPoolBytesMax));
+    const std::uint64_t units = bytes / unit;
+    if (!has_pools) {
+      const std::uint64_t pools_default = DefaultPools(request.job, blocks, units);
+      pools = static_cast<std::uint64_t>(
+          reader.Integer("pools", static_cast<std::int64_t>(pools_default), 1, kPoolsMax));
+    }
+    EpochOrderOptions options{.job = request.job,
+                              .blocks = request.blocks,
+                              .pool_units = units,
+                              .pools = static_cast<std::uint32_t>(pools)};
+    options.join_permille = static_cast<std::uint32_t>(
+        reader.Integer("join_permille", options.join_permille, 0, kJoinPermilleMax));
+    options.first_fill_permille = static_cast<std::uint32_t>(
+        reader.Integer("first_fill_permille", options.first_fill_permille, 0, kPermille));
+    HEADRACE_ASSIGN_OR_RETURN(OrderParameters parameters, reader.Finish());
+    HEADRACE_RETURN_IF_ERROR(CheckPools(options));
+    return Resolved{.parameters = std::move(parameters), .options = std::move(options)};
   }
 };
 
 }  // namespace
+
+Result<std::unique_ptr<Order>> MakeEpochOrder(const EpochOrderOptions& options, Position start) {
+  HEADRACE_RETURN_IF_ERROR(CheckInputs(options.job, options.blocks.get()));
+  HEADRACE_RETURN_IF_ERROR(CheckPools(options));
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
+  HEADRACE_RETURN_IF_ERROR(CheckStart(options.job, steps, start));
+  return std::unique_ptr<Order>(std::make_unique<EpochOrder>(options, steps, start));
+}
 
 const OrderFactory& EpochOrderFactory() {
   static const Factory factory;

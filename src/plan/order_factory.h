@@ -41,6 +41,9 @@ class OrderFactory {
 
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual bool reads_blocks() const = 0;
+  // The parameter that says how many bytes the whole job keeps resident, where there is one: left
+  // out, a loader fills in what its memory allows.
+  [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
 
   // Every parameter with its value, defaults filled in. Resolving what was resolved changes
   // nothing, on any rank or world size that the job may go on with.

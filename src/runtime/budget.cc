@@ -13,45 +13,90 @@ constexpr std::uint32_t kBatchesLeast = 2;
 constexpr std::uint32_t kBatchesAhead = 4;
 constexpr std::uint32_t kBatchesAheadMax = 64;
 
-}  // namespace
+// What reads and batches must have, and what they can use.
+struct Flow {
+  std::uint64_t batch = 0;  // bytes of one
+  std::uint64_t ahead = 0;  // batches
+  std::uint64_t staging_least = 0;
+  std::uint64_t staging_useful = 0;
 
-Result<Budget> MakeBudget(const BudgetNeeds& needs) {
-  const std::uint64_t batch = std::max<std::uint64_t>(needs.batch_bytes, 1);
-  const std::uint64_t staging_least = std::max(needs.read_bytes_max, 2 * needs.read_bytes);
-  const std::uint64_t least = staging_least + kBatchesLeast * batch;
-  if (needs.memory_bytes != 0 && needs.memory_bytes < least) {
-    return Status(StatusCode::kInvalidArgument,
-                  "memory " + FormatBytes(needs.memory_bytes) + ": a batch of " +
-                      std::to_string(needs.batch_size) + " samples takes " + FormatBytes(batch) +
-                      ", two are needed (the one in use and the next), and reads take " +
-                      FormatBytes(staging_least) + "; raise memory= to at least " +
-                      FormatBytes(RoundUp(least, kMiB)) + " or lower batch_size=");
+  [[nodiscard]] std::uint64_t least() const { return staging_least + kBatchesLeast * batch; }
+  [[nodiscard]] std::uint64_t useful() const {
+    return staging_useful + (ahead + kBatchesHeld) * batch;
   }
+};
+
+Flow FlowOf(const BudgetNeeds& needs) {
+  Flow flow;
+  flow.batch = std::max<std::uint64_t>(needs.batch_bytes, 1);
+  flow.staging_least = std::max(needs.read_bytes_max, 2 * needs.read_bytes);
   // Enough samples ahead to keep the device busy twice over, however small the batches.
   const std::uint64_t ahead_for_reads =
       std::uint64_t{2} * needs.reads_in_flight / needs.batch_size + 2;
-  std::uint64_t ahead =
-      needs.batches_ahead != 0
-          ? needs.batches_ahead
-          : std::clamp<std::uint64_t>(ahead_for_reads, kBatchesAhead, kBatchesAheadMax);
-  const std::uint64_t staging_useful =
-      std::max(staging_least, std::uint64_t{2} * needs.reads_in_flight * needs.read_bytes);
+  flow.ahead = needs.batches_ahead != 0
+                   ? needs.batches_ahead
+                   : std::clamp<std::uint64_t>(ahead_for_reads, kBatchesAhead, kBatchesAheadMax);
+  flow.staging_useful =
+      std::max(flow.staging_least, std::uint64_t{2} * needs.reads_in_flight * needs.read_bytes);
+  return flow;
+}
 
-  std::uint64_t memory = needs.memory_bytes;
-  if (memory == 0) {
-    memory = std::max(least, std::min(needs.memory_limit_bytes / 4,
-                                      staging_useful + (ahead + kBatchesHeld) * batch));
+Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
+  const std::uint64_t resident = needs.resident_fixed ? needs.resident_bytes : 0;
+  const std::uint64_t least = flow.least() + resident;
+  if (needs.memory_bytes == 0 || needs.memory_bytes >= least) return Status();
+  std::string message = "memory " + FormatBytes(needs.memory_bytes) + ": a batch of " +
+                        std::to_string(needs.batch_size) + " samples takes " +
+                        FormatBytes(flow.batch) +
+                        ", two are needed (the one in use and the next), and reads take " +
+                        FormatBytes(flow.staging_least);
+  if (resident != 0) {
+    message.append(", and the order keeps ").append(FormatBytes(resident)).append(" resident");
   }
-  Budget budget;
-  budget.staging_bytes = std::clamp(memory / 4, staging_least,
-                                    std::min(staging_useful, memory - kBatchesLeast * batch));
-  const std::uint64_t batches = std::min<std::uint64_t>((memory - budget.staging_bytes) / batch,
-                                                        kBatchesAheadMax + kBatchesHeld);
-  budget.batch_bytes = batches * batch;
+  message.append("; raise memory= to at least ")
+      .append(FormatBytes(RoundUp(least, kMiB)))
+      .append(resident != 0 ? ", or lower batch_size= or what the order keeps"
+                            : " or lower batch_size=");
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+// Gives `memory` to reads and batches.
+void DivideFlow(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory, Budget& budget) {
+  budget.staging_bytes =
+      std::clamp(memory / 4, flow.staging_least,
+                 std::min(flow.staging_useful, memory - kBatchesLeast * flow.batch));
+  const std::uint64_t batches = std::min<std::uint64_t>(
+      (memory - budget.staging_bytes) / flow.batch, kBatchesAheadMax + kBatchesHeld);
+  budget.batch_bytes = batches * flow.batch;
+  std::uint64_t ahead = flow.ahead;
   if (needs.batches_ahead == 0 && batches > kBatchesHeld)
     ahead = std::max(ahead, batches - kBatchesHeld);
   budget.batches_max = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(ahead, 1, std::max<std::uint64_t>(batches, 1)));
+}
+
+}  // namespace
+
+Result<Budget> MakeBudget(const BudgetNeeds& needs) {
+  const Flow flow = FlowOf(needs);
+  HEADRACE_RETURN_IF_ERROR(CheckLeast(needs, flow));
+  const std::uint64_t resident_least = needs.resident_fixed ? needs.resident_bytes : 0;
+  std::uint64_t memory = needs.memory_bytes;
+  if (memory == 0) {
+    memory = std::max(flow.least() + resident_least,
+                      std::min(needs.memory_limit_bytes / 4, flow.useful() + needs.resident_bytes));
+  }
+  Budget budget;
+  if (needs.resident_bytes == 0) {
+    DivideFlow(needs, flow, memory, budget);
+    return budget;
+  }
+  const std::uint64_t flow_max = needs.resident_fixed ? memory - resident_least : memory / 4;
+  const std::uint64_t flow_bytes = std::max(flow.least(), std::min(flow.useful(), flow_max));
+  DivideFlow(needs, flow, flow_bytes, budget);
+  budget.resident_bytes = std::min(needs.resident_bytes, memory - flow_bytes);
+  budget.pinned_bytes =
+      std::min(needs.pinned_bytes, memory - flow_bytes - budget.resident_bytes);
   return budget;
 }
 

@@ -32,6 +32,39 @@ TEST(BudgetTest, NeverPassesTheMemoryAllowedAndAlwaysHoldsTheLeast) {
   EXPECT_GT(made, 5000);
 }
 
+TEST(BudgetTest, ResidentsAndPinnedBlocksStayInsideTheMemoryAndFixedOnesAreWhole) {
+  Prng random(2, 0, RandomStream::kOrder);
+  int made = 0;
+  for (int i = 0; i < 20000; ++i) {
+    BudgetNeeds needs{.memory_bytes = 1 + random.Below(kGiB),
+                      .memory_limit_bytes = kGiB,
+                      .batch_bytes = 1 + random.Below(50 * kMiB),
+                      .batch_size = 1 + random.Below(512),
+                      .read_bytes = 1 + random.Below(kMiB),
+                      .resident_bytes = 1 + random.Below(kGiB),
+                      .resident_fixed = random.Below(2) == 0,
+                      .pinned_bytes = random.Below(kGiB)};
+    needs.read_bytes_max = needs.read_bytes + random.Below(4 * kMiB);
+    const Result<Budget> made_budget = MakeBudget(needs);
+    const std::uint64_t flow_least =
+        std::max(needs.read_bytes_max, 2 * needs.read_bytes) + 2 * needs.batch_bytes;
+    const std::uint64_t fixed = needs.resident_fixed ? needs.resident_bytes : 0;
+    ASSERT_EQ(made_budget.ok(), needs.memory_bytes >= flow_least + fixed);
+    if (!made_budget.ok()) continue;
+    ++made;
+    const Budget& budget = made_budget.value();
+    const std::uint64_t flow = budget.staging_bytes + budget.batch_bytes;
+    ASSERT_LE(flow + budget.resident_bytes + budget.pinned_bytes, needs.memory_bytes);
+    ASSERT_LE(budget.resident_bytes, needs.resident_bytes);
+    ASSERT_GE(budget.resident_bytes, fixed);
+    ASSERT_LE(budget.pinned_bytes, needs.pinned_bytes);
+    ASSERT_GE(budget.batch_bytes, 2 * needs.batch_bytes);
+    // Nothing is pinned while residents want more.
+    if (budget.pinned_bytes != 0) ASSERT_EQ(budget.resident_bytes, needs.resident_bytes);
+  }
+  EXPECT_GT(made, 4000);
+}
+
 TEST(BudgetTest, TooLittleMemorySaysHowMuchWouldDo) {
   const Status status = MakeBudget({.memory_bytes = 10 * kMiB,
                                     .batch_bytes = 100 * kMiB,

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "engine/engine.h"
 #include "runtime/machine.h"
+#include "runtime/planner.h"
 #include "runtime/schema.h"
 #include "runtime/thread_executor.h"
 
@@ -19,6 +20,9 @@ namespace {
 
 // Decoding yields to the training loop when both want a core.
 constexpr int kDecodeNice = 5;
+
+// Reads of whole blocks are large: this many keep any device busy.
+constexpr std::uint32_t kBlockReadsInFlight = 16;
 
 void Add(const EngineStats& run, EngineStats& total) {
   total.batches += run.batches;
@@ -111,12 +115,13 @@ class Run {
 class Loader::Impl {
  public:
   Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
-       std::uint64_t steps_per_epoch, const Budget& budget,
+       std::uint64_t steps_per_epoch, Planner planner, const Budget& budget,
        std::unique_ptr<ThreadExecutor> executor, OpenedStore store)
       : index_(std::move(index)),
         options_(std::move(options)),
         schema_(std::move(schema)),
         steps_per_epoch_(steps_per_epoch),
+        planner_(std::move(planner)),
         budget_(budget),
         device_read_bytes_(DeviceReadBytes()),
         staging_(BufferPool::Make(budget.staging_bytes)),
@@ -147,7 +152,7 @@ class Loader::Impl {
     if (options_.io == IoChoice::kSynthetic) options.coalesce_bytes_max = 0;
     options.on_error = options_.on_error;
     options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
-    options.seed = options_.order.seed;
+    options.seed = options_.job.seed;
     auto run = std::make_shared<Run>(Engine::Parts{.index = index_.get(),
                                                    .schema = schema_,
                                                    .store = &store_.store(),
@@ -207,18 +212,19 @@ class Loader::Impl {
     return stats;
   }
 
-  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(std::span<const SampleId> samples) const {
+  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(
+      std::span<const Delivery> deliveries) const {
     std::vector<PlannedRow> rows;
-    for (std::uint32_t slot = 0; slot < samples.size(); ++slot) {
+    for (const Delivery& delivery : deliveries) {
       for (const BatchField& field : schema_) {
-        PlannedRow row{.slot = slot, .sample = samples[slot], .field = field.name};
+        PlannedRow row{.slot = delivery.slot, .sample = delivery.sample, .field = field.name};
         if (field.is_inline()) {
           row.source = "index";
         } else {
           HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
-                                    index_->extent(field.index_field, samples[slot]));
+                                    index_->extent(field.index_field, delivery.sample));
           HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
-          row.source = "storage";
+          row.source = delivery.block_read == kNoBlockRead ? "storage" : "block";
           row.object = index_->root() + "/" + std::string(object.name);
           row.range = extent.range;
         }
@@ -232,6 +238,7 @@ class Loader::Impl {
   const LoaderOptions options_;
   const std::vector<BatchField> schema_;
   const std::uint64_t steps_per_epoch_;
+  const Planner planner_;
   const Budget budget_;
 
  private:
@@ -253,36 +260,46 @@ class Loader::Impl {
 
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
-  options.order.sample_count = index->sample_count();
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.order));
+  options.job.sample_count = index->sample_count();
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   if (options.threads < 0 || options.threads > 1024) {
     return Status(StatusCode::kInvalidArgument,
                   "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
   }
   if (options.threads == 0) options.threads = UsableCores();
+  HEADRACE_ASSIGN_OR_RETURN(Planner planner, Planner::Make(index, options.job, options.order));
 
   const SampleSizes sizes = LookAtSizes(*index, schema);
-  const std::uint64_t rows = std::min(options.order.batch_size, index->sample_count());
+  const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
-  HEADRACE_ASSIGN_OR_RETURN(
-      const Budget budget,
-      MakeBudget({.memory_bytes = options.memory_bytes,
-                  .memory_limit_bytes = MemoryLimitBytes(),
-                  .batch_bytes = BufferPool::ChargedBytes(batch_bytes),
-                  .batch_size = rows,
-                  .read_bytes = BufferPool::ChargedBytes(sizes.read_bytes_mean + kWideningMax),
-                  .read_bytes_max = BufferPool::ChargedBytes(sizes.read_bytes_max + kWideningMax),
-                  .batches_ahead = options.batches_ahead,
-                  .reads_in_flight = EngineOptions().reads_in_flight_max}));
+  std::uint64_t read_bytes = sizes.read_bytes_mean;
+  if (planner.reads_blocks()) {
+    read_bytes = std::max(read_bytes, std::min(planner.mean_block_bytes(),
+                                               EngineOptions().block_read_bytes_max));
+  }
+  const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
+  BudgetNeeds needs{.memory_bytes = options.memory_bytes,
+                    .memory_limit_bytes = MemoryLimitBytes(),
+                    .batch_bytes = BufferPool::ChargedBytes(batch_bytes),
+                    .batch_size = rows,
+                    .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
+                    .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
+                    .batches_ahead = options.batches_ahead,
+                    .reads_in_flight = EngineOptions().reads_in_flight_max};
+  if (planner.reads_blocks()) needs.reads_in_flight = kBlockReadsInFlight;
+  HEADRACE_RETURN_IF_ERROR(planner.AddNeeds(needs));
+  HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
+  HEADRACE_RETURN_IF_ERROR(planner.Settle(budget));
+
   HEADRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<ThreadExecutor> executor,
       ThreadExecutor::Make(
           {.threads = options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
-  return std::unique_ptr<Loader>(
-      new Loader(std::make_unique<Impl>(std::move(index), std::move(options), std::move(schema),
-                                        steps, budget, std::move(executor), std::move(store))));
+  return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
+      std::move(index), std::move(options), std::move(schema), steps, std::move(planner), budget,
+      std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -296,17 +313,22 @@ Loader::~Loader() {
 std::span<const BatchField> Loader::schema() const { return impl_->schema_; }
 std::uint64_t Loader::steps_per_epoch() const { return impl_->steps_per_epoch_; }
 const Index& Loader::index() const { return *impl_->index_; }
+OrderParameters Loader::order_parameters() const { return impl_->planner_.parameters(); }
 
 Status Loader::Start(Position position) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order,
-                            MakeExactOrder(impl_->options_.order, position));
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, impl_->planner_.MakeOrder(position));
   impl_->Begin(std::move(order));
   return Status();
 }
 
 Status Loader::StartList(ListOrderOptions list) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  if (impl_->options_.order.name != "exact") {
+    return Status(StatusCode::kInvalidArgument,
+                  "a list of samples in order '" + impl_->options_.order.name +
+                      "': who gives the order wants it kept; use order 'exact'");
+  }
   const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
   const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
   if (!ascending || last != list.ids.size()) {
@@ -345,17 +367,20 @@ void Loader::Stop() {
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
-                            MakeExactOrder(impl_->options_.order, position));
+                            impl_->planner_.MakeOrder(position));
   const std::optional<Step> step = order->Next();
   if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
-  std::vector<SampleId> samples;
-  samples.reserve(step->deliveries.size());
-  for (const Delivery& delivery : step->deliveries) samples.push_back(delivery.sample);
-  return impl_->Describe(samples);
+  return impl_->Describe(step->deliveries);
 }
 
 Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
-  return impl_->Describe(samples);
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(samples.size());
+  for (const SampleId sample : samples) {
+    deliveries.push_back(
+        {.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
+  }
+  return impl_->Describe(deliveries);
 }
 
 Result<LoaderStats> Loader::stats() const {

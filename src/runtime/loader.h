@@ -19,6 +19,8 @@
 #include "index/index.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
+#include "plan/order_factory.h"
+#include "plan/order_options.h"
 #include "runtime/batch_queue.h"
 #include "runtime/budget.h"
 #include "runtime/open_store.h"
@@ -31,9 +33,20 @@ struct LoaderField {
   std::optional<ImageTransform> image;  // for images; without it, their encoded bytes
 };
 
+// Which order, and what fixes it beside the job.
+struct OrderSpec {
+  std::string name = "exact";
+  // Given; defaults come from the order, the dataset, the memory. Orders that read blocks have one
+  // more here, "block_samples": neighbours read together; 0, the default: see MakeIndexBlocks.
+  OrderParameters parameters;
+  SampleTable homes;
+  SampleTable costs;
+};
+
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
-  OrderOptions order;               // sample_count is filled in
+  OrderOptions job;                 // sample_count is filled in
+  OrderSpec order;
   std::uint64_t memory_bytes =
       0;  // budget of everything; 0: what is useful, a quarter of RAM at most
   std::uint32_t batches_ahead = 0;  // 0: what the memory allows
@@ -48,7 +61,7 @@ struct PlannedRow {
   std::uint32_t slot = 0;
   SampleId sample{};
   std::string field;
-  std::string source;  // "storage", or "index" for inline values
+  std::string source;  // "storage"; "block" where it comes with one; "index" for inline values
   std::string object;  // its path
   ByteRange range;     // of the object
 };
@@ -94,13 +107,16 @@ class Loader {
   [[nodiscard]] std::span<const BatchField> schema() const;
   [[nodiscard]] std::uint64_t steps_per_epoch() const;
   [[nodiscard]] const Index& index() const;
+  // Of the order, every default filled in: what a saved state has to hold.
+  [[nodiscard]] OrderParameters order_parameters() const;
 
   // Ends the run, if there is one, and starts one of the loader's own order at `position`.
   //
-  // Errors: those of MakeExactOrder
+  // Errors: those of OrderFactory::Make
   Status Start(Position position);
 
-  // The same with an order somebody else decided: one epoch.
+  // The same with an order somebody else decided: one epoch. Only where the loader's own order is
+  // `exact`.
   //
   // Errors: OutOfRange       an id that the dataset does not have
   //         InvalidArgument  batch ends that do not ascend to the number of ids, an epoch of 2^24
@@ -118,7 +134,7 @@ class Loader {
 
   // Where the rows of one step of the loader's own order come from. Reads nothing.
   //
-  // Errors: those of MakeExactOrder
+  // Errors: those of OrderFactory::Make
   Result<std::vector<PlannedRow>> Explain(Position position) const;
   // The same for rows of an order somebody else decided.
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const;

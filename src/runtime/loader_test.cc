@@ -140,7 +140,7 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
 TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 3};
   for (const int threads : {1, 2, 8}) {
-    auto loader = Open({.order = order, .threads = threads});
+    auto loader = Open({.job = order, .threads = threads});
     ASSERT_TRUE(loader->Start({}).ok());
     EXPECT_EQ(Drain(*loader), Planned(order)) << threads;
     EXPECT_EQ(loader->stats().value().engine.samples, 3 * kSamples);
@@ -149,7 +149,7 @@ TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
 
 TEST_P(LoaderTest, StaysInsideASmallBudget) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
-  auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
+  auto loader = Open({.job = order, .memory_bytes = 400 * kKiB, .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
   EXPECT_EQ(Drain(*loader), Planned(order));
   const LoaderStats stats = loader->stats().value();
@@ -159,7 +159,7 @@ TEST_P(LoaderTest, StaysInsideASmallBudget) {
 
 TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 1};
-  auto loader = Open({.order = order, .memory_bytes = 400 * kKiB, .threads = 2});
+  auto loader = Open({.job = order, .memory_bytes = 400 * kKiB, .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
   std::vector<std::shared_ptr<Batch>> held;
   bool beyond = false;
@@ -186,7 +186,7 @@ TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
 TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
   const std::vector<std::uint64_t> whole = Planned(order);
-  auto loader = Open({.order = order, .threads = 2});
+  auto loader = Open({.job = order, .threads = 2});
   for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
     ASSERT_TRUE(loader->Start({.epoch = 0, .step = 0}).ok());
     for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
@@ -197,7 +197,7 @@ TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
 }
 
 TEST_P(LoaderTest, GivesAListAsItIs) {
-  auto loader = Open({.order = {.batch_size = 4}});
+  auto loader = Open({.job = {.batch_size = 4}});
   const std::vector<SampleId> ids = {SampleId{5}, SampleId{5}, SampleId{0}, SampleId{102}};
   ASSERT_TRUE(loader->StartList({.ids = ids, .batch_ends = {3, 4}}).ok());
   EXPECT_EQ(Drain(*loader), (std::vector<std::uint64_t>{5, 5, 0, 102}));
@@ -207,7 +207,7 @@ TEST_P(LoaderTest, GivesAListAsItIs) {
 }
 
 TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
-  auto loader = Open({.order = {.batch_size = 4}});
+  auto loader = Open({.job = {.batch_size = 4}});
   EXPECT_EQ(loader->Next(-1).status().code(), StatusCode::kFailedPrecondition);
   ASSERT_TRUE(loader->Start({}).ok());
   loader->Stop();
@@ -218,13 +218,13 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
   const std::string file = *files_.begin();  // "0", or "all"
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
   const OrderOptions order{.batch_size = 8, .shuffle = false, .epochs = 1};
-  auto raising = Open({.order = order});
+  auto raising = Open({.job = order});
   ASSERT_TRUE(raising->Start({}).ok());
   const Status status = raising->Next(-1).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("epoch 0 step 0 sample 0 ("));
 
-  auto replacing = Open({.order = order, .on_error = OnError::kSubstitute});
+  auto replacing = Open({.job = order, .on_error = OnError::kSubstitute});
   ASSERT_TRUE(replacing->Start({}).ok());
   const std::vector<std::uint64_t> ids = Drain(*replacing);
   EXPECT_EQ(ids.size(), kSamples);
@@ -240,7 +240,7 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
 TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
   const std::string file = *files_.begin();
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
-  auto loader = Open({.order = {.batch_size = 8, .shuffle = false, .epochs = 9},
+  auto loader = Open({.job = {.batch_size = 8, .shuffle = false, .epochs = 9},
                       .on_error = OnError::kSubstitute});
   ASSERT_TRUE(loader->Start({}).ok());
   for (std::uint64_t taken = 1; taken <= 2; ++taken) {
@@ -254,7 +254,7 @@ TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
 }
 
 TEST_P(LoaderTest, AForkedChildGetsAnErrorAndExits) {
-  auto loader = Open({.order = {.batch_size = 4}});
+  auto loader = Open({.job = {.batch_size = 4}});
   ASSERT_TRUE(loader->Start({}).ok());
   auto batch = loader->Next(-1).value().batch;
   const pid_t child = fork();
@@ -272,7 +272,7 @@ TEST_P(LoaderTest, AForkedChildGetsAnErrorAndExits) {
 }
 
 TEST_P(LoaderTest, ExplainsWhereEachRowComesFrom) {
-  auto loader = Open({.order = {.batch_size = 4, .shuffle = false}});
+  auto loader = Open({.job = {.batch_size = 4, .shuffle = false}});
   const auto rows = loader->Explain({.epoch = 0, .step = 1}).value();
   ASSERT_EQ(rows.size(), 8);
   EXPECT_EQ(Raw(rows[0].sample), 4);
@@ -283,8 +283,8 @@ TEST_P(LoaderTest, ExplainsWhereEachRowComesFrom) {
 
 TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
   LoaderOptions options;
-  options.order = {.sample_count = kSamples, .shuffle = false};
-  options.order.batch_size = 32;
+  options.job = {.sample_count = kSamples, .shuffle = false};
+  options.job.batch_size = 32;
   options.io = IoChoice::kSynthetic;
   auto loader = Loader::Open(index_, options);
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
@@ -314,7 +314,7 @@ TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
   EXPECT_EQ(error({.fields = {{.name = "bytes", .image = ImageTransform{}}}}),
             "field 'bytes': an image transform, but it holds no encoded images");
   EXPECT_EQ(error({.threads = -1}), "threads: got -1, must be in [0, 1024]");
-  EXPECT_THAT(error({.order = {.batch_size = 64}, .memory_bytes = 100000}),
+  EXPECT_THAT(error({.job = {.batch_size = 64}, .memory_bytes = 100000}),
               ::testing::HasSubstr("memory 97.7 KiB: a batch of 64 samples takes"));
 }
 

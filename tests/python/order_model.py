@@ -8,7 +8,7 @@ WORD = 2**32
 TABLE_MAX = 2**27
 CANDIDATES = 8
 
-ORDER, AUGMENT, SUBSTITUTE, PACK = 1, 2, 3, 4
+ORDER, AUGMENT, SUBSTITUTE, PACK, POOL = 1, 2, 3, 4, 5
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -115,3 +115,134 @@ def candidates(n: int, seed: int, epoch: int, wanted: int) -> list[int]:
     words = Words(seed, epoch, SUBSTITUTE, wanted)
     drawn = [words.below(n - 1) for _ in range(CANDIDATES)]
     return [d if d < wanted else d + 1 for d in drawn]
+
+
+class EpochPool:
+    """One pool of the order `epoch` in one epoch; `pieces` are lists of samples."""
+
+    def __init__(self, pieces: list[list[int]], next_pieces: list[list[int]], words: Words) -> None:
+        self.pieces = pieces
+        self.next_pieces = next_pieces  # of the next epoch: only issued, never drawn here
+        self.words = words
+        self.drawn: list[int] = []
+        self.issued: list[tuple[int, list[int]]] = []  # (draw, piece), in order
+        self.early_joins = 0
+
+    def run(
+        self,
+        draws: int,
+        units: Callable[[int], int],
+        budget: int,
+        joins_at_once: int,
+        full_join: int,
+        delay: int,
+    ) -> None:
+        waiting: list[tuple[int, list[int]]] = []  # (draw at which it joins, piece)
+        joined: list[int] = []
+        resident: list[int] = []
+        to_issue = [(piece, True) for piece in self.pieces]
+        to_issue += [(piece, False) for piece in self.next_pieces]
+        issued_units = 0
+        last_join = 0
+        for k in range(draws):
+            while to_issue:
+                piece, of_this_epoch = to_issue[0]
+                if sum(map(units, resident)) + sum(map(units, piece)) > budget:
+                    break
+                del to_issue[0]
+                resident += piece
+                self.issued.append((k, piece))
+                if of_this_epoch:
+                    issued_units += sum(map(units, piece))
+                    if issued_units > budget:
+                        join = k + delay
+                    elif issued_units <= joins_at_once or budget == full_join:
+                        join = 0
+                    else:
+                        join = (issued_units - joins_at_once) * delay // (budget - full_join)
+                    last_join = max(last_join, join)
+                    waiting.append((last_join, piece))
+            while waiting and waiting[0][0] <= k:
+                joined += waiting.pop(0)[1]
+            if not joined:
+                joined += waiting.pop(0)[1]
+                self.early_joins += 1
+            r = self.words.below(len(joined))
+            sample = joined[r]
+            joined[r] = joined[-1]
+            del joined[-1]
+            resident.remove(sample)
+            self.drawn.append(sample)
+
+
+def epoch_pieces(
+    blocks: list[list[int]], delivered: int, pools: int, seed: int, epoch: int
+) -> list[list[list[int]]]:
+    """Of each pool, the pieces of its stretch."""
+    sequence = [
+        (sample, number)
+        for number in permutation(len(blocks), seed, epoch)
+        for sample in blocks[number]
+    ][:delivered]
+    stretches: list[list[list[int]]] = []
+    for pool in range(pools):
+        length = len(range(pool, delivered, pools))
+        stretch, sequence = sequence[:length], sequence[length:]
+        pieces: list[list[int]] = []
+        last = None
+        for sample, number in stretch:
+            if number != last:
+                pieces.append([])
+            pieces[-1].append(sample)
+            last = number
+        stretches.append(pieces)
+    return stretches
+
+
+def epoch_epoch(
+    block_sizes: list[int],
+    batch_size: int,
+    *,
+    pool_units: int,
+    pools: int,
+    units: Callable[[int], int] = lambda sample: 1,
+    join_permille: int = 250,
+    first_fill_permille: int = 1000,
+    seed: int = 0,
+    epoch: int = 0,
+    drop_last: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
+) -> list[list[int]]:
+    """The batches of one rank in one epoch of the order `epoch`."""
+    blocks: list[list[int]] = []
+    n = 0
+    for size in block_sizes:
+        blocks.append(list(range(n, n + size)))
+        n += size
+    global_batch = batch_size * world_size
+    delivered = n // global_batch * global_batch if drop_last else n
+    total_units = sum(map(units, range(n)))
+    budget = pool_units // pools
+    full_join = budget - budget * join_permille // 1000
+    joins_at_once = full_join * first_fill_permille // 1000 if epoch == 0 else full_join
+    delay = max(1, budget * n * join_permille // (1000 * total_units))
+
+    here = epoch_pieces(blocks, delivered, pools, seed, epoch)
+    following = epoch_pieces(blocks, delivered, pools, seed, epoch + 1)
+    positions = [-1] * delivered
+    for number in range(pools):
+        pool = EpochPool(here[number], following[number], Words(seed, epoch, POOL, number))
+        draws = len(range(number, delivered, pools))
+        pool.run(draws, units, budget, joins_at_once, full_join, delay)
+        positions[number::pools] = pool.drawn
+
+    if len(positions) % world_size != 0:
+        begin = len(positions) // global_batch * global_batch  # of the last step
+        last = positions[begin:]
+        missing = -len(positions) % world_size
+        positions += [last[i % len(last)] for i in range(missing)]
+    batches = []
+    for begin in range(0, len(positions), global_batch):
+        batches.append(positions[begin : begin + global_batch][rank::world_size])
+    return batches

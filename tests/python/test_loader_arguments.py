@@ -96,12 +96,6 @@ def test_a_batch_sampler_of_numbers_is_named(numbered: Path) -> None:
         iter(loader)
 
 
-@pytest.mark.parametrize("order", ["batch", "epoch"])
-def test_orders_to_come_say_so(numbered: Path, order: str) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match=f"'{order}'.*come with a later version"):
-        hr.Loader(numbered, order=order)
-
-
 def test_a_python_callable_as_transform_says_what_to_do(numbered: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="call it on the encoded bytes"):
         hr.Loader(numbered, transform=lambda image: image)

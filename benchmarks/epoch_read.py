@@ -1,0 +1,179 @@
+"""How much of the device's sequential rate the `epoch` order delivers: raw bytes, cold.
+
+    python benchmarks/epoch_read.py [--quick] [--data FOLDER]
+
+Reads a pack of samples of about 100 KB in blocks of 1 MiB, past the page cache, without decoding,
+and before and after each run lets fio read the same files from begin to end in pieces of the same
+size. Once on the device as it is, and once, where that can be had (root, cgroup v1), under a limit
+of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read a sample.
+
+The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same
+time; the first fill of the pools is reported apart. The dip at an epoch boundary is one minus the
+rate of the batches around it (a tenth of an epoch, half before and half after) over the rate of all.
+
+Discard rule, fixed beforehand: as benchmarks/exact_read.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import _data
+import _harness
+
+import headrace as hr
+
+_BLOCK = 2**20
+_DEPTH = 16
+_GOAL = 0.95
+_DIP_MAX = 0.05
+_FIO_SPREAD_MAX = 1.15
+_STEAL_MAX = 0.02
+_SETTINGS = {
+    "as it is": _harness.Throttle(),
+    "400 MB/s, 1,500 reads/s": _harness.Throttle(400 * 10**6, 1500),
+}
+
+
+def _read(
+    throttle: _harness.Throttle,
+    pack: Path,
+    order: Any,
+    batch_size: int,
+    seconds: float,
+    memory: int,
+) -> dict[str, Any]:
+    """Reads batches for about so long from the first one on."""
+    throttle.join(pack / "index.hri")
+    times: list[float] = []
+    sizes: list[int] = []
+    boundaries: list[int] = []
+    begin = time.perf_counter()
+    with hr.Loader(
+        pack, batch_size, output="numpy", fields=["image"], order=order, memory=memory
+    ) as loader:
+        while not times or times[-1] - times[0] < seconds:
+            for (rows,) in loader:
+                times.append(time.perf_counter())
+                sizes.append(sum(row.nbytes for row in rows))
+                if times[-1] - times[0] >= seconds:
+                    break
+            else:
+                boundaries.append(len(times))
+        stats = loader.stats()
+    elapsed = times[-1] - times[0]
+    rate = sum(sizes[1:]) / elapsed / 1e6
+    around = len(times) // (10 * max(1, len(boundaries))) + 2  # about a tenth of an epoch
+    dips = []
+    for boundary in boundaries:
+        low, high = boundary - around // 2, boundary + around // 2
+        if low >= 1 and high < len(times):
+            dips.append(
+                1 - sum(sizes[low + 1 : high + 1]) / (times[high] - times[low]) / 1e6 / rate
+            )
+    return {
+        "MB_per_s": rate,
+        "first_batch_s": times[0] - begin,
+        "batches": len(times),
+        "epochs_ended": len(boundaries),
+        "dips": dips,
+        "bytes": stats["bytes"],
+        "io": stats["io"],
+    }
+
+
+def _fio(throttle: _harness.Throttle, files: list[Path], seconds: float) -> dict[str, Any]:
+    throttle.join(files[0])
+    return {"MB_per_s": _harness.Fio(files, _BLOCK).run_sequential(_DEPTH, seconds)}
+
+
+def _measure(
+    name: str, data: _data.BenchData, order: Any, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    throttle = _SETTINGS[name]
+    files = data.files(data.pack)
+    shards = [path for path in files if path.suffix == ".arrow"]
+    kept: list[dict[str, Any]] = []
+    discarded = 0
+    before = _harness.in_child(_fio, throttle, shards, 2.0)["MB_per_s"]
+    while len(kept) < arguments.pairs and discarded < 2 * arguments.pairs:
+        _harness.make_cold(files)
+        steal = _harness.steal_share()
+        run = _harness.in_child(
+            _read, throttle, data.pack, order, arguments.batch_size, arguments.seconds,
+            arguments.memory,
+        )  # fmt: skip
+        run["steal"] = steal()
+        after = _harness.in_child(_fio, throttle, shards, 2.0)["MB_per_s"]
+        run["fio_MB_per_s"] = (before, after)
+        run["ratio"] = run["MB_per_s"] / ((before + after) / 2)
+        spread = max(before, after) / min(before, after)
+        keep = spread <= _FIO_SPREAD_MAX and run["steal"] <= _STEAL_MAX
+        print(
+            f"{'kept     ' if keep else 'discarded'} {name}, {order}: {run['MB_per_s']:7.1f} MB/s, "
+            f"fio {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
+            f"first batch {run['first_batch_s']:.2f} s, "
+            f"dips {', '.join(f'{dip:+.1%}' for dip in run['dips']) or 'none'}, "
+            f"steal {run['steal']:.1%}",
+            flush=True,
+        )
+        if keep:
+            kept.append(run)
+        else:
+            discarded += 1
+        before = after
+    if not kept:
+        raise SystemExit("every pair was discarded: the machine is too busy to measure on")
+    ratio, low, high = _harness.median_and_interval([run["ratio"] for run in kept])
+    dips = sorted(dip for run in kept for dip in run["dips"])
+    dip = dips[len(dips) // 2] if dips else None
+    print(
+        f"\n{order}, {name}, raw bytes, cold: {ratio:.3f} of sequential [{low:.3f}, {high:.3f}] "
+        f"({len(kept)} pairs, {discarded} discarded)"
+        + (f"; dip at an epoch boundary {dip:+.1%} (median of {len(dips)})" if dips else "")
+    )
+    result = {
+        "order": str(order), "device": name, "ratio": ratio, "interval": (low, high),
+        "pairs": len(kept), "discarded": discarded, "dip_median": dip, "dips": dips,
+        "batch_size": arguments.batch_size, "memory": arguments.memory, "runs": kept,
+    }  # fmt: skip
+    _harness.record("epoch_read", result)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=_data.default_folder())
+    parser.add_argument("--size", type=int, default=2500, help="MB of samples")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--memory", default="768MiB")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each run of the loader")
+    parser.add_argument("--quick", action="store_true", help="2 pairs of 4 s: to see that it works")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.pairs, arguments.seconds = 2, 4.0
+    data = _data.raw_data(arguments.data, arguments.size * 10**6)
+
+    verdicts = []
+    for name, throttle in _SETTINGS.items():
+        if throttle != _harness.Throttle() and not _harness.can_throttle():
+            print(f"skipped: {name}: needs root and cgroup v1 with the blkio controller")
+            continue
+        result = _measure(name, data, "epoch", arguments)
+        verdicts.append((name, result["ratio"] >= _GOAL, result["ratio"]))
+        if result["dip_median"] is not None:
+            verdicts.append((f"{name}: boundary", result["dip_median"] <= _DIP_MAX, None))
+        if throttle != _harness.Throttle():
+            _measure(name, data, "exact", arguments)
+    for name, holds, ratio in verdicts:
+        print(
+            f"{name}: {'holds' if holds else 'FALLS SHORT'}" + (f" ({ratio:.3f})" if ratio else "")
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/prng.h"
+#include "plan/block_map.h"
+#include "plan/order.h"
+#include "plan/permutation.h"
+
+namespace headrace {
+
+// How the samples that an epoch delivers are dealt to the pools of the `epoch` order: position g is
+// drawn from pool g mod pools, and the epoch's sequence of samples is cut into stretches as long.
+struct EpochStretches {
+  std::uint64_t delivered = 0;  // samples of an epoch, less the drop set
+  std::uint64_t pools = 1;
+
+  [[nodiscard]] std::uint64_t Length(std::uint64_t pool) const {
+    return delivered / pools + (pool < delivered % pools ? 1 : 0);
+  }
+  [[nodiscard]] std::uint64_t Begin(std::uint64_t pool) const {
+    return pool * (delivered / pools) + std::min(pool, delivered % pools);
+  }
+};
+
+// The blocks of one epoch end to end, cut into the stretches of the pools. A block on a cut gives a
+// piece to each side. Immutable; 4 bytes a block and 16 a pool.
+class EpochSequence {
+ public:
+  // A run of neighbours of one block.
+  struct Piece {
+    SampleId first{};
+    std::uint32_t count = 0;
+  };
+
+  // Walks along the pieces of one stretch.
+  struct Cursor {
+    std::uint64_t at = 0;      // of the next block, in the order of the epoch
+    std::uint32_t offset = 0;  // of the next sample in it
+    std::uint64_t left = 0;    // samples to come
+  };
+
+  EpochSequence(const BlockMap& blocks, std::uint64_t seed, std::uint64_t epoch,
+                const EpochStretches& stretches);
+
+  [[nodiscard]] Cursor Begin(std::uint64_t pool) const;
+  // The next piece; there must be samples to come.
+  [[nodiscard]] Piece Take(Cursor* cursor) const;
+
+ private:
+  struct Start {
+    std::uint64_t at = 0;
+    std::uint32_t offset = 0;
+  };
+
+  const BlockMap& blocks_;
+  const EpochStretches stretches_;
+  const Permutation permutation_;
+  std::vector<Start> starts_;  // of each pool's stretch
+};
+
+// What is the same for all pools of a job, and the sequences of two neighbouring epochs, made when
+// first asked for: the one that is drawn from and the one that fills meanwhile.
+class EpochPoolPlan {
+ public:
+  struct Options {
+    std::shared_ptr<const BlockMap> blocks;
+    std::uint64_t seed = 0;
+    EpochStretches stretches;
+    std::uint64_t budget = 0;            // units of one pool
+    std::uint64_t full_join = 0;         // of them, joined before an epoch's first draw
+    std::uint64_t full_join_of_run = 0;  // the same before the run's first draw
+    std::uint64_t delay = 0;             // draws from a piece's issue until it joins
+  };
+
+  explicit EpochPoolPlan(Options options) : options_(std::move(options)) {}
+
+  [[nodiscard]] const Options& options() const { return options_; }
+  // Valid until an epoch other than this one and its neighbours is asked for.
+  const EpochSequence& Sequence(std::uint64_t epoch);
+  // The draw at which a piece of the first fill joins, the first `units` of which end with it.
+  [[nodiscard]] std::uint64_t FirstFillJoin(std::uint64_t epoch, std::uint64_t units) const;
+
+ private:
+  struct Made {
+    std::uint64_t epoch;
+    EpochSequence sequence;
+  };
+
+  const Options options_;
+  std::array<std::optional<Made>, 2> made_;  // of epoch e at e mod 2
+};
+
+// One pool of the `epoch` order: pieces of blocks are issued while the budget holds them, join some
+// draws later, and every draw takes one of the joined samples, uniformly. docs/orders.md has the
+// rules, to the bit.
+//
+// Not thread-safe. Memory: 8 bytes a resident sample, 4 more where sizes differ, 80 a resident
+// piece.
+class EpochPool {
+ public:
+  struct Drawn {
+    SampleId sample{};
+    std::uint64_t block_read = 0;
+    std::uint64_t units = 0;
+  };
+
+  // Something that is resident.
+  struct Resident {
+    BlockRead read;             // numbered as it was issued
+    std::uint64_t join = 0;     // draw at which it joins, counted from this epoch's first; 0: has
+    std::uint64_t ordinal = 0;  // in the order of issue
+    std::uint32_t piece = 0;    // for SetNumber()
+  };
+
+  // At the beginning of `epoch`, empty. No piece of `end_epoch` or later is issued. `plan` outlives
+  // this.
+  EpochPool(EpochPoolPlan* plan, std::uint64_t pool, std::uint64_t epoch, std::uint64_t end_epoch);
+
+  // Whether the budget holds the next piece. While it does, it must be issued before a draw.
+  [[nodiscard]] bool CanIssue() const { return next_units_ <= budget_ - resident_; }
+  BlockRead Issue(std::uint64_t number);
+  // Joins what is due, and draws. The epoch must have a draw left.
+  Drawn Draw();
+  // After the last draw of an epoch that is not the last.
+  void BeginNextEpoch();
+
+  [[nodiscard]] std::uint64_t resident_units() const { return resident_; }
+  [[nodiscard]] std::uint64_t issued() const { return issued_; }  // pieces, since it was made
+  [[nodiscard]] std::uint64_t early_joins() const { return early_joins_; }
+  [[nodiscard]] std::vector<Resident> Residents() const;  // in the order of issue
+  void SetNumber(std::uint32_t piece, std::uint64_t number) { pieces_[piece].number = number; }
+
+ private:
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+  struct Piece {
+    std::uint64_t first = 0;
+    std::uint64_t number = 0;
+    std::uint32_t count = 0;
+    std::uint32_t left = 0;            // resident samples
+    std::uint32_t each = 0;            // units of every sample; 0: see `units`
+    std::vector<std::uint32_t> units;  // of each sample
+    std::uint64_t ordinal = 0;
+  };
+  struct Entry {
+    std::uint32_t piece = 0;
+    std::uint32_t offset = 0;
+  };
+  struct Waiting {
+    std::uint64_t epoch = 0;
+    std::uint64_t join = 0;
+    std::uint32_t piece = 0;
+  };
+
+  void PrepareNext();
+  void JoinFirstWaiting();
+  void UpdateDue();
+
+  // What every draw touches comes first.
+  std::uint64_t budget_;
+  std::uint64_t resident_ = 0;         // units issued and not yet drawn
+  std::uint64_t next_units_ = kNever;  // of the next piece; kNever: there is none
+  std::uint64_t draw_ = 0;             // in this epoch
+  std::uint64_t due_ = kNever;         // join of the first waiting piece of this epoch
+  std::vector<Entry> joined_;
+  std::vector<Piece> pieces_;  // those with left == 0 are free, but the next one
+  Prng words_;
+
+  std::vector<std::uint32_t> free_;
+  std::deque<Waiting> waiting_;  // in the order of issue; the next epoch's at the end
+  std::uint64_t issued_ = 0;
+  std::uint64_t early_joins_ = 0;
+
+  EpochPoolPlan* const plan_;
+  const std::uint64_t pool_;
+  const std::uint64_t end_epoch_;
+  std::uint64_t epoch_;            // that is drawn from
+  std::uint64_t issue_epoch_;      // that is issued: this one or the next
+  EpochSequence::Cursor cursor_;   // behind the next piece
+  std::uint32_t next_ = 0;         // the next piece, if next_units_ is not kNever
+  std::uint64_t issue_units_ = 0;  // issued of issue_epoch_
+  std::uint64_t last_join_ = 0;    // of the last piece issued of issue_epoch_
+};
+
+}  // namespace headrace

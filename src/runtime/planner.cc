@@ -1,0 +1,103 @@
+#include "runtime/planner.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/cell_pool.h"
+#include "index/index.h"
+
+namespace headrace {
+namespace {
+
+// Blocks that a pool has of use: with 27 a sample of the global batch, three quarters of them
+// joined, the variance inflation of a batch stays below 1.03 (docs/quality.md).
+constexpr std::uint64_t kUsefulBlocksPerSample = 27;
+// And it has this share of the dataset at least, for windows far longer than a batch.
+constexpr std::uint64_t kUsefulShare = 10;
+
+constexpr char kBlockSamples[] = "block_samples";
+constexpr std::int64_t kBlockSamplesMax = 0xffff'ffff;
+
+}  // namespace
+
+Result<Planner> Planner::Make(const std::shared_ptr<const Index>& index, const OrderOptions& job,
+                              const OrderSpec& spec) {
+  const OrderFactory* factory = FindOrder(spec.name);
+  if (factory == nullptr) {
+    std::string names;
+    for (const OrderFactory* each : AllOrders()) {
+      names.append(names.empty() ? "'" : ", '").append(each->name()).append("'");
+    }
+    return Status(StatusCode::kInvalidArgument,
+                  "order: got '" + spec.name + "', must be one of " + names);
+  }
+  OrderRequest request{.job = job,
+                       .parameters = spec.parameters,
+                       .blocks = nullptr,
+                       .homes = spec.homes,
+                       .costs = spec.costs};
+  std::int64_t block_samples = 0;
+  if (factory->reads_blocks()) {
+    OrderParameters own;
+    if (auto given = request.parameters.extract(kBlockSamples)) own.insert(std::move(given));
+    ParameterReader reader(spec.name, own);
+    block_samples = reader.Integer(kBlockSamples, 0, 0, kBlockSamplesMax);
+    HEADRACE_RETURN_IF_ERROR(reader.Finish().status());
+    HEADRACE_ASSIGN_OR_RETURN(request.blocks,
+                              MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples)));
+  }
+  Planner planner(factory, std::move(request), block_samples);
+  // Before anything that costs: what is wrong with the job or the parameters.
+  HEADRACE_RETURN_IF_ERROR(factory->Resolve(planner.request_).status());
+  return planner;
+}
+
+bool Planner::BudgetIsGiven() const {
+  const std::string_view name = factory_->budget_parameter();
+  return name.empty() || request_.parameters.contains(name);
+}
+
+OrderParameters Planner::parameters() const {
+  OrderParameters parameters = request_.parameters;
+  if (reads_blocks()) parameters.insert_or_assign(kBlockSamples, block_samples_);
+  return parameters;
+}
+
+std::uint64_t Planner::mean_block_bytes() const {
+  return request_.blocks->total_units() / request_.blocks->block_count() * unit_bytes();
+}
+
+Status Planner::AddNeeds(BudgetNeeds& needs) const {
+  if (!reads_blocks()) return Status();
+  const BlockMap& blocks = *request_.blocks;
+  needs.pinned_bytes = blocks.total_units() * blocks.unit_bytes();
+  needs.resident_fixed = BudgetIsGiven();
+  std::uint64_t units = 0;
+  if (needs.resident_fixed) {
+    HEADRACE_ASSIGN_OR_RETURN(units, factory_->ResidentUnits(request_));
+  } else {
+    const std::uint64_t mean_block = blocks.total_units() / blocks.block_count() + 1;
+    units = std::max(blocks.total_units() / kUsefulShare / request_.job.world_size,
+                     kUsefulBlocksPerSample * request_.job.batch_size * mean_block);
+    // What is in the way of the next epoch's blocks counts, too.
+    units = std::min(units, blocks.total_units() + blocks.largest_block());
+    units = std::max(units, 2 * blocks.largest_block());
+  }
+  needs.resident_bytes = CellPool::ChargedBytes(units, blocks.unit_bytes());
+  return Status();
+}
+
+Status Planner::Settle(const Budget& budget) {
+  if (reads_blocks() && !BudgetIsGiven()) {
+    const std::uint64_t unit = CellPool::ChargedBytes(1, unit_bytes());
+    const std::uint64_t units = budget.resident_bytes / unit * request_.job.world_size;
+    request_.parameters.insert_or_assign(std::string(factory_->budget_parameter()),
+                                         static_cast<std::int64_t>(units * unit_bytes()));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(request_.parameters, factory_->Resolve(request_));
+  HEADRACE_ASSIGN_OR_RETURN(resident_units_, factory_->ResidentUnits(request_));
+  return Status();
+}
+
+}  // namespace headrace

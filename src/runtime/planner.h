@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "plan/block_map.h"
+#include "plan/order.h"
+#include "plan/order_factory.h"
+#include "runtime/budget.h"
+#include "runtime/loader.h"
+
+namespace headrace {
+
+class Index;
+
+// The order that a loader runs, with everything it is made from, and what it needs of memory.
+class Planner {
+ public:
+  // Looks `spec` up and at the dataset. Memory is not known yet: call Settle() before MakeOrder().
+  //
+  // Errors: InvalidArgument  no such order; those of MakeIndexBlocks and OrderFactory::Resolve
+  static Result<Planner> Make(const std::shared_ptr<const Index>& index, const OrderOptions& job,
+                              const OrderSpec& spec);
+
+  // Writes into `needs` what the order keeps resident: what it must, where its parameters say it,
+  // else what is useful; and what could be pinned.
+  Status AddNeeds(BudgetNeeds& needs) const;
+
+  // Fixes the parameters that depend on memory: the order keeps what `budget` gives it.
+  //
+  // Errors: those of OrderFactory::Resolve
+  Status Settle(const Budget& budget);
+
+  [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {
+    return factory_->Make(request_, start);
+  }
+  [[nodiscard]] OrderParameters parameters() const;
+  [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
+  [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }
+  // Most units resident. After Settle().
+  [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
+  // Bytes of a block of average size.
+  [[nodiscard]] std::uint64_t mean_block_bytes() const;
+
+ private:
+  Planner(const OrderFactory* factory, OrderRequest request, std::int64_t block_samples)
+      : factory_(factory), request_(std::move(request)), block_samples_(block_samples) {}
+
+  [[nodiscard]] bool BudgetIsGiven() const;
+
+  const OrderFactory* factory_;
+  OrderRequest request_;
+  std::int64_t block_samples_;  // as given
+  std::uint64_t resident_units_ = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,327 @@
+"""Every order through the real loader: each sample once, by its payload; any rank, any resume."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import order_model as model
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
+
+import headrace as hr
+from headrace import errors, orders
+from headrace.formats.pack import PackParameters, write_pack
+
+ORDERS: dict[str, orders.Order] = {
+    "exact": orders.Exact(),
+    "batch": orders.Batch(),
+    "batch-homes": orders.Batch(homes=np.arange(COUNT) % 2),
+    "epoch": orders.Epoch(pool="30%", pools=3, block_samples=5),
+    "epoch-small": orders.Epoch(pool="45%", pools=2, block_samples=7, join_share=0.5),
+    "epoch-whole": orders.Epoch(pool="150%", pools=4, block_samples=3),
+    "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
+    "redox-random": orders.Redox(chunks_per_virtual=3, block_samples=4, refill="random"),
+}
+each_order = pytest.mark.parametrize("name", ORDERS)
+blocks_only = pytest.mark.parametrize("name", [n for n in ORDERS if n[:5] in ("epoch", "redox")])
+
+
+@pytest.fixture(scope="session")
+def numbered_pack(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`numbered`, not shuffled, in several shards of uneven blocks."""
+    root = tmp_path_factory.mktemp("pack")
+    source = hr.open(numbered, index=root / "source.hri")
+    parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
+    write_pack(source, root / "pack", parameters)
+    return root / "pack"
+
+
+def make(dataset: Path | hr.Dataset, name: str, **options: Any) -> hr.Loader:
+    defaults = {"batch_size": 12, "transform": FLAT, "seed": 6, "order": ORDERS[name]}
+    return hr.Loader(dataset, **defaults | options)
+
+
+def expected_counts(ids: list[int], world_size: int, batch: int, drop_last: bool) -> None:
+    """Each sample once, less the drop set or plus the pad set."""
+    counts = Counter(ids)
+    if drop_last:
+        assert len(ids) == COUNT // (batch * world_size) * batch * world_size
+        assert set(counts.values()) == {1}
+    else:
+        pads = -COUNT % world_size
+        assert set(counts) == set(range(COUNT))
+        assert len(ids) == COUNT + pads
+        assert sum(count - 1 for count in counts.values()) == pads
+
+
+@each_order
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("world_size", [1, 2, 4, 6])
+def test_each_sample_once_on_disjoint_ranks_with_equal_steps(
+    numbered: Path, name: str, world_size: int, drop_last: bool
+) -> None:
+    if name == "batch-homes" and world_size == 1:
+        pytest.skip("a home that is no node is refused")
+    batch = 12 // world_size
+    shares = []
+    for rank in range(world_size):
+        with make(
+            numbered,
+            name,
+            batch_size=batch,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            epochs=2,
+        ) as loader:
+            epochs = [epoch_ids(loader) for _ in range(2)]
+            assert all(len(epoch) == len(loader) for epoch in epochs)
+            shares.append(epochs)
+    for epoch in range(2):
+        batches = [share[epoch] for share in shares]
+        assert len({tuple(len(b) for b in share) for share in batches}) == 1
+        expected_counts(flat(flat(batches)), world_size, batch, drop_last)
+    assert shares[0][0] != shares[0][1]
+
+
+@blocks_only
+def test_global_batches_do_not_depend_on_the_number_of_ranks(numbered: Path, name: str) -> None:
+    def run(world_size: int) -> list[list[int]]:
+        shares = []
+        for rank in range(world_size):
+            with make(
+                numbered, name, batch_size=12 // world_size, rank=rank, world_size=world_size
+            ) as loader:
+                shares.append(epoch_ids(loader))
+        # Position g is rank g mod W's.
+        return [
+            [sample for row in zip(*step, strict=True) for sample in row]
+            for step in zip(*shares, strict=True)
+        ]
+
+    one = run(1)
+    for world_size in (2, 3, 4, 12):
+        pads = -COUNT % world_size
+        several = run(world_size)
+        assert several[:-1] == one[:-1]
+        assert several[-1][: len(several[-1]) - pads] == one[-1]
+
+
+@each_order
+def test_batch_sets_and_data_are_the_same_from_folder_pack_threads_and_stores(
+    numbered: Path, numbered_pack: Path, name: str
+) -> None:
+    if name == "batch-homes":
+        pytest.skip("has two nodes")
+    with make(numbered, name) as loader:
+        plain = [epoch_ids(loader) for _ in range(2)]
+    for options in ({"threads": 1}, {"threads": 8}, {"io": "threads"}, {"prefetch": 1}):
+        with make(numbered, name, **options) as loader:
+            assert [epoch_ids(loader) for _ in range(2)] == plain, options
+    if name.startswith("exact"):
+        with make(numbered_pack, name) as loader:
+            assert [epoch_ids(loader) for _ in range(2)] == plain
+
+
+@pytest.mark.parametrize("order", ["epoch", "redox"])
+@pytest.mark.parametrize("memory", [None, "8MiB"])
+def test_a_pack_is_read_in_its_own_blocks(
+    numbered_pack: Path, order: str, memory: str | None
+) -> None:
+    with hr.Loader(numbered_pack, 12, transform=FLAT, order=order, seed=1, memory=memory) as loader:
+        for _ in range(3):
+            assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
+        stats = loader.stats()
+    assert stats["io"]["blocks"] > 0
+
+
+def test_epoch_reads_each_block_once(numbered: Path, numbered_pack: Path) -> None:
+    stored = sum(path.stat().st_size for path in numbered.glob("*/*.jpg"))
+    for dataset, options in ((numbered, {"block_samples": 5}), (numbered_pack, {})):
+        order = orders.Epoch(pool="40%", pools=2, **options)
+        with hr.Loader(dataset, 10, transform=FLAT, order=order, epochs=4) as loader:
+            for _ in range(4):
+                assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
+            read = loader.stats()["bytes"]["read"]
+        assert 4 * stored <= read <= 4 * stored * (1.01 if dataset is numbered else 1.2)
+
+
+@each_order
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_state_of_every_step_restores_to_the_same_remainder(
+    numbered: Path, name: str, drop_last: bool
+) -> None:
+    if name == "batch-homes":
+        pytest.skip("has two nodes")
+    options = {"drop_last": drop_last, "batch_size": 18}
+    batches, states = [], []
+    with make(numbered, name, **options) as loader:
+        for _ in range(3):
+            states.append(loader.state_dict())
+            for batch in loader:
+                batches.append(payload_ids(batch))
+                states.append(loader.state_dict())
+            states.pop()
+    states = json.loads(json.dumps(states))
+    for done, state in enumerate(states):
+        with make(numbered, name, **options) as again:
+            again.load_state_dict(state)
+            assert again.state_dict() == state
+            rest = []
+            while again.epoch < 3:
+                rest += epoch_ids(again)
+            assert rest == batches[done:]
+
+
+@pytest.mark.parametrize("pools", [48, 5])
+def test_world_sizes_8_3_16_continue_one_global_sequence(numbered: Path, pools: int) -> None:
+    """At a global batch of 96, whether or not they divide the pools."""
+    order = orders.Epoch(pool="60%", pools=min(pools, 10), block_samples=2)
+
+    def run(world_size: int, state: Any, steps: int) -> tuple[list[list[int]], Any]:
+        shares, states = [], []
+        for rank in range(world_size):
+            with hr.Loader(
+                numbered,
+                96 // world_size,
+                transform=FLAT,
+                seed=2,
+                order=order,
+                rank=rank,
+                world_size=world_size,
+                drop_last=True,
+            ) as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                mine: list[list[int]] = []
+                while len(mine) < steps:
+                    for batch in loader:
+                        mine.append(payload_ids(batch))
+                        if len(mine) == steps:
+                            break
+                shares.append(mine)
+                states.append(loader.state_dict())
+        assert all(each == states[0] for each in states)
+        steps_of = zip(*shares, strict=True)
+        return [[s for row in zip(*step, strict=True) for s in row] for step in steps_of], states[0]
+
+    whole, _ = run(1, None, 6)
+    state, got = None, []
+    for world_size in (8, 3, 16):
+        part, state = run(world_size, state, 2)
+        got += part
+    assert got == whole
+
+
+def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path) -> None:
+    with make(numbered, "epoch") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        rest = epoch_ids(loader)
+    assert json.loads(json.dumps(state)) == state
+    with make(numbered, "epoch", order="epoch") as other:
+        assert other.state_dict()["order_parameters"] != state["order_parameters"]
+        other.load_state_dict(state)
+        assert other.state_dict() == state
+        next(iter(other))
+    del rest
+    different = orders.Epoch(pool="30%", pools=2, block_samples=5)
+    with (
+        make(numbered, "epoch", order=different) as other,
+        pytest.raises(errors.FailedPreconditionError, match="saved with pools 3 of order 'epoch'"),
+    ):
+        other.load_state_dict(state)
+    with (
+        make(numbered, "exact") as other,
+        pytest.raises(errors.FailedPreconditionError, match="saved with order 'epoch'"),
+    ):
+        other.load_state_dict(state)
+    with make(numbered, "batch") as one:
+        state = one.state_dict()
+    with (
+        make(numbered, "batch", order=orders.Batch(costs=np.arange(COUNT))) as other,
+        pytest.raises(errors.FailedPreconditionError, match="costs"),
+    ):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("random", "must be one of 'exact', 'batch', 'epoch', 'redox'"),
+        (7, "must be one of"),
+        (orders.Epoch(pool=100), "pool"),
+        (orders.Epoch(pool=-1), "pool"),
+        (orders.Epoch(pool="nonsense"), "pool"),
+        (orders.Epoch(pool=2**70), "pool"),
+        (orders.Epoch(pool="0%"), "pool"),
+        (orders.Epoch(pools=0), "pools"),
+        (orders.Epoch(pools=10**6), "pools"),
+        (orders.Epoch(block_samples=0), "block_samples"),
+        (orders.Epoch(join_share=2), "join_share"),
+        (orders.Epoch(first_fill=-0.5), "first_fill"),
+        (orders.Batch(homes=[1, 2]), "homes"),
+        (orders.Batch(homes=np.full(COUNT, 5)), "home"),
+        (orders.Batch(costs=[0.5] * COUNT), "costs"),
+        (orders.Batch(costs="weight"), "costs"),
+        (orders.Batch(ranks_per_node=0), "ranks_per_node"),
+        (orders.Redox(mapping="odd"), "mapping"),
+        (orders.Redox(chunks_per_virtual=0), "chunks_per_virtual"),
+        (orders.Redox(nodes=0), "nodes"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_give_one_clear_error(numbered: Path, order: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        hr.Loader(numbered, 12, transform=FLAT, order=order)
+
+
+def test_orders_of_blocks_refuse_what_they_cannot_keep(numbered: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="sampler with order='epoch'"):
+        hr.Loader(numbered, 12, transform=FLAT, order="epoch", sampler=range(COUNT))
+    with pytest.raises(errors.InvalidArgumentError, match="shuffle"):
+        hr.Loader(numbered, 12, transform=FLAT, order="epoch", shuffle=False)
+    with pytest.raises(errors.InvalidArgumentError, match="memory"):
+        hr.Loader(numbered, 12, transform=FLAT, order=orders.Epoch(pool="1GiB"), memory="64MiB")
+
+
+def test_one_sample_and_one_block(tmp_path: Path) -> None:
+    from loader_data import write_numbered
+
+    tiny = write_numbered(tmp_path / "tiny", (1,))
+    for order in ("exact", "batch", "epoch", "redox"):
+        with hr.Loader(tiny, 4, transform=FLAT, order=order) as loader:
+            assert [epoch_ids(loader) for _ in range(2)] == [[[0]], [[0]]]
+
+
+def test_explain_says_that_a_sample_comes_with_its_block(numbered: Path) -> None:
+    with make(numbered, "epoch") as loader:
+        rows = loader.explain(0).rows
+        first = epoch_ids(loader)[0]
+    assert [row["sample"] for row in rows if row["field"] == "image"] == first
+    assert {row["source"] for row in rows if row["field"] == "image"} == {"block"}
+
+
+def test_a_left_loop_a_closed_loader_and_a_new_epoch_lose_nothing(numbered: Path) -> None:
+    with make(numbered, "epoch") as loader:
+        reference = [epoch_ids(loader) for _ in range(3)]
+    with make(numbered, "epoch") as loader:
+        for epoch in (0, 1):
+            for step, batch in enumerate(loader):
+                assert payload_ids(batch) == reference[epoch][step]
+                if step == epoch:
+                    break
+        assert epoch_ids(loader) == reference[2]
+
+
+def test_the_exact_model_is_what_batch_cuts_its_batches_from(numbered: Path) -> None:
+    permutation = model.permutation(COUNT, 6, 0)
+    with make(numbered, "batch") as loader:
+        batches = epoch_ids(loader)
+    assert [sorted(b) for b in batches] == [
+        sorted(permutation[i : i + 12]) for i in range(0, COUNT, 12)
+    ]
