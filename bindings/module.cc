@@ -6,4 +6,5 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindLoader(module);
   headrace::bindings::BindOrder(module);
+  headrace::bindings::BindQuality(module);
 }

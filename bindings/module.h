@@ -19,4 +19,7 @@ void BindLoader(nanobind::module_& module);
 // Blocks, OrderStream, resolve_order.
 void BindOrder(nanobind::module_& module);
 
+// QualityMeter, and how far labels are clustered. After BindIndex and BindOrder.
+void BindQuality(nanobind::module_& module);
+
 }  // namespace headrace::bindings

@@ -24,9 +24,11 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "index.h"
+#include "keywords.h"
 #include "module.h"
 #include "order_parameters.h"
 #include "plan/order_factory.h"
+#include "plan/quality/labels.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -64,43 +66,6 @@ OutArray<std::uint64_t> Bounds(const PyBlocks& self) {
   }
   bounds.push_back(self.blocks->sample_count());
   return ToArray(std::move(bounds));
-}
-
-// Keyword arguments, each taken once; what is left at the end is a mistake.
-class Keywords {
- public:
-  explicit Keywords(const nb::kwargs& given) : given_(nb::borrow<nb::dict>(given)) {}
-
-  template <typename T>
-  T Take(const char* name, T default_value) {
-    known_.append(known_.empty() ? "" : ", ").append(name);
-    if (!given_.contains(name)) return default_value;
-    const nb::object value = given_[name];
-    ++taken_;
-    T cast{};
-    if (!nb::try_cast(value, cast)) {
-      ThrowStatus(Status(StatusCode::kInvalidArgument,
-                         std::string(name) + ": got " + nb::cast<std::string>(nb::repr(value)) +
-                             ", which is of no type that it may have, or too large or negative"));
-    }
-    return cast;
-  }
-
-  void Finish() const {
-    if (taken_ == nb::len(given_)) return;
-    throw nb::type_error(("an argument has no such name; there are " + known_).c_str());
-  }
-
- private:
-  const nb::dict given_;
-  std::string known_;
-  std::size_t taken_ = 0;
-};
-
-SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
-  if (!array) return nullptr;
-  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
-                                                            array->data() + array->size());
 }
 
 // What a stream is made from, out of Python's arguments.
@@ -288,6 +253,44 @@ nb::dict ResolveOrder(const std::string& order, const nb::dict& parameters,
   return ToDict(ValueOrThrow(std::move(resolved)));
 }
 
+nb::object ExpectedInflationOf(const std::string& order, const nb::dict& parameters,
+                               const nb::kwargs& given) {
+  nb::kwargs rest = nb::borrow<nb::kwargs>(nb::steal(PyDict_Copy(given.ptr())));
+  SampleTable labels;
+  if (rest.contains("labels")) {
+    labels = ToTable(nb::cast<std::optional<InArray<std::uint32_t>>>(rest["labels"]));
+    nb::del(rest["labels"]);
+  }
+  Planned planned = ToPlanned(order, parameters, rest);
+  planned.request.parameters = ValueOrThrow(planned.factory->Resolve(planned.request));
+  if (labels != nullptr && labels->size() != planned.request.job.sample_count) {
+    ThrowStatus(Status(StatusCode::kInvalidArgument,
+                       "labels: got " + std::to_string(labels->size()) + ", there are " +
+                           std::to_string(planned.request.job.sample_count) + " samples"));
+  }
+  const std::optional<ExpectedInflation> expected = [&] {
+    const nb::gil_scoped_release released;
+    return ExpectedLabelInflation(order, planned.request, labels);
+  }();
+  if (!expected) return nb::none();
+  nb::dict dict;
+  dict["sharing"] = expected->sharing;
+  dict["of_blocks"] = expected->of_blocks;
+  dict["correlation"] = nb::cast(expected->correlation);
+  dict["of_labels"] = nb::cast(expected->of_labels);
+  return dict;
+}
+
+nb::object LabelsOf(const PyIndex& index) {
+  Result<SampleTable> labels = [&] {
+    const nb::gil_scoped_release released;
+    return InlineLabels(*index.index);
+  }();
+  const SampleTable table = ValueOrThrow(std::move(labels));
+  if (table == nullptr) return nb::none();
+  return nb::cast(ToArray(std::vector<std::uint32_t>(*table)), nb::rv_policy::move);
+}
+
 // What OrderStream and resolve_order have in common.
 #define HEADRACE_JOB_ARGUMENTS                                                             \
   "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, " \
@@ -383,6 +386,19 @@ void BindOrder(nb::module_& module) {
              nb::sig("def resolve_order(order: str, parameters: dict[str, int | str], "
                      "*, " HEADRACE_JOB_ARGUMENTS ") -> dict[str, int | str]"),
              "The order's parameters with every default filled in.");
+  module.def("expected_inflation", &ExpectedInflationOf, nb::arg("order"), nb::arg("parameters"),
+             nb::arg("kwargs"),
+             nb::sig("def expected_inflation(order: str, parameters: dict[str, int | str], *, "
+                     "labels: NDArray[numpy.uint32] | None = None, " HEADRACE_JOB_ARGUMENTS
+                     ") -> dict[str, float | None] | None"),
+             "sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.");
+  module.def("inline_labels", &LabelsOf, nb::arg("index"),
+             nb::sig("def inline_labels(index: Index) -> NDArray[numpy.uint32] | None"),
+             "The number of each sample's label, by first appearance.");
+  module.def(
+      "budget_parameter",
+      [](const std::string& order) { return std::string(FindOrThrow(order).budget_parameter()); },
+      nb::arg("order"), "The parameter that says how many bytes stay resident; empty: none.");
   module.def(
       "order_names",
       [] {

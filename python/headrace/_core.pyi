@@ -503,5 +503,29 @@ class IdHasher:
 def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, int | str]:
     """The order's parameters with every default filled in."""
 
+def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, float | None] | None:
+    """
+    sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.
+    """
+
+def inline_labels(index: Index) -> NDArray[numpy.uint32] | None:
+    """The number of each sample's label, by first appearance."""
+
+def budget_parameter(order: str) -> str:
+    """The parameter that says how many bytes stay resident; empty: none."""
+
 def order_names() -> list[str]:
     """The orders that there are."""
+
+class QualityMeter:
+    """Measures M0 to M11 over epochs of samples."""
+
+    def __init__(self, blocks: Blocks, *, batch: int = 256, labels: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, windows: Sequence[int] = (), dropped: int = 0, padded: int = 0, partial: bool = False, alpha: float = 0.001) -> None: ...
+
+    def add(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_requested(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def end_epoch(self) -> None: ...
+
+    def report(self) -> dict[str, Any]: ...

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -15,8 +16,6 @@ from headrace.errors import InvalidArgumentError
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
-# Which parameter of an order `--memory` sets.
-_MEMORY_PARAMETERS = {"epoch": "pool_bytes", "redox": "memory_bytes"}
 _DEFAULT_BATCH = 256
 _CHUNK_SAMPLES = 1 << 20  # planned at a time
 
@@ -108,6 +107,19 @@ def _memory_bytes(text: str, source: Source) -> int:
     return round(source.total_bytes * float(match[1]) / 100)
 
 
+class JobArguments(TypedDict):
+    """Keyword arguments of the core's planners."""
+
+    index: _core.Blocks
+    batch_size: int
+    world_size: int
+    rank: int
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    epochs: int
+
+
 @dataclass(frozen=True)
 class Planned:
     """One order of one job, to be planned rank by rank."""
@@ -122,20 +134,23 @@ class Planned:
     drop_last: bool
     epochs: int
 
+    def job(self, rank: int) -> JobArguments:
+        """What every order has to know."""
+        return {
+            "index": self.source.blocks,
+            "batch_size": self.batch // self.ranks,
+            "world_size": self.ranks,
+            "rank": rank,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "epochs": self.epochs,
+        }
+
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
         """The steps of one rank, or of another order without parameters over the same job."""
-        return _core.OrderStream(
-            order or self.order,
-            {} if order else self.parameters,
-            index=self.source.blocks,
-            batch_size=self.batch // self.ranks,
-            world_size=self.ranks,
-            rank=rank,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            drop_last=self.drop_last,
-            epochs=self.epochs,
-        )
+        parameters = self.parameters if order is None else {}
+        return _core.OrderStream(order or self.order, parameters, **self.job(rank))
 
     @property
     def positions(self) -> int:
@@ -161,12 +176,9 @@ def make_planned(
     """The order with its parameters resolved; what cannot be is refused here."""
     parameters = _values(given)
     if memory is not None:
-        name = _MEMORY_PARAMETERS.get(order)
-        if name is None:
-            having = " and ".join(_MEMORY_PARAMETERS)
-            raise InvalidArgumentError(
-                f"--memory: order {order} holds no blocks in memory, only {having} do"
-            )
+        name = _core.budget_parameter(order)
+        if not name:
+            raise InvalidArgumentError(f"--memory: order {order} keeps nothing in memory")
         if name in parameters:
             raise InvalidArgumentError(f"--memory: {name} is given, too; give one of the two")
         parameters[name] = _memory_bytes(memory, source)

@@ -1,4 +1,4 @@
-"""`headrace index | pack | inspect | verify | order`. docs/cli.md has the exit codes."""
+"""`headrace index | pack | inspect | verify | order | quality`. docs/cli.md has the exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import errors
-from headrace.cli import _commands, _order_commands
+from headrace.cli import _commands, _order_commands, _quality_commands
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -98,8 +98,8 @@ for _command in (_commands.index, _commands.pack, _commands.inspect, _commands.v
 # They take the parameters of any order as options of their own.
 _ANY_OPTION = {"ignore_unknown_options": True}
 
-for _command in (_order_commands.order,):
-    app.command(_command.__name__, context_settings=_ANY_OPTION)(_guarded(_command))
+app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.order))
+app.command("quality", context_settings=_ANY_OPTION)(_guarded(_quality_commands.quality))
 
 
 def main() -> None:

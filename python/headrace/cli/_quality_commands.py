@@ -1,0 +1,159 @@
+"""`headrace quality`: a table, a verdict, JSON, a chart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace.cli import _order_commands as options
+from headrace.cli import _orders, _quality
+from headrace.errors import InvalidArgumentError
+
+_VERDICTS = {
+    "uniform": "no test can tell it from a uniform permutation",
+    "near-uniform": "variance at the batch within 5 % of a uniform permutation's",
+    "mixed": "between uniform and clustered",
+    "clustered": "neighbours on storage come together",
+    "patterned": "mixed, but by a pattern: too even, repeated, or some samples always late",
+    "broken": "samples are missing, duplicated or unknown",
+}
+
+
+def quality(
+    words: options.Words = None,
+    order: options.OrderName = "exact",
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Measure this log of sample numbers (.npy or text) of any loader."),
+    ] = None,
+    samples: options.Samples = None,
+    block_samples: options.BlockSamples = None,
+    memory: options.Memory = None,
+    batch: options.Batch = None,
+    epochs: options.Epochs = 1,
+    ranks: options.Ranks = 1,
+    ranks_per_node: Annotated[int, typer.Option(help="Print nodes of so many, too.")] = 1,
+    seed: options.Seed = 0,
+    drop_last: options.DropLast = False,
+    no_shuffle: options.Unshuffled = False,
+    settings: options.Settings = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure how well an order shuffles, or a log of what any loader delivered.
+
+    Each measure stands beside what a uniform permutation gives. Reads no sample.
+
+    Example: [bold]headrace quality /data/images --order epoch --memory 10% --batch 256[/bold]
+    """
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
+    source, given = options.open_source(words, settings, samples, block_samples)
+    if ids is None:
+        planned = _orders.make_planned(
+            source,
+            order,
+            given,
+            memory=memory,
+            batch=batch,
+            ranks=ranks,
+            seed=seed,
+            shuffle=not no_shuffle,
+            drop_last=drop_last,
+            epochs=epochs,
+        )
+        result = _quality.measure(planned, ranks_per_node)
+    else:
+        _refuse_with_ids(order, given, memory, ranks)
+        log = _quality.read_ids(ids)
+        result = _quality.measure_ids(source, log, batch or 256, epochs)
+    result |= {"samples": source.samples, "blocks": source.blocks.block_count}
+    if plot is not None:
+        from headrace.cli._quality_plot import draw
+
+        first = log[: len(log) // epochs] if ids is not None else _quality.first_epoch_ids(planned)
+        draw(plot, source, first, result)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _print(result)
+
+
+def _refuse_with_ids(order: str, given: dict[str, str], memory: str | None, ranks: int) -> None:
+    if order != "exact" or given or memory is not None or ranks != 1:
+        raise InvalidArgumentError(
+            "--ids: a log has no order, parameters, memory or ranks; leave them out"
+        )
+
+
+def _print(result: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "measure", "value", "uniform", "bounds", "z", ""):
+        table.add_column(
+            heading, justify="right" if heading in ("value", "uniform", "z") else "left"
+        )
+    for test in result["tests"]:
+        table.add_row(
+            test["id"],
+            test["name"],
+            f"{test['value']:.5g}",
+            f"{test['expected']:.5g}",
+            f"{test['low']:.5g} to {test['high']:.5g}",
+            f"{test['z']:.1f}",
+            "" if test["within"] else "outside",
+        )
+    console.print(
+        f"{result['positions']:,} samples in {result['epochs']:,} epochs: "
+        f"{result['missing']:,} missing, {result['duplicated']:,} duplicated, "
+        f"{result['unknown']:,} unknown ({result['dropped']:,} dropped and "
+        f"{result['padded']:,} padded as declared)",
+        soft_wrap=True,
+    )
+    console.print(table, soft_wrap=True)
+    told = Table.grid(padding=(0, 2))
+    for name, value in sorted(result["more"].items()):
+        told.add_row(name, f"{value:.5g}")
+    console.print(told, soft_wrap=True)
+    for kind in ("rank", "node"):
+        _print_parts(console, kind, result[f"per_{kind}"])
+    if expected := result.get("expected"):
+        _print_expected(console, expected)
+    console.print(
+        f"equivalent buffer: {result['equivalent_buffer']:,.0f} of {result['groups']:,.0f} blocks\n"
+        f"verdict: {result['verdict']}: {_VERDICTS[result['verdict']]}",
+        soft_wrap=True,
+    )
+
+
+def _print_parts(console: Console, kind: str, parts: list[dict[str, Any]]) -> None:
+    if not parts:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in (kind, "verdict", "vif at its batch", "share of the data seen", "outside"):
+        table.add_column(heading)
+    for number, part in enumerate(parts):
+        vif = next(iter(part["vif"].values()), None)
+        table.add_row(
+            str(number),
+            part["verdict"],
+            "" if vif is None else f"{vif:.4f}",
+            f"{part['seen_share']:.1%}",
+            ", ".join(part["failed"]),
+        )
+    console.print(table, soft_wrap=True)
+
+
+def _print_expected(console: Console, expected: dict[str, float | None]) -> None:
+    text = f"expected variance inflation of a batch: {expected['of_blocks']:.4f} of blocks"
+    if expected["of_labels"] is not None:
+        text += (
+            f", {expected['of_labels']:.4f} of labels (their correlation in blocks is "
+            f"{expected['correlation']:.3f})"
+        )
+    console.print(text, soft_wrap=True)

@@ -1,0 +1,54 @@
+#pragma once
+
+// What an order is expected to do to the labels of a batch, from its parameters alone: said when a
+// loader is made, before anything is read.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "plan/block_map.h"
+#include "plan/order_factory.h"
+
+namespace headrace {
+
+class Index;
+
+// Number of each sample's label, 0, 1, ... by first appearance: of the inline scalar field `label`.
+// Null: the dataset has none.
+//
+// Errors: DataLoss  an inline value cannot be had
+Result<SampleTable> InlineLabels(const Index& index);
+
+// How much more often two samples of one block have the same label than any two of the dataset, as
+// a share of what is possible: 0 where mates are random, 1 where every block is of one label. The
+// intra-class correlation of a cluster sample (Kish 1965), for categories.
+double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks);
+
+// How much more often two samples of one global batch are of one block than any two of the dataset,
+// as a share of what is possible. Nothing: no closed form is known. `resolved` are the parameters as
+// OrderFactory::Resolve() gave them.
+//
+// `epoch`, away from the first fill: a sample stays in a pool of M joined samples for a time that is
+// exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M).
+std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved);
+
+// Variance of a batch's share of a label, over that of batches dealt at random.
+struct ExpectedInflation {
+  double sharing = 0;                 // as above
+  double of_blocks = 1;               // 1 + (m - 1) sharing: the worst labels there could be
+  std::optional<double> correlation;  // of the labels in blocks, where there are labels
+  std::optional<double> of_labels;    // 1 + (m - 1) correlation sharing
+};
+
+// Beyond this the loader warns.
+inline constexpr double kLabelInflationMax = 1.05;
+
+// Nothing where ExpectedSharing() says nothing. `labels` may be null.
+std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
+                                                        const OrderRequest& resolved,
+                                                        const SampleTable& labels);
+
+}  // namespace headrace

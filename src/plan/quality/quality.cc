@@ -1,0 +1,382 @@
+#include "plan/quality/quality.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+using quality::kAbsent;
+using quality::Null;
+
+constexpr std::uint64_t kCells = 64;         // M2: a side of the table
+constexpr std::uint64_t kSuperGroups = 64;   // M6, M8: where there are more groups than
+constexpr std::uint64_t kGroupsMax = 128;    // this
+constexpr std::uint64_t kLagsMax = 128;      // M4
+constexpr std::uint64_t kCostGroups = 10;    // M8: deciles
+constexpr double kEndShare = 0.05;           // of an epoch: its first and last samples
+
+Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+
+std::vector<std::uint32_t> GroupsOf(const QualityOptions& options) {
+  if (options.labels != nullptr) return *options.labels;
+  std::vector<std::uint32_t> groups(options.sample_count);
+  for (std::uint64_t i = 0; i < options.blocks->block_count(); ++i) {
+    const BlockMap::Block block = options.blocks->block(i);
+    const std::span run(groups.data() + Raw(block.first), block.count);
+    std::ranges::fill(run, static_cast<std::uint32_t>(i));
+  }
+  return groups;
+}
+
+std::vector<std::uint32_t> CountGroups(std::span<const std::uint32_t> groups,
+                                       std::uint64_t group_count) {
+  std::vector<std::uint32_t> sizes(group_count);
+  for (const std::uint32_t group : groups) ++sizes[group];
+  return sizes;
+}
+
+quality::GroupSizes RowSizes(std::uint64_t count, std::uint64_t window) {
+  std::vector<std::uint32_t> rows(count / window, static_cast<std::uint32_t>(window));
+  if (count % window != 0) rows.push_back(static_cast<std::uint32_t>(count % window));
+  return quality::SumSizes(rows);
+}
+
+// Tenths of the samples by cost; equal costs stay together, so groups may be uneven or empty.
+std::vector<std::uint32_t> CostDeciles(const std::vector<std::uint32_t>& costs) {
+  std::vector<std::uint32_t> sorted = costs;
+  std::ranges::sort(sorted);
+  std::vector<std::uint32_t> deciles(costs.size());
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const auto rank = std::ranges::lower_bound(sorted, costs[i]) - sorted.begin();
+    deciles[i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(rank) * kCostGroups /
+                                            costs.size());
+  }
+  return deciles;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options) {
+  const std::uint64_t n = options.sample_count;
+  if (n == 0 || n >= kAbsent) {
+    return Wrong("measuring an order: got " + std::to_string(n) +
+                 " samples, must be in [1, 2^32 - 2]");
+  }
+  if (options.batch == 0 || options.batch >= kAbsent) {
+    return Wrong("measuring an order: got batches of " + std::to_string(options.batch) +
+                 ", must be in [1, 2^32 - 2]");
+  }
+  if ((options.labels == nullptr || options.labels->size() != n) &&
+      (options.blocks == nullptr || options.blocks->sample_count() != n)) {
+    return Wrong("measuring an order of " + std::to_string(n) +
+                 " samples: needs blocks or labels of as many samples");
+  }
+  if (options.labels != nullptr && options.labels->size() != n) {
+    return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
+                 std::to_string(options.labels->size()) + " labels");
+  }
+  if (options.costs != nullptr && options.costs->size() != n) {
+    return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
+                 std::to_string(options.costs->size()) + " costs");
+  }
+  for (const std::uint64_t window : options.windows) {
+    if (window < 2 || window >= kAbsent) {
+      return Wrong("measuring an order: got a window of " + std::to_string(window) +
+                   " samples, must be in [2, 2^32 - 2]");
+    }
+  }
+  return std::unique_ptr<QualityMeter>(new QualityMeter(std::move(options)));
+}
+
+QualityMeter::QualityMeter(QualityOptions options)
+    : options_(std::move(options)),
+      group_of_(GroupsOf(options_)),
+      positions_(options_.sample_count, kAbsent),
+      seen_(options_.sample_count) {
+  group_count_ = std::uint64_t{*std::ranges::max_element(group_of_)} + 1;
+  const auto prepare = [](Lateness& lateness, std::uint64_t groups) {
+    lateness.sum.resize(groups);
+    lateness.variance.resize(groups);
+    lateness.count.resize(groups);
+  };
+  // Places are neighbourhoods on storage, also where groups are labels: a late device is a place.
+  by_place_.group_of.resize(options_.sample_count);
+  for (std::uint64_t i = 0; i < options_.sample_count; ++i) {
+    by_place_.group_of[i] = static_cast<std::uint32_t>(i * kSuperGroups / options_.sample_count);
+  }
+  prepare(by_place_, kSuperGroups);
+  if (options_.costs != nullptr) {
+    by_cost_.group_of = CostDeciles(*options_.costs);
+    prepare(by_cost_, kCostGroups);
+  }
+}
+
+void QualityMeter::Add(std::span<const std::uint64_t> ids) {
+  ids_.reserve(ids_.size() + ids.size());
+  for (const std::uint64_t id : ids) {
+    if (id >= options_.sample_count || ids_.size() + 1 >= kAbsent) {
+      ++so_far_.unknown;
+    } else {
+      ids_.push_back(static_cast<std::uint32_t>(id));
+    }
+  }
+}
+
+void QualityMeter::AddRequested(std::span<const std::uint64_t> ids) {
+  for (const std::uint64_t id : ids) {
+    if (id < options_.sample_count) requested_.push_back(static_cast<std::uint32_t>(id));
+  }
+}
+
+void QualityMeter::EndEpoch() {
+  if (ids_.empty()) return;
+  MeasureCoverage();
+  std::vector<std::uint32_t> groups(ids_.size());
+  for (std::size_t p = 0; p < ids_.size(); ++p) groups[p] = group_of_[ids_[p]];
+  const std::vector<std::uint32_t> sizes = CountGroups(groups, group_count_);
+  const quality::GroupSizes sums = quality::SumSizes(sizes);
+  MeasureWindows(groups, sizes);
+  MeasureEnds(groups, sizes);
+  MeasureMates(groups, sums);
+  MeasureBatches(groups, group_count_, sums);
+  MeasurePrefixes(groups, group_count_);
+  MeasurePositions();
+  if (so_far_.epochs > 0) MeasureEpochs();
+  AddLateness(by_place_);
+  AddLateness(by_cost_);
+  ++so_far_.epochs;
+  so_far_.positions += ids_.size();
+  positions_before_.swap(positions_);
+  positions_.assign(options_.sample_count, kAbsent);
+  ids_.clear();
+  requested_.clear();
+}
+
+void QualityMeter::Count(const std::string& name, std::string id, bool ratio, double value,
+                         const Null& null) {
+  if (null.sd == 0 && null.mean == 0) return;  // too little data to say anything
+  Tally& tally = tallies_[name];
+  tally.id = std::move(id);
+  tally.ratio = ratio;
+  tally.epochs += 1;
+  tally.sum += value;
+  tally.mean += null.mean;
+  tally.variance += null.sd * null.sd;
+  tally.third += null.skew * null.sd * null.sd * null.sd;
+}
+
+void QualityMeter::Worst(const std::string& name, std::string id, double groups, double value,
+                         bool two_sided) {
+  auto [at, fresh] = extremes_.try_emplace(
+      name, Extreme{.id = std::move(id), .groups = groups, .least = value, .most = value,
+                    .two_sided = two_sided});
+  if (fresh) return;
+  at->second.least = std::min(at->second.least, value);
+  at->second.most = std::max(at->second.most, value);
+}
+
+void QualityMeter::MeasureCoverage() {
+  const quality::Coverage found = quality::Cover(ids_, positions_);
+  const std::uint64_t missing = options_.partial ? 0 : found.missing;
+  const std::uint64_t dropped = std::min(missing, options_.dropped);
+  const std::uint64_t padded = std::min(found.repeats, options_.padded);
+  const bool more = found.repeats > options_.padded;
+  const std::uint64_t duplicated =
+      more ? std::max<std::uint64_t>(1, found.duplicated - std::min(found.duplicated, padded)) : 0;
+  so_far_.dropped = std::max(so_far_.dropped, dropped);
+  so_far_.padded = std::max(so_far_.padded, padded);
+  so_far_.missing = std::max(so_far_.missing, missing - dropped);
+  so_far_.duplicated = std::max(so_far_.duplicated, duplicated);
+  so_far_.ids_xor = found.ids_xor;
+  so_far_.ids_sum = found.ids_sum;
+  for (const std::uint32_t id : ids_) seen_[id] = true;
+}
+
+void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
+                                  std::span<const std::uint32_t> sizes) {
+  const std::uint64_t n = groups.size();
+  const quality::GroupSizes sums = quality::SumSizes(sizes);
+  std::vector<std::uint64_t> windows = options_.windows;
+  if (windows.empty()) windows = {options_.batch, 8 * options_.batch, 64 * options_.batch, n / 16};
+  std::ranges::sort(windows);
+  windows.erase(std::ranges::unique(windows).begin(), windows.end());
+  std::map<std::uint64_t, double> vif;
+  for (const std::uint64_t window : windows) {
+    if (window < 2 || 2 * window > n) continue;
+    const Null null = quality::ChiSquareNull(RowSizes(n, window), sums);
+    if (null.mean == 0) continue;
+    const double value = quality::WindowChiSquare(groups, sizes, window);
+    Count("vif_" + std::to_string(window), "M3", true, value, null);
+    vif[window] = value / null.mean;
+  }
+  so_far_.vif_of_epochs.push_back(std::move(vif));
+
+  std::vector<std::uint32_t> cells(n);
+  for (std::size_t p = 0; p < n; ++p) {
+    cells[p] = static_cast<std::uint32_t>(ids_[p] * kCells / options_.sample_count);
+  }
+  const std::vector<std::uint32_t> cell_sizes = CountGroups(cells, kCells);
+  const std::uint64_t window = std::max<std::uint64_t>(1, (n + kCells - 1) / kCells);
+  const double value = quality::WindowChiSquare(cells, cell_sizes, window);
+  const Null null = quality::ChiSquareNull(RowSizes(n, window), quality::SumSizes(cell_sizes));
+  Count("position_by_place", "M2", true, value, null);
+  if (null.mean > 0) {
+    so_far_.more["cramer_v"] =
+        std::sqrt(std::max(0.0, value - null.mean) / static_cast<double>(n * (kCells - 1)));
+  }
+}
+
+// The first and last samples weigh differently: a first fill, a drain, the last step's gradient.
+void QualityMeter::MeasureEnds(std::span<const std::uint32_t> groups,
+                               std::span<const std::uint32_t> sizes) {
+  const std::uint64_t n = groups.size();
+  const quality::GroupSizes sums = quality::SumSizes(sizes);
+  const auto end = static_cast<std::uint64_t>(kEndShare * static_cast<double>(n));
+  const auto measure = [&](const std::string& name, std::uint64_t begin, std::uint64_t window,
+                           std::uint64_t rows) {
+    if (rows == 0 || window < 2) return;
+    const double value =
+        quality::SegmentChiSquare(groups, sizes, begin, begin + rows * window, window);
+    Count(name, "M3", true, value,
+          quality::SegmentNull(static_cast<double>(rows), static_cast<double>(window), sums));
+  };
+  const std::uint64_t rows = end / options_.batch;
+  measure("vif_first", 0, options_.batch, rows);
+  measure("vif_last", n - rows * options_.batch, options_.batch, rows);
+  if (end > 0) {
+    measure("mix_first", 0, end, 1);
+    measure("mix_last", n - end, end, 1);
+  }
+}
+
+void QualityMeter::MeasureMates(std::span<const std::uint32_t> groups,
+                                const quality::GroupSizes& sizes) {
+  const std::uint64_t n = groups.size();
+  const std::uint64_t lags = std::min(kLagsMax, n / 8);
+  if (lags == 0 || sizes.groups < 2) return;
+  const std::vector<std::uint64_t> same = quality::SameAtLags(groups, lags);
+  const double p0 = sizes.same();
+  double tau = 1;
+  double tau_variance = 0;
+  double pairs_expected = 0;
+  for (std::uint64_t lag = 1; lag <= lags; ++lag) {
+    const auto pairs = static_cast<double>(n - lag);
+    const double sharing = 2 * std::max(0.0, static_cast<double>(n - 2 * lag));
+    const Null null = quality::SamePairsNull(pairs, sharing, pairs * (pairs - 1) - sharing, sizes);
+    const double excess = (static_cast<double>(same[lag - 1]) / pairs - p0) / (1 - p0);
+    const double sd = null.sd / pairs / (1 - p0);
+    tau += 2 * excess;
+    tau_variance += 4 * sd * sd;
+    pairs_expected += null.mean;
+    if (lag == 1) {
+      Count("same_group_next", "M4", false, excess, {.mean = 0, .sd = sd, .skew = null.skew});
+    }
+  }
+  const double skew = pairs_expected > 0 ? (1 - 2 * p0) / std::sqrt(pairs_expected) : 0;
+  Count("autocorrelation_time", "M4", false, tau,
+        {.mean = 1, .sd = std::sqrt(tau_variance), .skew = std::max(0.0, skew)});
+}
+
+void QualityMeter::MeasureBatches(std::span<const std::uint32_t> groups, std::uint64_t group_count,
+                                  const quality::GroupSizes& sizes) {
+  const quality::Sources found = quality::MeasureSources(groups, group_count, options_.batch);
+  if (found.windows < 2 || options_.batch < 4 || sizes.groups < 2) return;
+  // w^2 / (w + 2 Q) with Q pairs of one group in a window of w, to the second order in Q.
+  const auto w = static_cast<double>(options_.batch);
+  const Null pairs =
+      quality::SamePairsNull(w * (w - 1) / 2, w * (w - 1) * (w - 2),
+                             w * (w - 1) * (w - 2) * (w - 3) / 4, sizes);
+  const double squares = w + 2 * pairs.mean;
+  const double bend = 4 * pairs.sd * pairs.sd / (squares * squares);
+  const double mean = w * w / squares * (1 + bend);
+  // Not tested: it says what vif says, and its null is approximate.
+  so_far_.more["effective_sources"] = found.effective;
+  so_far_.more["effective_sources_ratio"] = found.effective / mean;
+  so_far_.more["min_entropy"] = found.min_entropy;
+}
+
+void QualityMeter::MeasurePrefixes(std::span<const std::uint32_t> groups,
+                                   std::uint64_t group_count) {
+  std::vector<std::uint32_t> super(groups.size());
+  const auto measure = [&](const std::string& name, std::uint64_t count) {
+    const std::vector<std::uint32_t> sizes = CountGroups(super, count);
+    const double value = quality::PrefixDiscrepancy(super, sizes);
+    if (value > 0) Worst(name, "M6", static_cast<double>(count), value, true);
+  };
+  if (group_count <= kGroupsMax) {
+    std::ranges::copy(groups, super.begin());
+    measure("prefix", group_count);
+    return;
+  }
+  for (std::size_t p = 0; p < groups.size(); ++p) {
+    super[p] = static_cast<std::uint32_t>(groups[p] * kSuperGroups / group_count);
+  }
+  measure("prefix_neighbours", kSuperGroups);
+  for (std::size_t p = 0; p < groups.size(); ++p) {
+    super[p] = static_cast<std::uint32_t>(quality::Mix64(groups[p] + 1) % kSuperGroups);
+  }
+  measure("prefix_mixed", kSuperGroups);
+}
+
+void QualityMeter::MeasurePositions() {
+  const auto n = static_cast<double>(ids_.size());
+  if (ids_.size() < 16) return;
+  Count("position_correlation", "M1", false, quality::PositionCorrelation(ids_),
+        {.mean = 0, .sd = 1 / std::sqrt(n - 1)});
+  const quality::Gaps gaps = quality::MeasureGaps(positions_, ids_.size());
+  if (gaps.pairs >= 16) {
+    Worst("gap_ks", "M5", 1, gaps.ks, false);
+    so_far_.more["gap_quantile"] = gaps.quantile;
+  }
+  Count("neighbour_entropy", "M11", false,
+        quality::NeighbourEntropy(ids_, options_.sample_count),
+        quality::NeighbourEntropyNull(n - 1, static_cast<double>(options_.sample_count)));
+  if (requested_.empty()) return;
+  const quality::Redirection found = quality::MeasureRedirection(ids_, requested_, positions_);
+  so_far_.more["redirect_rate"] = found.rate;
+  so_far_.more["redirect_early_share"] = found.early_share;
+  so_far_.more["redirect_late_p50"] = found.late_p50;
+  so_far_.more["redirect_late_p99"] = found.late_p99;
+  so_far_.more["redirect_late_max"] = found.late_max;
+}
+
+void QualityMeter::MeasureEpochs() {
+  const quality::Recurrence found =
+      quality::MeasureRecurrence(positions_before_, positions_, options_.batch);
+  if (found.common < 16) return;
+  Count("epoch_correlation", "M9", false, found.correlation,
+        {.mean = 0, .sd = 1 / std::sqrt(found.common - 1)});
+  if (found.expected <= 0) return;
+  // The table of old against new batches: its chi-square is the pairs', but for a factor.
+  const quality::GroupSizes before = quality::SumSizes(found.before);
+  const quality::GroupSizes after = quality::SumSizes(found.after);
+  const Null table = quality::ChiSquareNull(before, after);
+  const double factor = found.common / (2 * before.groups * after.groups);
+  const double skew = std::max(table.skew, 1 / std::sqrt(found.expected));
+  Count("pair_recurrence", "M9", true, found.pairs,
+        {.mean = found.expected, .sd = table.sd * factor, .skew = skew});
+}
+
+void QualityMeter::AddLateness(Lateness& lateness) {
+  if (lateness.group_of.empty()) return;
+  const auto n = static_cast<double>(ids_.size());
+  std::vector<double> sums(lateness.sum.size());
+  std::vector<double> counts(lateness.sum.size());
+  for (std::size_t p = 0; p < ids_.size(); ++p) {
+    const std::uint32_t group = lateness.group_of[ids_[p]];
+    sums[group] += static_cast<double>(p) - (n - 1) / 2;
+    counts[group] += 1;
+  }
+  for (std::size_t g = 0; g < sums.size(); ++g) {
+    // In epochs: positions over n. Sum of a sample of `count` of n positions, not replaced.
+    lateness.sum[g] += sums[g] / n;
+    lateness.count[g] += counts[g];
+    lateness.variance[g] += counts[g] * (n - counts[g]) * (n + 1) / 12 / (n * n);
+  }
+}
+
+}  // namespace headrace
