@@ -197,7 +197,7 @@ class RedoxOrder final : public Order {
   void Deliver(std::uint64_t g, std::uint64_t begin, Step& step) {
     Delivery delivery;
     if (g >= asked_) {
-      // Served_ holds the asked_ - begin samples of the final batch by now.
+      HEADRACE_CHECK(begin < asked_);  // Pads only fill up the last row, which has a request.
       delivery.sample = served_[(g - asked_) % (asked_ - begin)];
       ++padded_;
     } else if (IsRepeat(g)) {

@@ -47,6 +47,14 @@ std::shared_ptr<const std::vector<SampleId>> Trace(const Ids& ids) {
   return std::make_shared<const std::vector<SampleId>>(std::move(trace));
 }
 
+// Letters for files first, first + 1, ...
+template <std::size_t kCount>
+std::array<std::uint64_t, kCount> Files(std::uint64_t first) {
+  std::array<std::uint64_t, kCount> files{};
+  std::iota(files.begin(), files.end(), first);
+  return files;
+}
+
 // What the texts leave open is taken as simply as it goes: of equal chunks the first.
 RedoxOrderOptions Example(std::uint64_t samples, std::uint64_t chunk, std::uint32_t chunks,
                           const Ids& trace) {
@@ -59,7 +67,8 @@ RedoxOrderOptions Example(std::uint64_t samples, std::uint64_t chunk, std::uint3
 }
 
 TEST(RedoxPapersTest, BrandSection33AnswersFromAnyChunkAndRefillsTheFullerOne) {
-  enum : std::uint64_t { c, f, q, x, p, b, y, e, o };  // Chunks c f q, x p b, y e o; b is used up.
+  // Chunks c f q, x p b, y e o; b is used up.
+  const auto [c, f, q, x, p, b, y, e, o] = Files<9>(0);
   const Told told = Tell(Example(9, 3, 3, {p, o, e, c, q, f, x, y}));
   EXPECT_EQ(told.answers[0], f);  // For p: any file of its slot.
   EXPECT_EQ(told.answers[1], q);  // For o: what is in its slot, without a read.
@@ -103,7 +112,8 @@ std::vector<Kept> KeptOf(const Told& told, std::uint64_t from) {
 }
 
 TEST(RedoxPapersTest, BrandSection34SendsAheadWhatIsThereAndNeverTwiceForOneSlot) {
-  enum : std::uint64_t { g = 9, r, h, a, n, k, i, s, m };  // Chunks g r h, a n k, i s m.
+  // Chunks g r h, a n k, i s m.
+  const auto [g, r, h, a, n, k, i, s, m] = Files<9>(9);
   // Node 1 has used r before.
   RedoxOrderOptions options =
       Example(18, 3, 3, Between({0, i, r, m, k, a, 6, 7, 8}, {n, 1, 2, 3, 4, 5, g, h, s}));
@@ -123,7 +133,7 @@ TEST(RedoxPapersTest, BrandSection34SendsAheadWhatIsThereAndNeverTwiceForOneSlot
 
 TEST(RedoxPapersTest, BrandSection34AsksTheOtherNodeForThreeOfFive) {
   // As above, without anybody's requests for node 0's chunk, which would be counted, too.
-  enum : std::uint64_t { g = 9, r, h, a, n, k, i, s, m };
+  const auto [g, r, h, a, n, k, i, s, m] = Files<9>(9);
   RedoxOrderOptions options =
       Example(18, 3, 3, Between({0, i, r, m, k, a, 6, 7, 8}, {n, n, n, n, n, n, g, h, s}));
   options.nodes = 2;
