@@ -129,13 +129,17 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
   std::uint64_t next = 0;
   for (std::uint64_t i = 0; i < index.block_count(); ++i) {
     HEADRACE_ASSIGN_OR_RETURN(const BlockInfo block, index.block(i));
-    if (Raw(block.first_sample) != next || block.sample_count == 0 ||
-        block.sample_count > kBlockSamplesMax) {
-      return Status(StatusCode::kDataLoss,
-                    "block " + std::to_string(i) + " of the index holds " +
-                        std::to_string(block.sample_count) + " samples from " +
-                        std::to_string(Raw(block.first_sample)) + ", must begin at sample " +
-                        std::to_string(next) + "; build the index again");
+    std::string wrong;
+    if (Raw(block.first_sample) != next) {
+      wrong = "begins at sample " + std::to_string(Raw(block.first_sample)) + ", must begin at " +
+              std::to_string(next);
+    } else if (block.sample_count == 0 || block.sample_count > kBlockSamplesMax) {
+      wrong = "holds " + std::to_string(block.sample_count) + " samples, must hold 1 to " +
+              std::to_string(kBlockSamplesMax);
+    }
+    if (!wrong.empty()) {
+      return Status(StatusCode::kDataLoss, "block " + std::to_string(i) + " of the index " +
+                                               wrong + "; build the index again");
     }
     firsts.push_back(next);
     next += block.sample_count;

@@ -77,8 +77,10 @@ void ParameterReader::Computed(std::string_view name, std::string value) {
       given != nullptr && *given != OrderParameter(value)) {
     const auto* word = std::get_if<std::string>(given);
     Mistake(StatusCode::kFailedPrecondition, name,
-            "is " + value + ", given was " +
-                (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given))));
+            "the parameters given say " +
+                (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given))) +
+                ", what it is made from now gives " + value +
+                "; give what they were made with, or begin anew without them");
   }
   read_.insert_or_assign(std::string(name), std::move(value));
 }
