@@ -409,6 +409,20 @@ void BindLoader(nb::module_& module) {
           "order_parameters",
           [](const PyLoader& self) { return ToDict(self.loader()->order_parameters()); },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
+      .def_prop_ro(
+          "expected_inflation",
+          [](const PyLoader& self) -> nb::object {
+            const std::shared_ptr<Loader> loader = self.loader();
+            const std::optional<ExpectedInflation>& expected = loader->expected_inflation();
+            if (!expected.has_value()) return nb::none();
+            nb::dict dict;
+            dict["of_blocks"] = expected->of_blocks;
+            dict["sharing"] = expected->sharing;
+            dict["correlation"] = nb::cast(expected->correlation);
+            dict["of_labels"] = nb::cast(expected->of_labels);
+            return dict;
+          },
+          nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),
            nb::arg("epoch"), nb::arg("first_step"))

@@ -22,6 +22,7 @@ from headrace.image import ImageTransform
 from headrace.orders import Order, as_order
 
 _EPOCHS_MAX = 2**24
+_LABEL_INFLATION_MAX = 1.05  # docs/quality.md
 _IO = {
     "auto": _core.IoChoice.AUTO,
     "io_uring": _core.IoChoice.IO_URING,
@@ -159,6 +160,8 @@ class Loader:
         self._convert = converter(output)
         self._core = _core.Loader(self.dataset.index, options)
         self._closed = False
+        self._expected_inflation = self._core.expected_inflation
+        _warn_of_alike_labels(self._expected_inflation, options)
         self._order_parameters = self._core.order_parameters  # every default filled in
         self._steps_per_epoch = self._core.steps_per_epoch  # Of the loader's own order.
         self._fields = [name for name, _, _, _ in self._core.schema]
@@ -178,6 +181,16 @@ class Loader:
     def epoch(self) -> int:
         """The epoch in progress, or to come if none is."""
         return self._epoch
+
+    @property
+    def expected_inflation(self) -> dict[str, float | None] | None:
+        """What the order is expected to do to a batch, from its parameters alone; docs/quality.md.
+
+        ``of_blocks``: variance inflation, were all samples of a block alike; ``of_labels``: of the
+        dataset's labels, as alike in its blocks as they are. None where batches are not biased, or
+        no closed form is known: measure those with ``headrace quality``.
+        """
+        return self._expected_inflation
 
     def __len__(self) -> int:
         """Batches of an epoch, the same on every rank."""
@@ -439,6 +452,25 @@ class _Epoch(Iterator[Any]):
     def __del__(self) -> None:
         if not self._done:
             self._loader._leave(self._iteration)
+
+
+def _warn_of_alike_labels(
+    expected: dict[str, float | None] | None, options: _core.LoaderOptions
+) -> None:
+    """Says so if batches will hold more equal labels than a perfect shuffle gives them."""
+    inflation = expected["of_labels"] if expected is not None else None
+    if expected is None or inflation is None or inflation <= _LABEL_INFLATION_MAX:
+        return
+    warnings.warn(
+        f"headrace: order={options.order.name!r} will make the mix of labels vary {inflation:.2f} "
+        "times as much from batch to batch as a perfect shuffle does (up to "
+        f"{_LABEL_INFLATION_MAX} is harmless): labels inside a block are alike (correlation "
+        f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch share "
+        "a block than by chance. Shuffle the dataset once (headrace pack), raise memory= or the "
+        "order's pool=, or lower its block_samples=; 'headrace quality' measures it",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _opened(dataset: Any) -> Dataset:

@@ -124,7 +124,7 @@ class Loader::Impl {
  public:
   Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
        std::uint64_t steps_per_epoch, Planner planner, const Budget& budget,
-       std::shared_ptr<CellPool> residents, std::unique_ptr<ThreadExecutor> executor,
+       const std::optional<ExpectedInflation>& inflation, std::shared_ptr<CellPool> residents, std::unique_ptr<ThreadExecutor> executor,
        OpenedStore store)
       : index_(std::move(index)),
         options_(std::move(options)),
@@ -132,6 +132,7 @@ class Loader::Impl {
         steps_per_epoch_(steps_per_epoch),
         planner_(std::move(planner)),
         budget_(budget),
+        inflation_(inflation),
         device_read_bytes_(DeviceReadBytes()),
         staging_(BufferPool::Make(budget.staging_bytes)),
         batch_memory_(BufferPool::Make(budget.batch_bytes)),
@@ -254,6 +255,7 @@ class Loader::Impl {
   const std::uint64_t steps_per_epoch_;
   const Planner planner_;
   const Budget budget_;
+  const std::optional<ExpectedInflation> inflation_;
 
  private:
   const pid_t pid_ = getpid();
@@ -307,6 +309,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   HEADRACE_RETURN_IF_ERROR(planner.AddNeeds(needs));
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
   HEADRACE_RETURN_IF_ERROR(planner.Settle(budget));
+  HEADRACE_ASSIGN_OR_RETURN(const std::optional<ExpectedInflation> inflation,
+                            planner.Inflation(*index));
   std::shared_ptr<CellPool> residents;
   if (planner.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(residents,
@@ -320,7 +324,7 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
   return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
       std::move(index), std::move(options), std::move(schema), steps, std::move(planner), budget,
-      std::move(residents), std::move(executor), std::move(store))));
+      inflation, std::move(residents), std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -335,6 +339,9 @@ std::span<const BatchField> Loader::schema() const { return impl_->schema_; }
 std::uint64_t Loader::steps_per_epoch() const { return impl_->steps_per_epoch_; }
 const Index& Loader::index() const { return *impl_->index_; }
 OrderParameters Loader::order_parameters() const { return impl_->planner_.parameters(); }
+const std::optional<ExpectedInflation>& Loader::expected_inflation() const {
+  return impl_->inflation_;
+}
 
 Status Loader::Start(Position position) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());

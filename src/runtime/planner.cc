@@ -100,4 +100,10 @@ Status Planner::Settle(const Budget& budget) {
   return Status();
 }
 
+Result<std::optional<ExpectedInflation>> Planner::Inflation(const Index& index) const {
+  if (!reads_blocks()) return std::optional<ExpectedInflation>();
+  HEADRACE_ASSIGN_OR_RETURN(const SampleTable labels, InlineLabels(index));
+  return ExpectedLabelInflation(factory_->name(), request_, labels);
+}
+
 }  // namespace headrace

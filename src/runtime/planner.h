@@ -7,6 +7,7 @@
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
+#include "plan/quality/labels.h"
 #include "runtime/budget.h"
 #include "runtime/loader.h"
 
@@ -40,6 +41,12 @@ class Planner {
   [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }
   // Most units resident. After Settle().
   [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
+  // What the order is expected to do to the labels of a batch. After Settle(). Nothing: no closed
+  // form is known, or nothing is to be feared.
+  //
+  // Errors: those of InlineLabels
+  [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation(const Index& index) const;
+
   // Bytes of a block of average size.
   [[nodiscard]] std::uint64_t mean_block_bytes() const;
 
