@@ -63,7 +63,7 @@ TEST(EpochParametersTest, TheDefaultIsLegalForTheSmallestDatasets) {
   EXPECT_EQ(Resolved(Request(97, 2, 960, 1)), Parameters(97, 1));  // a batch above the dataset
   OrderRequest pools = Request(100, 4, 10, 1);
   pools.parameters = {{"pools", std::int64_t{20}}};
-  EXPECT_EQ(Resolved(pools), Parameters(20 * 8, 20));
+  EXPECT_EQ(Resolved(pools), Parameters(160, 20));
 }
 
 TEST(EpochParametersTest, WhatWasResolvedStaysOnOtherRanksAndWorldSizes) {

@@ -118,7 +118,7 @@ BlockRead EpochPool::Issue(std::uint64_t number) {
   last_join_ = std::max(last_join_, join);
   waiting_.push_back({.epoch = issue_epoch_, .join = last_join_, .piece = next_});
   if (waiting_.size() == 1) UpdateDue();
-  const BlockRead read{.number = number, .first = SampleId{piece.first}, .count = piece.count};
+  BlockRead read{.number = number, .first = SampleId{piece.first}, .count = piece.count};
   PrepareNext();
   return read;
 }
