@@ -9,7 +9,7 @@ of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read 
 
 The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same
 time; the first fill of the pools is reported apart. The dip at an epoch boundary is one minus the
-rate of the batches around it (a tenth of an epoch, half before and half after) over the rate of all.
+rate of the batches around it (a tenth of an epoch, half before and half after) over that of all.
 
 Discard rule, fixed beforehand: as benchmarks/exact_read.py.
 """

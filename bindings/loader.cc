@@ -296,7 +296,8 @@ void BindOrderSpec(nb::module_& module) {
                                  .homes = ToTable(homes),
                                  .costs = ToTable(costs)};
           },
-          nb::arg("name"), nb::arg("parameters"), nb::arg("homes") = nb::none(), nb::arg("costs") = nb::none(),
+          nb::arg("name"), nb::arg("parameters"), nb::arg("homes") = nb::none(),
+          nb::arg("costs") = nb::none(),
           nb::sig("def __init__(self, name: str, parameters: dict[str, int | str], "
                   "homes: numpy.typing.NDArray[typing.Any] | None = None, "
                   "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
@@ -314,7 +315,8 @@ void BindOrderSpec(nb::module_& module) {
         std::vector<std::uint32_t> bytes = WithoutGil([&] { return StoredBytes(*index.index); });
         return ToArray(std::move(bytes));
       },
-      nb::arg("index"), nb::sig("def stored_bytes(index: Index) -> numpy.typing.NDArray[typing.Any]"),
+      nb::arg("index"),
+      nb::sig("def stored_bytes(index: Index) -> numpy.typing.NDArray[typing.Any]"),
       "Stored bytes of every sample, over all its fields.");
   module.def(
       "resident_bytes",

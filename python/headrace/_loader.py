@@ -11,8 +11,15 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from headrace import _core
-from headrace._arguments import choice, flag, integer, items, memory_bytes, rank_and_world
-from headrace._dataset import Dataset, open_dataset
+from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
+from headrace._dataset import Dataset
+from headrace._loader_arguments import (
+    check_samplers,
+    field_names,
+    field_transforms,
+    opened,
+    warn_of_alike_labels,
+)
 from headrace._output import OUTPUTS, batch_type, converter, to_user
 from headrace._report import Explanation, Stats, make_stats
 from headrace._sampling import EpochPlan, SamplerSource
@@ -22,7 +29,6 @@ from headrace.image import ImageTransform
 from headrace.orders import Order, as_order
 
 _EPOCHS_MAX = 2**24
-_LABEL_INFLATION_MAX = 1.05  # docs/quality.md
 _IO = {
     "auto": _core.IoChoice.AUTO,
     "io_uring": _core.IoChoice.IO_URING,
@@ -116,15 +122,15 @@ class Loader:
         ids: bool = False,
         prefetch: int | None = None,
     ) -> None:
-        self.dataset = _opened(dataset)
+        self.dataset = opened(dataset)
         self._order = as_order(order)
         choice("output", output, OUTPUTS)
         choice("io", io, tuple(_IO))
         choice("on_error", on_error, ("raise", "substitute"))
-        _check_samplers(sampler, batch_sampler, batch_size, drop_last)
+        check_samplers(sampler, batch_sampler, batch_size, drop_last)
         options = _core.LoaderOptions()
-        names = _field_names(self.dataset, fields)
-        for name, image in _field_transforms(self.dataset, names, transform).items():
+        names = field_names(self.dataset, fields)
+        for name, image in field_transforms(self.dataset, names, transform).items():
             options.add_field(name, image)
         options.batch_size = integer("batch_size", batch_size, 1, 2**24)
         options.rank, options.world_size = rank_and_world(rank, world_size)
@@ -161,7 +167,7 @@ class Loader:
         self._core = _core.Loader(self.dataset.index, options)
         self._closed = False
         self._expected_inflation = self._core.expected_inflation
-        _warn_of_alike_labels(self._expected_inflation, options)
+        warn_of_alike_labels(self._expected_inflation, options)
         self._order_parameters = self._core.order_parameters  # every default filled in
         self._steps_per_epoch = self._core.steps_per_epoch  # Of the loader's own order.
         self._fields = [name for name, _, _, _ in self._core.schema]
@@ -452,105 +458,6 @@ class _Epoch(Iterator[Any]):
     def __del__(self) -> None:
         if not self._done:
             self._loader._leave(self._iteration)
-
-
-def _warn_of_alike_labels(
-    expected: dict[str, float | None] | None, options: _core.LoaderOptions
-) -> None:
-    """Says so if batches will hold more equal labels than a perfect shuffle gives them."""
-    inflation = expected["of_labels"] if expected is not None else None
-    if expected is None or inflation is None or inflation <= _LABEL_INFLATION_MAX:
-        return
-    warnings.warn(
-        f"headrace: order={options.order.name!r} will make the mix of labels vary {inflation:.2f} "
-        "times as much from batch to batch as a perfect shuffle does (up to "
-        f"{_LABEL_INFLATION_MAX} is harmless): labels inside a block are alike (correlation "
-        f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch share "
-        "a block than by chance. Shuffle the dataset once (headrace pack), raise memory= or the "
-        "order's pool=, or lower its block_samples=; 'headrace quality' measures it",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-
-
-def _opened(dataset: Any) -> Dataset:
-    if isinstance(dataset, Dataset):
-        return dataset
-    if not isinstance(dataset, (str, os.PathLike)):
-        raise InvalidArgumentError(
-            f"dataset: got {dataset!r}, must be what headrace.open() returns, or a path"
-        )
-    return open_dataset(dataset)
-
-
-def _field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
-    if fields is None:
-        return list(dataset.fields)
-    names = items("fields", fields, "names of fields")
-    for name in names:
-        if name not in dataset.fields:
-            raise InvalidArgumentError(
-                f"fields: got {name!r}; the dataset has {', '.join(dataset.fields)}"
-            )
-    if not names or len(set(names)) != len(names):
-        raise InvalidArgumentError(
-            f"fields: got {names!r}, must be names, each once; leave it out for all"
-        )
-    return names
-
-
-def _field_transforms(
-    dataset: Dataset,
-    names: list[str],
-    transform: ImageTransform | Mapping[str, ImageTransform] | None,
-) -> dict[str, _core.ImageTransform | None]:
-    """The core's transform of each field wanted."""
-    chosen: dict[str, ImageTransform] = {}
-    if isinstance(transform, Mapping):
-        unknown = [name for name in transform if name not in names]
-        if unknown:
-            raise InvalidArgumentError(
-                f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
-            )
-        chosen = {name: _image_transform(name, each) for name, each in transform.items()}
-    elif transform is not None:
-        images = [name for name in names if dataset.kind(name) == "image"]
-        chosen = dict.fromkeys(images, _image_transform(", ".join(images), transform))
-    made: dict[str, _core.ImageTransform | None] = dict.fromkeys(names)
-    for name, each in chosen.items():
-        try:
-            made[name] = each.to_core()
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"transform of {name!r}: {error}") from None
-    return made
-
-
-def _image_transform(field: str, transform: Any) -> ImageTransform:
-    if not isinstance(transform, ImageTransform):
-        raise InvalidArgumentError(
-            f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "
-            "evaluate, resize); a Python callable would need worker processes, which come with "
-            "a later version: leave transform out and call it on the encoded bytes"
-        )
-    return transform
-
-
-def _check_samplers(
-    sampler: Iterable[Any] | None,
-    batch_sampler: Iterable[Iterable[Any]] | None,
-    batch_size: int,
-    drop_last: bool,
-) -> None:
-    for name, each in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        # Not iter(): a sampler may draw as soon as it is asked.
-        if each is not None and not (hasattr(each, "__iter__") or hasattr(each, "__getitem__")):
-            raise InvalidArgumentError(f"{name}: got {each!r}, must be an iterable")
-    if batch_sampler is None:
-        return
-    if sampler is not None or batch_size != 1 or drop_last:
-        raise InvalidArgumentError(
-            "batch_sampler decides the batches: leave sampler, batch_size and drop_last out"
-        )
 
 
 _open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

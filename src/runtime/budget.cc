@@ -95,8 +95,7 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
   const std::uint64_t flow_bytes = std::max(flow.least(), std::min(flow.useful(), flow_max));
   DivideFlow(needs, flow, flow_bytes, budget);
   budget.resident_bytes = std::min(needs.resident_bytes, memory - flow_bytes);
-  budget.pinned_bytes =
-      std::min(needs.pinned_bytes, memory - flow_bytes - budget.resident_bytes);
+  budget.pinned_bytes = std::min(needs.pinned_bytes, memory - flow_bytes - budget.resident_bytes);
   return budget;
 }
 

@@ -124,8 +124,8 @@ class Loader::Impl {
  public:
   Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
        std::uint64_t steps_per_epoch, Planner planner, const Budget& budget,
-       const std::optional<ExpectedInflation>& inflation, std::shared_ptr<CellPool> residents, std::unique_ptr<ThreadExecutor> executor,
-       OpenedStore store)
+       const std::optional<ExpectedInflation>& inflation, std::shared_ptr<CellPool> residents,
+       std::unique_ptr<ThreadExecutor> executor, OpenedStore store)
       : index_(std::move(index)),
         options_(std::move(options)),
         schema_(std::move(schema)),
@@ -262,7 +262,7 @@ class Loader::Impl {
   const std::int64_t device_read_bytes_;  // when the loader was opened
   const std::shared_ptr<BufferPool> staging_;
   const std::shared_ptr<BufferPool> batch_memory_;
-  const std::shared_ptr<CellPool> residents_;    // null: the order reads no blocks
+  const std::shared_ptr<CellPool> residents_;   // null: the order reads no blocks
   const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them
   MonotonicClock clock_;
   const std::unique_ptr<ThreadExecutor> executor_;
@@ -293,8 +293,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
   if (planner.reads_blocks()) {
-    read_bytes = std::max(read_bytes, std::min(planner.mean_block_bytes(),
-                                               EngineOptions().block_read_bytes_max));
+    read_bytes = std::max(
+        read_bytes, std::min(planner.mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   BudgetNeeds needs{.memory_bytes = options.memory_bytes,
@@ -405,8 +405,7 @@ Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> sa
   std::vector<Delivery> deliveries;
   deliveries.reserve(samples.size());
   for (const SampleId sample : samples) {
-    deliveries.push_back(
-        {.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
+    deliveries.push_back({.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
   }
   return impl_->Describe(deliveries);
 }

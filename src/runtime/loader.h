@@ -110,7 +110,8 @@ class Loader {
   [[nodiscard]] const Index& index() const;
   // Of the order, every default filled in: what a saved state has to hold.
   [[nodiscard]] OrderParameters order_parameters() const;
-  // Of the order, on this dataset; nothing where none is to be expected, or no closed form is known.
+  // Of the order, on this dataset; nothing where none is to be expected, or no closed form is
+  // known.
   [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const;
 
   // Ends the run, if there is one, and starts one of the loader's own order at `position`.

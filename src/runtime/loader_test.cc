@@ -240,8 +240,8 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
 TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
   const std::string file = *files_.begin();
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
-  auto loader = Open({.job = {.batch_size = 8, .shuffle = false, .epochs = 9},
-                      .on_error = OnError::kSubstitute});
+  auto loader = Open(
+      {.job = {.batch_size = 8, .shuffle = false, .epochs = 9}, .on_error = OnError::kSubstitute});
   ASSERT_TRUE(loader->Start({}).ok());
   for (std::uint64_t taken = 1; taken <= 2; ++taken) {
     ASSERT_NE(loader->Next(-1).value().batch, nullptr);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ ORDERS: dict[str, orders.Order] = {
     "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
     "redox-random": orders.Redox(chunks_per_virtual=3, block_samples=4, refill="random"),
 }
+# The data is sorted by class, as folders are; see the tests of the warning below.
+pytestmark = pytest.mark.filterwarnings("ignore:headrace. order=.* mix of labels")
 each_order = pytest.mark.parametrize("name", ORDERS)
 blocks_only = pytest.mark.parametrize("name", [n for n in ORDERS if n[:5] in ("epoch", "redox")])
 
@@ -296,6 +299,31 @@ def test_one_sample_and_one_block(tmp_path: Path) -> None:
     for order in ("exact", "batch", "epoch", "redox"):
         with hr.Loader(tiny, 4, transform=FLAT, order=order) as loader:
             assert [epoch_ids(loader) for _ in range(2)] == [[[0]], [[0]]]
+
+
+def test_alike_labels_in_blocks_are_warned_of_with_the_numbers_and_the_remedy(
+    numbered: Path, tmp_path: Path
+) -> None:
+    small = orders.Epoch(pool="50%", pools=3, block_samples=5)
+    with (
+        pytest.warns(
+            RuntimeWarning, match=r"1\.[0-9]+ times .*headrace pack.* raise memory="
+        ) as told,
+        hr.Loader(numbered, 12, transform=FLAT, order=small) as loader,
+    ):
+        expected = loader.expected_inflation
+    assert len(told) == 1 and told[0].filename == __file__
+    assert expected is not None
+    assert 1.05 < (expected["of_labels"] or 0) < (expected["of_blocks"] or 0)
+    assert 0.8 < (expected["correlation"] or 0) <= 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for order in (orders.Epoch(pool="300%"), "exact", "batch"):
+            hr.Loader(numbered, 12, transform=FLAT, order=order).close()
+        write_pack(hr.open(numbered), tmp_path / "pack", PackParameters(block_samples=5))
+        same = orders.Epoch(pool="50%", pools=3)
+        with hr.Loader(tmp_path / "pack", 12, transform=FLAT, order=same) as shuffled:
+            assert abs((shuffled.expected_inflation or {})["correlation"] or 0) < 0.2
 
 
 def test_explain_says_that_a_sample_comes_with_its_block(numbered: Path) -> None:

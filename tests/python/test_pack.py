@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace import _core, _verify, errors
+from headrace import _core, errors
+from headrace.cli import _verify
 from headrace.formats import _pack_plan, _pack_shard
 from headrace.formats.pack import PackParameters, write_pack
 

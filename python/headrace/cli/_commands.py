@@ -25,8 +25,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from headrace import _dataset, _inspect, _verify
+from headrace import _dataset
 from headrace._units import format_bytes, parse_bytes
+from headrace.cli import _inspect, _verify
 
 _BAR_WIDTH = 30
 
