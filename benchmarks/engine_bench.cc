@@ -4,7 +4,9 @@
 // the bytes, the codec for raw bytes, an executor that runs tasks on the calling thread. So all of
 // it is one thread, whose processor time is the engine's work plus one copy of every sample; a bare
 // loop of the same copies is measured beside it, alternating, and taken off. What is left is fitted
-// to reads and samples over several shapes. One line of JSON a shape, then the fit.
+// to reads and samples over several shapes, with single reads (order `exact`) and with blocks
+// (`epoch`, where samples are copied once more, into the pool). One line of JSON a shape, then the
+// fit.
 //
 // Goal: at most 5 us a read or batch, and 0.15 us a sample.
 
@@ -13,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -23,11 +26,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
 #include "engine/testing/table_index.h"
+#include "plan/block_map.h"
+#include "plan/epoch_order.h"
 #include "plan/exact_order.h"
 
 namespace headrace {
@@ -99,8 +105,65 @@ struct Shape {
   std::uint64_t sample_bytes;
   std::uint64_t samples;  // of the data set
   std::uint64_t batch_size;
-  bool shuffle;  // else neighbours are one read
+  bool shuffle;                     // else neighbours are one read
+  std::uint64_t block_samples = 0;  // of order `epoch` with a pool of an eighth; 0: order `exact`
 };
+
+// Bytes of a cell, as MakeIndexBlocks() chooses it.
+std::uint64_t UnitBytes(const Shape& shape) {
+  return std::bit_floor(std::clamp<std::uint64_t>(shape.sample_bytes / 8, 64, 4096));
+}
+
+std::uint64_t CellsOf(const Shape& shape) {
+  return (shape.sample_bytes - 1) / UnitBytes(shape) + 1;
+}
+
+// The plan of one epoch, made beforehand: planning is measured elsewhere.
+class MadeSteps final : public Order {
+ public:
+  explicit MadeSteps(std::vector<Step> steps) : steps_(std::move(steps)) {}
+  std::optional<Step> Next() override {
+    if (next_ == steps_.size()) return std::nullopt;
+    return std::move(steps_[next_++]);
+  }
+
+ private:
+  std::vector<Step> steps_;
+  std::size_t next_ = 0;
+};
+
+std::vector<Step> MakeSteps(const Shape& shape) {
+  const OrderOptions job{.sample_count = shape.samples,
+                         .batch_size = shape.batch_size,
+                         .shuffle = shape.shuffle,
+                         .epochs = 1};
+  auto order =
+      shape.block_samples == 0
+          ? MakeExactOrder(job, {})
+          : MakeEpochOrder({.job = job,
+                            .blocks = MakeUniformBlocks(shape.samples, shape.block_samples),
+                            .pool_units = shape.samples / 8},
+                           {});
+  std::vector<Step> steps;
+  while (std::optional<Step> step = order.value()->Next()) steps.push_back(*std::move(step));
+  return steps;
+}
+
+// What a pool of an eighth takes, as OrderFactory::ResidentUnits() has it for samples of one unit.
+std::uint64_t ResidentSamples(const Shape& shape) {
+  std::uint64_t resident = 0;
+  std::uint64_t most = 0;
+  for (const Step& step : MakeSteps(shape)) {
+    for (const BlockRead& read : step.reads) {
+      resident += read.kept.empty() ? read.count : read.kept.size();
+    }
+    most = std::max(most, resident);  // Above what the planner counts, by one step at most.
+    for (const Delivery& delivery : step.deliveries)
+      resident -= delivery.block_read != kNoBlockRead;
+    resident -= step.releases.size();
+  }
+  return most;
+}
 
 struct Cost {
   double reads = 0;
@@ -122,9 +185,14 @@ void FillIndex(const Shape& shape, TableIndex& index) {
   index.infos.push_back(column.info);
 }
 
+struct Memory {
+  std::shared_ptr<BufferPool> staging;
+  std::shared_ptr<BufferPool> batches;
+  std::shared_ptr<CellPool> residents;
+};
+
 // One epoch through the engine.
-void RunEngine(const Shape& shape, TableIndex& index, const std::shared_ptr<BufferPool>& staging,
-               const std::shared_ptr<BufferPool>& memory, Cost& cost) {
+void RunEngine(const Shape& shape, TableIndex& index, const Memory& memory, Cost& cost) {
   const std::vector<BatchField> schema = {{.name = "data",
                                            .index_field = 0,
                                            .codec = MakeArrayCodec(shape.sample_bytes),
@@ -134,20 +202,16 @@ void RunEngine(const Shape& shape, TableIndex& index, const std::shared_ptr<Buff
   PointingStore store(index, executor);
   CountingSink sink;
   const MonotonicClock clock;
-  auto order = MakeExactOrder({.sample_count = shape.samples,
-                               .batch_size = shape.batch_size,
-                               .shuffle = shape.shuffle,
-                               .epochs = 1},
-                              {});
   Engine engine({.index = &index,
                  .schema = schema,
                  .store = &store,
                  .executor = &executor,
                  .clock = &clock,
                  .sink = &sink,
-                 .staging = staging,
-                 .batch_memory = memory},
-                {.batches_max = 4}, std::move(order).value());
+                 .staging = memory.staging,
+                 .batch_memory = memory.batches,
+                 .residents = memory.residents},
+                {.batches_max = 4}, std::make_unique<MadeSteps>(MakeSteps(shape)));
   const std::int64_t begin_ns = ThreadNanos();
   engine.Start();
   while (!sink.ended) {
@@ -168,47 +232,75 @@ void RunEngine(const Shape& shape, TableIndex& index, const std::shared_ptr<Buff
   cost.samples += static_cast<double>(stats.samples);
 }
 
-// The same copies, and nothing else.
-void RunBareLoop(const Shape& shape, const TableIndex& index,
-                 const std::shared_ptr<BufferPool>& memory, Cost& cost) {
-  auto order = MakeExactOrder({.sample_count = shape.samples,
-                               .batch_size = shape.batch_size,
-                               .shuffle = shape.shuffle,
-                               .epochs = 1},
-                              {})
-                   .value();
-  std::vector<Step> steps;
-  while (std::optional<Step> step = order->Next()) steps.push_back(*std::move(step));
+// The same copies, and nothing else: blocks to places of a pool, these to rows.
+void RunBareLoop(const Shape& shape, const TableIndex& index, const Memory& memory, Cost& cost) {
+  const std::vector<Step> steps = MakeSteps(shape);
   // As many batches at a time as the engine has in work, so that the caches see the same.
   std::vector<Buffer> batches;
   for (int i = 0; i < 4; ++i) {
-    batches.push_back(memory->Acquire(shape.batch_size * shape.sample_bytes).value());
+    batches.push_back(memory.batches->Acquire(shape.batch_size * shape.sample_bytes).value());
   }
+  std::vector<std::uint32_t> units(memory.residents->capacity_units() / CellsOf(shape),
+                                   static_cast<std::uint32_t>(CellsOf(shape)));
+  std::vector<CellRun> places(units.size());
+  HEADRACE_CHECK(memory.residents->Take(units, places));
+  const std::vector<CellRun> all = places;
+  std::vector<std::byte*> free;
+  for (const CellRun place : all) {
+    const auto view = memory.residents->View(place, 0, shape.sample_bytes);
+    free.push_back(const_cast<std::byte*>(view.value().data()));
+  }
+  std::vector<std::byte*> place_of(shape.samples);
   std::size_t next = 0;
   const std::int64_t begin_ns = ThreadNanos();
   for (const Step& step : steps) {
     std::byte* out = batches[next++ % batches.size()].bytes().data();
-    for (const Delivery& delivery : step.deliveries) {
-      const ByteRange range = index.columns[0].extents[Raw(delivery.sample)].range;
-      std::memcpy(out, index.objects[0].data() + range.offset, range.size);
-      out += range.size;
+    const auto stored = [&](SampleId sample) {
+      const ByteRange range = index.columns[0].extents[Raw(sample)].range;
+      return index.objects[0].data() + range.offset;
+    };
+    auto delivery = step.deliveries.begin();
+    const auto deliver = [&] {
+      std::byte*& place = place_of[Raw(delivery->sample)];
+      std::memcpy(
+          out, place == nullptr ? stored(delivery->sample) : reinterpret_cast<const char*>(place),
+          shape.sample_bytes);
+      if (place != nullptr) free.push_back(std::exchange(place, nullptr));
+      out += shape.sample_bytes;
+      ++delivery;
+    };
+    for (const BlockRead& read : step.reads) {
+      while (free.size() < read.count) deliver();
+      for (std::uint32_t i = 0; i < read.count; ++i) {
+        const SampleId sample{Raw(read.first) + i};
+        std::memcpy(free.back(), stored(sample), shape.sample_bytes);
+        place_of[Raw(sample)] = free.back();
+        free.pop_back();
+      }
     }
+    while (delivery != step.deliveries.end()) deliver();
   }
   cost.copy_us += static_cast<double>(ThreadNanos() - begin_ns) / 1e3;
+  for (const CellRun place : all) memory.residents->Release(place);
 }
 
 Cost Measure(const Shape& shape, double seconds) {
   TableIndex index;
   FillIndex(shape, index);
   const std::uint64_t batch_bytes = BufferPool::ChargedBytes(shape.batch_size * shape.sample_bytes);
-  const auto staging = BufferPool::Make(128 * kMiB);
-  const auto memory = BufferPool::Make(6 * batch_bytes);
+  const Memory memory = {
+      .staging = BufferPool::Make(128 * kMiB),
+      .batches = BufferPool::Make(6 * batch_bytes),
+      .residents =
+          CellPool::Make(shape.block_samples == 0 ? 0 : ResidentSamples(shape) * CellsOf(shape),
+                         UnitBytes(shape))
+              .value()};
   Cost warm_up;
-  RunEngine(shape, index, staging, memory, warm_up);
+  RunEngine(shape, index, memory, warm_up);
   RunBareLoop(shape, index, memory, warm_up);
   Cost cost;
   while (cost.engine_us < seconds * 1e6) {
-    RunEngine(shape, index, staging, memory, cost);
+    RunEngine(shape, index, memory, cost);
     Cost copies;
     RunBareLoop(shape, index, memory, copies);
     cost.copy_us += copies.copy_us;
@@ -239,13 +331,38 @@ std::pair<double, double> Fit(const std::vector<std::array<double, 3>>& rows) {
 
 int Main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 2.0;
-  constexpr std::array<Shape, 6> kShapes = {{
+  constexpr std::array<Shape, 11> kShapes = {{
       {.sample_bytes = 65536, .samples = 4096, .batch_size = 64, .shuffle = true},
       {.sample_bytes = 65536, .samples = 4096, .batch_size = 256, .shuffle = true},
       {.sample_bytes = 4096, .samples = 65536, .batch_size = 256, .shuffle = false},
       {.sample_bytes = 1024, .samples = 262144, .batch_size = 1000, .shuffle = false},
       {.sample_bytes = 64, .samples = 1000000, .batch_size = 1000, .shuffle = false},
       {.sample_bytes = 64, .samples = 1000000, .batch_size = 4000, .shuffle = false},
+      {.sample_bytes = 65536,
+       .samples = 4096,
+       .batch_size = 256,
+       .shuffle = true,
+       .block_samples = 16},
+      {.sample_bytes = 4096,
+       .samples = 65536,
+       .batch_size = 256,
+       .shuffle = true,
+       .block_samples = 1},
+      {.sample_bytes = 4096,
+       .samples = 65536,
+       .batch_size = 256,
+       .shuffle = true,
+       .block_samples = 256},
+      {.sample_bytes = 64,
+       .samples = 1000000,
+       .batch_size = 1000,
+       .shuffle = true,
+       .block_samples = 64},
+      {.sample_bytes = 64,
+       .samples = 1000000,
+       .batch_size = 4000,
+       .shuffle = true,
+       .block_samples = 4096},
   }};
   std::vector<std::array<double, 3>> rows;
   bool holds = true;
@@ -258,10 +375,12 @@ int Main(int argc, char** argv) {
     rows.push_back({events / cost.samples, 1.0, beside_us / cost.samples});
     std::printf(
         "{\"benchmark\": \"engine\", \"sample_bytes\": %llu, \"batch_size\": %llu, "
+        "\"block_samples\": %llu, "
         "\"reads_per_batch\": %.1f, \"engine_us_per_batch\": %.2f, \"copy_us_per_batch\": %.2f, "
         "\"beside_us_per_sample\": %.4f, \"share_of_allowed\": %.3f}\n",
         static_cast<unsigned long long>(shape.sample_bytes),
-        static_cast<unsigned long long>(shape.batch_size), cost.reads / cost.batches,
+        static_cast<unsigned long long>(shape.batch_size),
+        static_cast<unsigned long long>(shape.block_samples), cost.reads / cost.batches,
         cost.engine_us / cost.batches, cost.copy_us / cost.batches, beside_us / cost.samples,
         beside_us / allowed_us);
     std::fflush(stdout);

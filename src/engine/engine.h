@@ -199,6 +199,7 @@ class Engine {
   void QueueBlockReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PrefetchKept(const Step& step) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleaseKept(const Release& release) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void Forget(BlockWork& block, KeptSample& sample) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ForgetBlock(const BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);

@@ -14,6 +14,9 @@
 namespace headrace {
 namespace {
 
+// Samples in cells that are fetched while others are decoded: enough to hide memory's latency.
+constexpr std::size_t kPrefetchAhead = 8;
+
 bool IsAligned(const std::byte* buffer) {
   return reinterpret_cast<std::uintptr_t>(buffer) % kBufferAlignment == 0;
 }
@@ -44,6 +47,7 @@ void Engine::PlanReads(StepWork& work) {
   pieces.reserve(work.pieces.size());
   std::vector<std::uint32_t> without_reads;
   std::vector<std::uint32_t> resident;
+  if (!blocks_.empty()) PrefetchKept(work.plan);
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead && !stored_fields_.empty()) {
       if (AwaitKept(work, slot)) resident.push_back(slot);
@@ -356,8 +360,13 @@ void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
 void Engine::RunDecode(DecodeTask& task) const {
   const std::int64_t start_ns = parts_.clock->NowNanos();
   std::vector<std::byte> scratch;
-  for (const std::uint32_t slot : task.slots) {
+  for (std::size_t i = 0; i < task.slots.size(); ++i) {
     if (stop_.stop_requested()) break;
+    if (i + kPrefetchAhead < task.slots.size()) {
+      const CellRun cells = task.work->samples[task.slots[i + kPrefetchAhead]].cells;
+      if (cells != kNoCells) parts_.residents->Prefetch(cells);
+    }
+    const std::uint32_t slot = task.slots[i];
     if (Status status = DecodeSample(*task.work, slot, scratch); !status.ok()) {
       task.failures.emplace_back(slot, std::move(status));
     }

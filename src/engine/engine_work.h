@@ -78,8 +78,11 @@ struct Engine::KeptSample {
     kGone,      // delivered or released
   };
 
+  static constexpr std::uint32_t kLarge = 0xffff'ffff;
+
   CellRun cells = kNoCells;
   std::uint32_t waiter = 0;       // 1 + its place in BlockWork::waiters; 0: none yet
+  std::uint32_t bytes = 0;        // stored; kLarge: ask the index
   std::uint16_t pieces_left = 0;  // not copied to its cells
   State state = State::kExpected;
 };
