@@ -32,7 +32,8 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
 // OrderFactory::Resolve() gave them.
 //
 // `epoch`, away from the first fill: a sample stays in a pool of M joined samples for a time that is
-// exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M).
+// exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M);
+// positions of different pools are never mates.
 std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved);
 
 // Variance of a batch's share of a label, over that of batches dealt at random.

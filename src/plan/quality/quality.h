@@ -4,7 +4,6 @@
 // another loader's, each held against what a uniform permutation gives. docs/quality.md has the
 // formulas, and which disorder each measure finds.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -66,7 +65,8 @@ struct QualityReport {
   std::map<std::string, double> more;              // M5, M7, M9, M10: told, not tested
   double equivalent_buffer = 0;  // groups that a buffer would mix to give the batch's inflation
   double group_count = 0;
-  std::string verdict;
+  std::string verdict;  // uniform, near-uniform, mixed, clustered, patterned, broken
+  std::string why;      // what decided it
   std::vector<std::string> failed;  // names of tests not within their bounds
 
   [[nodiscard]] const QualityTest* Find(const std::string& name) const;
