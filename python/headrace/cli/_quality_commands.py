@@ -15,6 +15,7 @@ from headrace.cli import _order_commands as options
 from headrace.cli import _orders, _quality
 from headrace.errors import InvalidArgumentError
 
+
 def quality(
     words: options.Words = None,
     order: options.OrderName = "exact",

@@ -66,14 +66,13 @@ double EpochSharing(const OrderRequest& request) {
   const double by_chance = n > 1 ? mates / (n - 1) : 0;
   const double joined = JoinedSamples(request);
   const std::uint64_t batch = request.job.batch_size * request.job.world_size;
-  const auto pools =
-      static_cast<std::uint64_t>(std::max(1.0, Number(request.parameters, "pools")));
+  const auto pools = static_cast<std::uint64_t>(std::max(1.0, Number(request.parameters, "pools")));
   // Mean of exp(-d / M) over the distances d of a batch's pairs.
   const double x = static_cast<double>(batch) / joined;
   const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
   // A pool holds its share of the joined samples, so mates that share it are as much nearer.
-  const double together = mates / (2 * joined) * decay * static_cast<double>(pools) *
-                          SamePoolShare(batch, pools);
+  const double together =
+      mates / (2 * joined) * decay * static_cast<double>(pools) * SamePoolShare(batch, pools);
   if (by_chance >= 1) return 0;  // one block is all there is
   return (together - by_chance) / (1 - by_chance);
 }
@@ -142,8 +141,7 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
                                                         const SampleTable& labels) {
   const std::optional<double> sharing = ExpectedSharing(order, resolved);
   if (!sharing) return std::nullopt;
-  const double others =
-      static_cast<double>(resolved.job.batch_size) * resolved.job.world_size - 1;
+  const double others = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size - 1;
   ExpectedInflation expected{.sharing = *sharing, .of_blocks = 1 + others * *sharing};
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);

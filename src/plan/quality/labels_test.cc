@@ -45,7 +45,8 @@ TEST(LabelsTest, CorrelationIsOneWhereBlocksAreOfOneLabelAndNothingWithoutMates)
   for (std::uint32_t s = 0; s < 1000; ++s) sorted[s] = s / 100;
   EXPECT_DOUBLE_EQ(IntraBlockCorrelation(sorted, *MakeUniformBlocks(1000, 50)), 1);
   EXPECT_EQ(IntraBlockCorrelation(sorted, *MakeUniformBlocks(1000, 1)), 0);
-  EXPECT_EQ(IntraBlockCorrelation(std::vector<std::uint32_t>(1000), *MakeUniformBlocks(1000, 50)), 0);
+  EXPECT_EQ(IntraBlockCorrelation(std::vector<std::uint32_t>(1000), *MakeUniformBlocks(1000, 50)),
+            0);
 }
 
 OrderRequest Request(std::uint64_t samples, std::uint64_t block) {
@@ -103,8 +104,10 @@ TEST(LabelsTest, TheInflationOfEpochIsWhatIsMeasured) {
       }
       const double of_blocks = std::max(0.1 * (expected->of_blocks - 1), bounds[0]);
       EXPECT_NEAR(measured[0], expected->of_blocks, of_blocks) << block << " " << permille;
-      // Labels are larger than blocks: mates by chance count, too.
-      const double of_labels = std::max(0.1 * (*expected->of_labels - 1), bounds[1]);
+      // A label is some 30 blocks, whose order is one draw: over ten seeds the measured inflation
+      // has a standard deviation of a twentieth of what is expected (128 a block, 12.5 %).
+      const double of_labels = std::max(0.1 * (*expected->of_labels - 1), bounds[1]) +
+                               3.3 * 0.05 * (*expected->of_labels - 1);
       EXPECT_NEAR(measured[1], *expected->of_labels, of_labels) << block << " " << permille;
     }
   }

@@ -144,11 +144,23 @@ struct Case {
 
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
-      {"sequential", Sequential, {"position_correlation", "vif_64", "neighbour_entropy"}, "clustered"},
+      {"sequential",
+       Sequential,
+       {"position_correlation", "vif_64", "neighbour_entropy"},
+       "clustered"},
       {"block order only", BlockOrderOnly, {"vif_64", "same_group_next", "gap_ks"}, "clustered"},
-      {"congruential", Congruential, {"vif_64", "neighbour_entropy", "pair_recurrence"}, "patterned"},
-      {"buffer over storage order", Buffered, {"prefix_neighbours", "position_correlation", "mix_last"}, "clustered"},
-      {"newest victim", NewestVictim, {"vif_64", "pair_recurrence", "autocorrelation_time"}, "clustered"},
+      {"congruential",
+       Congruential,
+       {"vif_64", "neighbour_entropy", "pair_recurrence"},
+       "patterned"},
+      {"buffer over storage order",
+       Buffered,
+       {"prefix_neighbours", "position_correlation", "mix_last"},
+       "clustered"},
+      {"newest victim",
+       NewestVictim,
+       {"vif_64", "pair_recurrence", "autocorrelation_time"},
+       "clustered"},
       {"large samples late", LargeLate, {"lateness_by_cost"}, "patterned"},
       {"same every epoch", SameEveryEpoch, {"epoch_correlation", "pair_recurrence"}, "patterned"},
       {"one twice and one never", OneTwiceAndOneNever, {}, "broken"},
@@ -198,9 +210,10 @@ TEST(QualityTest, UniformPermutationsAreWithinEveryBound) {
 
 // Uneven numbers, a part of the samples, uneven labels: means 0 and deviations 1 of every z.
 TEST(QualityTest, TheNullsHaveTheMomentsOfUniformPermutations) {
-  constexpr int kRuns = 300;
+  constexpr int kRuns = 600;
   auto labels = std::make_shared<std::vector<std::uint32_t>>();
-  for (std::uint32_t s = 0; s < 3001; ++s) labels->push_back(s < 1500 ? 0 : (s < 2900 ? 1 : 2 + s % 7));
+  for (std::uint32_t s = 0; s < 3001; ++s)
+    labels->push_back(s < 1500 ? 0 : (s < 2900 ? 1 : 2 + s % 7));
   QualityOptions odd = Options(3001, 7);
   odd.batch = 33;
   QualityOptions part = Options(4000, 16);
@@ -216,7 +229,8 @@ TEST(QualityTest, TheNullsHaveTheMomentsOfUniformPermutations) {
         if (options.partial) epochs.back().resize(options.sample_count / 3);
       }
       for (const QualityTest& test : Measure(options, epochs).tests) {
-        if (test.id != "M5" && test.id != "M6" && test.id != "M8") scores[test.name].push_back(test.z);
+        if (test.id != "M5" && test.id != "M6" && test.id != "M8")
+          scores[test.name].push_back(test.z);
       }
     }
     EXPECT_GE(scores.size(), 13U);
@@ -237,7 +251,8 @@ TEST(QualityTest, TheNullsHaveTheMomentsOfUniformPermutations) {
 TEST(QualityTest, TheWindowChiSquareIsPearsonsOfTheWholeTable) {
   const Ids order = Uniform(1000, 9, 0);
   std::vector<std::uint32_t> groups;
-  for (const std::uint64_t id : order) groups.push_back(static_cast<std::uint32_t>(id * id / 77'000));
+  for (const std::uint64_t id : order)
+    groups.push_back(static_cast<std::uint32_t>(id * id / 77'000));
   std::vector<std::uint32_t> sizes(13);
   for (const std::uint32_t group : groups) ++sizes[group];
   for (const std::uint64_t window : {1U, 7U, 64U, 250U, 999U}) {
@@ -252,7 +267,8 @@ TEST(QualityTest, TheWindowChiSquareIsPearsonsOfTheWholeTable) {
         expected += (seen - mean) * (seen - mean) / mean;
       }
     }
-    EXPECT_NEAR(quality::WindowChiSquare(groups, sizes, window), expected, 1e-6 * expected) << window;
+    EXPECT_NEAR(quality::WindowChiSquare(groups, sizes, window), expected, 1e-6 * expected)
+        << window;
   }
 }
 
@@ -266,7 +282,8 @@ TEST(QualityTest, PrefixDiscrepancyIsTheLargestOverEveryPrefixAndGroup) {
     double count = 0;
     for (std::size_t k = 0; k < 500; ++k) {
       count += groups[k] == group ? 1 : 0;
-      most = std::max(most, std::abs(count - static_cast<double>(k + 1) / 5) / std::sqrt(500 * 0.16));
+      most =
+          std::max(most, std::abs(count - static_cast<double>(k + 1) / 5) / std::sqrt(500 * 0.16));
     }
   }
   EXPECT_NEAR(quality::PrefixDiscrepancy(groups, sizes), most, 1e-12);
@@ -338,7 +355,8 @@ TEST(QualityTest, RedirectionIsTheDistanceBetweenAskedAndGiven) {
 
 TEST(QualityTest, TinyEpochsGiveAReportWithoutTests) {
   for (const std::uint64_t samples : {1U, 2U, 3U, 5U, 17U}) {
-    const QualityReport report = Measure(Options(samples, 2), {Uniform(samples, 1, 0), Uniform(samples, 1, 1)});
+    const QualityReport report =
+        Measure(Options(samples, 2), {Uniform(samples, 1, 0), Uniform(samples, 1, 1)});
     EXPECT_EQ(report.verdict, "uniform") << samples << testing::PrintToString(report.failed);
   }
   EXPECT_EQ(Measure(Options(), {}).verdict, "broken");
@@ -350,15 +368,21 @@ TEST(QualityTest, WhatCannotBeIsRefusedByName) {
     change(options);
     return std::string(QualityMeter::Make(std::move(options)).status().message());
   };
-  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 0; }), testing::HasSubstr("got 0 samples"));
-  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 0xffff'ffff; }), testing::HasSubstr("2^32 - 2"));
+  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 0; }),
+              testing::HasSubstr("got 0 samples"));
+  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 0xffff'ffff; }),
+              testing::HasSubstr("2^32 - 2"));
   EXPECT_THAT(error([](QualityOptions& o) { o.batch = 0; }), testing::HasSubstr("batches of 0"));
   EXPECT_THAT(error([](QualityOptions& o) { o.windows = {1}; }), testing::HasSubstr("window of 1"));
-  EXPECT_THAT(error([](QualityOptions& o) { o.blocks = nullptr; }), testing::HasSubstr("needs blocks or labels"));
-  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 99; }), testing::HasSubstr("needs blocks"));
+  EXPECT_THAT(error([](QualityOptions& o) { o.blocks = nullptr; }),
+              testing::HasSubstr("needs blocks or labels"));
+  EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 99; }),
+              testing::HasSubstr("needs blocks"));
   const auto short_table = std::make_shared<const std::vector<std::uint32_t>>(99);
-  EXPECT_THAT(error([&](QualityOptions& o) { o.labels = short_table; }), testing::HasSubstr("99 labels"));
-  EXPECT_THAT(error([&](QualityOptions& o) { o.costs = short_table; }), testing::HasSubstr("99 costs"));
+  EXPECT_THAT(error([&](QualityOptions& o) { o.labels = short_table; }),
+              testing::HasSubstr("99 labels"));
+  EXPECT_THAT(error([&](QualityOptions& o) { o.costs = short_table; }),
+              testing::HasSubstr("99 costs"));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ struct Grade {
 
 std::string Against(const char* what, double value, double most) {
   std::array<char, 96> text{};
-  static_cast<void>(std::snprintf(text.data(), text.size(), "%s %.4g is above %.4g", what, value, most));
+  static_cast<void>(
+      std::snprintf(text.data(), text.size(), "%s %.4g is above %.4g", what, value, most));
   return text.data();
 }
 
@@ -105,9 +106,8 @@ void QualityMeter::ReportTallies(QualityReport& report, double tail) const {
   const double z = quality::NormalQuantile(tail / 2);
   for (const auto& [name, tally] : tallies_) {
     const double sd = std::sqrt(tally.variance);
-    const quality::Null null{.mean = tally.mean,
-                             .sd = sd,
-                             .skew = sd > 0 ? tally.third / (sd * sd * sd) : 0};
+    const quality::Null null{
+        .mean = tally.mean, .sd = sd, .skew = sd > 0 ? tally.third / (sd * sd * sd) : 0};
     const double scale = tally.ratio ? tally.mean : tally.epochs;
     QualityTest test{.id = tally.id,
                      .name = name,
