@@ -20,7 +20,8 @@ namespace headrace::bindings {
 // Keyword arguments, each taken once; what is left at the end is a mistake.
 class Keywords {
  public:
-  explicit Keywords(const nanobind::kwargs& given) : given_(nanobind::borrow<nanobind::dict>(given)) {}
+  explicit Keywords(const nanobind::kwargs& given)
+      : given_(nanobind::borrow<nanobind::dict>(given)) {}
 
   template <typename T>
   T Take(const char* name, T default_value) {
@@ -31,7 +32,8 @@ class Keywords {
     T cast{};
     if (!nanobind::try_cast(value, cast)) {
       ThrowStatus(Status(StatusCode::kInvalidArgument,
-                         std::string(name) + ": got " + nanobind::cast<std::string>(nanobind::repr(value)) +
+                         std::string(name) + ": got " +
+                             nanobind::cast<std::string>(nanobind::repr(value)) +
                              ", which is of no type that it may have, or too large or negative"));
     }
     return cast;

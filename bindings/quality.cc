@@ -38,6 +38,7 @@ nb::dict ByWindow(const std::map<std::uint64_t, double>& vif) {
 nb::dict ToDict(const QualityReport& report) {
   nb::dict dict;
   dict["verdict"] = report.verdict;
+  dict["why"] = report.why;
   dict["failed"] = nb::cast(report.failed);
   dict["epochs"] = report.epochs;
   dict["positions"] = report.positions;

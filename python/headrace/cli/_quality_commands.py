@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -13,15 +14,6 @@ from rich.table import Table
 from headrace.cli import _order_commands as options
 from headrace.cli import _orders, _quality
 from headrace.errors import InvalidArgumentError
-
-_VERDICTS = {
-    "uniform": "no test can tell it from a uniform permutation",
-    "near-uniform": "variance at the batch within 5 % of a uniform permutation's",
-    "mixed": "between uniform and clustered",
-    "clustered": "neighbours on storage come together",
-    "patterned": "mixed, but by a pattern: too even, repeated, or some samples always late",
-    "broken": "samples are missing, duplicated or unknown",
-}
 
 
 def quality(
@@ -54,6 +46,7 @@ def quality(
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
     source, given = options.open_source(words, settings, samples, block_samples)
+    first: _orders.Ids
     if ids is None:
         planned = _orders.make_planned(
             source,
@@ -68,15 +61,16 @@ def quality(
             epochs=epochs,
         )
         result = _quality.measure(planned, ranks_per_node)
+        first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
         _refuse_with_ids(order, given, memory, ranks)
         log = _quality.read_ids(ids)
-        result = _quality.measure_ids(source, log, batch or 256, epochs)
+        result = _quality.measure_ids(source, log, 256 if batch is None else batch, epochs)
+        first = log[: len(log) // epochs]
     result |= {"samples": source.samples, "blocks": source.blocks.block_count}
     if plot is not None:
         from headrace.cli._quality_plot import draw
 
-        first = log[: len(log) // epochs] if ids is not None else _quality.first_epoch_ids(planned)
         draw(plot, source, first, result)
     if as_json:
         print(json.dumps(result))
@@ -126,7 +120,7 @@ def _print(result: dict[str, Any]) -> None:
         _print_expected(console, expected)
     console.print(
         f"equivalent buffer: {result['equivalent_buffer']:,.0f} of {result['groups']:,.0f} blocks\n"
-        f"verdict: {result['verdict']}: {_VERDICTS[result['verdict']]}",
+        f"verdict: {result['verdict']}: {result['why']}",
         soft_wrap=True,
     )
 

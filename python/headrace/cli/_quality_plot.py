@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def _prefix(source: Source, ids: Ids) -> tuple[Any, Any]:
     deviation = [0.0]
     share = totals / count
     scale = np.sqrt(np.maximum(count * share * (1 - share), 1e-9))
-    for begin, end in zip(at[:-1], at[1:], strict=True):
+    for begin, end in itertools.pairwise(at.tolist()):
         running += np.bincount(groups[begin:end], minlength=_PREFIX_GROUPS)
         deviation.append(float(np.max(np.abs(running - end * share) / scale)))
     return at, np.array(deviation)

@@ -43,7 +43,20 @@ double JoinedSamples(const OrderRequest& request) {
   const double mean_block = n / static_cast<double>(blocks.block_count());
   const double free = std::max(1.0, Number(request.parameters, "pools")) * mean_block / 2;
   const double joined = 1 - Number(request.parameters, "join_permille") / 1000;
-  return std::clamp((resident - free) * joined, 1.0, n);
+  // With half of the dataset joined, mates are as far apart as chance has them.
+  return std::clamp((resident - free) * joined, 1.0, std::max(1.0, n / 2));
+}
+
+// Pairs of a batch that are drawn from one pool, as a share of all its pairs. Position g is drawn
+// from pool g mod pools.
+double SamePoolShare(std::uint64_t batch, std::uint64_t pools) {
+  if (batch < 2) return 0;
+  const auto whole = static_cast<double>(batch / pools);
+  const auto rest = static_cast<double>(batch % pools);
+  const double pairs = rest * whole * (whole + 1) / 2 +
+                       (static_cast<double>(pools) - rest) * whole * (whole - 1) / 2;
+  const auto size = static_cast<double>(batch);
+  return pairs / (size * (size - 1) / 2);
 }
 
 double EpochSharing(const OrderRequest& request) {
@@ -52,12 +65,16 @@ double EpochSharing(const OrderRequest& request) {
   const double mates = MeanMates(blocks);
   const double by_chance = n > 1 ? mates / (n - 1) : 0;
   const double joined = JoinedSamples(request);
+  const std::uint64_t batch = request.job.batch_size * request.job.world_size;
+  const auto pools = static_cast<std::uint64_t>(std::max(1.0, Number(request.parameters, "pools")));
   // Mean of exp(-d / M) over the distances d of a batch's pairs.
-  const double x = static_cast<double>(request.job.batch_size) * request.job.world_size / joined;
+  const double x = static_cast<double>(batch) / joined;
   const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
-  const double together = mates / (2 * joined) * decay;
+  // A pool holds its share of the joined samples, so mates that share it are as much nearer.
+  const double together =
+      mates / (2 * joined) * decay * static_cast<double>(pools) * SamePoolShare(batch, pools);
   if (by_chance >= 1) return 0;  // one block is all there is
-  return std::max(0.0, (together - by_chance) / (1 - by_chance));
+  return (together - by_chance) / (1 - by_chance);
 }
 
 }  // namespace
@@ -124,8 +141,7 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
                                                         const SampleTable& labels) {
   const std::optional<double> sharing = ExpectedSharing(order, resolved);
   if (!sharing) return std::nullopt;
-  const double others =
-      static_cast<double>(resolved.job.batch_size) * resolved.job.world_size - 1;
+  const double others = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size - 1;
   ExpectedInflation expected{.sharing = *sharing, .of_blocks = 1 + others * *sharing};
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);

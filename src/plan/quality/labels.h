@@ -28,11 +28,12 @@ Result<SampleTable> InlineLabels(const Index& index);
 double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks);
 
 // How much more often two samples of one global batch are of one block than any two of the dataset,
-// as a share of what is possible. Nothing: no closed form is known. `resolved` are the parameters as
-// OrderFactory::Resolve() gave them.
+// as a share of what is possible. Nothing: no closed form is known. `resolved` are the parameters
+// as OrderFactory::Resolve() gave them.
 //
-// `epoch`, away from the first fill: a sample stays in a pool of M joined samples for a time that is
-// exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M).
+// `epoch`, away from the first fill: a sample stays in a pool of M joined samples for a time that
+// is exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M);
+// positions of different pools are never mates.
 std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved);
 
 // Variance of a batch's share of a label, over that of batches dealt at random.

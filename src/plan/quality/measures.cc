@@ -82,9 +82,8 @@ double PositionCorrelation(std::span<const std::uint32_t> ids) {
   return scale > 0 ? products / scale : 0;
 }
 
-double SegmentChiSquare(std::span<const std::uint32_t> groups,
-                        std::span<const std::uint32_t> sizes, std::uint64_t begin,
-                        std::uint64_t end, std::uint64_t window) {
+double SegmentChiSquare(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes,
+                        std::uint64_t begin, std::uint64_t end, std::uint64_t window) {
   // Sum of (O - E)^2 / E = n / w * sum of O^2 / c, less w, row by row; O^2 grows by 2 O + 1.
   std::vector<double> inverse(sizes.size());
   for (std::size_t g = 0; g < sizes.size(); ++g) inverse[g] = sizes[g] == 0 ? 0 : 1.0 / sizes[g];
@@ -251,8 +250,8 @@ Recurrence MeasureRecurrence(std::span<const std::uint32_t> before,
     squares_after += y * y;
   }
   found.correlation = products / std::sqrt(squares_before * squares_after);
-  found.expected = PairsOf(found.before) * PairsOf(found.after) /
-                   (found.common * (found.common - 1) / 2);
+  found.expected =
+      PairsOf(found.before) * PairsOf(found.after) / (found.common * (found.common - 1) / 2);
   return found;
 }
 

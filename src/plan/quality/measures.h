@@ -33,9 +33,8 @@ double WindowChiSquare(std::span<const std::uint32_t> groups, std::span<const st
                        std::uint64_t window);
 
 // Over the positions [begin, end) only, in windows, against the shares of all positions.
-double SegmentChiSquare(std::span<const std::uint32_t> groups,
-                        std::span<const std::uint32_t> sizes, std::uint64_t begin,
-                        std::uint64_t end, std::uint64_t window);
+double SegmentChiSquare(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes,
+                        std::uint64_t begin, std::uint64_t end, std::uint64_t window);
 
 // M4. How often positions p and p + lag are of one group, for each lag in [1, lags].
 std::vector<std::uint64_t> SameAtLags(std::span<const std::uint32_t> groups, std::uint64_t lags);
@@ -64,10 +63,10 @@ Sources MeasureSources(std::span<const std::uint32_t> groups, std::uint64_t grou
 
 // M9. Two epochs: over samples that both hold.
 struct Recurrence {
-  double common = 0;             // samples of both
-  double correlation = 0;        // of their positions
-  double pairs = 0;              // that share a batch in both epochs
-  double expected = 0;           // of such pairs
+  double common = 0;                  // samples of both
+  double correlation = 0;             // of their positions
+  double pairs = 0;                   // that share a batch in both epochs
+  double expected = 0;                // of such pairs
   std::vector<std::uint32_t> before;  // common samples of each batch
   std::vector<std::uint32_t> after;
 };

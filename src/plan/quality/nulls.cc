@@ -90,8 +90,7 @@ Null SegmentNull(double rows, double window, const GroupSizes& groups) {
   const double c = groups.groups;
   if (n < 4 || c < 2 || rows < 1 || window >= n) return {};
   const double left = (n - window) / (n - 1);
-  const double of_row =
-      2 * (c - 1) + (n * groups.inverse_sum - c * c - 2 * c + 2) / window;
+  const double of_row = 2 * (c - 1) + (n * groups.inverse_sum - c * c - 2 * c + 2) / window;
   const double freedom = rows * (c - 1);
   return {.mean = freedom * left,
           .sd = left * std::sqrt(std::max(0.0, rows * of_row * (1 - c / n))),
@@ -105,15 +104,15 @@ Null SamePairsNull(double pairs, double sharing, double disjoint, const GroupSiz
   const double n3 = n * (n - 1) * (n - 2);
   const double n4 = n3 * (n - 3);
   const double three = groups.falling3 / n3;
-  const double two_and_two = (groups.falling2 * groups.falling2 - groups.falling2_squared +
-                              groups.falling4) /
-                             n4;
+  const double two_and_two =
+      (groups.falling2 * groups.falling2 - groups.falling2_squared + groups.falling4) / n4;
   const double variance = pairs * same * (1 - same) + sharing * (three - same * same) +
                           disjoint * (two_and_two - same * same);
   const double mean = pairs * same;
-  return {.mean = mean,
-          .sd = std::sqrt(std::max(0.0, variance)),
-          .skew = mean > 0 ? std::max(0.0, 1 - 2 * same) / std::sqrt(mean * (1 - same) + kTiny) : 0};
+  return {
+      .mean = mean,
+      .sd = std::sqrt(std::max(0.0, variance)),
+      .skew = mean > 0 ? std::max(0.0, 1 - 2 * same) / std::sqrt(mean * (1 - same) + kTiny) : 0};
 }
 
 Null NeighbourEntropyNull(double count, double range) {
@@ -150,7 +149,9 @@ Null NeighbourEntropyNull(double count, double range) {
           .sd = std::sqrt(std::max(0.0, variance)) / count};
 }
 
-double BridgeUpper(double tail, double groups) { return std::sqrt(std::log(2 * groups / tail) / 2); }
+double BridgeUpper(double tail, double groups) {
+  return std::sqrt(std::log(2 * groups / tail) / 2);
+}
 
 double BridgeLower(double tail) {
   // P(sup < x) = sqrt(2 pi) / x * sum exp(-(2k-1)^2 pi^2 / (8 x^2)); the first term, for small x.

@@ -12,12 +12,12 @@ namespace {
 using quality::kAbsent;
 using quality::Null;
 
-constexpr std::uint64_t kCells = 64;         // M2: a side of the table
-constexpr std::uint64_t kSuperGroups = 64;   // M6, M8: where there are more groups than
-constexpr std::uint64_t kGroupsMax = 128;    // this
-constexpr std::uint64_t kLagsMax = 128;      // M4
-constexpr std::uint64_t kCostGroups = 10;    // M8: deciles
-constexpr double kEndShare = 0.05;           // of an epoch: its first and last samples
+constexpr std::uint64_t kCells = 64;        // M2: a side of the table
+constexpr std::uint64_t kSuperGroups = 64;  // M6, M8: where there are more groups than
+constexpr std::uint64_t kGroupsMax = 128;   // this
+constexpr std::uint64_t kLagsMax = 128;     // M4
+constexpr std::uint64_t kCostGroups = 10;   // M8: deciles
+constexpr double kEndShare = 0.05;          // of an epoch: its first and last samples
 
 Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
@@ -52,8 +52,8 @@ std::vector<std::uint32_t> CostDeciles(const std::vector<std::uint32_t>& costs) 
   std::vector<std::uint32_t> deciles(costs.size());
   for (std::size_t i = 0; i < costs.size(); ++i) {
     const auto rank = std::ranges::lower_bound(sorted, costs[i]) - sorted.begin();
-    deciles[i] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(rank) * kCostGroups /
-                                            costs.size());
+    deciles[i] =
+        static_cast<std::uint32_t>(static_cast<std::uint64_t>(rank) * kCostGroups / costs.size());
   }
   return deciles;
 }
@@ -171,9 +171,11 @@ void QualityMeter::Count(const std::string& name, std::string id, bool ratio, do
 
 void QualityMeter::Worst(const std::string& name, std::string id, double groups, double value,
                          bool two_sided) {
-  auto [at, fresh] = extremes_.try_emplace(
-      name, Extreme{.id = std::move(id), .groups = groups, .least = value, .most = value,
-                    .two_sided = two_sided});
+  auto [at, fresh] = extremes_.try_emplace(name, Extreme{.id = std::move(id),
+                                                         .groups = groups,
+                                                         .least = value,
+                                                         .most = value,
+                                                         .two_sided = two_sided});
   if (fresh) return;
   at->second.least = std::min(at->second.least, value);
   at->second.most = std::max(at->second.most, value);
@@ -287,9 +289,8 @@ void QualityMeter::MeasureBatches(std::span<const std::uint32_t> groups, std::ui
   if (found.windows < 2 || options_.batch < 4 || sizes.groups < 2) return;
   // w^2 / (w + 2 Q) with Q pairs of one group in a window of w, to the second order in Q.
   const auto w = static_cast<double>(options_.batch);
-  const Null pairs =
-      quality::SamePairsNull(w * (w - 1) / 2, w * (w - 1) * (w - 2),
-                             w * (w - 1) * (w - 2) * (w - 3) / 4, sizes);
+  const Null pairs = quality::SamePairsNull(w * (w - 1) / 2, w * (w - 1) * (w - 2),
+                                            w * (w - 1) * (w - 2) * (w - 3) / 4, sizes);
   const double squares = w + 2 * pairs.mean;
   const double bend = 4 * pairs.sd * pairs.sd / (squares * squares);
   const double mean = w * w / squares * (1 + bend);
@@ -332,8 +333,7 @@ void QualityMeter::MeasurePositions() {
     Worst("gap_ks", "M5", 1, gaps.ks, false);
     so_far_.more["gap_quantile"] = gaps.quantile;
   }
-  Count("neighbour_entropy", "M11", false,
-        quality::NeighbourEntropy(ids_, options_.sample_count),
+  Count("neighbour_entropy", "M11", false, quality::NeighbourEntropy(ids_, options_.sample_count),
         quality::NeighbourEntropyNull(n - 1, static_cast<double>(options_.sample_count)));
   if (requested_.empty()) return;
   const quality::Redirection found = quality::MeasureRedirection(ids_, requested_, positions_);

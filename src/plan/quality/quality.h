@@ -1,10 +1,9 @@
 #pragma once
 
-// quality/ says how well an order shuffles: measures M0 to M11 over any sequence of samples, ours or
-// another loader's, each held against what a uniform permutation gives. docs/quality.md has the
+// quality/ says how well an order shuffles: measures M0 to M11 over any sequence of samples, ours
+// or another loader's, each held against what a uniform permutation gives. docs/quality.md has the
 // formulas, and which disorder each measure finds.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,13 +25,13 @@ struct QualityOptions {
   // What a sample's group is: its label where there are any, else its block.
   std::shared_ptr<const BlockMap> blocks;
   SampleTable labels;
-  std::uint64_t batch = 256;              // of the sequence: what one step holds
-  std::vector<std::uint64_t> windows;     // of the inflation; empty: batch, 8x, 64x, n/16
-  std::uint64_t dropped = 0;              // samples an epoch leaves out, as declared
-  std::uint64_t padded = 0;               // positions an epoch adds, as declared
-  bool partial = false;                   // a rank's: what it misses, others have
-  SampleTable costs;                      // of each sample: are large or slow ones late? May be null
-  double alpha = 1e-3;  // chance that a uniform permutation fails any of the tests
+  std::uint64_t batch = 256;           // of the sequence: what one step holds
+  std::vector<std::uint64_t> windows;  // of the inflation; empty: batch, 8x, 64x, n/16
+  std::uint64_t dropped = 0;           // samples an epoch leaves out, as declared
+  std::uint64_t padded = 0;            // positions an epoch adds, as declared
+  bool partial = false;                // a rank's: what it misses, others have
+  SampleTable costs;                   // of each sample: are large or slow ones late? May be null
+  double alpha = 1e-3;                 // chance that a uniform permutation fails any of the tests
 };
 
 // One measure against its null. `value` and the bounds are in the measure's own unit.
@@ -61,12 +60,13 @@ struct QualityReport {
   double seen_share = 0;  // of the dataset, over all epochs
 
   std::vector<QualityTest> tests;
-  std::map<std::uint64_t, double> vif;             // M3 by window
+  std::map<std::uint64_t, double> vif;  // M3 by window
   std::vector<std::map<std::uint64_t, double>> vif_of_epochs;
-  std::map<std::string, double> more;              // M5, M7, M9, M10: told, not tested
+  std::map<std::string, double> more;  // M5, M7, M9, M10: told, not tested
   double equivalent_buffer = 0;  // groups that a buffer would mix to give the batch's inflation
   double group_count = 0;
-  std::string verdict;
+  std::string verdict;              // uniform, near-uniform, mixed, clustered, patterned, broken
+  std::string why;                  // what decided it
   std::vector<std::string> failed;  // names of tests not within their bounds
 
   [[nodiscard]] const QualityTest* Find(const std::string& name) const;
@@ -126,8 +126,7 @@ class QualityMeter {
              const quality::Null& null);
   void Worst(const std::string& name, std::string id, double groups, double value, bool two_sided);
   void MeasureCoverage();
-  void MeasureWindows(std::span<const std::uint32_t> groups,
-                      std::span<const std::uint32_t> sizes);
+  void MeasureWindows(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes);
   void MeasureEnds(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes);
   void MeasureMates(std::span<const std::uint32_t> groups, const quality::GroupSizes& sizes);
   void MeasureBatches(std::span<const std::uint32_t> groups, std::uint64_t group_count,

@@ -1,8 +1,10 @@
 // What the meter found, held against its bounds, in one word.
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <numbers>
 #include <utility>
@@ -58,13 +60,34 @@ bool IsPatterned(const QualityReport& report, double vif) {
           late_cost->second > kLateEpochs);
 }
 
-std::string Verdict(const QualityReport& report, double vif) {
-  if (report.missing + report.duplicated + report.unknown > 0) return "broken";
-  if (report.failed.empty()) return "uniform";
+struct Grade {
+  std::string verdict;
+  std::string why;
+};
+
+std::string Against(const char* what, double value, double most) {
+  std::array<char, 96> text{};
+  static_cast<void>(
+      std::snprintf(text.data(), text.size(), "%s %.4g is above %.4g", what, value, most));
+  return text.data();
+}
+
+Grade Judge(const QualityReport& report, double vif) {
+  if (report.missing + report.duplicated + report.unknown > 0) {
+    return {"broken", "samples are missing, duplicated or unknown"};
+  }
+  if (report.failed.empty()) return {"uniform", "every measure is within its bounds"};
+  const char* const of_vif = "variance inflation at the batch";
+  const char* const of_prefix = "prefix discrepancy";
   const double prefix = LargestPrefix(report);
-  if (vif > kMixedVif || prefix > kMixedPrefix) return "clustered";
-  if (IsPatterned(report, vif)) return "patterned";
-  return vif > kNearVif || prefix > kNearPrefix ? "mixed" : "near-uniform";
+  if (vif > kMixedVif) return {"clustered", Against(of_vif, vif, kMixedVif)};
+  if (prefix > kMixedPrefix) return {"clustered", Against(of_prefix, prefix, kMixedPrefix)};
+  if (IsPatterned(report, vif)) {
+    return {"patterned", "too even, the same again, or some always late: see the measures outside"};
+  }
+  if (vif > kNearVif) return {"mixed", Against(of_vif, vif, kNearVif)};
+  if (prefix > kNearPrefix) return {"mixed", Against(of_prefix, prefix, kNearPrefix)};
+  return {"near-uniform", "variance inflation and prefix discrepancy are small"};
 }
 
 }  // namespace
@@ -83,9 +106,8 @@ void QualityMeter::ReportTallies(QualityReport& report, double tail) const {
   const double z = quality::NormalQuantile(tail / 2);
   for (const auto& [name, tally] : tallies_) {
     const double sd = std::sqrt(tally.variance);
-    const quality::Null null{.mean = tally.mean,
-                             .sd = sd,
-                             .skew = sd > 0 ? tally.third / (sd * sd * sd) : 0};
+    const quality::Null null{
+        .mean = tally.mean, .sd = sd, .skew = sd > 0 ? tally.third / (sd * sd * sd) : 0};
     const double scale = tally.ratio ? tally.mean : tally.epochs;
     QualityTest test{.id = tally.id,
                      .name = name,
@@ -151,6 +173,7 @@ QualityReport QualityMeter::Report() const {
   if (report.epochs == 0) {
     report.missing = options_.partial ? 0 : options_.sample_count;
     report.verdict = "broken";
+    report.why = "there are no samples";
     return report;
   }
   const double tail = options_.alpha / CountTests();
@@ -176,7 +199,9 @@ QualityReport QualityMeter::Report() const {
     const double excess = vif - 1 + (w - 1) / report.group_count;
     if (excess > 0) report.equivalent_buffer = std::min(report.group_count, (w - 1) / excess);
   }
-  report.verdict = Verdict(report, vif);
+  Grade grade = Judge(report, vif);
+  report.verdict = std::move(grade.verdict);
+  report.why = std::move(grade.why);
   return report;
 }
 

@@ -1,0 +1,157 @@
+"""`headrace order`, and the streams of steps behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import order_model as model
+import pytest
+from test_cli import run, run_json
+
+from headrace import _core, errors
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_stream_of_exact_is_the_model_s(ranks: int, drop_last: bool) -> None:
+    for rank in range(ranks):
+        stream = _core.OrderStream(
+            "exact",
+            {},
+            index=(101, 8),
+            batch_size=7,
+            world_size=ranks,
+            rank=rank,
+            seed=5,
+            drop_last=drop_last,
+            epochs=2,
+        )
+        steps = list(stream)
+        wanted = [
+            batch
+            for epoch in range(2)
+            for batch in model.exact_epoch(
+                101, 7, seed=5, epoch=epoch, rank=rank, world_size=ranks, drop_last=drop_last
+            )
+        ]
+        assert [step.ids.tolist() for step in steps] == wanted
+        assert len(steps) == 2 * stream.steps_per_epoch
+        assert [step.ends_epoch for step in steps].count(True) == 2
+        assert all(step.slots.tolist() == list(range(len(step.ids))) for step in steps)
+        assert all(set(step.block_read.tolist()) == {-1} for step in steps)
+
+
+@pytest.mark.parametrize("order", _core.order_names())
+def test_ids_in_bulk_are_those_of_the_steps_from_any_step(order: str) -> None:
+    def stream(**start: int) -> _core.OrderStream:
+        return _core.OrderStream(
+            order, {}, index=(500, 10), batch_size=32, seed=2, epochs=2, **start
+        )
+
+    steps = list(stream())
+    bulk = stream()
+    assert bulk.ids(3).tolist() == np.concatenate([step.ids for step in steps[:3]]).tolist()
+    assert bulk.ids().tolist() == np.concatenate([step.ids for step in steps[3:]]).tolist()
+    assert len(bulk.ids()) == 0
+    later = stream(epoch=1, step=4)
+    assert next(later).ids.tolist() == steps[stream().steps_per_epoch + 4].ids.tolist()
+    assert sorted(np.concatenate([step.ids for step in steps]).tolist()) == sorted(
+        [*range(500), *range(500)]
+    )
+
+
+def test_block_reads_keep_what_deliveries_and_releases_name() -> None:
+    stream = _core.OrderStream("epoch", {}, index=(500, 10), batch_size=16, epochs=1)
+    kept: set[tuple[int, int]] = set()
+    for step in stream:
+        for number, first, count, positions, again in step.block_reads:
+            assert not again
+            kept |= {(number, first + i) for i in (positions or range(count))}
+        named = list(zip(step.block_read.tolist(), step.ids.tolist(), strict=True))
+        for each in named + step.releases:
+            kept.remove(each)
+    assert not kept
+
+
+def test_what_cannot_be_planned_is_an_error_that_names_it() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="order: got 'best', must be one of"):
+        _core.OrderStream("best", {}, index=(10, 1))
+    with pytest.raises(errors.InvalidArgumentError, match="has no parameter 'speed'"):
+        _core.resolve_order("exact", {"speed": 1}, index=(10, 1))
+    with pytest.raises(errors.OutOfRangeError, match="starting at epoch 0 step 9"):
+        _core.OrderStream("exact", {}, index=(10, 1), batch_size=2, step=9)
+    with pytest.raises(errors.InvalidArgumentError, match="seed: got -1"):
+        _core.OrderStream("exact", {}, index=(10, 1), seed=-1)
+    with pytest.raises(errors.InvalidArgumentError, match="blocks: got 10 samples in blocks of 0"):
+        _core.OrderStream("exact", {}, index=(10, 0))
+    with pytest.raises(TypeError, match="index must be"):
+        _core.OrderStream("exact", {}, index=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no such name; there are index"):
+        _core.OrderStream("exact", {}, index=(10, 1), sed=1)  # type: ignore[call-arg]
+
+
+def test_the_command_prints_the_ids_in_order_and_their_hash() -> None:
+    wanted = model.permutation(100, seed=7, epoch=0)
+    arguments = ("order", "--samples", 100, "--seed", 7)
+    text = run(*arguments, "--limit", 100).stdout
+    assert [int(word) for word in text.split()] == wanted
+    assert "... 60 more" in run(*arguments, "--limit", 40).stdout
+    digest = f"{_core.hash64(np.array(wanted, np.uint64).tobytes()):016x}"
+    assert run(*arguments, "--hash").stdout == digest + "\n"
+    found = run_json(*arguments, "--limit", 3)
+    assert (found["hash"], found["ids"], found["count"]) == (digest, wanted[:3], 100)
+
+
+def test_the_global_order_is_the_same_for_any_number_of_ranks() -> None:
+    for order in ("exact", "epoch"):
+        arguments = ("order", "--samples", 960, "--batch", 96, "--order", order)
+        extra = ("--pools", "4") if order == "epoch" else ()
+        hashes = {run_json(*arguments, *extra, "--ranks", n)["hash"] for n in (1, 3, 8)}
+        assert len(hashes) == 1
+    one = run_json("order", "--samples", 12, "--ranks", 3, "--rank", 1)
+    assert one["ids"] == model.permutation(12, 0, 0)[1::3]
+
+
+def test_every_parameter_of_an_order_is_an_option() -> None:
+    arguments = ("order", "--order", "redox", "--samples", 12_800, "--block-samples", 64)
+    options = ("--chunks-per-virtual", 10, "--nodes", 3, "--refill", "max_fill", "--prefetch", 0)
+    found = run_json(*arguments, *options)
+    assert found["parameters"]["chunks_per_virtual"] == 10
+    assert found["parameters"]["nodes"] == 3
+    assert found["misses"] == found["loads_per_chunk"] * 200
+    assert 0.6 < found["remote_requests"] / 12_800 < 0.72
+    assert run_json(*arguments, *options[:-2], "--set", "prefetch=0")["hash"] == found["hash"]
+    assert run_json(*arguments, "--refill=random")["hash"] != found["hash"]
+
+
+def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
+    found = run_json("order", source_pack, "--order", "epoch", "--batch", 4)
+    assert found["samples"] == 60
+    assert found["blocks"] > 1
+    assert sorted(found["ids"]) == list(range(60))
+    assert run_json("order", "--order", "epoch", source_pack, "--batch", 4) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either a DATASET"),
+        (("/data", "--samples", "3"), "opening dataset /data"),
+        (("a", "b"), "argument 'b': not understood"),
+        (("--samples", "9", "--pools"), "option --pools: has no value"),
+        (("--samples", "9", "--pools", "2"), "has no parameter 'pools'"),
+        (("--samples", "9", "--rank", "1"), "--rank: got 1"),
+        (("--samples", "9", "--limit", "-1"), "--limit: got -1"),
+        (("--samples", "9", "--batch", "0"), "--batch: got 0"),
+        (("--samples", "99", "--order", "epoch", "--pools", "x"), "must be a whole number"),
+        (
+            ("--samples", "99", "--order", "epoch", "--memory", "1%", "--pool-bytes", "9"),
+            "pool_bytes is given, too",
+        ),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message: str) -> None:
+    text = run("order", *arguments, code=2).stderr
+    assert message in text
+    assert text.count("\n") == 1

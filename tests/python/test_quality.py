@@ -1,0 +1,189 @@
+"""Measures of shuffle quality: against slow NumPy, and through the command line."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import run, run_json
+
+from headrace import _core
+from headrace.cli import _quality_plot
+from headrace.cli._orders import make_source
+
+SAMPLES, BLOCK, BATCH = 4096, 16, 32
+WITHOUT_DATA = ("quality", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
+
+
+def report(*epochs: np.ndarray, **options: Any) -> dict[str, Any]:
+    blocks = _core.Blocks.uniform(options.pop("samples", SAMPLES), options.pop("block", BLOCK))
+    meter = _core.QualityMeter(blocks, batch=BATCH, **options)
+    for ids in epochs:
+        meter.add(ids.astype(np.uint64))
+        meter.end_epoch()
+    return meter.report()
+
+
+def of(found: dict[str, Any], name: str) -> float:
+    return float(next(test["value"] for test in found["tests"] if test["name"] == name))
+
+
+def test_measures_are_those_of_slow_numpy() -> None:
+    random = np.random.default_rng(3)
+    ids, again = random.permutation(SAMPLES), random.permutation(SAMPLES)
+    found = report(ids, again)
+    positions = np.argsort(ids)
+    assert of(found, "position_correlation") == pytest.approx(
+        np.mean([np.corrcoef(np.arange(SAMPLES), each)[0, 1] for each in (ids, again)])
+    )
+    table = np.zeros((SAMPLES // BATCH, SAMPLES // BLOCK))
+    np.add.at(table, (np.arange(SAMPLES) // BATCH, ids // BLOCK), 1)
+    mean = BATCH * BLOCK / SAMPLES
+    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+    chi_square = ((table - mean) ** 2 / mean).sum() * (SAMPLES - 1) / SAMPLES
+    assert found["vif_of_epochs"][0][str(BATCH)] == pytest.approx(chi_square / freedom)
+
+    entropies = []
+    for each in (ids, again):
+        shares = np.unique(np.abs(np.diff(each)), return_counts=True)[1] / (SAMPLES - 1)
+        entropies.append(-(shares * np.log2(shares)).sum())
+    assert of(found, "neighbour_entropy") == pytest.approx(np.mean(entropies))
+    next_same = [(each[1:] // BLOCK == each[:-1] // BLOCK).mean() for each in (ids, again)]
+    by_chance = (BLOCK - 1) / (SAMPLES - 1)
+    assert of(found, "same_group_next") == pytest.approx(
+        (np.mean(next_same) - by_chance) / (1 - by_chance)
+    )
+    before, after = positions // BATCH, np.argsort(again) // BATCH
+    together = np.unique(before * SAMPLES + after, return_counts=True)[1]
+    pairs = SAMPLES * (BATCH - 1) / 2
+    assert of(found, "pair_recurrence") == pytest.approx(
+        (together * (together - 1) / 2).sum() / (pairs**2 / (SAMPLES * (SAMPLES - 1) / 2))
+    )
+    assert of(found, "epoch_correlation") == pytest.approx(
+        np.corrcoef(positions, np.argsort(again))[0, 1]
+    )
+
+
+def test_the_order_exact_is_uniform_and_unshuffled_is_clustered() -> None:
+    found = run_json(*WITHOUT_DATA, "--epochs", "2", "--drop-last")
+    assert found["verdict"] == "uniform"
+    assert (found["missing"], found["duplicated"], found["dropped"]) == (0, 0, 0)
+    assert set(found["vif"]) == {"32", "256", "2048"}
+    assert found["vif"]["32"] == pytest.approx(1, abs=0.05)
+    sequential = run_json(*WITHOUT_DATA, "--no-shuffle")
+    assert sequential["verdict"] == "clustered"
+    assert sequential["vif"]["32"] > 10
+
+
+def test_the_pool_is_given_as_a_share_and_expected_to_inflate_as_it_does() -> None:
+    options = ("--samples", 65536, "--block-samples", 64, "--batch", 256, "--order", "epoch")
+    found = run_json("quality", *options, "--memory", "10%", "--epochs", "3")
+    assert found["parameters"]["pool_bytes"] == 6554
+    assert found["missing"] == found["duplicated"] == 0
+    assert found["expected"]["of_blocks"] - 1 == pytest.approx(found["vif"]["256"] - 1, rel=0.25)
+    half = run_json("quality", *options, "--memory", "30000", "--set", "pools=4")
+    assert half["parameters"]["pool_bytes"] == 30000
+    assert half["parameters"]["pools"] == 4
+    assert half["vif"]["256"] < found["vif"]["256"]
+
+
+def test_redox_is_held_against_what_it_was_asked_for() -> None:
+    found = run_json(*WITHOUT_DATA, "--order", "redox", "--chunks-per-virtual", "4")
+    assert 0.5 < found["more"]["redirect_rate"] <= 1
+    assert found["more"]["redirect_late_max"] > 0
+    assert found["counters"]["misses"] > SAMPLES / BLOCK
+
+
+def test_ranks_and_nodes_are_measured_with_the_share_they_saw() -> None:
+    found = run_json(*WITHOUT_DATA, "--ranks", "4", "--ranks-per-node", "2", "--epochs", "2")
+    assert len(found["per_rank"]) == 4
+    assert len(found["per_node"]) == 2
+    assert found["seen_share"] == 1
+    # A quarter in each of two epochs, drawn independently.
+    for part in found["per_rank"]:
+        assert part["seen_share"] == pytest.approx(1 - 0.75**2, abs=0.03)
+        assert part["verdict"] == "uniform"
+    for part in found["per_node"]:
+        assert part["seen_share"] == pytest.approx(0.75, abs=0.03)
+    text = run(*WITHOUT_DATA, "--ranks", "4").stdout
+    assert "share of the data seen" in text
+
+
+def test_a_log_of_any_loader_is_measured(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    epochs = np.concatenate([random.permutation(SAMPLES) for _ in range(2)])
+    np.save(tmp_path / "log.npy", epochs)
+    found = run_json(*WITHOUT_DATA, "--ids", tmp_path / "log.npy", "--epochs", "2")
+    assert (found["verdict"], found["epochs"]) == ("uniform", 2)
+    epochs[5] = epochs[6]
+    (tmp_path / "log.txt").write_text("\n".join(map(str, epochs)))
+    found = run_json(*WITHOUT_DATA, "--ids", tmp_path / "log.txt", "--epochs", "2")
+    assert (found["verdict"], found["missing"], found["duplicated"]) == ("broken", 1, 1)
+
+
+def test_a_dataset_s_labels_are_expected_and_its_blocks_measured(source_pack: Path) -> None:
+    found = run_json("quality", source_pack, "--batch", "8")
+    assert found["samples"] == 60
+    assert found["expected"]["correlation"] > 0.3  # class by class on storage
+    assert found["expected"]["of_labels"] == 1
+    assert "of labels (their correlation in blocks is" in run("quality", source_pack).stdout
+
+
+def test_without_json_it_prints_a_table_and_a_verdict() -> None:
+    text = run(*WITHOUT_DATA).stdout
+    for part in ("vif_32", "prefix_mixed", "0 missing", "equivalent buffer: ", "verdict: uniform"):
+        assert part in text
+
+
+def test_the_chart_is_written(tmp_path: Path) -> None:
+    target = tmp_path / "chart.png"
+    run(*WITHOUT_DATA, "--order", "epoch", "--plot", target)
+    assert target.read_bytes().startswith(b"\x89PNG")
+    text = run(*WITHOUT_DATA, "--plot", tmp_path / "chart.jpg", code=2).stderr
+    assert "suffix .png" in text
+    assert "writing the chart" in run(*WITHOUT_DATA, "--plot", "/nowhere/a.png", code=3).stderr
+
+
+def test_without_matplotlib_the_chart_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importing = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+        return importing(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'headrace\[plot\]'"):
+        _quality_plot.draw(tmp_path / "a.png", make_source(None, 10, 2), np.arange(10), {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either a DATASET, or --samples"),
+        (("--samples", "0"), "--samples: got 0"),
+        (("--samples", "9", "--block-samples", "0"), "--block-samples: got 0"),
+        (("--samples", "9", "--ids", "/nowhere.npy"), "no such file"),
+        (("--samples", "9", "--ids", __file__), "something else than numbers"),
+        (("--samples", "9", "--order", "best"), "must be one of 'exact'"),
+        (("--samples", "9", "--memory", "10%"), "keeps nothing in memory"),
+        (("--samples", "99", "--order", "epoch", "--memory", "much"), "no number of bytes"),
+        (("--samples", "9", "--ranks", "2", "--batch", "3"), "must be a multiple of 2"),
+        (("--samples", "9", "--ranks", "0"), "--ranks: got 0"),
+        (("--samples", "9", "--ranks", "2", "--ranks-per-node", "3"), "--ranks-per-node: got 3"),
+        (("--samples", "9", "--set", "pools"), "must be NAME=VALUE"),
+        (("--samples", "9", "--pools", "1", "--set", "pools=2"), "given twice"),
+        (("--samples", "9", "--epochs", "0"), "epochs: got 0"),
+        (("--samples", "9", "--seed", "-1"), "seed: got -1"),
+        (("--samples", "9", "--ids", "x.npy", "--order", "epoch"), "a log has no order"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message: str) -> None:
+    text = run("quality", *arguments, code=2).stderr
+    assert message in text
+    assert text.count("\n") == 1
