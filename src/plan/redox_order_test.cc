@@ -443,6 +443,13 @@ TEST(RedoxOrderTest, LongOrdersAreFrozen) {
   options.remote_units = 30;
   EXPECT_EQ(Hash(Lines(options, {})), 0x53a8c900240a6f0f);
 
+  options.job = {.sample_count = 1999, .batch_size = 10, .seed = 9, .epochs = 1};
+  options.slot_classes = 16;
+  options.nodes = 3;
+  options.prefetch = 100;
+  options.remote_units = 0;
+  EXPECT_EQ(Hash(Lines(options, {})), 0x006a66ca705bf785);
+
   options = {};
   options.job = {.sample_count = 1999, .batch_size = 17, .seed = 5, .epochs = 2};
   std::vector<std::uint32_t> blocks(31, 64);
