@@ -287,6 +287,20 @@ TEST(RedoxOrderTest, ARankIsGivenThePositionsThatExactGivesIt) {
   }
 }
 
+TEST(RedoxOrderTest, ThePadSetRepeatsTheFinalBatchFromItsBeginning) {
+  RedoxOrderOptions options;
+  options.job = {.sample_count = 6, .batch_size = 1, .world_size = 4, .seed = 1, .epochs = 1};
+  options.blocks = MakeUniformBlocks(6, 2);
+  std::vector<Delivery> last;
+  for (options.job.rank = 0; options.job.rank < 4; ++options.job.rank) {
+    last.push_back(Pull(options).back().deliveries.at(0));
+  }
+  EXPECT_NE(last[0].sample, last[1].sample);
+  EXPECT_EQ(last[2].sample, last[0].sample);
+  EXPECT_EQ(last[3].sample, last[1].sample);
+  EXPECT_EQ(last[3].block_read, kNoBlockRead);
+}
+
 TEST(RedoxOrderTest, ATraceIsDeliveredWholeInAnotherOrder) {
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
     RedoxOrderOptions options = AnyOptions(seed);
@@ -442,6 +456,13 @@ TEST(RedoxOrderTest, LongOrdersAreFrozen) {
   options.prefetch = 150;
   options.remote_units = 30;
   EXPECT_EQ(Hash(Lines(options, {})), 0x53a8c900240a6f0f);
+
+  options.job = {.sample_count = 1999, .batch_size = 10, .seed = 9, .epochs = 1};
+  options.slot_classes = 16;
+  options.nodes = 3;
+  options.prefetch = 100;
+  options.remote_units = 0;
+  EXPECT_EQ(Hash(Lines(options, {})), 0x006a66ca705bf785);
 
   options = {};
   options.job = {.sample_count = 1999, .batch_size = 17, .seed = 5, .epochs = 2};

@@ -108,17 +108,16 @@ std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std
   for (const std::uint32_t each : of.to_look) {
     Slot& mine = at.slots[each];
     mine.to_look = false;
-    // The request being served counts as a conflict, too, though it takes no place: so the papers.
-    const std::uint32_t used = mine.held + (each == slot ? 1 : 0);
-    const std::uint32_t places = layout_->slots()[each].places;
-    const std::uint32_t room = used < places ? std::min(places - used, at_home[each]) : 0;
+    // That the request being served is in conflict, too, need not be asked: its sample has left a
+    // place at home, and the node held none, so there is room for all that the home has.
+    const std::uint32_t free = layout_->slots()[each].places - mine.held;
+    const std::uint32_t room = std::min(free, at_home[each]);
     const std::uint32_t first = mine.next + mine.held;
     for (std::uint32_t i = 0; i < room && at.ranks[first + i] < end; ++i) {
       due_.push_back({.rank = at.ranks[first + i], .slot = each});
     }
   }
   of.to_look.clear();
-  Look(node, slot);
   std::ranges::sort(due_, {}, &Candidate::rank);
   return due_;
 }

@@ -49,6 +49,9 @@ PREFETCH = model.Options(
     prefetch=150,
     remote_units=30,
 )
+CLASSES = model.Options(
+    1999, [64] * 31 + [15], batch_size=10, seed=9, slot_classes=16, nodes=3, prefetch=100
+)
 TRACE = model.Options(
     1999,
     [64] * 31 + [15],
@@ -74,6 +77,7 @@ def test_the_model_gives_the_frozen_orders() -> None:
     assert model.stream(SHORT, epochs=1) == SHORT_LINES
     assert model.stream(UNEVEN, epochs=2, start=(1, 1)) == UNEVEN_LINES
     assert fnv1a(model.stream(PREFETCH, epochs=1)) == "53a8c900240a6f0f"
+    assert fnv1a(model.stream(CLASSES, epochs=1)) == "006a66ca705bf785"
     assert fnv1a(model.stream(TRACE, epochs=2, start=(0, 20))) == "315f8409465457a8"
 
 
