@@ -1,5 +1,6 @@
 #include "index/index.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -95,6 +96,17 @@ std::uint64_t FieldInfo::array_bytes() const {
   std::uint64_t bytes = ElementBytes(dtype);
   for (const std::uint64_t extent : shape) bytes *= extent;
   return bytes;
+}
+
+void Index::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
+  std::ranges::fill(bytes, 0);
+  for (std::size_t field = 0; field < fields().size(); ++field) {
+    if (fields()[field].is_inline) continue;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const Result<Extent> extent = this->extent(field, SampleId{Raw(first) + i});
+      if (extent.ok()) bytes[i] += extent.value().range.size;
+    }
+  }
 }
 
 Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {

@@ -129,6 +129,11 @@ class Index {
   [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
                                                               SampleId id) const = 0;
 
+  // Bytes that samples first, first + 1, ... have outside the index, over all fields with extents:
+  // of as many as `bytes` has room for, which must exist. What extent() refuses counts as nothing.
+  // A few ns a sample, where extent() takes tens.
+  virtual void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const;
+
   // Reads the whole file: checksums of its sections and every entry. O(samples); `headrace verify`.
   //
   // Errors: DataLoss  naming the section or the entry

@@ -66,6 +66,7 @@ class IndexView final : public Index {
                                                                 SampleId id) const override;
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
                                                       SampleId id) const override;
+  void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const override;
   [[nodiscard]] Status VerifyAll() const override;
 
  private:
@@ -219,6 +220,29 @@ std::optional<std::uint64_t> IndexView::checksum(std::size_t field, SampleId id)
   if (!parts_.fields[field].has_checksums) return std::nullopt;
   return Load<std::uint64_t>(parts_.tables.columns[field].checksums.data() +
                              Raw(id) * kChecksumBytes);
+}
+
+void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
+  HEADRACE_CHECK(Raw(first) <= sample_count() && bytes.size() <= sample_count() - Raw(first));
+  std::ranges::fill(bytes, 0);
+  for (std::size_t field = 0; field < parts_.fields.size(); ++field) {
+    const FieldInfo& info = parts_.fields[field];
+    if (info.is_inline) continue;
+    const bool is_array = info.kind == FieldKind::kArray;
+    const std::uint64_t array_bytes = is_array ? info.array_bytes() : 0;
+    const std::byte* entry =
+        parts_.tables.columns[field].entries.data() + Raw(first) * kExtentBytes;
+    for (std::uint64_t& sum : bytes) {
+      const Extent extent = DecodeExtent(entry);
+      entry += kExtentBytes;
+      if (Raw(extent.object) >= object_count()) continue;
+      const auto object_bytes =
+          Load<std::uint64_t>(parts_.tables.objects.data() + Raw(extent.object) * kObjectBytes);
+      if (extent.range.end() > object_bytes) continue;  // neither term has 2^48
+      if (is_array && extent.range.size != array_bytes) continue;
+      sum += extent.range.size;
+    }
+  }
 }
 
 Status IndexView::VerifyAll() const {

@@ -79,6 +79,23 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
   EXPECT_EQ(index.attribute_keys().size(), contents.attributes.size());
 }
 
+// SampleBytes() against extent(), for all runs of one length.
+void ExpectBytesOfExtents(const Index& index, std::uint64_t run) {
+  for (std::uint64_t first = 0; first < index.sample_count(); first += run) {
+    std::vector<std::uint64_t> found(std::min(run, index.sample_count() - first), 9);
+    index.SampleBytes(SampleId{first}, found);
+    for (std::uint64_t i = 0; i < found.size(); ++i) {
+      std::uint64_t sum = 0;
+      for (std::size_t f = 0; f < index.fields().size(); ++f) {
+        if (index.fields()[f].is_inline) continue;
+        const auto extent = index.extent(f, SampleId{first + i});
+        if (extent.ok()) sum += extent.value().range.size;
+      }
+      ASSERT_EQ(found[i], sum);
+    }
+  }
+}
+
 TEST(IndexTest, GivesBackWhatWasWritten) {
   const TestFolder folder;
   ASSERT_EQ(WriteIndex(SmallContents(), folder / "i").ToString(), "OK");
@@ -105,6 +122,7 @@ TEST(IndexTest, GivesBackAnythingThatKeepsTheRules) {
     const auto index = OpenBytes(file);
     ASSERT_EQ(index.status().ToString(), "OK");
     ASSERT_NO_FATAL_FAILURE(ExpectEqual(contents, *index.value()));
+    ASSERT_NO_FATAL_FAILURE(ExpectBytesOfExtents(*index.value(), 1 + seed % 7));
     ASSERT_EQ(index.value()->VerifyAll().ToString(), "OK");
   }
 }
@@ -330,6 +348,17 @@ TEST_F(ForgedIndexTest, AnArrayOfAnotherSizeIsDataLoss) {
   ExpectDataLoss(index_->extent(2, SampleId{0}).status(),
                  "extents of field 'box': entry 0: object 0 bytes [20, 27): 7 bytes, a sample of "
                  "field 'box' has 8");
+}
+
+TEST_F(ForgedIndexTest, WhatExtentRefusesHasNoBytes) {
+  internal::EncodeExtent(MakeExtent(1, 40, 11), At(SectionKind::kExtents, kExtentBytes, 0));
+  internal::EncodeExtent(MakeExtent(2, 0, 1), At(SectionKind::kExtents, 0, 1));
+  internal::EncodeExtent(MakeExtent(0, 20, 7), At(SectionKind::kExtents, 0, 2));
+  ASSERT_TRUE(OpenForged().ok());
+  std::array<std::uint64_t, 3> found{};
+  index_->SampleBytes(SampleId{0}, found);
+  EXPECT_THAT(found, ElementsAre(10, 40 + 8, 30 + 1 + 8));
+  ASSERT_NO_FATAL_FAILURE(ExpectBytesOfExtents(*index_, 2));
 }
 
 TEST_F(ForgedIndexTest, ANameOutsideTheNamesIsDataLoss) {

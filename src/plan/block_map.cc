@@ -1,6 +1,7 @@
 #include "plan/block_map.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <string>
 #include <utility>
@@ -45,48 +46,39 @@ class UniformBlocks final : public BlockMap {
   const std::uint64_t block_samples_;
 };
 
-// Stored bytes of samples, whatever fields they are in. An extent that cannot be had counts as
-// nothing: its sample fails when it is delivered.
-class SampleBytes {
- public:
-  explicit SampleBytes(const Index& index) : index_(index) {
-    for (std::size_t i = 0; i < index.fields().size(); ++i) {
-      if (!index.fields()[i].is_inline) fields_.push_back(i);
-    }
-  }
+// Samples that are looked up together.
+constexpr std::uint64_t kRun = 1024;
 
-  [[nodiscard]] bool any() const { return !fields_.empty(); }
-  [[nodiscard]] std::uint64_t operator()(std::uint64_t sample) const {
-    std::uint64_t bytes = 0;
-    for (const std::size_t field : fields_) {
-      const Result<Extent> extent = index_.extent(field, SampleId{sample});
-      if (extent.ok()) bytes += extent.value().range.size;
-    }
-    return bytes;
+// Calls visit(sample, bytes) for samples [first, first + count).
+template <typename Visit>
+void ForBytes(const Index& index, std::uint64_t first, std::uint64_t count, const Visit& visit) {
+  std::array<std::uint64_t, kRun> bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
+  for (std::uint64_t begin = first; begin < first + count; begin += kRun) {
+    const std::span<std::uint64_t> run(bytes.data(), std::min(kRun, first + count - begin));
+    index.SampleBytes(SampleId{begin}, run);
+    for (std::size_t i = 0; i < run.size(); ++i) visit(begin + i, run[i]);
   }
-
- private:
-  const Index& index_;
-  std::vector<std::size_t> fields_;
-};
+}
 
 class IndexBlocks final : public BlockMap {
  public:
   IndexBlocks(std::shared_ptr<const Index> index, std::vector<std::uint64_t> firsts,
               std::uint64_t mean_bytes)
       : index_(std::move(index)),
-        bytes_(*index_),
         unit_bytes_(std::bit_floor(std::clamp<std::uint64_t>(mean_bytes / 8, 64, 4096))),
+        unit_bits_(std::countr_zero(unit_bytes_)),
         firsts_(std::move(firsts)) {
-    std::vector<std::uint32_t> units;
-    for (std::uint64_t i = 0; i < block_count(); ++i) {
-      units.resize(block(i).count);
-      Charges(block(i).first, units);
-      std::uint64_t sum = 0;
-      for (const std::uint32_t each : units) sum += each;
-      total_units_ += sum;
-      largest_block_ = std::max(largest_block_, sum);
-    }
+    std::uint64_t block = 0;
+    std::uint64_t of_block = 0;
+    ForBytes(*index_, 0, sample_count(), [&](std::uint64_t sample, std::uint64_t bytes) {
+      if (sample == firsts_[block + 1]) {
+        ++block;
+        of_block = 0;
+      }
+      of_block += Units(bytes);
+      total_units_ += Units(bytes);
+      largest_block_ = std::max(largest_block_, of_block);
+    });
   }
 
   [[nodiscard]] std::uint64_t sample_count() const override { return firsts_.back(); }
@@ -97,19 +89,22 @@ class IndexBlocks final : public BlockMap {
   }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
   void Charges(SampleId first, std::span<std::uint32_t> units) const override {
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      const std::uint64_t bytes = bytes_(Raw(first) + i);
-      const std::uint64_t whole = (bytes + unit_bytes_ - 1) / unit_bytes_;
-      units[i] = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(whole, 1, 0xffff'ffff));
-    }
+    ForBytes(*index_, Raw(first), units.size(), [&](std::uint64_t sample, std::uint64_t bytes) {
+      units[sample - Raw(first)] = Units(bytes);
+    });
   }
   [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
   [[nodiscard]] std::uint64_t largest_block() const override { return largest_block_; }
 
  private:
+  [[nodiscard]] std::uint32_t Units(std::uint64_t bytes) const {
+    const std::uint64_t whole = (bytes + unit_bytes_ - 1) >> unit_bits_;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(whole, 1, 0xffff'ffff));
+  }
+
   const std::shared_ptr<const Index> index_;
-  const SampleBytes bytes_;
   const std::uint64_t unit_bytes_;
+  const int unit_bits_;
   const std::vector<std::uint64_t> firsts_;  // of each block, then sample_count()
   std::uint64_t total_units_ = 0;
   std::uint64_t largest_block_ = 0;
@@ -166,15 +161,14 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
     return Status(StatusCode::kInvalidArgument,
                   "block_samples: got " + std::to_string(block_samples) + ", must be below 2^32");
   }
-  const SampleBytes bytes(*index);
-  if (!bytes.any()) {
+  if (std::ranges::all_of(index->fields(), &FieldInfo::is_inline)) {
     return Status(StatusCode::kInvalidArgument,
                   "an order that reads blocks: the dataset stores no field outside its index, so "
                   "there is nothing to read; use order 'exact'");
   }
   const std::uint64_t count = index->sample_count();
   std::uint64_t sum = 0;
-  for (std::uint64_t i = 0; i < count; ++i) sum += bytes(i);
+  ForBytes(*index, 0, count, [&](std::uint64_t /*sample*/, std::uint64_t bytes) { sum += bytes; });
   const std::uint64_t mean = count == 0 ? 0 : sum / count;
   std::vector<std::uint64_t> firsts;
   if (block_samples == 0 && index->block_count() != 0) {
@@ -191,11 +185,10 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
 }
 
 std::vector<std::uint32_t> StoredBytes(const Index& index) {
-  const SampleBytes bytes(index);
   std::vector<std::uint32_t> all(index.sample_count());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i] = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes(i), 0xffff'ffff));
-  }
+  ForBytes(index, 0, all.size(), [&](std::uint64_t sample, std::uint64_t bytes) {
+    all[sample] = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, 0xffff'ffff));
+  });
   return all;
 }
 

@@ -52,7 +52,7 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 //
 // A sample's bytes are those of all its stored fields, wanted or not: which fields a loader is
 // asked for must not change its order. A unit is the largest power of two in [64, 4096] bytes that
-// is not above an eighth of the mean sample. Looks at every sample once.
+// is not above an eighth of the mean sample. Looks at every sample.
 //
 // Errors: InvalidArgument  block_samples beyond 2^32 - 1, or no field is stored
 //         DataLoss         the index's blocks are not all samples, in order
