@@ -28,8 +28,8 @@ def warn_of_alike_labels(
         "times as much from batch to batch as a perfect shuffle does (up to "
         f"{_LABEL_INFLATION_MAX} is harmless): labels inside a block are alike (correlation "
         f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch "
-        "share a block than by chance. Shuffle the dataset once (headrace pack), raise memory= or the "
-        "order's pool=, or lower its block_samples=; 'headrace quality' measures it",
+        "share a block than by chance. Shuffle the dataset once (headrace pack), raise memory= or "
+        "the order's pool=, or lower its block_samples=; 'headrace quality' measures it",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -312,7 +312,8 @@ def test_alike_labels_in_blocks_are_warned_of_with_the_numbers_and_the_remedy(
         hr.Loader(numbered, 12, transform=FLAT, order=small) as loader,
     ):
         expected = loader.expected_inflation
-    assert len(told) == 1 and told[0].filename == __file__
+    assert len(told) == 1
+    assert told[0].filename == __file__
     assert expected is not None
     assert 1.05 < (expected["of_labels"] or 0) < (expected["of_blocks"] or 0)
     assert 0.8 < (expected["correlation"] or 0) <= 1
