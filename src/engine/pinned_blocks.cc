@@ -4,7 +4,7 @@
 
 namespace headrace {
 
-void PinnedBlocks::Keep(std::vector<Part> parts) {
+void PinnedBlocks::Keep(std::vector<Part>&& parts) {
   MutexLock lock(mutex_);
   for (Part& part : parts) {
     const std::pair<ObjectId, std::uint64_t> place(part.extent.object, part.extent.range.offset);

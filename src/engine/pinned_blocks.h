@@ -35,7 +35,7 @@ class PinnedBlocks {
   // Memory for a read of `bytes` that is to be pinned; nothing when the budget is full.
   std::optional<Buffer> Acquire(std::uint64_t bytes) { return memory_->Acquire(bytes); }
 
-  void Keep(std::vector<Part> parts);
+  void Keep(std::vector<Part>&& parts);
 
   // The bytes of `extent`, if one pinned part has all of them. `extent` is not empty.
   [[nodiscard]] std::optional<std::span<const std::byte>> Find(const Extent& extent) const;
