@@ -161,8 +161,13 @@ class Loader::Impl {
     EngineOptions options;
     options.batches_max = budget_.batches_max;
     options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
+    options.block_read_bytes_max =
+        std::min(options.block_read_bytes_max, budget_.staging_bytes / 4);
     // Each made-up read holds one sample.
-    if (options_.io == IoChoice::kSynthetic) options.coalesce_bytes_max = 0;
+    if (options_.io == IoChoice::kSynthetic) {
+      options.coalesce_bytes_max = 0;
+      options.block_read_bytes_max = 0;
+    }
     options.on_error = options_.on_error;
     options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
     options.seed = options_.job.seed;

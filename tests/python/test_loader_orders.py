@@ -354,3 +354,62 @@ def test_the_exact_model_is_what_batch_cuts_its_batches_from(numbered: Path) -> 
     assert [sorted(b) for b in batches] == [
         sorted(permutation[i : i + 12]) for i in range(0, COUNT, 12)
     ]
+
+
+def read_bytes_of_an_epoch(loader: hr.Loader) -> int:
+    before = loader.stats()["bytes"]["read"]
+    assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
+    return loader.stats()["bytes"]["read"] - before
+
+
+@pytest.mark.parametrize("memory", ["3MiB", "12MiB", "16MiB", "40MiB"])
+def test_blocks_pinned_in_spare_memory_are_not_read_again(tmp_path: Path, memory: str) -> None:
+    dataset = tmp_path / "large"
+    random = np.random.default_rng(1)
+    for label in range(2):
+        (dataset / f"c{label}").mkdir(parents=True)
+        for i in range(48):
+            (dataset / f"c{label}" / f"{i}.jpg").write_bytes(random.bytes(60_000 + 100 * i))
+    stored = sum(path.stat().st_size for path in dataset.glob("*/*"))
+    order = orders.Epoch(pool="20%", pools=1, block_samples=4)
+
+    def epochs(**options: Any) -> tuple[list[list[int]], list[int], dict[str, Any]]:
+        with hr.Loader(dataset, 8, seed=3, order=order, ids=True, **options) as loader:
+            ids, read = [], []
+            for _ in range(3):
+                before = loader.stats()["bytes"]["read"]
+                ids.append([int(i) for batch in loader for i in batch.sample_id])
+                read.append(loader.stats()["bytes"]["read"] - before)
+            return ids, read, dict(loader.stats()["memory"])
+
+    ids, read, used = epochs(memory=memory, epochs=3)
+    plain, plain_read, plain_used = epochs(epochs=3)
+    assert ids == plain  # what is kept in memory changes nothing that is delivered
+    assert all(sorted(epoch) == list(range(96)) for epoch in ids)
+    assert plain_used["pinned"] == 0
+    assert 3 * stored <= sum(plain_read) <= 3 * stored * 1.01
+    pinned = min(used["pinned"], stored)
+    assert used["pinned"] <= used["pinned_budget"]
+    # The first of three epochs reads all; blocks that are pinned are read that once.
+    expected = 3 * stored - 2 * pinned
+    assert abs(sum(read) - expected) <= 0.05 * stored
+    if memory == "40MiB":
+        assert sum(read) <= 1.01 * stored
+
+
+def test_a_restart_reads_again_what_was_resident_and_says_so(numbered: Path) -> None:
+    order = orders.Epoch(pool="50%", pools=1, block_samples=5)
+    options: dict[str, Any] = {"transform": FLAT, "order": order, "epochs": 1}
+    with hr.Loader(numbered, 12, **options) as loader:
+        iteration = iter(loader)
+        for _ in range(4):
+            next(iteration)
+        state = loader.state_dict()
+    with hr.Loader(numbered, 12, **options) as again:
+        again.load_state_dict(state)
+        rest = flat(epoch_ids(again))
+        counted = again.stats()["bytes"]
+    assert len(rest) == COUNT - 48
+    assert 0 < counted["again"] < counted["read"]
+    stored = sum(path.stat().st_size for path in numbered.glob("*/*.jpg"))
+    assert counted["read"] - counted["again"] < 0.75 * stored
