@@ -45,7 +45,8 @@ class LeastTree {
 
  private:
   void Play(std::size_t i) {
-    const std::size_t winner = 2 * i + static_cast<std::size_t>(values_[2 * i + 1] < values_[2 * i]);
+    const std::size_t winner =
+        2 * i + static_cast<std::size_t>(values_[2 * i + 1] < values_[2 * i]);
     values_[i] = values_[winner];
     at_[i] = at_[winner];
   }

@@ -49,7 +49,9 @@ std::vector<Ids> ModelBatch(const BatchOrderOptions& options, const Ids& samples
   const std::uint32_t world = options.job.world_size;
   const std::uint32_t each = options.homes ? options.ranks_per_node : world;
   const std::uint32_t nodes = (world + each - 1) / each;
-  const auto cost = [&](std::size_t i) { return options.costs ? (*options.costs)[samples[i]] : 1U; };
+  const auto cost = [&](std::size_t i) {
+    return options.costs ? (*options.costs)[samples[i]] : 1U;
+  };
   const auto homes = [&](std::size_t i) {
     std::vector<std::uint32_t> found;
     const std::size_t k = options.homes ? options.homes->size() / options.job.sample_count : 0;
@@ -119,9 +121,9 @@ std::vector<std::vector<Ids>> ModelEpoch(const BatchOrderOptions& options, std::
   }
   std::vector<std::vector<Ids>> steps;
   for (std::uint64_t first = 0; first < list.size(); first += global) {
-    const Ids batch(list.begin() + static_cast<std::ptrdiff_t>(first),
-                    list.begin() +
-                        static_cast<std::ptrdiff_t>(std::min(first + global, list.size())));
+    const Ids batch(
+        list.begin() + static_cast<std::ptrdiff_t>(first),
+        list.begin() + static_cast<std::ptrdiff_t>(std::min(first + global, list.size())));
     steps.push_back(ModelBatch(options, batch, batch.size() / world));
   }
   return steps;
@@ -392,10 +394,9 @@ TEST(BatchOrderTest, CountsWhatItPlanned) {
   // Of the three at home at node 0 the cheapest goes; of the four at node 1 the two cheapest.
   EXPECT_EQ(IdsOf(*order.value()->Next()), (Ids{0, 1}));
   EXPECT_EQ(IdsOf(*order.value()->Next()), (Ids{6, 7}));
-  EXPECT_EQ(order.value()->counters(), (std::map<std::string, double>{{"samples", 8},
-                                                                      {"at_home", 5},
-                                                                      {"cost_max", 9 + 17},
-                                                                      {"cost_mean", 7 + 12}}));
+  EXPECT_EQ(order.value()->counters(),
+            (std::map<std::string, double>{
+                {"samples", 8}, {"at_home", 5}, {"cost_max", 9 + 17}, {"cost_mean", 7 + 12}}));
 }
 
 TEST(BatchOrderTest, WithoutHomesAndCostsItIsExact) {
@@ -555,9 +556,13 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
     EXPECT_EQ(BatchOrderFactory().Make(request, {}).status().message(), status.message());
     return std::string(status.message());
   };
-  EXPECT_EQ(error([](OrderRequest& r) { r.costs = Table({1, 2, 3}); }),
+  EXPECT_EQ(error([](OrderRequest& r) {
+              r.costs = Table({1, 2, 3});
+            }),
             "costs of order batch: got 3 numbers, must be one for each of 4 samples");
-  EXPECT_EQ(error([](OrderRequest& r) { r.homes = Table({1, 0, 0, 0, 0}); }),
+  EXPECT_EQ(error([](OrderRequest& r) {
+              r.homes = Table({1, 0, 0, 0, 0});
+            }),
             "homes of order batch: got 5 numbers, must be the same number, 1 to 16, for each of 4 "
             "samples");
   EXPECT_EQ(error([](OrderRequest& r) { r.homes = Table({}); }),
@@ -568,7 +573,9 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
             }),
             "homes of order batch: got 68 numbers, must be the same number, 1 to 16, for each of 4 "
             "samples");
-  EXPECT_EQ(error([](OrderRequest& r) { r.homes = Table({2, 2, kNoHome, 3}); }),
+  EXPECT_EQ(error([](OrderRequest& r) {
+              r.homes = Table({2, 2, kNoHome, 3});
+            }),
             "homes of order batch: none is a node; 2 ranks, 1 a node, are on the nodes 0 to 1");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["ranks_per_node"] = std::int64_t{0}; }),
             "ranks_per_node of order batch: got 0, must be in [1, 1048576]");

@@ -133,8 +133,8 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
               std::to_string(kBlockSamplesMax);
     }
     if (!wrong.empty()) {
-      return Status(StatusCode::kDataLoss, "block " + std::to_string(i) + " of the index " +
-                                               wrong + "; build the index again");
+      return Status(StatusCode::kDataLoss, "block " + std::to_string(i) + " of the index " + wrong +
+                                               "; build the index again");
     }
     firsts.push_back(next);
     next += block.sample_count;

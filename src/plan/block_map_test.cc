@@ -300,8 +300,8 @@ TEST(BlockMapTest, ADamagedBlockTableIsDataLossAndOtherBlocksCanBeHad) {
 }
 
 TEST(BlockMapTest, ASampleWhoseExtentIsDamagedTakesOneUnit) {
-  const auto blocks = MakeIndexBlocks(std::make_shared<ClaimingIndex>(4, std::vector<BlockInfo>()),
-                                      0);
+  const auto blocks =
+      MakeIndexBlocks(std::make_shared<ClaimingIndex>(4, std::vector<BlockInfo>()), 0);
   ASSERT_TRUE(blocks.ok());
   CheckRules(*blocks.value());
   EXPECT_EQ(blocks.value()->unit_bytes(), 64);  // of a mean of 500 bytes
