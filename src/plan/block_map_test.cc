@@ -126,7 +126,7 @@ TEST(BlockMapTest, ASampleIsChargedForAllItsStoredFieldsAndNoneThatIsInline) {
   contents.fields[1].extents = {MakeExtent(0, 0, 28), MakeExtent(0, 0, 0), MakeExtent(0, 9, 1)};
   contents.fields[2].info = {
       .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
-  contents.fields[2].inline_values.resize(3 * 8);
+  contents.fields[2].inline_values.resize(24);
   const auto blocks = Made(contents, 0);
   EXPECT_EQ(blocks->unit_bytes(), 64);
   // 128 bytes; none, which takes a place all the same; 65.
@@ -142,8 +142,8 @@ TEST(BlockMapTest, AUnitIsAPowerOfTwoNotAboveAnEighthOfTheMeanSample) {
   EXPECT_EQ(unit(1), 64);
   EXPECT_EQ(unit(1023), 64);
   EXPECT_EQ(unit(1024), 128);
-  EXPECT_EQ(unit(8 * 4096 - 1), 2048);
-  EXPECT_EQ(unit(8 * 4096), 4096);
+  EXPECT_EQ(unit(32'767), 2048);
+  EXPECT_EQ(unit(32'768), 4096);
   EXPECT_EQ(unit(100'000'000), 4096);
 }
 
@@ -256,8 +256,9 @@ class ClaimingIndex final : public Index {
 };
 
 TEST(BlockMapTest, BlocksThatAreNotAllSamplesInOrderAreDataLoss) {
-  const auto error = [](std::vector<std::pair<std::uint64_t, std::uint64_t>> claims) {
+  const auto error = [](const std::vector<std::pair<std::uint64_t, std::uint64_t>>& claims) {
     std::vector<BlockInfo> blocks;
+    blocks.reserve(claims.size());
     for (const auto& [first, count] : claims) {
       blocks.push_back({.first_sample = SampleId{first}, .sample_count = count});
     }

@@ -356,12 +356,6 @@ def test_the_exact_model_is_what_batch_cuts_its_batches_from(numbered: Path) -> 
     ]
 
 
-def read_bytes_of_an_epoch(loader: hr.Loader) -> int:
-    before = loader.stats()["bytes"]["read"]
-    assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
-    return loader.stats()["bytes"]["read"] - before
-
-
 @pytest.mark.parametrize("memory", ["3MiB", "12MiB", "16MiB", "40MiB"])
 def test_blocks_pinned_in_spare_memory_are_not_read_again(tmp_path: Path, memory: str) -> None:
     dataset = tmp_path / "large"
@@ -373,28 +367,25 @@ def test_blocks_pinned_in_spare_memory_are_not_read_again(tmp_path: Path, memory
     stored = sum(path.stat().st_size for path in dataset.glob("*/*"))
     order = orders.Epoch(pool="20%", pools=1, block_samples=4)
 
-    def epochs(**options: Any) -> tuple[list[list[int]], list[int], dict[str, Any]]:
-        with hr.Loader(dataset, 8, seed=3, order=order, ids=True, **options) as loader:
-            ids, read = [], []
-            for _ in range(3):
-                before = loader.stats()["bytes"]["read"]
-                ids.append([int(i) for batch in loader for i in batch.sample_id])
-                read.append(loader.stats()["bytes"]["read"] - before)
-            return ids, read, dict(loader.stats()["memory"])
+    def epochs(**options: Any) -> tuple[list[list[int]], int, dict[str, Any]]:
+        with hr.Loader(dataset, 8, seed=3, order=order, ids=True, epochs=3, **options) as loader:
+            ids = [[int(i) for batch in loader for i in batch.sample_id] for _ in range(3)]
+            stats = loader.stats()
+            return ids, stats["bytes"]["read"], dict(stats["memory"])
 
-    ids, read, used = epochs(memory=memory, epochs=3)
-    plain, plain_read, plain_used = epochs(epochs=3)
+    ids, read, used = epochs(memory=memory)
+    plain, plain_read, plain_used = epochs()
     assert ids == plain  # what is kept in memory changes nothing that is delivered
     assert all(sorted(epoch) == list(range(96)) for epoch in ids)
     assert plain_used["pinned"] == 0
-    assert 3 * stored <= sum(plain_read) <= 3 * stored * 1.01
+    assert 3 * stored <= plain_read <= 3 * stored * 1.01
     pinned = min(used["pinned"], stored)
     assert used["pinned"] <= used["pinned_budget"]
     # The first of three epochs reads all; blocks that are pinned are read that once.
+    # So is one that the next epoch asked for before it had come.
     expected = 3 * stored - 2 * pinned
-    assert abs(sum(read) - expected) <= 0.05 * stored
-    if memory == "40MiB":
-        assert sum(read) <= 1.01 * stored
+    assert abs(read - expected) <= 0.1 * stored
+    assert (pinned == stored) == (memory == "40MiB")
 
 
 def test_a_restart_reads_again_what_was_resident_and_says_so(numbered: Path) -> None:
