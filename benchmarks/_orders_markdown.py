@@ -27,7 +27,7 @@ def table(result: dict[str, Any]) -> str:
     """All of it, as Markdown: quality, then storage."""
     columns: list[str] = result["columns"]
     lines = [
-        "| | measure | uniform | " + " | ".join(columns) + " |",
+        "| | measure | uniform | " + " | ".join(map(_heading, columns)) + " |",
         "|---|---|---|" + "---|" * len(columns),
     ]
     rows = [*_quality_rows(result), *_storage_rows(result)]
@@ -48,6 +48,11 @@ def write(result: dict[str, Any]) -> None:
     )
     text = f"{before}{BEGIN}\n{_caption(result)}\n\n{table(result)}\n\n{caption}\n{END}{after}"
     _PAGE.write_text(text, encoding="utf-8")
+
+
+def _heading(column: str) -> str:
+    order, _, blocks = column.partition(", ")
+    return f"`{order}`" + (f", blocks of {blocks}" if blocks else "")
 
 
 def _caption(result: dict[str, Any]) -> str:
@@ -150,7 +155,9 @@ def _number(value: float | None) -> str:
         return f"{value:,.0f}"
     if abs(value) < 0.0005:
         return "0" if value == 0 else f"{value:.0e}"
-    return f"{value:.4f}" if abs(value) < 2 else f"{value:.4g}"
+    if abs(value) >= 100:
+        return f"{value:.1f}"
+    return f"{value:.4f}" if abs(value) < 2 else f"{value:.3f}"
 
 
 def _storage_rows(result: dict[str, Any]) -> Iterator[list[str]]:

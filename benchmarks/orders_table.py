@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1000, help="MB of samples that are read")
     parser.add_argument("--samples", type=int, default=1_280_640, help="of which quality is told")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small, and writes nothing")
     arguments = parser.parse_args()
     if arguments.quick:
