@@ -158,17 +158,16 @@ class Throttle:
     bytes_per_s: int | None = None
     reads_per_s: int | None = None
 
-    def join(self, file: Path) -> None:
-        """Puts this process, and what it starts, under the limits for the device of `file`."""
+    def join(self, path: Path) -> None:
+        """Puts this process, and what it starts, under the limits for the device of `path`."""
         if self.bytes_per_s is None and self.reads_per_s is None:
             return
-        device = os.stat(file).st_dev
+        device = os.stat(path).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         group = _BLKIO / "headrace-bench"
         group.mkdir(exist_ok=True)
         for name, limit in (("bps", self.bytes_per_s), ("iops", self.reads_per_s)):
-            path = group / f"blkio.throttle.read_{name}_device"
-            path.write_text(f"{number} {limit or 0}")
+            (group / f"blkio.throttle.read_{name}_device").write_text(f"{number} {limit or 0}")
         (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
@@ -220,20 +219,20 @@ def _revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def record(name: str, result: dict[str, Any]) -> None:
-    """Prints a result as one line of JSON, and appends it to results/<name>.jsonl."""
-    line = json.dumps(
-        {
-            "benchmark": name,
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "machine": _machine(),
-            "revision": _revision(),
-            "command": " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
-            "load": round(os.getloadavg()[0], 2),
-            **result,
-        }
-    )
+def record(name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Prints a result as one line of JSON, and appends it to results/<name>.jsonl; returns it."""
+    recorded = {
+        "benchmark": name,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": _machine(),
+        "revision": _revision(),
+        "command": " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "load": round(os.getloadavg()[0], 2),
+        **result,
+    }
+    line = json.dumps(recorded)
     RESULTS.mkdir(exist_ok=True)
     with open(RESULTS / f"{name}.jsonl", "a", encoding="utf-8") as file:
         file.write(line + "\n")
     print(line, flush=True)
+    return recorded

@@ -47,7 +47,7 @@ def _read(
     memory: int,
 ) -> dict[str, Any]:
     """Reads batches for about so long from the first one on."""
-    throttle.join(pack / "index.hri")
+    throttle.join(pack)
     times: list[float] = []
     sizes: list[int] = []
     boundaries: list[int] = []

@@ -49,9 +49,7 @@ std::vector<Ids> ModelBatch(const BatchOrderOptions& options, const Ids& samples
   const std::uint32_t world = options.job.world_size;
   const std::uint32_t each = options.homes ? options.ranks_per_node : world;
   const std::uint32_t nodes = (world + each - 1) / each;
-  const auto cost = [&](std::size_t i) {
-    return options.costs ? (*options.costs)[samples[i]] : 1U;
-  };
+  const auto cost = [&](auto i) { return options.costs ? (*options.costs)[samples[i]] : 1U; };
   const auto homes = [&](std::size_t i) {
     std::vector<std::uint32_t> found;
     const std::size_t k = options.homes ? options.homes->size() / options.job.sample_count : 0;
