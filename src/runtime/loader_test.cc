@@ -54,7 +54,8 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     files_.insert(folder_ + "/" + name);
   }
 
-  void MakeDataset() {
+  // Of blocks with so many samples each; none: it has no blocks.
+  void MakeDataset(const std::vector<std::uint64_t>& blocks = {}) {
     const bool one_file = GetParam() != IoChoice::kThreads;
     IndexContents contents;
     contents.sample_count = kSamples;
@@ -85,6 +86,18 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     if (one_file) {
       Write("all", all);
       contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
+    }
+    std::uint64_t first = 0;
+    for (const std::uint64_t count : blocks) {
+      const ByteRange begin = bytes.extents[first].range;
+      const std::uint64_t end = bytes.extents[first + count - 1].range.end();
+      const std::uint64_t hash =
+          Hash64(std::as_bytes(std::span(all).subspan(begin.offset, end - begin.offset)));
+      contents.blocks.push_back({.first_sample = SampleId{first},
+                                 .sample_count = count,
+                                 .extent = {ObjectId{0}, {begin.offset, end - begin.offset}},
+                                 .checksum = hash});
+      first += count;
     }
     const std::string path = folder_ + "/index.hri";
     ASSERT_TRUE(WriteIndex(contents, path).ok());
@@ -233,6 +246,23 @@ TEST_P(LoaderTest, EpochDeliversItsPlanFromLittleMemoryWithAnyNumberOfThreads) {
       EXPECT_LE(peak, memory);
     }
   }
+}
+
+TEST_P(LoaderTest, ABlockFarAboveTheMeanIsReadInPartsThatFitStagingMemory) {
+  if (GetParam() == IoChoice::kThreads) GTEST_SKIP() << "its samples are a file each";
+  std::vector<std::uint64_t> blocks(kSamples - 40 + 1, 1);
+  blocks[30] = 40;
+  MakeDataset(blocks);
+  const OrderOptions job{.batch_size = 4, .seed = 3, .epochs = 2};
+  auto loader = Open({.job = job,
+                      .order = {.name = "epoch", .parameters = {{"pools", 1}}},
+                      .memory_bytes = 1400 * kKiB,
+                      .threads = 2});
+  ASSERT_TRUE(loader->Start({}).ok());
+  EXPECT_EQ(Drain(*loader), PlannedEpochs(*loader, job));
+  const EngineStats stats = loader->stats().value().engine;
+  EXPECT_LT(stats.staging.capacity_bytes, 200 * kKiB);
+  EXPECT_EQ(stats.staging.beyond_count, 0);
 }
 
 // 4 ranks of 103 samples, 5 pools: every rank simulates, and keeps, all pools.
