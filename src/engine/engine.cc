@@ -45,11 +45,14 @@ void Engine::OnWaiting() {
 }
 
 void Engine::Stop() {
+  {
+    MutexLock lock(state_mutex_);
+    ended_ = true;
+    to_read_.clear();
+    block_units_.clear();
+  }
+  // Last: tasks that see it leave their samples undone, and only ended_ keeps these from the sink.
   stop_.request_stop();
-  MutexLock lock(state_mutex_);
-  ended_ = true;
-  to_read_.clear();
-  block_units_.clear();
 }
 
 void Engine::Close() {

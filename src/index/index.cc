@@ -109,6 +109,19 @@ void Index::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
   }
 }
 
+Status Index::CopyInlineValues(std::size_t field, SampleId first,
+                               std::span<std::byte> values) const {
+  for (std::uint64_t id = Raw(first); !values.empty(); ++id) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
+                              inline_value(field, SampleId{id}));
+    if (value.empty()) return Status();
+    const std::size_t count = std::min(value.size(), values.size());
+    std::ranges::copy(value.first(count), values.begin());
+    values = values.subspan(count);
+  }
+  return Status();
+}
+
 Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
   const Result<std::shared_ptr<const Mapping>> mapping = Map(path);
   if (!mapping.ok()) {

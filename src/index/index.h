@@ -134,6 +134,13 @@ class Index {
   // A few ns a sample, where extent() takes tens.
   virtual void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const;
 
+  // inline_value() of samples first, first + 1, ... one after the other: of as many as `values` has
+  // room for. At the speed of memory, where inline_value() takes tens of ns a sample.
+  //
+  // Errors: those of inline_value()
+  virtual Status CopyInlineValues(std::size_t field, SampleId first,
+                                  std::span<std::byte> values) const;
+
   // Reads the whole file: checksums of its sections and every entry. O(samples); `headrace verify`.
   //
   // Errors: DataLoss  naming the section or the entry

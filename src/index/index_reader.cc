@@ -67,6 +67,8 @@ class IndexView final : public Index {
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
                                                       SampleId id) const override;
   void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const override;
+  [[nodiscard]] Status CopyInlineValues(std::size_t field, SampleId first,
+                                        std::span<std::byte> values) const override;
   [[nodiscard]] Status VerifyAll() const override;
 
  private:
@@ -243,6 +245,20 @@ void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) cons
       sum += extent.range.size;
     }
   }
+}
+
+Status IndexView::CopyInlineValues(std::size_t field, SampleId first,
+                                   std::span<std::byte> values) const {
+  if (values.empty()) return Status();
+  HEADRACE_RETURN_IF_ERROR(CheckColumn(field, first, /*is_inline=*/true));
+  const std::uint64_t bytes = parts_.fields[field].array_bytes();
+  if (bytes == 0) return Status();
+  HEADRACE_RETURN_IF_ERROR(
+      CheckColumn(field, SampleId{Raw(first) + (values.size() - 1) / bytes}, /*is_inline=*/true));
+  std::ranges::copy(
+      parts_.tables.columns[field].entries.subspan(Raw(first) * bytes, values.size()),
+      values.begin());
+  return Status();
 }
 
 Status IndexView::VerifyAll() const {

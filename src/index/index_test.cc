@@ -79,6 +79,28 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
   EXPECT_EQ(index.attribute_keys().size(), contents.attributes.size());
 }
 
+// CopyInlineValues() against inline_value(), for all runs of one length.
+void ExpectCopiesOfInlineValues(const Index& index, std::uint64_t run) {
+  for (std::size_t f = 0; f < index.fields().size(); ++f) {
+    const FieldInfo& info = index.fields()[f];
+    if (!info.is_inline || info.array_bytes() == 0) continue;
+    for (std::uint64_t first = 0; first < index.sample_count(); first += run) {
+      const std::uint64_t count = std::min(run, index.sample_count() - first);
+      std::vector<std::byte> copied(count * info.array_bytes());
+      ASSERT_EQ(index.CopyInlineValues(f, SampleId{first}, copied).ToString(), "OK");
+      std::vector<std::byte> expected;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const auto value = index.inline_value(f, SampleId{first + i}).value();
+        expected.insert(expected.end(), value.begin(), value.end());
+      }
+      ASSERT_EQ(copied, expected);
+    }
+    std::vector<std::byte> more(info.array_bytes() + 1);
+    EXPECT_EQ(index.CopyInlineValues(f, SampleId{index.sample_count() - 1}, more).code(),
+              StatusCode::kOutOfRange);
+  }
+}
+
 // SampleBytes() against extent(), for all runs of one length.
 void ExpectBytesOfExtents(const Index& index, std::uint64_t run) {
   for (std::uint64_t first = 0; first < index.sample_count(); first += run) {
@@ -123,6 +145,9 @@ TEST(IndexTest, GivesBackAnythingThatKeepsTheRules) {
     ASSERT_EQ(index.status().ToString(), "OK");
     ASSERT_NO_FATAL_FAILURE(ExpectEqual(contents, *index.value()));
     ASSERT_NO_FATAL_FAILURE(ExpectBytesOfExtents(*index.value(), 1 + seed % 7));
+    if (contents.sample_count > 0) {
+      ASSERT_NO_FATAL_FAILURE(ExpectCopiesOfInlineValues(*index.value(), 1 + seed % 7));
+    }
     ASSERT_EQ(index.value()->VerifyAll().ToString(), "OK");
   }
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/clock.h"
@@ -23,6 +24,14 @@ constexpr int kDecodeNice = 5;
 
 // Reads of whole blocks are large: this many keep any device busy.
 constexpr std::uint32_t kBlockReadsInFlight = 16;
+
+// The largest block read that staging memory holds two of: one is copied while the next arrives.
+std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
+  const std::uint64_t half = std::max<std::uint64_t>(staging_bytes / 2, 1);
+  // Rounded down to what a buffer is charged: see BufferPool.
+  const std::uint64_t buffer = half - half % std::max(kBufferAlignment, std::bit_floor(half) / 8);
+  return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
+}
 
 void Add(const EngineStats& run, EngineStats& total) {
   total.batches += run.batches;
@@ -162,7 +171,7 @@ class Loader::Impl {
     options.batches_max = budget_.batches_max;
     options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
     options.block_read_bytes_max =
-        std::min(options.block_read_bytes_max, budget_.staging_bytes / 4);
+        std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
     // Each made-up read holds one sample.
     if (options_.io == IoChoice::kSynthetic) {
       options.coalesce_bytes_max = 0;

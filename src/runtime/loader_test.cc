@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
+#include "plan/block_map.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
@@ -53,7 +54,8 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     files_.insert(folder_ + "/" + name);
   }
 
-  void MakeDataset() {
+  // Of blocks with so many samples each; none: it has no blocks.
+  void MakeDataset(const std::vector<std::uint64_t>& blocks = {}) {
     const bool one_file = GetParam() != IoChoice::kThreads;
     IndexContents contents;
     contents.sample_count = kSamples;
@@ -84,6 +86,18 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     if (one_file) {
       Write("all", all);
       contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
+    }
+    std::uint64_t first = 0;
+    for (const std::uint64_t count : blocks) {
+      const ByteRange begin = bytes.extents[first].range;
+      const std::uint64_t end = bytes.extents[first + count - 1].range.end();
+      const std::uint64_t hash =
+          Hash64(std::as_bytes(std::span(all).subspan(begin.offset, end - begin.offset)));
+      contents.blocks.push_back({.first_sample = SampleId{first},
+                                 .sample_count = count,
+                                 .extent = {ObjectId{0}, {begin.offset, end - begin.offset}},
+                                 .checksum = hash});
+      first += count;
     }
     const std::string path = folder_ + "/index.hri";
     ASSERT_TRUE(WriteIndex(contents, path).ok());
@@ -193,6 +207,105 @@ TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
     ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
     const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
     ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
+  }
+}
+
+// What the planner says that an `epoch` loader delivers.
+std::vector<std::uint64_t> PlannedEpochs(const Loader& loader, OrderOptions job) {
+  const Index& index = loader.index();
+  job.sample_count = index.sample_count();
+  OrderParameters parameters = loader.order_parameters();
+  const auto block_samples = std::get<std::int64_t>(parameters.extract("block_samples").mapped());
+  const std::shared_ptr<const Index> borrowed(&index, [](const Index*) {});
+  const auto blocks = MakeIndexBlocks(borrowed, static_cast<std::uint64_t>(block_samples)).value();
+  const OrderRequest request{.job = job, .parameters = parameters, .blocks = blocks};
+  auto order = EpochOrderFactory().Make(request, {});
+  std::vector<std::uint64_t> ids;
+  while (auto step = order.value()->Next()) {
+    for (const Delivery& delivery : step->deliveries) ids.push_back(Raw(delivery.sample));
+  }
+  return ids;
+}
+
+TEST_P(LoaderTest, EpochDeliversItsPlanFromLittleMemoryWithAnyNumberOfThreads) {
+  const OrderOptions job{.batch_size = 8, .seed = 3, .epochs = 3};
+  for (const std::uint64_t memory : {2 * kMiB, 600 * kKiB}) {
+    for (const int threads : {1, 2, 8}) {
+      auto loader = Open({.job = job,
+                          .order = {.name = "epoch", .parameters = {{"block_samples", 5}}},
+                          .memory_bytes = memory,
+                          .threads = threads});
+      ASSERT_TRUE(loader->Start({}).ok());
+      EXPECT_EQ(Drain(*loader), PlannedEpochs(*loader, job)) << threads;
+      const EngineStats stats = loader->stats().value().engine;
+      EXPECT_EQ(stats.staging.beyond_count + stats.batch.beyond_count, 0);
+      const std::uint64_t peak =
+          stats.staging.used_bytes_peak + stats.batch.used_bytes_peak +
+          stats.pinned.used_bytes_peak +
+          CellPool::ChargedBytes(stats.resident.capacity_units, stats.resident.unit_bytes);
+      EXPECT_LE(peak, memory);
+    }
+  }
+}
+
+TEST_P(LoaderTest, ABlockFarAboveTheMeanIsReadInPartsThatFitStagingMemory) {
+  if (GetParam() == IoChoice::kThreads) GTEST_SKIP() << "its samples are a file each";
+  std::vector<std::uint64_t> blocks(kSamples - 40 + 1, 1);
+  blocks[30] = 40;
+  MakeDataset(blocks);
+  const OrderOptions job{.batch_size = 4, .seed = 3, .epochs = 2};
+  auto loader = Open({.job = job,
+                      .order = {.name = "epoch", .parameters = {{"pools", 1}}},
+                      .memory_bytes = 1400 * kKiB,
+                      .threads = 2});
+  ASSERT_TRUE(loader->Start({}).ok());
+  EXPECT_EQ(Drain(*loader), PlannedEpochs(*loader, job));
+  const EngineStats stats = loader->stats().value().engine;
+  EXPECT_LT(stats.staging.capacity_bytes, 200 * kKiB);
+  EXPECT_EQ(stats.staging.beyond_count, 0);
+}
+
+// 4 ranks of 103 samples, 5 pools: every rank simulates, and keeps, all pools.
+TEST_P(LoaderTest, RanksThatSharePoolsKeepNoMoreThanTheirMemory) {
+  std::multiset<std::uint64_t> ids;
+  OrderOptions job{.batch_size = 4, .world_size = 4, .seed = 3, .epochs = 1};
+  for (job.rank = 0; job.rank < job.world_size; ++job.rank) {
+    auto loader = Open({.job = job,
+                        .order = {.name = "epoch",
+                                  .parameters = {{"block_samples", 1}, {"pools", 5}}},
+                        .memory_bytes = 900 * kKiB,
+                        .threads = 2});
+    const Budget budget = loader->stats().value().budget;
+    const CellPool::Stats cells = loader->stats().value().engine.resident;
+    ASSERT_TRUE(loader->Start({}).ok());
+    for (const std::uint64_t id : Drain(*loader)) ids.insert(id);
+    const CellPool::Stats used = loader->stats().value().engine.resident;
+    EXPECT_LE(CellPool::ChargedBytes(used.capacity_units, used.unit_bytes), budget.resident_bytes);
+    EXPECT_LE(used.used_units_peak, used.capacity_units);
+    EXPECT_EQ(cells.used_units, 0);
+  }
+  EXPECT_EQ(ids.size(), 104);
+  for (std::uint64_t id = 0; id < kSamples; ++id) EXPECT_GE(ids.count(id), 1) << id;
+}
+
+TEST_P(LoaderTest, EpochCanBeLeftAtAnyStepAndGoesOnAtAny) {
+  const OrderOptions job{.batch_size = 8, .seed = 3, .epochs = 2};
+  auto loader = Open({.job = job,
+                      .order = {.name = "epoch", .parameters = {{"block_samples", 5}}},
+                      .memory_bytes = 2 * kMiB,
+                      .threads = 2});
+  const std::vector<std::uint64_t> whole = PlannedEpochs(*loader, job);
+  for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
+    ASSERT_TRUE(loader->Start({.epoch = 0, .step = 0}).ok());
+    for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
+    ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
+    ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
+  }
+  for (std::uint64_t taken = 0; taken < 30; taken += 3) {  // and dies in the middle
+    auto left = Open({.job = job, .order = {.name = "epoch"}, .threads = 2});
+    ASSERT_TRUE(left->Start({}).ok());
+    for (std::uint64_t i = 0; i < taken % 26; ++i) ASSERT_TRUE(left->Next(-1).ok());
   }
 }
 

@@ -4,11 +4,14 @@
 #include <string>
 #include <utility>
 
+#include "base/units.h"
 #include "engine/cell_pool.h"
 #include "index/index.h"
 
 namespace headrace {
 namespace {
+
+__extension__ using Uint128 = unsigned __int128;
 
 // Blocks that a pool has of use: with 27 a sample of the global batch, three quarters of them
 // joined, the variance inflation of a batch stays below 1.03 (docs/quality.md).
@@ -90,14 +93,31 @@ Status Planner::AddNeeds(BudgetNeeds& needs) const {
 
 Status Planner::Settle(const Budget& budget) {
   if (reads_blocks() && !BudgetIsGiven()) {
-    const std::uint64_t unit = CellPool::ChargedBytes(1, unit_bytes());
-    const std::uint64_t units = budget.resident_bytes / unit * request_.job.world_size;
-    request_.parameters.insert_or_assign(std::string(factory_->budget_parameter()),
-                                         static_cast<std::int64_t>(units * unit_bytes()));
+    HEADRACE_RETURN_IF_ERROR(SettleBudget(budget).WithContext(
+        FormatBytes(budget.resident_bytes) +
+        " of memory= are left for what the order keeps resident; raise it, or use order 'exact'"));
   }
   HEADRACE_ASSIGN_OR_RETURN(request_.parameters, factory_->Resolve(request_));
   HEADRACE_ASSIGN_OR_RETURN(resident_units_, factory_->ResidentUnits(request_));
   return Status();
+}
+
+// Gives the order as much as this rank has memory for. Where ranks share pools, each keeps those
+// whole: the job has less, then.
+Status Planner::SettleBudget(const Budget& budget) {
+  const std::string name(factory_->budget_parameter());
+  const std::uint64_t of_rank = budget.resident_bytes / CellPool::ChargedBytes(1, unit_bytes());
+  Uint128 units = Uint128{of_rank} * request_.job.world_size;
+  for (;;) {
+    OrderRequest request = request_;
+    request.parameters.insert_or_assign(name, static_cast<std::int64_t>(units * unit_bytes()));
+    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t resident, factory_->ResidentUnits(request));
+    if (resident <= of_rank) {
+      request_ = std::move(request);
+      return Status();
+    }
+    units = units * of_rank / resident;  // Less than before, for of_rank is.
+  }
 }
 
 Result<std::optional<ExpectedInflation>> Planner::Inflation(const Index& index) const {

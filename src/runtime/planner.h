@@ -55,6 +55,7 @@ class Planner {
       : factory_(factory), request_(std::move(request)), block_samples_(block_samples) {}
 
   [[nodiscard]] bool BudgetIsGiven() const;
+  Status SettleBudget(const Budget& budget);
 
   const OrderFactory* factory_;
   OrderRequest request_;

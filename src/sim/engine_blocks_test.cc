@@ -145,6 +145,49 @@ class EngineBlocksTest : public ::testing::Test {
   EngineStats stats_;
 };
 
+// Runs tasks when told to.
+class TasksByHand final : public Executor {
+ public:
+  void Submit(std::uint64_t /*deadline*/, Task task) override { tasks_.push_back(std::move(task)); }
+  [[nodiscard]] int concurrency() const override { return 1; }
+  void RunAll() {
+    while (!tasks_.empty()) {
+      const Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+// Answers nothing until a stop is requested; then, on the thread that does so, all of it.
+class AnswersAtStop final : public ByteStore {
+ public:
+  AnswersAtStop(ByteStore& bytes, std::function<void()> answered)
+      : bytes_(bytes), answered_(std::move(answered)) {}
+
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override { return range.size; }
+  void Read(std::vector<ReadRequest> requests, std::stop_token stop) override {
+    held_.push_back(std::move(requests));
+    at_stop_.emplace(std::move(stop), [this] {
+      while (!held_.empty()) {
+        bytes_.Read(std::move(held_.front()), {});
+        held_.pop_front();
+      }
+      answered_();
+    });
+  }
+  [[nodiscard]] StoreStats stats() const override { return {}; }
+
+ private:
+  ByteStore& bytes_;
+  const std::function<void()> answered_;
+  std::deque<std::vector<ReadRequest>> held_;
+  std::optional<std::stop_callback<std::function<void()>>> at_stop_;
+};
+
 BlockRead Whole(std::uint64_t number, std::uint64_t first, std::uint32_t count) {
   return {.number = number, .first = SampleId{first}, .count = count};
 }
@@ -167,6 +210,36 @@ TEST_F(EngineBlocksTest, ABlockIsOneReadAndItsSamplesComeWhenThePlanSays) {
   EXPECT_EQ(stats_.kept_bytes, 800);
   EXPECT_EQ(stats_.sample_bytes, 800);
   EXPECT_EQ(stats_.resident.used_units_peak, 16);
+}
+
+// Tasks that see the request to stop leave their samples as they are.
+TEST_F(EngineBlocksTest, WhatAStopCutShortIsNotHandedOver) {
+  std::vector<Step> plan(1);
+  plan[0].reads = {Whole(0, 0, 4)};
+  Deliver(plan[0], 0, {0, 1, 2, 3});
+  SimLoop loop;
+  TasksByHand executor;
+  MemoryStore bytes({{ObjectId{0}, stored_}});
+  AnswersAtStop store(bytes, [&] { executor.RunAll(); });
+  Sink sink;
+  Engine engine({.index = &index_,
+                 .schema = schema_,
+                 .store = &store,
+                 .executor = &executor,
+                 .clock = &loop.clock(),
+                 .sink = &sink,
+                 .staging = BufferPool::Make(kMiB),
+                 .batch_memory = BufferPool::Make(kMiB),
+                 .residents = residents_},
+                {}, std::make_unique<ListedSteps>(std::move(plan)));
+  engine.Start();
+  executor.RunAll();
+  EXPECT_EQ(engine.stats().reads_in_flight, 1);
+  engine.Stop();
+  executor.RunAll();
+  engine.Close();
+  EXPECT_THAT(sink.ready, IsEmpty());
+  EXPECT_EQ(residents_->stats().used_units, 0);
 }
 
 TEST_F(EngineBlocksTest, LimitsOfBlockReadsAreTheirOwn) {

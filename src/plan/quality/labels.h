@@ -16,8 +16,12 @@ namespace headrace {
 
 class Index;
 
-// Number of each sample's label, 0, 1, ... by first appearance: of the inline scalar field `label`.
-// Null: the dataset has none.
+// Beyond so many different ones labels tell samples apart, not classes.
+inline constexpr std::uint32_t kDifferentLabelsMax = std::uint32_t{1} << 20;
+
+// Number of each sample's label, 0, 1, ... by first appearance: of the inline scalar field `label`
+// of whole numbers. Null: the dataset has none, or more than kDifferentLabelsMax different ones.
+// Some ns a sample, for every loader of an order that reads blocks is opened with it.
 //
 // Errors: DataLoss  an inline value cannot be had
 Result<SampleTable> InlineLabels(const Index& index);

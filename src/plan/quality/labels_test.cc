@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
+#include "index/index.h"
 #include "plan/quality/quality.h"
 
 namespace headrace {
@@ -47,6 +48,81 @@ TEST(LabelsTest, CorrelationIsOneWhereBlocksAreOfOneLabelAndNothingWithoutMates)
   EXPECT_EQ(IntraBlockCorrelation(sorted, *MakeUniformBlocks(1000, 1)), 0);
   EXPECT_EQ(IntraBlockCorrelation(std::vector<std::uint32_t>(1000), *MakeUniformBlocks(1000, 50)),
             0);
+}
+
+TEST(LabelsTest, CorrelationAsksForNoMemoryByTheSizeOfALabel) {
+  std::vector<std::uint32_t> labels;
+  std::vector<std::uint32_t> large;
+  for (std::uint32_t s = 0; s < 300; ++s) {
+    labels.push_back(s / 7 % 5);
+    large.push_back(0xffff'ffff - 1'000'000 * labels.back());
+  }
+  const auto blocks = MakeUniformBlocks(labels.size(), 16);
+  EXPECT_DOUBLE_EQ(IntraBlockCorrelation(large, *blocks), IntraBlockCorrelation(labels, *blocks));
+}
+
+// Samples that are only a label, in the index itself.
+class LabelIndex final : public Index {
+ public:
+  LabelIndex(std::uint64_t samples, DType dtype) : labels(samples) {
+    fields_.push_back(
+        {.name = "label", .kind = FieldKind::kArray, .dtype = dtype, .is_inline = true});
+  }
+
+  std::vector<std::int64_t> labels;
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return labels.size(); }
+  [[nodiscard]] std::span<const FieldInfo> fields() const override { return fields_; }
+  [[nodiscard]] std::uint64_t object_count() const override { return 0; }
+  [[nodiscard]] std::uint64_t block_count() const override { return 0; }
+  [[nodiscard]] const std::string& root() const override { return text_; }
+  [[nodiscard]] const std::string& fingerprint() const override { return text_; }
+  [[nodiscard]] std::string_view attribute(std::string_view /*key*/) const override { return {}; }
+  [[nodiscard]] std::vector<std::string_view> attribute_keys() const override { return {}; }
+  [[nodiscard]] std::uint64_t file_bytes() const override { return 0; }
+  [[nodiscard]] Result<ObjectInfo> object(ObjectId /*id*/) const override { return None(); }
+  [[nodiscard]] Result<BlockInfo> block(std::uint64_t /*position*/) const override {
+    return None();
+  }
+  [[nodiscard]] Result<Extent> extent(std::size_t /*field*/, SampleId /*id*/) const override {
+    return None();
+  }
+  [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t /*field*/,
+                                                                SampleId id) const override {
+    return std::as_bytes(std::span(&labels[Raw(id)], 1));
+  }
+  [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t /*field*/,
+                                                      SampleId /*id*/) const override {
+    return std::nullopt;
+  }
+  [[nodiscard]] Status VerifyAll() const override { return Status(); }
+
+ private:
+  static Status None() { return Status(StatusCode::kOutOfRange, "there is none"); }
+
+  std::vector<FieldInfo> fields_;
+  std::string text_;
+};
+
+TEST(LabelsTest, InlineLabelsAreNumberedByFirstAppearance) {
+  LabelIndex index(10'000, DType::kInt64);
+  std::vector<std::uint32_t> expected;
+  for (std::uint64_t s = 0; s < index.sample_count(); ++s) {
+    const std::uint64_t number = s < 3000 ? s : quality::Mix64(s) % 3000;
+    index.labels[s] = static_cast<std::int64_t>(quality::Mix64(number) ^ 5);
+    expected.push_back(static_cast<std::uint32_t>(number));
+  }
+  EXPECT_EQ(*InlineLabels(index).value(), expected);
+}
+
+TEST(LabelsTest, NumbersThatAreNoClassesAreNoLabels) {
+  const LabelIndex measured(100, DType::kFloat64);
+  EXPECT_EQ(InlineLabels(measured).value(), nullptr);
+  LabelIndex all_different(kDifferentLabelsMax + 5000, DType::kInt64);
+  std::iota(all_different.labels.begin(), all_different.labels.end(), -1000);
+  EXPECT_EQ(InlineLabels(all_different).value(), nullptr);
+  all_different.labels.resize(kDifferentLabelsMax);
+  EXPECT_NE(InlineLabels(all_different).value(), nullptr);
 }
 
 OrderRequest Request(std::uint64_t samples, std::uint64_t block) {
