@@ -110,8 +110,8 @@ def _quality_rows(result: dict[str, Any]) -> Iterator[list[str]]:
         yield [number, f"`{name}`", _number(null["expected"]), *_cells(columns, name, of, null)]
         own = f"own_{name}"
         if own in quality[columns[0]][0]["values"]:
-            cells = _cells(columns, own, of, null)
-            yield ["", "  by the order's own blocks", _number(null["expected"]), *cells]
+            blocks = _cells(columns, own, of, null)
+            yield ["", "by the order's own blocks", _number(null["expected"]), *blocks]
     for name in _REDIRECT:
         values = [of(column, name) for column in columns]
         if any(value is not None for value in values):

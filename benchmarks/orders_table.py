@@ -196,7 +196,7 @@ def _read(pack: Path, case: Case, plan: dict[str, Any], seed: int) -> dict[str, 
         "bytes_read": stats["bytes"]["read"] / 3,
         "bytes_device": stats["bytes"]["device"] / 3,
         "bytes_delivered": delivered / 3,
-        "reads": stats["io"]["reads"] / 3,
+        "reads": (stats["io"]["reads"] or 0) / 3,
         "resident_peak": stats["memory"]["resident_peak"],
     }
 
@@ -215,7 +215,7 @@ def measure_storage(pack: Path, rounds: int) -> dict[str, Any]:
     files = sorted(path for path in pack.rglob("*") if path.is_file())
     shards = [path for path in files if path.suffix == ".arrow"]
     results: dict[str, Any] = {case.name: [] for case in CASES}
-    plans = []
+    plans: list[dict[str, Any]] = []
     discarded = 0
     while len(plans) < rounds:
         if discarded > rounds:
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--size", type=int, default=1000, help="MB of samples that are read")
     parser.add_argument("--samples", type=int, default=1_280_640, help="of which quality is told")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small, and writes nothing")
     arguments = parser.parse_args()
