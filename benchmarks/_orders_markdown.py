@@ -62,8 +62,8 @@ def _caption(result: dict[str, Any]) -> str:
     lines = [
         f"Quality: {samples:,} samples, batches of {result['batch']}, epochs 1 and 2, medians of "
         f"{result['seeds']} seeds, which",
-        f"differ in V - 1 by {_spread(result):.1%} at most. Groups are runs of {result['unit']} "
-        "neighbours, for every order the same.",
+        f"differ in V - 1 of a window by {_spread(result):.1%} at most. Groups are runs of "
+        f"{result['unit']} neighbours, for every order the same.",
         f"Bytes and seconds: {data_gb:.2f} GB in {plans[0]['chunks']} chunks of {result['unit']} "
         f"samples, medians of {len(plans)} rounds"
         + (f", {storage['discarded']} discarded." if storage["discarded"] else "."),
@@ -74,11 +74,13 @@ def _caption(result: dict[str, Any]) -> str:
 
 
 def _spread(result: dict[str, Any]) -> float:
-    """The largest difference between seeds of an inflation, of what it is above 1."""
+    """The largest difference between seeds of a window's inflation, of what it is above 1."""
     found = [0.0]
-    for column in result["columns"][2:]:
+    for column in result["columns"][2:]:  # V - 1 of the first two is noise
         runs = result["quality"][column]
-        for name in (name for name in runs[0]["values"] if name.startswith("vif_")):
+        for name in runs[0]["values"]:
+            if not name.removeprefix("vif_").isdecimal():
+                continue
             values = [run["values"][name] for run in runs]
             found.append((max(values) - min(values)) / abs(median(values) - 1))
     return max(found)

@@ -194,7 +194,7 @@ def _read(pack: Path, case: Case, plan: dict[str, Any], seed: int) -> dict[str, 
     return {
         "seconds": ends[1] - ends[0],
         "bytes_read": stats["bytes"]["read"] / 3,
-        "bytes_device": stats["bytes"]["device"] / 3,
+        "bytes_device": (stats["bytes"]["device"] or 0) / 3,
         "bytes_delivered": delivered / 3,
         "reads": (stats["io"]["reads"] or 0) / 3,
         "resident_peak": stats["memory"]["resident_peak"],
