@@ -255,9 +255,8 @@ Status IndexView::CopyInlineValues(std::size_t field, SampleId first,
   if (bytes == 0) return Status();
   HEADRACE_RETURN_IF_ERROR(
       CheckColumn(field, SampleId{Raw(first) + (values.size() - 1) / bytes}, /*is_inline=*/true));
-  std::ranges::copy(
-      parts_.tables.columns[field].entries.subspan(Raw(first) * bytes, values.size()),
-      values.begin());
+  std::ranges::copy(parts_.tables.columns[field].entries.subspan(Raw(first) * bytes, values.size()),
+                    values.begin());
   return Status();
 }
 

@@ -270,11 +270,11 @@ TEST_P(LoaderTest, RanksThatSharePoolsKeepNoMoreThanTheirMemory) {
   std::multiset<std::uint64_t> ids;
   OrderOptions job{.batch_size = 4, .world_size = 4, .seed = 3, .epochs = 1};
   for (job.rank = 0; job.rank < job.world_size; ++job.rank) {
-    auto loader = Open({.job = job,
-                        .order = {.name = "epoch",
-                                  .parameters = {{"block_samples", 1}, {"pools", 5}}},
-                        .memory_bytes = 900 * kKiB,
-                        .threads = 2});
+    auto loader =
+        Open({.job = job,
+              .order = {.name = "epoch", .parameters = {{"block_samples", 1}, {"pools", 5}}},
+              .memory_bytes = 900 * kKiB,
+              .threads = 2});
     const Budget budget = loader->stats().value().budget;
     const CellPool::Stats cells = loader->stats().value().engine.resident;
     ASSERT_TRUE(loader->Start({}).ok());
