@@ -1,9 +1,9 @@
 #include "index/index.h"
 
-#include <algorithm>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <algorithm>
 
 #include <array>
 #include <cerrno>
