@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "index.h"
+#include "keywords.h"
 #include "module.h"
 #include "order_parameters.h"
 #include "plan/block_map.h"
@@ -276,12 +277,6 @@ OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
     for (std::uint64_t i = 0; i < size; ++i) list[i] = permutation.At(i);
   }
   return ToArray(std::move(list));
-}
-
-SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
-  if (!array.has_value()) return nullptr;
-  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
-                                                            array->data() + array->size());
 }
 
 void BindOrderSpec(nb::module_& module) {

@@ -37,6 +37,7 @@ namespace {
 namespace nb = nanobind;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kIdsReserved = std::uint64_t{1} << 24;  // more grows as it comes
 
 PyBlocks UniformBlocks(std::uint64_t samples, std::uint64_t block_samples) {
   constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
@@ -177,8 +178,8 @@ class PyOrder {
     {
       const nb::gil_scoped_release released;
       MutexLock lock(mutex_);
-      const std::uint64_t rows = request_.job.batch_size;
-      ids.reserve(std::min(max_steps, steps_per_epoch_) * rows);
+      const std::uint64_t rows = std::min(request_.job.batch_size, request_.job.sample_count);
+      ids.reserve(std::min(std::min(max_steps, steps_per_epoch_) * rows, kIdsReserved));
       for (std::uint64_t i = 0; i < max_steps; ++i) {
         const std::optional<Step> step = order_->Next();
         if (!step) break;

@@ -347,7 +347,9 @@ class Factory final : public OrderFactory {
     HEADRACE_ASSIGN_OR_RETURN(const Resolved resolved, Read(request));
     const std::uint32_t pools = resolved.options.pools;
     const std::uint32_t touched = pools / std::gcd(request.job.world_size, pools);
-    return touched * (resolved.options.pool_units / pools);
+    // Of two epochs at most: what is drawn from and what fills meanwhile.
+    return std::min(touched * (resolved.options.pool_units / pools),
+                    2 * request.blocks->total_units());
   }
 
   [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,

@@ -44,6 +44,12 @@ Flow FlowOf(const BudgetNeeds& needs) {
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_fixed ? needs.resident_bytes : 0;
   const std::uint64_t least = flow.least() + resident;
+  if (needs.memory_bytes == 0 && resident > needs.memory_limit_bytes) {
+    return Status(StatusCode::kInvalidArgument, "memory: the order keeps " + FormatBytes(resident) +
+                                                    " resident, the machine has " +
+                                                    FormatBytes(needs.memory_limit_bytes) +
+                                                    "; lower what the order keeps");
+  }
   if (needs.memory_bytes == 0 || needs.memory_bytes >= least) return Status();
   std::string message = "memory " + FormatBytes(needs.memory_bytes) + ": a batch of " +
                         std::to_string(needs.batch_size) + " samples takes " +

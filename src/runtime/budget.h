@@ -41,7 +41,7 @@ inline constexpr std::uint32_t kBatchesHeld = 2;
 // the rest, pinned blocks what is left. Pure.
 //
 // Errors: InvalidArgument  memory_bytes below two batches, one read and fixed residents, with the
-//                          least that would do
+//                          least that would do; fixed residents beyond the machine's memory
 Result<Budget> MakeBudget(const BudgetNeeds& needs);
 
 }  // namespace headrace

@@ -32,6 +32,20 @@ TEST(BudgetTest, NeverPassesTheMemoryAllowedAndAlwaysHoldsTheLeast) {
   EXPECT_GT(made, 5000);
 }
 
+TEST(BudgetTest, ResidentsBeyondTheMachineAreRefusedBeforeTheyFillIt) {
+  BudgetNeeds needs{.memory_limit_bytes = kGiB,
+                    .batch_bytes = kMiB,
+                    .read_bytes = kKiB,
+                    .read_bytes_max = kKiB,
+                    .resident_bytes = kGiB + 1,
+                    .resident_fixed = true};
+  EXPECT_EQ(MakeBudget(needs).status().ToString(),
+            "InvalidArgument: memory: the order keeps 1.0 GiB resident, the machine has 1.0 GiB; "
+            "lower what the order keeps");
+  needs.resident_fixed = false;  // takes what there is
+  EXPECT_TRUE(MakeBudget(needs).ok());
+}
+
 TEST(BudgetTest, ResidentsAndPinnedBlocksStayInsideTheMemoryAndFixedOnesAreWhole) {
   Prng random(2, 0, RandomStream::kOrder);
   int made = 0;

@@ -16,8 +16,9 @@ constexpr std::uint64_t kCells = 64;        // M2: a side of the table
 constexpr std::uint64_t kSuperGroups = 64;  // M6, M8: where there are more groups than
 constexpr std::uint64_t kGroupsMax = 128;   // this
 constexpr std::uint64_t kLagsMax = 128;     // M4
-constexpr std::uint64_t kCostGroups = 10;   // M8: deciles
-constexpr double kEndShare = 0.05;          // of an epoch: its first and last samples
+constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only where there are samples
+constexpr std::uint64_t kCostGroups = 10;                     // M8: deciles
+constexpr double kEndShare = 0.05;  // of an epoch: its first and last samples
 
 Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
@@ -79,6 +80,15 @@ Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options)
     return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
                  std::to_string(options.labels->size()) + " labels");
   }
+  if (options.labels != nullptr) {
+    const std::uint64_t most = std::max(n, kLabelsMax);
+    const std::uint32_t largest = *std::ranges::max_element(*options.labels);
+    if (largest >= most) {
+      return Wrong("measuring an order of " + std::to_string(n) + " samples: got label " +
+                   std::to_string(largest) + ", must be below " + std::to_string(most) +
+                   "; number the labels 0, 1, ...");
+    }
+  }
   if (options.costs != nullptr && options.costs->size() != n) {
     return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
                  std::to_string(options.costs->size()) + " costs");
@@ -116,7 +126,6 @@ QualityMeter::QualityMeter(QualityOptions options)
 }
 
 void QualityMeter::Add(std::span<const std::uint64_t> ids) {
-  ids_.reserve(ids_.size() + ids.size());
   for (const std::uint64_t id : ids) {
     if (id >= options_.sample_count || ids_.size() + 1 >= kAbsent) {
       ++so_far_.unknown;

@@ -382,6 +382,9 @@ TEST(QualityTest, WhatCannotBeIsRefusedByName) {
               testing::HasSubstr("needs blocks or labels"));
   EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 99; }),
               testing::HasSubstr("needs blocks"));
+  const auto far = std::make_shared<const std::vector<std::uint32_t>>(100, 0xffff'ffff);
+  EXPECT_THAT(error([&](QualityOptions& o) { o.labels = far; }),
+              testing::HasSubstr("got label 4294967295, must be below 1048576"));
   const auto short_table = std::make_shared<const std::vector<std::uint32_t>>(99);
   EXPECT_THAT(error([&](QualityOptions& o) { o.labels = short_table; }),
               testing::HasSubstr("99 labels"));
