@@ -189,5 +189,34 @@ TEST(LabelsTest, TheInflationOfEpochIsWhatIsMeasured) {
   }
 }
 
+// Where the closed form does not reach, large blocks and large pools: not above what a pool with a
+// random victim was measured at, 131,072 samples in blocks of 1,024, batches of 128.
+TEST(LabelsTest, LargeBlocksAndPoolsInflateNoMoreThanARandomVictimDoes) {
+  constexpr std::uint64_t kSamples = 1 << 17;
+  struct Row {
+    std::int64_t joined_permille;
+    double measured;
+  };
+  for (const Row& row : {Row{30, 18.5}, Row{125, 4.35}, Row{500, 1.33}}) {
+    OrderRequest request = Request(kSamples, 1024);
+    request.job.batch_size = 128;
+    // What has joined is three quarters of a pool, less what half a block is filling.
+    request.parameters["pool_bytes"] =
+        static_cast<std::int64_t>(kSamples) * row.joined_permille * 4 / 3000 + 512;
+    auto order = EpochOrderFactory().Make(request, {});
+    ASSERT_TRUE(order.ok()) << order.status().ToString();
+    auto meter = QualityMeter::Make(
+        {.sample_count = kSamples, .blocks = request.blocks, .batch = 128, .windows = {128}});
+    ASSERT_TRUE(meter.ok());
+    while (const auto step = order.value()->Next()) {
+      std::vector<std::uint64_t> ids;
+      for (const Delivery& each : step->deliveries) ids.push_back(Raw(each.sample));
+      if (step->epoch > 0) meter.value()->Add(ids);
+      if (step->epoch > 0 && step->ends_epoch) meter.value()->EndEpoch();
+    }
+    EXPECT_LE(meter.value()->Report().vif.at(128), row.measured) << row.joined_permille;
+  }
+}
+
 }  // namespace
 }  // namespace headrace
