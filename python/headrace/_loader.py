@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ from headrace._sampling import EpochPlan, SamplerSource
 from headrace._state import check_state, make_state, order_parameters_to_adopt
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.image import ImageTransform
-from headrace.orders import Order, as_order
+from headrace.orders import Order, as_order, core_order
 
 _EPOCHS_MAX = 2**24
 _IO = {
@@ -146,7 +147,7 @@ class Loader:
         options.io = _IO[io]
         options.substitute = on_error == "substitute"
         options.verify = flag("verify", verify)
-        options.order = self._order.to_core(self.dataset)
+        options.order = core_order(self._order, self.dataset)
         self._given = dict(options.order.parameters)  # What a state has to agree with.
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
@@ -436,11 +437,16 @@ class _Epoch(Iterator[Any]):
         self._loader = loader
         self._iteration = iteration
         self._done = False
+        self._lock = threading.Lock()  # Threads that share it get each batch once.
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._take()
+
+    def _take(self) -> Any:
         if self._done:
             raise StopIteration
         loader = self._loader

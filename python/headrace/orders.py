@@ -24,6 +24,7 @@ from headrace.errors import InvalidArgumentError
 __all__ = ["Batch", "Epoch", "Exact", "Order", "Redox"]
 
 _BYTES_MAX = 2**62
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 class Order(ABC):
@@ -57,13 +58,13 @@ class Batch(Order):
             of up to 16; -1, as any that is no node, for none. By default no sample has a home.
         costs: of each sample, in any unit, as integers below 2**32; "bytes" (the default) takes its
             stored bytes, None makes all equal.
-        ranks_per_node: rank r is on node r // ranks_per_node.
+        ranks_per_node: rank r is on node r // ranks_per_node; by default one.
     """
 
     name: ClassVar[str] = "batch"
     homes: Sequence[int] | NDArray[Any] | None = None
     costs: Sequence[int] | NDArray[Any] | str | None = "bytes"
-    ranks_per_node: int = 1
+    ranks_per_node: int | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         costs = self.costs
@@ -72,8 +73,8 @@ class Batch(Order):
             costs = _core.stored_bytes(dataset.index)
         return _core.OrderSpec(
             self.name,
-            {"ranks_per_node": integer("ranks_per_node", self.ranks_per_node, 1, 2**20)},
-            homes=_table("homes", _homes(self.homes)),
+            _integers(ranks_per_node=(self.ranks_per_node, 1, 2**20)),
+            homes=_table("homes", _homes(self.homes, len(dataset))),
             costs=_table("costs", costs),
         )
 
@@ -88,10 +89,11 @@ class Epoch(Order):
     Args:
         pool: bytes of all pools of the whole job, as 2 * 2**30, "2GiB", or "10%" of the dataset; by
             default what the memory allows and is useful.
-        pools: how many. Ranks share the work well when their number divides it.
+        pools: how many; by default as many as are useful, 48 or more where there is room. Ranks
+            share the work well when their number divides it.
         join_share: of a pool, by which a block waits between being asked for and being drawn from,
-            so that slow storage never changes the order.
-        first_fill: share of the pool that the first batch of a run waits for.
+            so that slow storage never changes the order; by default 0.25.
+        first_fill: share of the pool that the first batch of a run waits for; by default all.
         block_samples: neighbours that are read together; by default the dataset's own blocks, or
             runs of about 1 MiB.
     """
@@ -99,75 +101,87 @@ class Epoch(Order):
     name: ClassVar[str] = "epoch"
     pool: int | str | None = None
     pools: int | None = None
-    join_share: float = 0.25
-    first_fill: float = 1.0
+    join_share: float | None = None
+    first_fill: float | None = None
     block_samples: int | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
-        parameters = _block_samples(self.block_samples)
+        parameters = _integers(
+            block_samples=(self.block_samples, 1, 2**32 - 1), pools=(self.pools, 1, 2**32 - 1)
+        )
         if self.pool is not None:
             parameters["pool_bytes"] = _pool_bytes(self.pool, dataset, self.block_samples or 0)
-        if self.pools is not None:
-            parameters["pools"] = integer("pools", self.pools, 0, 2**31 - 1)
-        if self.join_share != 0.25:
+        if self.join_share is not None:
             parameters["join_permille"] = _permille("join_share", self.join_share, 0.9)
-        if self.first_fill != 1.0:
+        if self.first_fill is not None:
             parameters["first_fill_permille"] = _permille("first_fill", self.first_fill, 1)
         return _core.OrderSpec(self.name, parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Redox(Order):
-    """The slot protocol of the papers Redox and Brand, to compare with: blocks are read often.
+    """The slot protocol of the papers Redox and Brand, to compare with.
 
     Args:
-        chunks_per_virtual: physical chunks (blocks) that share the slots of one virtual chunk.
-        mapping: "consecutive" or "interleaved" chunks in a virtual one.
-        refill: the chunk that fills an empty slot: "max_fill", or any at "random".
-        ties: between chunks that fill equally many: "random" or "first".
+        chunks_per_virtual: physical chunks (blocks) that share the slots of one virtual chunk; by
+            default 10.
+        mapping: "consecutive" (the default) or "interleaved" chunks in a virtual one.
+        refill: the chunk that fills an empty slot: "max_fill" (the default), or any at "random".
+        ties: between chunks that fill equally many: "random" (the default) or "first".
         slot_classes: positions of a chunk fall into this many classes that may answer for each
             other; by default each position is its own, as in the papers.
-        nodes: homes of virtual chunks.
-        prefetch: requests in the window of a remote read; 0 for none.
-        remote_limit: bytes of remote slots that a node may hold; 0 for no limit.
-        memory: bytes that may be resident; slots stay empty when it is full. 0 for no limit.
+        nodes: homes of virtual chunks; by default one.
+        prefetch: requests in the window of a remote read; by default none.
+        remote_limit: bytes of remote slots that a node may hold; by default no limit.
+        memory: bytes that may be resident; slots stay empty when it is full. By default no limit.
         block_samples: samples in a chunk; by default the dataset's own blocks, or runs of about
             1 MiB.
     """
 
     name: ClassVar[str] = "redox"
-    chunks_per_virtual: int = 10
-    mapping: str = "consecutive"
-    refill: str = "max_fill"
-    ties: str = "random"
-    slot_classes: int = 0
-    nodes: int = 1
-    prefetch: int = 0
-    remote_limit: int | str = 0
-    memory: int | str = 0
+    chunks_per_virtual: int | None = None
+    mapping: str | None = None
+    refill: str | None = None
+    ties: str | None = None
+    slot_classes: int | None = None
+    nodes: int | None = None
+    prefetch: int | None = None
+    remote_limit: int | str | None = None
+    memory: int | str | None = None
     block_samples: int | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
-        choice("mapping", self.mapping, ("consecutive", "interleaved"))
-        choice("refill", self.refill, ("max_fill", "random"))
-        choice("ties", self.ties, ("random", "first"))
-        parameters: dict[str, int | str] = {
-            "chunks_per_virtual": integer(
-                "chunks_per_virtual", self.chunks_per_virtual, 1, 2**31 - 1
-            ),
-            "mapping": self.mapping,
-            "refill": self.refill,
-            "ties": self.ties,
-            "slot_classes": integer("slot_classes", self.slot_classes, 0, 2**31 - 1),
-            "nodes": integer("nodes", self.nodes, 1, 2**20),
-            "prefetch": integer("prefetch", self.prefetch, 0, 2**31 - 1),
-            "remote_bytes": _bytes("remote_limit", self.remote_limit),
-            "memory_bytes": _bytes("memory", self.memory),
-        }
-        return _core.OrderSpec(self.name, parameters | _block_samples(self.block_samples))
+        parameters = _integers(
+            chunks_per_virtual=(self.chunks_per_virtual, 1, 2**31 - 1),
+            slot_classes=(self.slot_classes, 0, 2**31 - 1),
+            nodes=(self.nodes, 1, 4096),
+            prefetch=(self.prefetch, 0, 2**31 - 1),
+            block_samples=(self.block_samples, 1, 2**32 - 1),
+        )
+        if self.mapping is not None:
+            parameters["mapping"] = choice("mapping", self.mapping, ("consecutive", "interleaved"))
+        if self.refill is not None:
+            parameters["refill"] = choice("refill", self.refill, ("max_fill", "random"))
+        if self.ties is not None:
+            parameters["ties"] = choice("ties", self.ties, ("random", "first"))
+        if self.remote_limit is not None:
+            parameters["remote_bytes"] = _bytes("remote_limit", self.remote_limit)
+        if self.memory is not None:
+            parameters["memory_bytes"] = _bytes("memory", self.memory)
+        return _core.OrderSpec(self.name, parameters)
 
 
 _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
+
+
+def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:
+    """The core's form of `order`, which may be a class of the user's own."""
+    spec: Any = order.to_core(dataset)
+    if not isinstance(spec, _core.OrderSpec):
+        raise InvalidArgumentError(
+            f"order: {type(order).__name__}.to_core() gave {spec!r}, must give a _core.OrderSpec"
+        )
+    return spec
 
 
 def as_order(order: Order | str) -> Order:
@@ -181,23 +195,48 @@ def as_order(order: Order | str) -> Order:
     )
 
 
-def _homes(values: Sequence[int] | NDArray[Any] | None) -> NDArray[Any] | None:
+def _integers(**given: tuple[int | None, int, int]) -> dict[str, int | str]:
+    """Of (value, least, most) by name: those that are given."""
+    return {
+        name: integer(name, value, least, most)
+        for name, (value, least, most) in given.items()
+        if value is not None
+    }
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name}: got rows of different lengths: {error}") from None
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InvalidArgumentError(
+            f"{name}: got an array of {array.dtype}, must be whole numbers, one a sample"
+        )
+    return array
+
+
+def _homes(values: Any, samples: int) -> NDArray[Any] | None:
     if values is None:
         return None
-    array = np.asarray(values)
+    array = _array("homes", values)
+    if array.ndim not in (1, 2) or len(array) != samples:
+        raise InvalidArgumentError(
+            f"homes: got an array of shape {array.shape}, must be ({samples},) or ({samples}, k) "
+            f"for {samples} samples"
+        )
     if np.issubdtype(array.dtype, np.signedinteger):
         array = np.where(array == -1, 2**32 - 1, array.astype(np.int64))
-    return array.reshape(-1) if array.ndim == 2 else array
+    return array.reshape(-1)
 
 
-def _table(name: str, values: Sequence[int] | NDArray[Any] | None) -> NDArray[np.uint32] | None:
+def _table(name: str, values: Any) -> NDArray[np.uint32] | None:
     if values is None:
         return None
-    array = np.asarray(values)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+    array = _array(name, values)
+    if array.ndim != 1:
         raise InvalidArgumentError(
-            f"{name}: got an array of {array.dtype} of shape {array.shape}, must be integers, "
-            "one a sample"
+            f"{name}: got an array of shape {array.shape}, must be one number a sample"
         )
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < 2**32:
         raise InvalidArgumentError(
@@ -206,25 +245,27 @@ def _table(name: str, values: Sequence[int] | NDArray[Any] | None) -> NDArray[np
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 
-def _block_samples(value: int | None) -> dict[str, int | str]:
-    return {} if value is None else {"block_samples": integer("block_samples", value, 1, 2**32 - 1)}
+def _bytes(name: str, value: Any) -> int:
+    if isinstance(value, str):
+        value = parse_bytes(value, name)
+    return integer(name, value, 0, _BYTES_MAX)
 
 
-def _bytes(name: str, value: int | str) -> int:
-    return integer(name, parse_bytes(value, name), 0, _BYTES_MAX)
-
-
-def _pool_bytes(pool: int | str, dataset: Dataset, block_samples: int) -> int:
-    share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", str(pool))
+def _pool_bytes(pool: Any, dataset: Dataset, block_samples: int) -> int:
+    share = _PERCENT.fullmatch(pool) if isinstance(pool, str) else None
     if share is None:
-        return integer("pool", parse_bytes(pool, "pool"), 1, _BYTES_MAX)
+        if isinstance(pool, str) and "%" in pool:
+            raise InvalidArgumentError(f"pool: got {pool!r}, must be bytes or a share as '10%'")
+        count = _bytes("pool", pool)
+        return integer("pool", count, 1, _BYTES_MAX)
     if not 0 < float(share[1]) <= 1000:
         raise InvalidArgumentError(f"pool: got {pool!r}, must be above 0 % and at most 1000 %")
     whole = _core.resident_bytes(dataset.index, block_samples)
     return max(1, int(whole * float(share[1]) / 100))
 
 
-def _permille(name: str, value: float, most: float) -> int:
-    if isinstance(value, bool) or not 0 <= value <= most:
+def _permille(name: str, value: Any, most: float) -> int:
+    number = value if isinstance(value, (int, float, np.integer, np.floating)) else None
+    if number is None or isinstance(value, bool) or not 0 <= number <= most:
         raise InvalidArgumentError(f"{name}: got {value!r}, must be a share in [0, {most}]")
-    return round(value * 1000)
+    return round(float(number) * 1000)

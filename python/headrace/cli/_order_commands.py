@@ -94,13 +94,14 @@ def order(
         raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {ranks - 1}]")
     if limit is not None and limit < 0:
         raise InvalidArgumentError(f"--limit: got {limit}, must be at least 0")
+    if not as_json and not hash_only:
+        _print_first(planned, rank, 64 if limit is None else limit)
+        return
     result = _plan(planned, rank, limit)
     if as_json:
         print(json.dumps(result))
-    elif hash_only:
-        print(result["hash"])
     else:
-        _print_ids(result["ids"], result["count"])
+        print(result["hash"])
 
 
 def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict[str, Any]:
@@ -132,8 +133,17 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
     } | {name: int(value) if value.is_integer() else value for name, value in counters.items()}
 
 
-def _print_ids(ids: list[int], count: int) -> None:
+def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None:
+    """Plans no further than it prints."""
+    ranks = range(planned.ranks) if rank is None else [rank]
+    streams = [planned.stream(each) for each in ranks]
+    ids: list[int] = []
+    for part in _orders.global_ids(streams, planned.batch, limit):
+        ids += part[: limit - len(ids)].tolist()
+        if len(ids) >= limit:
+            break
     for start in range(0, len(ids), _IDS_A_LINE):
         print(" ".join(map(str, ids[start : start + _IDS_A_LINE])))
+    count = planned.positions * planned.epochs // (1 if rank is None else planned.ranks)
     if count > len(ids):
         print(f"... {count - len(ids):,} more; --limit N prints more, --hash a hash of all")

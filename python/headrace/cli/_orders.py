@@ -11,6 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from headrace import _core, _dataset
+from headrace._arguments import integer
 from headrace._units import format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
 
@@ -102,9 +103,13 @@ def _values(parameters: dict[str, str]) -> dict[str, int | str]:
 
 def _memory_bytes(text: str, source: Source) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if match is None:
-        return parse_bytes(text, "--memory")
-    return round(source.total_bytes * float(match[1]) / 100)
+    if match is None and "%" in text:
+        raise InvalidArgumentError(f'--memory: got "{text}", must be bytes or a share as 10%')
+    share = None if match is None else float(match[1])
+    count = (
+        parse_bytes(text, "--memory") if share is None else round(source.total_bytes * share / 100)
+    )
+    return integer("--memory", count, 1, 2**56)
 
 
 class JobArguments(TypedDict):
@@ -178,7 +183,9 @@ def make_planned(
     if memory is not None:
         name = _core.budget_parameter(order)
         if not name:
-            raise InvalidArgumentError(f"--memory: order {order} keeps nothing in memory")
+            raise InvalidArgumentError(
+                f"--memory: sizes a pool, which order {order} does not have; leave it out"
+            )
         if name in parameters:
             raise InvalidArgumentError(f"--memory: {name} is given, too; give one of the two")
         parameters[name] = _memory_bytes(memory, source)
@@ -186,7 +193,10 @@ def make_planned(
         raise InvalidArgumentError(f"--ranks: got {ranks}, must be at least 1")
     if batch is None:
         batch = max(ranks, _DEFAULT_BATCH // ranks * ranks)
-    if batch < 1 or batch % ranks:
+    integer("--seed", seed, 0, 2**64 - 1)
+    integer("--epochs", epochs, 1, 2**24)
+    integer("--batch", batch, 1, 2**24 * ranks)
+    if batch % ranks:
         raise InvalidArgumentError(
             f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
         )
@@ -195,19 +205,23 @@ def make_planned(
     return Planned(source, order, resolved, batch, ranks, seed, shuffle, drop_last, epochs)
 
 
-def rank_ids(stream: _core.OrderStream, batch: int) -> Iterator[Ids]:
+def rank_ids(
+    stream: _core.OrderStream, batch: int, at_a_time: int = _CHUNK_SAMPLES
+) -> Iterator[Ids]:
     """All samples of a stream, some steps at a time."""
-    steps = max(1, _CHUNK_SAMPLES // batch)
+    steps = max(1, min(at_a_time, _CHUNK_SAMPLES) // batch)
     while len(ids := stream.ids(steps)):
         yield ids
 
 
-def global_ids(streams: Sequence[_core.OrderStream], batch: int) -> Iterator[Ids]:
+def global_ids(
+    streams: Sequence[_core.OrderStream], batch: int, at_a_time: int = _CHUNK_SAMPLES
+) -> Iterator[Ids]:
     """All samples in the order of global positions: row by row, rank after rank."""
     if len(streams) == 1:
-        yield from rank_ids(streams[0], batch)
+        yield from rank_ids(streams[0], batch, at_a_time)
         return
-    steps = max(1, _CHUNK_SAMPLES // batch)
+    steps = max(1, min(at_a_time, _CHUNK_SAMPLES) // batch)
     while True:
         parts = [stream.ids(steps) for stream in streams]
         if not len(parts[0]):

@@ -19,6 +19,7 @@ EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_DEFECT = 4
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 
 _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.DataLossError, EXIT_DATA),
@@ -52,6 +53,12 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except KeyboardInterrupt as error:
             _fail("stopped", EXIT_INTERRUPTED, error)
+        except BrokenPipeError:
+            # Whoever read has enough: no error. Nothing may be flushed into the pipe at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_PIPE) from None
+        except MemoryError as error:
+            _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
             _fail(str(error), code, error)
