@@ -8,8 +8,13 @@ size. Once on the device as it is, and once, where that can be had (root, cgroup
 of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read a sample.
 
 The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same
-time; the first fill of the pools is reported apart. The dip at an epoch boundary is one minus the
-rate of the batches around it (a tenth of an epoch, half before and half after) over that of all.
+time; the first fill of the pools is reported apart.
+
+The dip at an epoch boundary is one minus the rate of the batches around it (a tenth of an epoch,
+half before and half after) over that of all. It is measured of a consumer that takes batches at 0.9
+of the rate just found, as one that computes does. One that only takes has no use for it: the last
+pool of an epoch is in memory, so it gets those batches faster than storage reads, and waits for the
+next epoch's as much longer.
 
 Discard rule, fixed beforehand: as benchmarks/exact_read.py.
 """
@@ -44,7 +49,8 @@ def _read(
     order: Any,
     batch_size: int,
     seconds: float,
-    memory: int,
+    memory: str,
+    pace: float | None = None,
 ) -> dict[str, Any]:
     """Reads batches for about so long from the first one on."""
     throttle.join(pack)
@@ -59,14 +65,17 @@ def _read(
             for (rows,) in loader:
                 times.append(time.perf_counter())
                 sizes.append(sum(row.nbytes for row in rows))
+                if pace is not None:  # MB/s: what else the consumer does
+                    due = times[0] + sum(sizes) / pace / 1e6
+                    time.sleep(max(0.0, due - time.perf_counter()))
                 if times[-1] - times[0] >= seconds:
                     break
             else:
                 boundaries.append(len(times))
         stats = loader.stats()
+        around = len(loader) // 10
     elapsed = times[-1] - times[0]
     rate = sum(sizes[1:]) / elapsed / 1e6
-    around = len(times) // (10 * max(1, len(boundaries))) + 2  # about a tenth of an epoch
     dips = []
     for boundary in boundaries:
         low, high = boundary - around // 2, boundary + around // 2
@@ -116,7 +125,6 @@ def _measure(
             f"{'kept     ' if keep else 'discarded'} {name}, {order}: {run['MB_per_s']:7.1f} MB/s, "
             f"fio {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
             f"first batch {run['first_batch_s']:.2f} s, "
-            f"dips {', '.join(f'{dip:+.1%}' for dip in run['dips']) or 'none'}, "
             f"steal {run['steal']:.1%}",
             flush=True,
         )
@@ -128,16 +136,23 @@ def _measure(
     if not kept:
         raise SystemExit("every pair was discarded: the machine is too busy to measure on")
     ratio, low, high = _harness.median_and_interval([run["ratio"] for run in kept])
-    dips = sorted(dip for run in kept for dip in run["dips"])
+    rate = sorted(run["MB_per_s"] for run in kept)[len(kept) // 2]
+    _harness.make_cold(files)
+    paced = _harness.in_child(
+        _read, throttle, data.pack, order, arguments.batch_size, 2 * arguments.seconds,
+        arguments.memory, 0.9 * rate,
+    )  # fmt: skip
+    dips = sorted(paced["dips"])
     dip = dips[len(dips) // 2] if dips else None
     print(
         f"\n{order}, {name}, raw bytes, cold: {ratio:.3f} of sequential [{low:.3f}, {high:.3f}] "
         f"({len(kept)} pairs, {discarded} discarded)"
-        + (f"; dip at an epoch boundary {dip:+.1%} (median of {len(dips)})" if dips else "")
+        + (f"; dip at an epoch boundary {dip:+.1%} (median of {len(dips)}, " if dips else "")
+        + (f"a consumer of {paced['MB_per_s']:.0f} MB/s)" if dips else "")
     )
     result = {
         "order": str(order), "device": name, "ratio": ratio, "interval": (low, high),
-        "pairs": len(kept), "discarded": discarded, "dip_median": dip, "dips": dips,
+        "pairs": len(kept), "discarded": discarded, "dip_median": dip, "dips": dips, "paced": paced,
         "batch_size": arguments.batch_size, "memory": arguments.memory, "runs": kept,
     }  # fmt: skip
     _harness.record("epoch_read", result)
