@@ -97,13 +97,14 @@ Status CheckPools(const EpochOrderOptions& options) {
   const std::uint64_t two_blocks = 2 * blocks.largest_block();
   return Invalid(
       "pool_bytes " + std::to_string(options.pool_units * unit) + " in " +
-      std::to_string(options.pools) + " pools: one has " + std::to_string(budget * unit) +
-      " bytes, needs " + std::to_string(least * unit) +
+      std::to_string(options.pools) + (options.pools == 1 ? " pool" : " pools") + ": one has " +
+      std::to_string(budget * unit) + " bytes, needs " + std::to_string(least * unit) +
       (budget < two_blocks ? ", two of the largest blocks ("
                            : ", its share of a global batch of ") +
       (budget < two_blocks ? std::to_string(blocks.largest_block() * unit) + " bytes each)"
                            : std::to_string(GlobalBatch(options.job)) + " samples") +
-      "; raise pool_bytes to " + std::to_string(options.pools * least * unit) + " or lower pools");
+      "; raise the pool to " + std::to_string(options.pools * least * unit) + " bytes" +
+      (options.pools == 1 ? ", or make the blocks smaller" : " or lower pools"));
 }
 
 EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64_t delivered) {

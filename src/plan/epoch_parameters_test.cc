@@ -110,9 +110,10 @@ TEST(EpochParametersTest, WhatCannotBeIsNamedWithTheWayOut) {
             "pool_bytes of order epoch: got -1, must be in [1, 72057594037927936]");
   EXPECT_THAT(error("pool_bytes", std::numeric_limits<std::int64_t>::max()),
               HasSubstr("must be in [1, 72057594037927936]"));
-  EXPECT_EQ(error("pool_bytes", std::int64_t{127}),
-            "order epoch: pool_bytes 127 in 1 pools: one has 127 bytes, needs 128, two of the "
-            "largest blocks (64 bytes each); raise pool_bytes to 128 or lower pools");
+  EXPECT_EQ(
+      error("pool_bytes", std::int64_t{127}),
+      "order epoch: pool_bytes 127 in 1 pool: one has 127 bytes, needs 128, two of the "
+      "largest blocks (64 bytes each); raise the pool to 128 bytes, or make the blocks smaller");
   EXPECT_EQ(error("join_permille", std::int64_t{901}),
             "join_permille of order epoch: got 901, must be in [0, 900]");
   EXPECT_EQ(error("first_fill_permille", std::int64_t{1001}),
@@ -124,7 +125,7 @@ TEST(EpochParametersTest, WhatCannotBeIsNamedWithTheWayOut) {
   batch.parameters = Parameters(500, 3);
   EXPECT_EQ(ErrorOf(batch),
             "order epoch: pool_bytes 500 in 3 pools: one has 166 bytes, needs 200, its share of a "
-            "global batch of 600 samples; raise pool_bytes to 600 or lower pools");
+            "global batch of 600 samples; raise the pool to 600 bytes or lower pools");
 }
 
 TEST(EpochParametersTest, AJobThatTheOrderCannotServeIsNamedWithTheWayOut) {

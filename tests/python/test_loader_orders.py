@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -220,6 +221,57 @@ def test_world_sizes_8_3_16_continue_one_global_sequence(numbered: Path, pools: 
     assert got == whole
 
 
+@pytest.mark.parametrize(
+    ("saved", "left_out"),
+    [
+        (orders.Redox(chunks_per_virtual=3, ties="first"), "redox"),
+        (orders.Redox(chunks_per_virtual=3, ties="first"), orders.Redox(ties="first")),
+        (orders.Batch(ranks_per_node=2), "batch"),
+        (orders.Epoch(pool="90%", join_share=0.5), orders.Epoch(join_share=0.5)),
+    ],
+    ids=str,
+)
+def test_what_is_left_out_is_taken_from_the_state(
+    numbered: Path, saved: orders.Order, left_out: orders.Order | str
+) -> None:
+    with make(numbered, "", order=saved) as loader:
+        iteration = iter(loader)
+        next(iteration)
+        state = loader.state_dict()
+        rest = [payload_ids(batch) for batch in iteration]
+    with make(numbered, "", order=left_out) as other:
+        other.load_state_dict(state)
+        assert epoch_ids(other) == rest
+        assert other.state_dict()["order_parameters"] == state["order_parameters"]
+
+
+def test_a_default_that_is_given_must_be_the_states_too(numbered: Path) -> None:
+    with make(numbered, "", order=orders.Epoch(pool="90%", join_share=0.5)) as loader:
+        state = loader.state_dict()
+    with (
+        make(numbered, "", order=orders.Epoch(pool="90%", join_share=0.25)) as other,
+        pytest.raises(errors.FailedPreconditionError, match=r"join_permille 500.*with 250"),
+    ):
+        other.load_state_dict(state)
+
+
+def test_threads_that_share_an_iterator_get_each_batch_once(numbered: Path) -> None:
+    with make(numbered, "epoch", batch_size=1) as loader:
+        for _ in range(3):
+            iterator = iter(loader)
+            taken: list[list[int]] = []
+
+            def take(source: Any, into: list[list[int]]) -> None:
+                into.extend(map(payload_ids, source))
+
+            threads = [threading.Thread(target=take, args=(iterator, taken)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(flat(taken)) == list(range(COUNT))
+
+
 def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path) -> None:
     with make(numbered, "epoch") as loader:
         next(iter(loader))
@@ -268,6 +320,13 @@ def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path
         (orders.Epoch(join_share=2), "join_share"),
         (orders.Epoch(first_fill=-0.5), "first_fill"),
         (orders.Batch(homes=[1, 2]), "homes"),
+        (orders.Batch(homes=np.zeros((3, COUNT), int)), r"homes.*shape \(3, 97\)"),
+        (orders.Batch(homes=[[1], [2, 3]]), "homes"),  # type: ignore[list-item]
+        (orders.Epoch(pool=1.5), "pool"),  # type: ignore[arg-type]
+        (orders.Epoch(pool="-5%"), "pool.*'10%'"),
+        (orders.Epoch(join_share="3"), "join_share"),  # type: ignore[arg-type]
+        (orders.Epoch(first_fill=float("nan")), "first_fill"),
+        (orders.Redox(memory=float("nan")), "memory"),  # type: ignore[arg-type]
         (orders.Batch(homes=np.full(COUNT, 5)), "home"),
         (orders.Batch(costs=[0.5] * COUNT), "costs"),
         (orders.Batch(costs="weight"), "costs"),

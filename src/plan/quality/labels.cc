@@ -195,11 +195,15 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
                                                         const SampleTable& labels) {
   const std::optional<double> sharing = ExpectedSharing(order, resolved);
   if (!sharing) return std::nullopt;
-  const double others = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size - 1;
+  const double batch = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size;
+  const double others = std::min(batch, static_cast<double>(resolved.job.sample_count)) - 1;
   ExpectedInflation expected{.sharing = *sharing, .of_blocks = 1 + others * *sharing};
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);
-    expected.of_labels = 1 + others * *sharing * *expected.correlation;
+    // Mates that are rarer than by chance, in a batch or by label, are nothing to warn of; two
+    // such rarities together least of all.
+    expected.of_labels =
+        1 + others * std::max(*sharing, 0.0) * std::max(*expected.correlation, 0.0);
   }
   return expected;
 }
