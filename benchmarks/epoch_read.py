@@ -102,7 +102,7 @@ def _fio(throttle: _harness.Throttle, files: list[Path], seconds: float) -> dict
 def _measure(
     name: str, data: _data.BenchData, order: Any, arguments: argparse.Namespace
 ) -> dict[str, Any] | None:
-    throttle = _SETTINGS[name]
+    throttle: _harness.Throttle = _SETTINGS[name]
     files = data.files(data.pack)
     shards = [path for path in files if path.suffix == ".arrow"]
     kept: list[dict[str, Any]] = []

@@ -305,7 +305,8 @@ Result<std::shared_ptr<Batch>> Engine::MakeBatch(const Step& step) {
 }
 
 void Engine::HandOver() {
-  while (!ended_ && !steps_.empty() && steps_.front()->samples_left == 0) {
+  while (!ended_ && !steps_.empty() && steps_.front()->samples_left == 0 &&
+         HaveCome(steps_.front()->plan.reads_due)) {
     const std::unique_ptr<StepWork> work = std::move(steps_.front());
     steps_.pop_front();
     if (work->error.has_value()) {
@@ -350,7 +351,11 @@ StallCause Engine::CurrentCause() const {
   if (steps_.empty()) return next_step_.has_value() ? StallCause::kConsumer : StallCause::kStorage;
   // Nothing was read ahead for it, because there was no memory to read ahead into.
   if (steps_.front()->batch->beyond_budget) return StallCause::kConsumer;
-  return steps_.front()->samples_unread > 0 ? StallCause::kStorage : StallCause::kDecode;
+  // One whose samples are all done waits for reads that are due.
+  if (steps_.front()->samples_unread > 0 || steps_.front()->samples_left == 0) {
+    return StallCause::kStorage;
+  }
+  return StallCause::kDecode;
 }
 
 void Engine::AccountStall(std::int64_t now_ns) {

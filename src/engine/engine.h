@@ -203,6 +203,7 @@ class Engine {
   void ReleaseKept(const Release& release) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void Forget(BlockWork& block, KeptSample& sample) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ForgetBlock(const BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool HaveCome(std::uint64_t number) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AwaitKept(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool TakeKept(BlockWork& block, std::uint32_t kept, StepWork& work, std::uint32_t slot)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -254,6 +255,7 @@ class Engine {
   std::deque<std::unique_ptr<BlockWork>> blocks_ HEADRACE_GUARDED_BY(state_mutex_);
   std::uint64_t blocks_begin_ HEADRACE_GUARDED_BY(state_mutex_) = 0;
   std::uint64_t next_block_ HEADRACE_GUARDED_BY(state_mutex_) = 0;        // the next to take cells
+  std::uint64_t come_ HEADRACE_GUARDED_BY(state_mutex_) = 0;              // all before it are done
   std::deque<BlockUnit*> block_units_ HEADRACE_GUARDED_BY(state_mutex_);  // to be issued
   std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // of the next step admitted
   std::uint64_t ready_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // handed over, not taken

@@ -93,6 +93,17 @@ void Engine::ForgetBlock(const BlockWork& block) {
   for (; !blocks_.empty() && blocks_.front() == nullptr; ++blocks_begin_) blocks_.pop_front();
 }
 
+// Whether all block reads numbered below `number` are done, with success or not.
+bool Engine::HaveCome(std::uint64_t number) {
+  for (; come_ < number; ++come_) {
+    if (come_ >= next_block_) return false;
+    if (come_ < blocks_begin_) continue;
+    const BlockWork* const block = blocks_[come_ - blocks_begin_].get();
+    if (block != nullptr && block->units_left > 0) return false;
+  }
+  return true;
+}
+
 // True: the bytes of the row are there. False: it will be told, or it has failed.
 bool Engine::AwaitKept(StepWork& work, std::uint32_t slot) {
   const Delivery& delivery = work.plan.deliveries[slot];

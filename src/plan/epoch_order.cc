@@ -1,6 +1,7 @@
 #include "plan/epoch_order.h"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -137,6 +138,8 @@ class EpochOrder final : public Order {
         stride_(std::gcd(options.job.world_size, options.pools)),
         first_pool_(options.job.rank % stride_),
         plan_(PoolOptions(options, delivered_)),
+        steps_until_due_(std::max<std::uint64_t>(
+            1, plan_.options().delay * options.pools / GlobalBatch(options.job))),
         next_(start) {}
 
   std::optional<Step> Next() override {
@@ -147,6 +150,12 @@ class EpochOrder final : public Order {
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
     if (pools_.empty()) Enter(&step);
     Draw(&step);
+    // What was issued so long ago is due: in its own epoch it would have joined by now.
+    issued_by_step_.push_back(reads_);
+    if (issued_by_step_.size() > steps_until_due_) {
+      step.reads_due = issued_by_step_.front();
+      issued_by_step_.pop_front();
+    }
     if (step.ends_epoch) {
       next_ = {.epoch = next_.epoch + 1, .step = 0};
       if (next_.epoch < job_.epochs) {
@@ -299,9 +308,11 @@ class EpochOrder final : public Order {
   const std::uint64_t stride_;
   const std::uint64_t first_pool_;
   EpochPoolPlan plan_;
+  const std::uint64_t steps_until_due_;
   Position next_;
   std::vector<EpochPool> pools_;  // first_pool_, first_pool_ + stride_, ...; empty: not entered yet
   std::uint64_t reads_ = 0;
+  std::deque<std::uint64_t> issued_by_step_;  // reads, up to each of the last steps
 
   std::uint64_t resident_ = 0;  // units
   std::uint64_t resident_peak_ = 0;

@@ -505,6 +505,28 @@ TEST(EpochOrderTest, TheNextEpochFillsWhileThisOneDrains) {
   }
 }
 
+// So that the end of an epoch is paced as the rest of it: a delay after its issue, each read is
+// due.
+TEST(EpochOrderTest, ReadsAreDueADelayAfterTheirIssueAcrossTheEndOfAnEpoch) {
+  EpochOrderOptions options{.job = {.sample_count = 1000, .batch_size = 10, .epochs = 3},
+                            .blocks = MakeUniformBlocks(1000, 5),
+                            .pool_units = 200,
+                            .pools = 2};
+  auto order = MakeEpochOrder(options, {});
+  ASSERT_TRUE(order.ok());
+  // A quarter of the pools, of 200 draws, in steps of 10.
+  constexpr std::size_t kSteps = 5;
+  std::vector<std::uint64_t> issued;
+  std::uint64_t reads = 0;
+  while (const auto step = order.value()->Next()) {
+    reads += step->reads.size();
+    issued.push_back(reads);
+    const std::size_t now = issued.size() - 1;
+    ASSERT_EQ(step->reads_due, now < kSteps ? 0 : issued[now - kSteps]) << now;
+  }
+  EXPECT_EQ(issued.size(), 300);
+}
+
 // With a small first fill a run begins before most of its pools are there: what the first batches
 // need must not be read last.
 TEST(EpochOrderTest, TheRunsFirstReadsAreThoseThatJoinFirst) {

@@ -63,6 +63,10 @@ struct Step {
   std::vector<BlockRead> reads;      // issued with this step, by number
   std::vector<Delivery> deliveries;  // ordered by rank, then slot; slots 0, 1, ... without a gap
   std::vector<Release> releases;
+  // Block reads numbered below this are to have come when the step is handed over, needed by it or
+  // not. So a consumer faster than storage is paced evenly, instead of running through what is in
+  // memory at the end of an epoch and waiting for the next as much longer.
+  std::uint64_t reads_due = 0;
 };
 
 // A place between two steps: the next step to come. Where an epoch has ended it is step 0 of the

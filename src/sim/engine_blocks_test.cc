@@ -95,6 +95,7 @@ class EngineBlocksTest : public ::testing::Test {
         return;
       }
       Check(*sink.ready.front());
+      times_ns_.push_back(loop.clock().NowNanos());
       sink.ready.pop_front();
       engine.OnTaken();
       loop.After(0, consume);
@@ -134,6 +135,7 @@ class EngineBlocksTest : public ::testing::Test {
     std::function<void()> wake;
   };
 
+  std::vector<std::int64_t> times_ns_;  // when each batch was taken
   TableIndex index_;
   std::string stored_;
   std::vector<BatchField> schema_;
@@ -210,6 +212,30 @@ TEST_F(EngineBlocksTest, ABlockIsOneReadAndItsSamplesComeWhenThePlanSays) {
   EXPECT_EQ(stats_.kept_bytes, 800);
   EXPECT_EQ(stats_.sample_bytes, 800);
   EXPECT_EQ(stats_.resident.used_units_peak, 16);
+}
+
+TEST_F(EngineBlocksTest, AStepWaitsForReadsThatAreDueWhetherItNeedsThemOrNot) {
+  constexpr std::int64_t kLateNs = 5'000'000;
+  for (const bool fails : {false, true}) {
+    times_ns_.clear();
+    decide_ = [&](const Extent& extent) {
+      SimRead read{.delay_ns = extent.range.offset == 0 ? 0 : kLateNs};
+      if (fails && extent.range.offset != 0) read.error = Status(StatusCode::kUnavailable, "gone");
+      return read;
+    };
+    std::vector<Step> plan(3);
+    plan[0].reads = {Whole(0, 0, 4), Whole(1, 4, 2)};
+    Deliver(plan[0], 0, {2, 1});
+    Deliver(plan[1], 0, {3});
+    plan[1].reads_due = 2;
+    Deliver(plan[2], 0, {0});
+    Deliver(plan[2], 1, {4, 5});
+    EXPECT_EQ(Run(plan).ok(), !fails);
+    ASSERT_EQ(times_ns_.size(), fails ? 2 : 3);
+    EXPECT_LT(times_ns_[0], kLateNs);
+    EXPECT_GE(times_ns_[1], kLateNs);
+    EXPECT_GE(stats_.stall_ns[static_cast<std::size_t>(StallCause::kStorage)], kLateNs / 2);
+  }
 }
 
 // Tasks that see the request to stop leave their samples as they are.

@@ -113,6 +113,7 @@ class BlockPlanMaker {
 
   void EndStep() {
     const std::uint64_t next = step_.step + 1;
+    if (random_.Below(3) == 0) step_.reads_due = random_.Below(next_number_ + 1);
     steps_.push_back(std::move(step_));
     BeginStep(next);
   }
@@ -216,6 +217,7 @@ inline std::vector<Step> StepsFrom(std::span<const Step> plan, std::size_t begin
       if (delivery.block_read != kNoBlockRead) delivery.block_read = numbers[delivery.block_read];
     }
     for (Release& release : step.releases) release.block_read = numbers[release.block_read];
+    step.reads_due = 0;
   }
   if (!steps.empty()) {
     steps.front().reads.insert(steps.front().reads.begin(), again.begin(), again.end());
