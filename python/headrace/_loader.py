@@ -292,7 +292,7 @@ class Loader:
             "beyond the budget (stats()['memory']['beyond']): drop batches when done with them, or "
             "raise memory=",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def set_epoch(self, epoch: int) -> None:
