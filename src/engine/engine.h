@@ -199,6 +199,7 @@ class Engine {
   void QueueBlockReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  const BlockWork* FindBlock(const Delivery& delivery) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PrefetchKept(const Step& step) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleaseKept(const Release& release) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void Forget(BlockWork& block, KeptSample& sample) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -224,7 +225,7 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnCopied(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishUnit(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  std::optional<Row> FinishPiece(BlockWork& block, std::uint32_t kept, Status status)
+  std::optional<Row> FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleaseAllCells() HEADRACE_LOCKS_REQUIRED(state_mutex_);

@@ -50,15 +50,17 @@ std::pair<Engine::BlockWork*, std::uint32_t> Engine::FindKept(std::uint64_t numb
   return {block, static_cast<std::uint32_t>(found - read.kept.begin())};
 }
 
+// Null: it comes with none, or all of that is done.
+const Engine::BlockWork* Engine::FindBlock(const Delivery& delivery) const {
+  const std::uint64_t place = delivery.block_read - blocks_begin_;
+  return place < blocks_.size() ? blocks_[place].get() : nullptr;
+}
+
 // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
 void Engine::PrefetchKept(const Step& step) const {
-  const auto block_of = [this](const Delivery& delivery) -> const BlockWork* {
-    const std::uint64_t place = delivery.block_read - blocks_begin_;
-    return place < blocks_.size() ? blocks_[place].get() : nullptr;
-  };
-  for (const Delivery& delivery : step.deliveries) __builtin_prefetch(block_of(delivery));
+  for (const Delivery& delivery : step.deliveries) __builtin_prefetch(FindBlock(delivery));
   for (const Delivery& delivery : step.deliveries) {
-    const BlockWork* const block = block_of(delivery);
+    const BlockWork* const block = FindBlock(delivery);
     if (block == nullptr || !block->plan.kept.empty()) continue;
     const std::uint64_t position = Raw(delivery.sample) - Raw(block->plan.first);
     __builtin_prefetch(block->samples.data() + std::min(position, block->samples.size()), 1);
@@ -461,7 +463,7 @@ void Engine::FinishUnit(BlockUnit& unit) {
 
 // The row that waits for the sample, if all of its bytes are in cells now.
 std::optional<Engine::Row> Engine::FinishPiece(BlockWork& block, std::uint32_t kept,
-                                               Status status) {
+                                               Status&& status) {
   KeptSample& sample = block.samples[kept];
   if (!status.ok()) block.failures.try_emplace(kept, std::move(status));
   if (--sample.pieces_left > 0) return std::nullopt;

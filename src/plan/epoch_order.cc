@@ -126,6 +126,13 @@ EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64
           .delay = std::max<std::uint64_t>(delay, 1)};
 }
 
+// Steps after which a read is due that joins `positions` global positions after its issue.
+std::uint64_t StepsUntilDue(std::uint64_t positions, const OrderOptions& job) {
+  const std::uint64_t batch = GlobalBatch(job);
+  HEADRACE_CHECK(batch > 0);
+  return std::max<std::uint64_t>(1, positions / batch);
+}
+
 // The pools that a rank draws from are those congruent to it modulo gcd(world_size, pools). So are
 // their positions: both are walked in strides of that number.
 class EpochOrder final : public Order {
@@ -138,8 +145,7 @@ class EpochOrder final : public Order {
         stride_(std::gcd(options.job.world_size, options.pools)),
         first_pool_(options.job.rank % stride_),
         plan_(PoolOptions(options, delivered_)),
-        steps_until_due_(std::max<std::uint64_t>(
-            1, plan_.options().delay * options.pools / GlobalBatch(options.job))),
+        steps_until_due_(StepsUntilDue(plan_.options().delay * options.pools, options.job)),
         next_(start) {}
 
   std::optional<Step> Next() override {

@@ -27,7 +27,11 @@
 namespace headrace {
 namespace {
 
+#ifdef NDEBUG
 constexpr std::uint64_t kSeeds = 3000;
+#else
+constexpr std::uint64_t kSeeds = 1000;  // Slow builds look for other mistakes.
+#endif
 constexpr std::uint64_t kEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
 
 // Everything that a seed decides.

@@ -93,7 +93,8 @@ double JoinedSamples(const OrderRequest& request) {
 // from pool g mod pools.
 double SamePoolShare(std::uint64_t batch, std::uint64_t pools) {
   if (batch < 2) return 0;
-  const auto whole = static_cast<double>(batch / pools);
+  const std::uint64_t rounds = batch / pools;
+  const auto whole = static_cast<double>(rounds);
   const auto rest = static_cast<double>(batch % pools);
   const double pairs = rest * whole * (whole + 1) / 2 +
                        (static_cast<double>(pools) - rest) * whole * (whole - 1) / 2;

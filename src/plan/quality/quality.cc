@@ -214,7 +214,7 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
   std::vector<std::uint64_t> windows = options_.windows;
   if (windows.empty()) windows = {options_.batch, 8 * options_.batch, 64 * options_.batch, n / 16};
   std::ranges::sort(windows);
-  windows.erase(std::ranges::unique(windows).begin(), windows.end());
+  windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
   std::map<std::uint64_t, double> vif;
   for (const std::uint64_t window : windows) {
     if (window < 2 || 2 * window > n) continue;

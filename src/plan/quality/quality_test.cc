@@ -210,7 +210,11 @@ TEST(QualityTest, UniformPermutationsAreWithinEveryBound) {
 
 // Uneven numbers, a part of the samples, uneven labels: means 0 and deviations 1 of every z.
 TEST(QualityTest, TheNullsHaveTheMomentsOfUniformPermutations) {
-  constexpr int kRuns = 600;
+#ifdef NDEBUG
+  constexpr std::uint64_t kRuns = 600;
+#else
+  constexpr std::uint64_t kRuns = 100;
+#endif
   auto labels = std::make_shared<std::vector<std::uint32_t>>();
   for (std::uint32_t s = 0; s < 3001; ++s)
     labels->push_back(s < 1500 ? 0 : (s < 2900 ? 1 : 2 + s % 7));
@@ -222,7 +226,7 @@ TEST(QualityTest, TheNullsHaveTheMomentsOfUniformPermutations) {
   labelled.labels = labels;
   for (const QualityOptions& options : {odd, part, labelled}) {
     std::map<std::string, std::vector<double>> scores;
-    for (int run = 0; run < kRuns; ++run) {
+    for (std::uint64_t run = 0; run < kRuns; ++run) {
       std::vector<Ids> epochs;
       for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
         epochs.push_back(Uniform(options.sample_count, 1000 + run, epoch));
