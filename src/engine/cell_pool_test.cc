@@ -80,11 +80,11 @@ TEST(CellPoolTest, EveryLastCellIsOfUseWhateverWasTakenBefore) {
   pool->Release(twos[2]);
   pool->Release(twos[4]);
   const CellRun six = TakeOne(*pool, 6);  // Nowhere are there six neighbours.
-  EXPECT_FALSE(pool->View(six, 0, 6 * 64).has_value());
+  EXPECT_FALSE(pool->View(six, 0, std::uint64_t{6} * 64).has_value());
   Prng random(1, 0, RandomStream::kPack);
-  const std::string bytes = RandomBytes(random, 6 * 64);
+  const std::string bytes = RandomBytes(random, std::uint64_t{6} * 64);
   pool->CopyIn(six, 0, Bytes(bytes));
-  EXPECT_EQ(Out(*pool, six, 0, 6 * 64), bytes);
+  EXPECT_EQ(Out(*pool, six, 0, std::uint64_t{6} * 64), bytes);
   EXPECT_EQ(Out(*pool, six, 100, 200), bytes.substr(100, 200));
   for (const CellRun run : {six, twos[1], twos[3]}) pool->Release(run);
 }
@@ -96,7 +96,7 @@ TEST(CellPoolTest, RunsOfOneSizeStayInOnePieceForEver) {
   for (int i = 0; i < 10'000; ++i) {
     if (held.size() < 21 && random.Below(2) == 0) {
       held.push_back(TakeOne(*pool, 3));
-      EXPECT_TRUE(pool->View(held.back(), 0, 3 * 128).has_value());
+      EXPECT_TRUE(pool->View(held.back(), 0, std::uint64_t{3} * 128).has_value());
     } else if (!held.empty()) {
       std::swap(held[random.Below(held.size())], held.back());
       pool->Release(held.back());
