@@ -7,11 +7,13 @@
 set(HEADRACE_MAY_USE_base "")
 set(HEADRACE_MAY_USE_index base)
 set(HEADRACE_MAY_USE_plan base index)
+set(HEADRACE_MAY_USE_model base)
 set(HEADRACE_MAY_USE_store base)
+set(HEADRACE_MAY_USE_tier base store)
 set(HEADRACE_MAY_USE_codec base)
-set(HEADRACE_MAY_USE_engine base index plan store codec)
-set(HEADRACE_MAY_USE_sim base index plan store codec engine)
-set(HEADRACE_MAY_USE_runtime base index plan store codec engine)
+set(HEADRACE_MAY_USE_engine base index plan model store tier codec)
+set(HEADRACE_MAY_USE_sim base index plan model store tier codec engine)
+set(HEADRACE_MAY_USE_runtime base index plan model store tier codec engine)
 set(HEADRACE_MAY_USE_testing base store)
 
 # Designated initializers leave out on purpose what has a default; g++ 12 warns of that. It also sees

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/cell_pool.h"
 #include "base/clock.h"
 #include "base/executor.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "engine/batch.h"
-#include "engine/cell_pool.h"
 #include "engine/engine_stats.h"
 #include "engine/pinned_blocks.h"
 #include "index/index.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/cell_pool.h"
 #include "base/ids.h"
 #include "engine/buffer_pool.h"
-#include "engine/cell_pool.h"
 
 namespace headrace {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/cell_pool.h"
 #include "base/units.h"
-#include "engine/cell_pool.h"
 #include "index/index.h"
 
 namespace headrace {

@@ -1,4 +1,4 @@
-#include "engine/cell_pool.h"
+#include "base/cell_pool.h"
 
 #include <array>
 #include <string>

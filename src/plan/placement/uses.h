@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/block_map.h"
+#include "plan/exact_order.h"
+#include "plan/order.h"
+#include "plan/order_factory.h"
+
+namespace headrace {
+
+// Which blocks the nodes of a job use in one step. A block here is what a tier keeps as one: where
+// the order reads blocks, one of those; else a single sample (a BlockMap of blocks of one).
+struct StepUses {
+  Position at;
+  bool ends_epoch = false;
+  std::vector<std::uint32_t> blocks;     // node after node, each in the order of its deliveries
+  std::vector<std::uint64_t> node_ends;  // ascending ends in `blocks`, one a node
+};
+
+// The uses of every node of a job, step after step. Not thread-safe.
+class UseStream {
+ public:
+  virtual ~UseStream() = default;
+
+  // The next step into `uses`, whose memory is used again; false after the last.
+  virtual bool Next(StepUses& uses) = 0;
+};
+
+// Rank r is on node r / ranks_per_node; the last node may have fewer.
+struct NodeSplit {
+  std::uint32_t world_size = 1;
+  std::uint32_t ranks_per_node = 1;
+
+  [[nodiscard]] std::uint32_t nodes() const {
+    return (world_size + ranks_per_node - 1) / ranks_per_node;
+  }
+};
+
+// The uses that `factory`'s order makes, with every rank of request.job (whose own rank does not
+// matter). A block read counts once where it is issued, however many of its samples it keeps;
+// deliveries without a block read count each.
+//
+// Errors: those of OrderFactory::Make; InvalidArgument  2^32 - 1 blocks or more
+Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
+                                                 const OrderRequest& request,
+                                                 std::shared_ptr<const BlockMap> blocks,
+                                                 const NodeSplit& split, Position start);
+
+// The uses of an order that is known one epoch at a time: one node, from list.first_step on.
+std::unique_ptr<UseStream> MakeListUses(const ListOrderOptions& list);
+
+}  // namespace headrace
