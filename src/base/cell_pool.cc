@@ -166,6 +166,14 @@ std::optional<std::span<const std::byte>> CellPool::View(CellRun run, std::uint6
   return view;
 }
 
+void CellPool::VisitBytes(CellRun run, std::uint64_t offset, std::uint64_t size,
+                          const std::function<void(std::span<const std::byte>)>& visit) const {
+  ForEachPiece(run, offset, size, [&visit](const std::byte* memory, std::uint64_t bytes) {
+    visit({memory, bytes});
+    return true;
+  });
+}
+
 CellPool::Stats CellPool::stats() const {
   MutexLock lock(mutex_);
   return stats_;

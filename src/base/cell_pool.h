@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,10 @@ class CellPool {
   // Where they lie, if they lie in one piece.
   [[nodiscard]] std::optional<std::span<const std::byte>> View(CellRun run, std::uint64_t offset,
                                                                std::uint64_t size) const;
+
+  // Calls visit(bytes) for each piece of a range of a run, in order.
+  void VisitBytes(CellRun run, std::uint64_t offset, std::uint64_t size,
+                  const std::function<void(std::span<const std::byte>)>& visit) const;
 
   // Has the processor fetch the beginning of a run, which is about to be copied and released.
   void Prefetch(CellRun run) const {

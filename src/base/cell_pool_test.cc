@@ -155,6 +155,22 @@ TEST(CellPoolTest, RunsKeepTheirBytesApart) {
   }
 }
 
+TEST(CellPoolTest, VisitsThePiecesOfARangeInOrder) {
+  const auto pool = Make(3, 8);
+  const CellRun first = TakeOne(*pool, 1);
+  const CellRun between = TakeOne(*pool, 1);
+  pool->Release(first);
+  const CellRun split = TakeOne(*pool, 2);
+  pool->CopyIn(split, 0, Bytes("0123456789abcdef"));
+  std::vector<std::string> pieces;
+  pool->VisitBytes(split, 3, 10, [&pieces](std::span<const std::byte> piece) {
+    pieces.emplace_back(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  EXPECT_EQ(pieces, (std::vector<std::string>{"34567", "89abc"}));
+  pool->Release(split);
+  pool->Release(between);
+}
+
 TEST(CellPoolTest, RefusesWhatCannotBe) {
   const Status odd = CellPool::Make(10, 96).status();
   EXPECT_EQ(odd.code(), StatusCode::kInvalidArgument);

@@ -28,8 +28,8 @@ struct TierStats {
   std::uint64_t inserts = 0;            // that succeeded
   std::uint64_t inserts_refused = 0;    // for want of room
   std::uint64_t inserts_failed = 0;     // the medium failed
-  std::uint64_t erased = 0;
-  std::uint64_t read_bytes = 0;  // from the medium, of entries
+  std::uint64_t erased = 0;             // by Erase()
+  std::uint64_t read_bytes = 0;         // from the medium, of entries
   std::uint64_t written_bytes = 0;
   std::uint64_t corrupt = 0;  // entries whose checksum was wrong: dropped
   std::uint64_t reads_failed = 0;
@@ -70,16 +70,15 @@ class Tier {
     }
     [[nodiscard]] explicit operator bool() const { return tier_ != nullptr; }
     [[nodiscard]] Tier* tier() const { return tier_; }
-    [[nodiscard]] std::uint64_t entry() const { return entry_; }
+    [[nodiscard]] void* entry() const { return entry_; }          // the tier's own
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // of the sample, not rounded
 
    private:
     friend class Tier;
-    Pin(Tier* tier, std::uint64_t entry, std::uint64_t bytes)
-        : tier_(tier), entry_(entry), bytes_(bytes) {}
+    Pin(Tier* tier, void* entry, std::uint64_t bytes) : tier_(tier), entry_(entry), bytes_(bytes) {}
 
     Tier* tier_ = nullptr;
-    std::uint64_t entry_ = 0;
+    void* entry_ = nullptr;
     std::uint64_t bytes_ = 0;
   };
 
@@ -91,10 +90,18 @@ class Tier {
   // Whether bytes can be had with View() and CopyOut().
   [[nodiscard]] virtual bool in_memory() const = 0;
 
+  // What room is counted in, and how many of them an entry of `bytes` takes: at least one, and no
+  // room is lost beside, so that a plan which counts units knows what fits.
+  [[nodiscard]] virtual std::uint64_t unit_bytes() const = 0;
+  [[nodiscard]] std::uint64_t Units(std::uint64_t bytes) const {
+    return bytes == 0 ? 1 : (bytes - 1) / unit_bytes() + 1;
+  }
+
   // The entry of `sample`, pinned; an empty pin: there is none.
   [[nodiscard]] virtual Pin Find(SampleId sample) = 0;
 
-  // In memory only. Bytes of an entry: where they lie, if in one piece; or a copy. Not checked.
+  // In memory only: elsewhere View() gives nothing, the others abort. Bytes of an entry: where they
+  // lie, if in one piece; or a copy. Not checked. The range must lie inside the entry.
   [[nodiscard]] virtual std::optional<std::span<const std::byte>> View(
       const Pin& pin, std::uint64_t offset, std::uint64_t size) const = 0;
   virtual void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const = 0;
@@ -108,7 +115,8 @@ class Tier {
   [[nodiscard]] virtual std::size_t BufferBytes(const Pin& pin) const = 0;
 
   // Reads and checks all of an entry; `done` gets where in `buffer` it lies. Among reads that wait
-  // the smallest `deadline` is first; reads go before inserts. Pin and buffer live until `done`.
+  // the smallest `deadline` is first; reads go before inserts. Pin and buffer live until `done`. An
+  // entry that was erased after it was pinned is read as before.
   //
   // Errors: DataLoss     the checksum is wrong, or bytes are missing; the entry is erased, counted
   //         Unavailable  the medium failed: the tier is degraded, the entry erased
@@ -117,7 +125,8 @@ class Tier {
                     std::stop_token stop, DoneRead done) = 0;
 
   // Keeps a sample, whose bytes are `parts`, one after the other: they live until `done`. OK too
-  // if it is there already. Found only once `done` has said OK.
+  // if it is there already; while another insert of it runs, both end as that one does. Found when
+  // `done` says OK, and not before. Inserts that wait are as many as the caller has memory for.
   //
   // Errors: ResourceExhausted  there is no room now
   //         Unavailable        the medium failed or is full: the tier is degraded
@@ -125,7 +134,8 @@ class Tier {
   virtual void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts,
                       Done done) = 0;
 
-  // From now on it is not found; its room is free when the last pin and insert of it are gone.
+  // From now on it is not found, and an insert of it that runs is cancelled; its room is free when
+  // the last pin and insert of it are gone.
   virtual void Erase(SampleId sample) = 0;
 
   // Samples that Find() would find, in no order.
@@ -134,8 +144,8 @@ class Tier {
   [[nodiscard]] virtual TierStats stats() const = 0;
 
  protected:
-  Pin MakePin(std::uint64_t entry, std::uint64_t bytes) { return {this, entry, bytes}; }
-  virtual void Unpin(std::uint64_t entry) = 0;
+  Pin MakePin(void* entry, std::uint64_t bytes) { return {this, entry, bytes}; }
+  virtual void Unpin(void* entry) = 0;
 };
 
 }  // namespace headrace

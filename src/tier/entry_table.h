@@ -1,0 +1,132 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/mutex.h"
+
+namespace headrace {
+
+// What a tier knows of an entry, whatever its medium. It lives as long as somebody refers to it:
+// the table, and every pin.
+struct TierEntry {
+  SampleId sample{};
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;
+  std::atomic<std::uint64_t> references = 1;
+  std::atomic<bool> corrupt = false;  // found so: it is counted once
+};
+
+// Which sample is which entry. Looked up for every sample that is delivered, so it is cut into
+// shards by a hash of the sample: threads seldom meet at a lock.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: a pointer that was given out is a reference, to give to Release().
+template <typename Entry>
+class EntryTable {
+  static_assert(std::is_base_of_v<TierEntry, Entry>);
+
+ public:
+  EntryTable() = default;
+  EntryTable(const EntryTable&) = delete;
+  EntryTable& operator=(const EntryTable&) = delete;
+  ~EntryTable() {
+    for (Shard& shard : shards_) {
+      MutexLock lock(shard.mutex);
+      for (const auto& [sample, entry] : shard.entries) std::unique_ptr<Entry>{entry};
+    }
+  }
+
+  // The entry of `sample`; null: there is none.
+  [[nodiscard]] Entry* Find(SampleId sample) {
+    Shard& shard = ShardOf(sample);
+    MutexLock lock(shard.mutex);
+    const auto found = shard.entries.find(sample);
+    if (found == shard.entries.end()) return nullptr;
+    found->second->references.fetch_add(1, std::memory_order_relaxed);
+    return found->second;
+  }
+
+  [[nodiscard]] bool Has(SampleId sample) const {
+    const Shard& shard = ShardOf(sample);
+    MutexLock lock(shard.mutex);
+    return shard.entries.contains(sample);
+  }
+
+  // Takes `entry` in if its sample has none yet; gives it back otherwise.
+  [[nodiscard]] std::unique_ptr<Entry> Add(std::unique_ptr<Entry> entry) {
+    Shard& shard = ShardOf(entry->sample);
+    MutexLock lock(shard.mutex);
+    if (shard.entries.try_emplace(entry->sample, entry.get()).second) (void)entry.release();
+    return entry;
+  }
+
+  // Forgets the entry of `sample`, but, if `only` is not null, no other than that. Gives the
+  // table's reference; null: there was none.
+  [[nodiscard]] Entry* Remove(SampleId sample, const Entry* only = nullptr) {
+    Shard& shard = ShardOf(sample);
+    MutexLock lock(shard.mutex);
+    const auto found = shard.entries.find(sample);
+    if (found == shard.entries.end()) return nullptr;
+    Entry* const entry = found->second;
+    if (only != nullptr && entry != only) return nullptr;
+    shard.entries.erase(found);
+    return entry;
+  }
+
+  // Drops a reference; gives the entry back with the last.
+  [[nodiscard]] static std::unique_ptr<Entry> Release(Entry* entry) {
+    if (entry->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return nullptr;
+    return std::unique_ptr<Entry>(entry);
+  }
+
+  // Calls visit(const Entry&) for each, a shard at a time under its lock.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const Shard& shard : shards_) {
+      MutexLock lock(shard.mutex);
+      for (const auto& [sample, entry] : shard.entries) visit(static_cast<const Entry&>(*entry));
+    }
+  }
+
+  [[nodiscard]] std::vector<SampleId> Samples() const {
+    std::vector<SampleId> samples;
+    ForEach([&samples](const Entry& entry) { samples.push_back(entry.sample); });
+    return samples;
+  }
+
+  [[nodiscard]] std::uint64_t size() const {
+    std::uint64_t entries = 0;
+    for (const Shard& shard : shards_) {
+      MutexLock lock(shard.mutex);
+      entries += shard.entries.size();
+    }
+    return entries;
+  }
+
+ private:
+  static constexpr unsigned kShardBits = 4;
+
+  struct alignas(64) Shard {
+    mutable Mutex mutex;
+    std::unordered_map<SampleId, Entry*> entries HEADRACE_GUARDED_BY(mutex);
+  };
+
+  // Neighbours are often of one block, and looked up together: the golden ratio spreads them.
+  static std::size_t ShardNumber(SampleId sample) {
+    return (Raw(sample) * 0x9e37'79b9'7f4a'7c15U) >> (64 - kShardBits);
+  }
+  Shard& ShardOf(SampleId sample) { return shards_[ShardNumber(sample)]; }
+  const Shard& ShardOf(SampleId sample) const { return shards_[ShardNumber(sample)]; }
+
+  std::array<Shard, std::size_t{1} << kShardBits> shards_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/gate.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "tier/tier.h"
+#include "tier/tier_text.h"
+
+namespace headrace {
+
+struct SimTierOptions {
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t unit_bytes = 4096;
+
+  // Shares of the calls, in [0, 1].
+  std::uint64_t seed = 0;
+  double insert_refused = 0;  // answered with ResourceExhausted, though there is room
+  double insert_failed = 0;   // answered with Unavailable: the tier is degraded
+  double read_failed = 0;     // as well; the entry is gone
+  double corrupt = 0;         // entries that are kept with one bit wrong: found when they are read
+
+  // The deadline to give to the executor for a call on so many bytes; null: as SsdTier does it. An
+  // executor of a simulation may take it for the time at which the call is done.
+  std::function<std::uint64_t(std::uint64_t deadline, std::uint64_t bytes)> deadline = nullptr;
+};
+
+// A tier like that on an SSD, in memory: asynchronous, with faults. Which calls they hit depends on
+// the seed, the sample, and how often it was asked for; on nothing else.
+//
+// Thread safety, ownership, shutdown: as Tier. `executor` must outlive it.
+class SimTier final : public Tier {
+ public:
+  SimTier(Executor& executor, SimTierOptions options);
+  ~SimTier() override;
+
+  // From now on the entry's bytes are wrong; inserts, or reads, fail.
+  void Corrupt(SampleId sample) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void FailInserts() { inserts_fail_ = true; }
+  void FailReads() { reads_fail_ = true; }
+
+  [[nodiscard]] std::string name() const override { return "simulated"; }
+  [[nodiscard]] bool in_memory() const override { return false; }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return options_.unit_bytes; }
+  [[nodiscard]] Pin Find(SampleId sample) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(const Pin& pin, std::uint64_t offset,
+                                                               std::uint64_t size) const override;
+  void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const override;
+  Status Check(const Pin& pin) override;
+  [[nodiscard]] std::size_t BufferBytes(const Pin& pin) const override;
+  void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+            std::stop_token stop, DoneRead done) override;
+  void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts, Done done) override
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Erase(SampleId sample) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::vector<SampleId> Held() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] TierStats stats() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ protected:
+  void Unpin(void* entry) override;
+
+ private:
+  // Takes its room when made, and gives it back when the last reference goes.
+  struct Entry {
+    SimTier& tier;
+    const SampleId sample;
+    const std::uint64_t units;
+    std::string bytes = {};
+    bool corrupt = false;
+
+    Entry(SimTier& tier_of_it, SampleId its_sample, std::uint64_t its_units)
+        : tier(tier_of_it), sample(its_sample), units(its_units) {}
+    ~Entry() { tier.used_units_ -= units; }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+  };
+  using EntryRef = std::shared_ptr<Entry>;
+  struct Insertion {
+    EntryRef entry;
+    TierParts parts;
+    std::vector<Done> done;
+    bool cancelled = false;
+  };
+  enum class Fault : std::uint8_t { kRefused, kInsertFailed, kReadFailed, kCorrupt };
+
+  [[nodiscard]] bool Draw(Fault fault, SampleId sample, double share)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Why no insertion is begun now. OK: it may be.
+  Status Admit(SampleId sample, std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Finish(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Status FinishLocked(Insertion& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
+  Result<std::span<std::byte>> ReadNow(const EntryRef& entry, std::span<std::byte> buffer)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Degrade(const Status& why) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Forget(const Entry& entry) HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  Executor& executor_;
+  const SimTierOptions options_;
+  Gate gate_;  // a unit a call that is under way
+  std::atomic<std::uint64_t> used_units_ = 0;
+  std::atomic<bool> inserts_fail_ = false;
+  std::atomic<bool> reads_fail_ = false;
+
+  mutable Mutex mutex_;
+  std::map<SampleId, EntryRef> entries_ HEADRACE_GUARDED_BY(mutex_);
+  std::map<SampleId, std::shared_ptr<Insertion>> inserting_ HEADRACE_GUARDED_BY(mutex_);
+  std::map<std::pair<Fault, SampleId>, std::uint64_t> times_ HEADRACE_GUARDED_BY(mutex_);
+  TierStats stats_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace
