@@ -18,6 +18,7 @@ enum class RandomStream : std::uint32_t {
   kPack = 4,        // the order of samples in a pack
   kPool = 5,        // which resident of a pool is drawn: `epoch`
   kChunk = 6,       // which chunk refills a slot: `redox`
+  kPlacement = 7,   // which blocks a placement keeps among equals
 };
 
 // One block of Philox4x32-10: four numbers for a counter and a key. Pure.

@@ -32,6 +32,9 @@ class UniformBlocks final : public BlockMap {
     const std::uint64_t count = std::min(block_samples_, sample_count_ - first);
     return {.first = SampleId{first}, .count = static_cast<std::uint32_t>(count)};
   }
+  [[nodiscard]] std::uint64_t Find(SampleId sample) const override {
+    return Raw(sample) / block_samples_;
+  }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return 1; }
   void Charges(SampleId /*first*/, std::span<std::uint32_t> units) const override {
     std::ranges::fill(units, 1U);
@@ -60,6 +63,19 @@ void ForBytes(const Index& index, std::uint64_t first, std::uint64_t count, cons
   }
 }
 
+// Samples of each block where all but a shorter last have as many; else 0. `firsts`: of each block,
+// then the number of samples.
+std::uint64_t EvenSamples(const std::vector<std::uint64_t>& firsts) {
+  if (firsts.size() < 2) return 0;
+  const std::uint64_t each = firsts[1] - firsts[0];
+  for (std::size_t i = 1; i + 1 < firsts.size(); ++i) {
+    const std::uint64_t count = firsts[i + 1] - firsts[i];
+    const bool last = i + 2 == firsts.size();
+    if (last ? count > each : count != each) return 0;
+  }
+  return each;
+}
+
 class IndexBlocks final : public BlockMap {
  public:
   IndexBlocks(std::shared_ptr<const Index> index, std::vector<std::uint64_t> firsts,
@@ -67,7 +83,8 @@ class IndexBlocks final : public BlockMap {
       : index_(std::move(index)),
         unit_bytes_(std::bit_floor(std::clamp<std::uint64_t>(mean_bytes / 8, 64, 4096))),
         unit_bits_(std::countr_zero(unit_bytes_)),
-        firsts_(std::move(firsts)) {
+        firsts_(std::move(firsts)),
+        even_samples_(EvenSamples(firsts_)) {
     std::uint64_t block = 0;
     std::uint64_t of_block = 0;
     ForBytes(*index_, 0, sample_count(), [&](std::uint64_t sample, std::uint64_t bytes) {
@@ -86,6 +103,10 @@ class IndexBlocks final : public BlockMap {
   [[nodiscard]] Block block(std::uint64_t position) const override {
     return {.first = SampleId{firsts_[position]},
             .count = static_cast<std::uint32_t>(firsts_[position + 1] - firsts_[position])};
+  }
+  [[nodiscard]] std::uint64_t Find(SampleId sample) const override {
+    if (even_samples_ != 0) return Raw(sample) / even_samples_;
+    return BlockMap::Find(sample);
   }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
   void Charges(SampleId first, std::span<std::uint32_t> units) const override {
@@ -106,6 +127,7 @@ class IndexBlocks final : public BlockMap {
   const std::uint64_t unit_bytes_;
   const int unit_bits_;
   const std::vector<std::uint64_t> firsts_;  // of each block, then sample_count()
+  const std::uint64_t even_samples_;         // of every block but the last; 0: they differ
   std::uint64_t total_units_ = 0;
   std::uint64_t largest_block_ = 0;
 };
@@ -149,6 +171,17 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
 }
 
 }  // namespace
+
+std::uint64_t BlockMap::Find(SampleId sample) const {
+  HEADRACE_CHECK(Raw(sample) < sample_count());
+  std::uint64_t low = 0;
+  std::uint64_t high = block_count();
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (Raw(block(middle).first) <= Raw(sample) ? low : high) = middle;
+  }
+  return low;
+}
 
 std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
                                                   std::uint64_t block_samples) {

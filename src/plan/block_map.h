@@ -33,6 +33,9 @@ class BlockMap {
   // Blocks 0, 1, ... hold the samples 0, 1, ..., each once.
   [[nodiscard]] virtual std::uint64_t block_count() const = 0;
   [[nodiscard]] virtual Block block(std::uint64_t position) const = 0;
+  // Position of the block that holds `sample`, which must be below sample_count(). Here a search of
+  // the blocks; maps whose blocks are even know better.
+  [[nodiscard]] virtual std::uint64_t Find(SampleId sample) const;
 
   [[nodiscard]] virtual std::uint64_t unit_bytes() const = 0;
   // Units of samples first, first + 1, ..., as many as `units` has room for.

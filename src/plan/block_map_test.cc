@@ -43,6 +43,7 @@ void CheckRules(const BlockMap& blocks) {
     std::uint64_t sum = 0;
     for (std::uint32_t j = 0; j < block.count; ++j) {
       ASSERT_EQ(units[j], all[next + j]);
+      ASSERT_EQ(blocks.Find(SampleId{next + j}), i);
       ASSERT_GE(units[j], 1);
       sum += units[j];
     }

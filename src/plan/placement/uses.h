@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -19,6 +20,11 @@ struct StepUses {
   bool ends_epoch = false;
   std::vector<std::uint32_t> blocks;     // node after node, each in the order of its deliveries
   std::vector<std::uint64_t> node_ends;  // ascending ends in `blocks`, one a node
+
+  [[nodiscard]] std::span<const std::uint32_t> OfNode(std::uint32_t node) const {
+    const std::uint64_t begin = node == 0 ? 0 : node_ends[node - 1];
+    return std::span(blocks).subspan(begin, node_ends[node] - begin);
+  }
 };
 
 // The uses of every node of a job, step after step. Not thread-safe.
@@ -41,16 +47,22 @@ struct NodeSplit {
 };
 
 // The uses that `factory`'s order makes, with every rank of request.job (whose own rank does not
-// matter). A block read counts once where it is issued, however many of its samples it keeps;
-// deliveries without a block read count each.
+// matter). A block read counts once in every rank's stream that issues it, however many of its
+// samples it keeps; deliveries without a block read count each, after the step's reads.
 //
-// Errors: those of OrderFactory::Make; InvalidArgument  2^32 - 1 blocks or more
+// `exact` takes about 15 ns a sample, whatever the number of ranks; other orders what planning
+// every rank takes.
+//
+// Errors: those of OrderFactory::Make
+//         InvalidArgument  2^32 - 1 blocks or more, blocks that do not hold the order's samples,
+//                          ranks_per_node of 0, a world_size that is not the order's
 Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
                                                  const OrderRequest& request,
                                                  std::shared_ptr<const BlockMap> blocks,
                                                  const NodeSplit& split, Position start);
 
-// The uses of an order that is known one epoch at a time: one node, from list.first_step on.
+// The uses of an order that is known one epoch at a time: one node, from list.first_step on. A
+// block is a sample.
 std::unique_ptr<UseStream> MakeListUses(const ListOrderOptions& list);
 
 }  // namespace headrace

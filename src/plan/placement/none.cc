@@ -1,0 +1,48 @@
+#include "plan/placement/tiers.h"
+
+namespace headrace::placement {
+namespace {
+
+// `none`: keeps nothing. What is held at the start goes with the first step.
+class NonePlacement final : public Planner {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    return std::unique_ptr<Placement>(
+        std::make_unique<NonePlacement>(std::move(request), std::move(stream)));
+  }
+
+  NonePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
+      : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers(node())) {}
+
+  std::optional<PlacedStep> Next() override {
+    if (!stream_->Next(uses_)) return std::nullopt;
+    PlacedStep step = Begin(uses_.at, OwnUses(uses_));
+    if (!emptied_) {
+      ForHeld(node(),
+              [&](std::uint32_t block, TierNumber /*tier*/) { tiers_.Move(block, kNoTier); });
+      emptied_ = true;
+    }
+    Finish(step, tiers_);
+    return step;
+  }
+
+ private:
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
+    return {.block = block, .tier = tiers_.Of(block)};
+  }
+
+  const std::unique_ptr<UseStream> stream_;
+  NodeTiers tiers_;
+  StepUses uses_;
+  bool emptied_ = false;  // of what was held
+};
+
+}  // namespace
+
+const PlacementFactory& None() {
+  static const FactoryOf<NonePlacement> factory("none", /*clairvoyant=*/false);
+  return factory;
+}
+
+}  // namespace headrace::placement

@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "plan/permutation.h"
+#include "plan/placement/tiers.h"
+
+namespace headrace::placement {
+namespace {
+
+// `pinned`: each node holds a share of a random subset for good (MinIO and CoorDL: Mohan et al.,
+// VLDB'21). Who keeps what is drawn once: held blocks stay, the others are dealt to the nodes in
+// the order of a permutation. A block comes when any node uses it for the first time.
+class PinnedPlacement final : public Planner {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    return std::unique_ptr<Placement>(
+        std::make_unique<PinnedPlacement>(std::move(request), std::move(stream)));
+  }
+
+  PinnedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
+      : Planner(std::move(request)),
+        stream_(std::move(stream)),
+        nodes_(MakeAllTiers()),
+        owner_(block_count(), kNobody) {
+    Deal();
+  }
+
+  std::optional<PlacedStep> Next() override {
+    if (!stream_->Next(uses_)) return std::nullopt;
+    PlacedStep step = Begin(uses_.at, OwnUses(uses_));
+    for (const std::uint32_t block : doubled_) nodes_[node()].Move(block, kNoTier);
+    doubled_.clear();
+    if (missing_ > 0) {
+      for (const std::uint32_t block : uses_.blocks) Keep(block);
+    }
+    Finish(step, nodes_[node()]);
+    return step;
+  }
+
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    std::map<std::string, double> all = Planner::counters();
+    all["coverage_units"] = CoverageUnits(nodes_);
+    return all;
+  }
+
+ private:
+  static constexpr std::uint32_t kNobody = 0xffff'ffff;
+
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
+    return LocateIn(nodes_, block);
+  }
+
+  void Keep(std::uint32_t block) {
+    const std::uint32_t owner = owner_[block];
+    if (owner == kNobody || nodes_[owner].Has(block)) return;
+    nodes_[owner].Move(block, tier_[block]);
+    --missing_;
+  }
+
+  // Fixes the owner of every block that has one, and its tier.
+  void Deal() {
+    std::vector<NodeTiers> plan;
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      plan.emplace_back(MakeEmptyTiers(each));
+      ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
+        if (owner_[block] == kNobody) {
+          owner_[block] = each;
+          plan[each].Hold(block, tier);
+        } else if (each == node()) {
+          doubled_.push_back(block);
+        } else {
+          nodes_[each].Move(block, kNoTier);
+        }
+      });
+    }
+    tier_.assign(block_count(), kNoTier);
+    const Permutation order(block_count(), request().seed, 0, RandomStream::kPlacement);
+    std::uint32_t turn = 0;  // the node that is dealt the next block
+    std::uint64_t largest = LargestRoom(plan);
+    for (std::uint32_t i = 0; i < block_count() && largest >= sizes().least(); ++i) {
+      const auto block = static_cast<std::uint32_t>(order.At(i));
+      if (owner_[block] != kNobody || sizes().Of(block) > largest) continue;
+      for (std::uint32_t tried = 0; tried < nodes() && owner_[block] == kNobody; ++tried) {
+        const TierNumber tier = plan[turn].WithRoom(block);
+        if (tier != kNoTier) {
+          plan[turn].Hold(block, tier);
+          owner_[block] = turn;
+          tier_[block] = tier;
+          ++missing_;
+        }
+        turn = (turn + 1) % nodes();
+      }
+      if (owner_[block] == kNobody) largest = LargestRoom(plan);
+    }
+  }
+
+  static std::uint64_t LargestRoom(const std::vector<NodeTiers>& plan) {
+    std::uint64_t largest = 0;
+    for (const NodeTiers& tiers : plan) {
+      for (TierNumber tier = 0; tier < tiers.count(); ++tier) {
+        largest = std::max(largest, tiers.Free(tier));
+      }
+    }
+    return largest;
+  }
+
+  const std::unique_ptr<UseStream> stream_;
+  std::vector<NodeTiers> nodes_;
+  std::vector<std::uint32_t> owner_;    // of each block; kNobody: it is kept nowhere
+  std::vector<TierNumber> tier_;        // of its owner, where it has to come yet
+  std::vector<std::uint32_t> doubled_;  // held by the node, and by one before it
+  std::uint64_t missing_ = 0;           // blocks with an owner that has them not yet
+  StepUses uses_;
+};
+
+}  // namespace
+
+const PlacementFactory& Pinned() {
+  static const FactoryOf<PinnedPlacement> factory("pinned", /*clairvoyant=*/false);
+  return factory;
+}
+
+}  // namespace headrace::placement

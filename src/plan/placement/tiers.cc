@@ -1,0 +1,185 @@
+#include "plan/placement/tiers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace headrace::placement {
+
+BlockSizes::BlockSizes(const BlockMap& blocks)
+    : count_(static_cast<std::uint32_t>(blocks.block_count())) {
+  std::array<std::uint32_t, 1024> units;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
+  table_.reserve(count_);
+  std::uint64_t charged = 0;  // samples whose units were asked for
+  std::size_t in_run = units.size();
+  for (std::uint32_t block = 0; block < count_; ++block) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t left = blocks.block(block).count; left > 0; --left) {
+      if (in_run == units.size()) {
+        const std::uint64_t run = std::min(units.size(), blocks.sample_count() - charged);
+        blocks.Charges(SampleId{charged}, std::span(units).first(run));
+        charged += run;
+        in_run = 0;
+      }
+      sum += units[in_run++];
+    }
+    table_.push_back(static_cast<std::uint32_t>(std::min(sum, kTooLarge)));
+  }
+  if (table_.empty()) return;
+  const auto [least, most] = std::minmax_element(table_.begin(), table_.end());
+  least_ = *least;
+  if (*least == *most) {
+    each_ = *least;
+    table_ = {};
+  }
+}
+
+NodeTiers::NodeTiers(std::shared_ptr<const BlockSizes> sizes,
+                     std::vector<std::uint64_t> capacity_units, bool recorded)
+    : sizes_(std::move(sizes)),
+      capacity_(std::move(capacity_units)),
+      recorded_(recorded),
+      free_(capacity_),
+      tier_of_(sizes_->count(), kNoTier) {}
+
+TierNumber NodeTiers::WithRoom(std::uint32_t block) const {
+  for (TierNumber tier = 0; tier < count(); ++tier) {
+    if (HasRoom(tier, block)) return tier;
+  }
+  return kNoTier;
+}
+
+bool NodeTiers::Full() const {
+  return std::ranges::all_of(free_, [&](std::uint64_t free) { return free < sizes_->least(); });
+}
+
+void NodeTiers::Move(std::uint32_t block, TierNumber to, bool ahead) {
+  const TierNumber from = tier_of_[block];
+  if (from == to) return;
+  if (recorded_) ops_.push_back({.block = block, .from = from, .to = to, .ahead = ahead});
+  Place(block, to);
+}
+
+void NodeTiers::Place(std::uint32_t block, TierNumber to) {
+  const std::uint64_t units = sizes_->Of(block);
+  TierNumber& tier = tier_of_[block];
+  if (tier != kNoTier) free_[tier] += units;
+  if (to != kNoTier) {
+    HEADRACE_CHECK(units <= free_[to]);
+    free_[to] -= units;
+  }
+  tier = to;
+}
+
+Planner::Planner(PlacementRequest request)
+    : request_(std::move(request)),
+      sizes_(std::make_shared<BlockSizes>(*request_.blocks)),
+      known_(sizes_->count(), false) {
+  ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) { known_[block] = true; });
+}
+
+PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
+  PlacedStep step;
+  step.at = at;
+  step.uses.reserve(blocks.size());
+  for (const std::uint32_t block : blocks) {
+    HEADRACE_CHECK(block < block_count());
+    const PlannedUse use = Locate(block);
+    const auto units = static_cast<double>(sizes_->Of(block));
+    const bool local = use.tier != kNoTier;
+    Kind& kind = local ? local_ : use.at_peer ? peer_ : storage_;
+    kind.uses += 1;
+    kind.units += units;
+    if (local && known_[block]) {
+      reuse_.uses += 1;
+      reuse_.units += units;
+    }
+    known_[block] = true;
+    step.uses.push_back(use);
+  }
+  step_used_.assign(blocks.begin(), blocks.end());
+  return step;
+}
+
+void Planner::Finish(PlacedStep& step, NodeTiers& own) {
+  step.ops = own.TakeOps();
+  if (step.ops.empty()) return;
+  std::ranges::sort(step_used_);
+  for (CacheOp& op : step.ops) {
+    const bool insert = op.from == kNoTier;
+    op.ahead = insert && !std::ranges::binary_search(step_used_, op.block);
+    Kind& kind = insert ? inserted_ : op.to == kNoTier ? evicted_ : moved_;
+    const auto units = static_cast<double>(sizes_->Of(op.block));
+    kind.uses += 1;
+    kind.units += units;
+    if (op.ahead) {
+      ahead_.uses += 1;
+      ahead_.units += units;
+    }
+  }
+}
+
+std::span<const std::uint32_t> Planner::OwnUses(const StepUses& step) const {
+  HEADRACE_CHECK(step.node_ends.size() == nodes());
+  return step.OfNode(node());
+}
+
+NodeTiers Planner::MakeEmptyTiers(std::uint32_t node) const {
+  return {sizes_, request_.capacity_units[node], node == request_.node};
+}
+
+NodeTiers Planner::MakeTiers(std::uint32_t node) const {
+  NodeTiers tiers = MakeEmptyTiers(node);
+  ForHeld(node, [&](std::uint32_t block, TierNumber tier) { tiers.Hold(block, tier); });
+  return tiers;
+}
+
+std::vector<NodeTiers> Planner::MakeAllTiers() const {
+  std::vector<NodeTiers> all;
+  all.reserve(nodes());
+  for (std::uint32_t node = 0; node < nodes(); ++node) all.push_back(MakeTiers(node));
+  return all;
+}
+
+PlannedUse Planner::LocateIn(const std::vector<NodeTiers>& nodes, std::uint32_t block) const {
+  PlannedUse use{.block = block, .tier = nodes[node()].Of(block)};
+  if (use.tier != kNoTier) return use;
+  for (std::size_t i = 1; i < nodes.size() && !use.at_peer; ++i) {
+    const std::size_t other = (node() + i) % nodes.size();
+    if (!nodes[other].Has(block)) continue;
+    use.peer = static_cast<std::uint32_t>(other);
+    use.at_peer = true;
+  }
+  return use;
+}
+
+double Planner::CoverageUnits(const std::vector<NodeTiers>& nodes) const {
+  double units = 0;
+  for (std::uint32_t block = 0; block < block_count(); ++block) {
+    const bool kept = std::ranges::any_of(nodes, [&](const NodeTiers& n) { return n.Has(block); });
+    if (kept) units += static_cast<double>(sizes_->Of(block));
+  }
+  return units;
+}
+
+std::map<std::string, double> Planner::counters() const {
+  std::map<std::string, double> all;
+  const auto add = [&](const char* name, const Kind& kind) {
+    all[name] = kind.uses;
+    all[std::string(name) + "_units"] = kind.units;
+  };
+  add("local", local_);
+  add("peer", peer_);
+  add("storage", storage_);
+  add("reuse", reuse_);
+  add("inserted", inserted_);
+  add("ahead", ahead_);
+  add("moved", moved_);
+  add("evicted", evicted_);
+  add("uses", {.uses = local_.uses + peer_.uses + storage_.uses,
+               .units = local_.units + peer_.units + storage_.units});
+  return all;
+}
+
+}  // namespace headrace::placement

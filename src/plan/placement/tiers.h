@@ -1,0 +1,186 @@
+#pragma once
+
+// What the planners of this folder have in common: sizes of blocks, which tier of a node has which
+// block, and what is counted. For placements only.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/block_map.h"
+#include "plan/placement/placement.h"
+
+namespace headrace::placement {
+
+// Units of every block. Immutable; looks at every sample once. Memory: 4 bytes a block, none where
+// all blocks have the same size.
+class BlockSizes {
+ public:
+  // Stands for this many and more: such a block is kept nowhere.
+  static constexpr std::uint64_t kTooLarge = 0xffff'ffff;
+
+  explicit BlockSizes(const BlockMap& blocks);
+
+  [[nodiscard]] std::uint64_t Of(std::uint32_t block) const {
+    return table_.empty() ? each_ : table_[block];
+  }
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+  [[nodiscard]] std::uint64_t least() const { return least_; }
+
+ private:
+  std::uint32_t count_ = 0;
+  std::uint64_t each_ = 0;   // where table_ is empty
+  std::uint64_t least_ = 0;  // of any block
+  std::vector<std::uint32_t> table_;
+};
+
+// Which tier of one node has which block, and the changes since they were last taken. A block is in
+// one tier at most, and no tier is ever above its capacity. Memory: 1 byte a block.
+class NodeTiers {
+ public:
+  // `recorded`: whether changes are kept for TakeOps().
+  NodeTiers(std::shared_ptr<const BlockSizes> sizes, std::vector<std::uint64_t> capacity_units,
+            bool recorded);
+
+  [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
+  [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
+  [[nodiscard]] bool Has(std::uint32_t block) const { return tier_of_[block] != kNoTier; }
+  [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
+
+  // Whether an empty tier could hold it.
+  [[nodiscard]] bool CanHold(TierNumber tier, std::uint32_t block) const {
+    const std::uint64_t units = sizes_->Of(block);
+    return units != BlockSizes::kTooLarge && units <= capacity_[tier];
+  }
+  [[nodiscard]] bool HasRoom(TierNumber tier, std::uint32_t block) const {
+    const std::uint64_t units = sizes_->Of(block);
+    return units != BlockSizes::kTooLarge && units <= free_[tier];
+  }
+  // The fastest tier that has room; kNoTier: none.
+  [[nodiscard]] TierNumber WithRoom(std::uint32_t block) const;
+  // Whether no tier has room for any block.
+  [[nodiscard]] bool Full() const;
+
+  // Puts what is held at the start, which is no change.
+  void Hold(std::uint32_t block, TierNumber tier) { Place(block, tier); }
+  // To another tier, which must have room, or to none.
+  void Move(std::uint32_t block, TierNumber to, bool ahead = false);
+
+  [[nodiscard]] std::vector<CacheOp> TakeOps() { return std::exchange(ops_, {}); }
+
+ private:
+  void Place(std::uint32_t block, TierNumber to);
+
+  const std::shared_ptr<const BlockSizes> sizes_;
+  const std::vector<std::uint64_t> capacity_;
+  const bool recorded_;
+  std::vector<std::uint64_t> free_;
+  std::vector<TierNumber> tier_of_;
+  std::vector<CacheOp> ops_;
+};
+
+// What every placement is built on: its request, its node's tiers, its counters.
+class Planner : public Placement {
+ public:
+  [[nodiscard]] std::map<std::string, double> counters() const override;
+
+ protected:
+  explicit Planner(PlacementRequest request);
+
+  // The uses of a step, found in what the tiers have now. Before anything is changed.
+  PlacedStep Begin(Position at, std::span<const std::uint32_t> blocks);
+  // Takes the changes since. Whatever is inserted and not used by the step is `ahead`.
+  void Finish(PlacedStep& step, NodeTiers& own);
+
+  // Where the node finds a block now.
+  [[nodiscard]] virtual PlannedUse Locate(std::uint32_t block) const = 0;
+
+  // The node's own uses of a step.
+  [[nodiscard]] std::span<const std::uint32_t> OwnUses(const StepUses& step) const;
+
+  // Makes the tiers of a node as they are at the start, with what is held.
+  [[nodiscard]] NodeTiers MakeTiers(std::uint32_t node) const;
+  [[nodiscard]] NodeTiers MakeEmptyTiers(std::uint32_t node) const;
+  // Those of all nodes.
+  [[nodiscard]] std::vector<NodeTiers> MakeAllTiers() const;
+  // The tier of the node or a peer that has the block: the next node after it, round and round.
+  [[nodiscard]] PlannedUse LocateIn(const std::vector<NodeTiers>& nodes, std::uint32_t block) const;
+  // Units of the blocks that are in a tier of any of `nodes`.
+  [[nodiscard]] double CoverageUnits(const std::vector<NodeTiers>& nodes) const;
+
+  // Calls visit(block, tier) for what `node` holds at the start.
+  template <typename Visit>
+  void ForHeld(std::uint32_t node, const Visit& visit) const {
+    if (node >= request_.held.size()) return;
+    for (std::size_t tier = 0; tier < request_.held[node].size(); ++tier) {
+      for (const std::uint32_t block : request_.held[node][tier]) {
+        visit(block, static_cast<TierNumber>(tier));
+      }
+    }
+  }
+
+  [[nodiscard]] const PlacementRequest& request() const { return request_; }
+  [[nodiscard]] std::uint32_t node() const { return request_.node; }
+  [[nodiscard]] std::uint32_t nodes() const {
+    return static_cast<std::uint32_t>(request_.capacity_units.size());
+  }
+  [[nodiscard]] const BlockSizes& sizes() const { return *sizes_; }
+  [[nodiscard]] std::uint32_t block_count() const { return sizes_->count(); }
+
+ private:
+  struct Kind {
+    double uses = 0;
+    double units = 0;
+  };
+
+  const PlacementRequest request_;
+  const std::shared_ptr<const BlockSizes> sizes_;
+  std::vector<bool> known_;               // used by the node before, or held at the start
+  std::vector<std::uint32_t> step_used_;  // by the step begun, ascending
+  Kind local_;
+  Kind peer_;
+  Kind storage_;
+  Kind reuse_;
+  Kind inserted_;
+  Kind ahead_;
+  Kind moved_;
+  Kind evicted_;
+};
+
+// Errors: what PlacementFactory::Make says of requests
+Status CheckRequest(const PlacementRequest& request, std::string_view policy);
+
+// A factory whose placements are made from a checked request and a stream of uses.
+template <typename Policy>
+class FactoryOf final : public PlacementFactory {
+ public:
+  FactoryOf(std::string_view name, bool clairvoyant) : name_(name), clairvoyant_(clairvoyant) {}
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] bool clairvoyant() const override { return clairvoyant_; }
+  [[nodiscard]] Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const override {
+    HEADRACE_RETURN_IF_ERROR(CheckRequest(request, name_));
+    return Policy::Make(std::move(request));
+  }
+
+ private:
+  const std::string_view name_;
+  const bool clairvoyant_;
+};
+
+// Each lies in the file of its name; AllPlacements() is the table.
+const PlacementFactory& None();
+const PlacementFactory& Lru();
+const PlacementFactory& Pinned();
+const PlacementFactory& FirstTouch();
+const PlacementFactory& Frequency();
+const PlacementFactory& Coordinated();
+const PlacementFactory& Reuse();
+const PlacementFactory& Belady();
+
+}  // namespace headrace::placement

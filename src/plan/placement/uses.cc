@@ -1,0 +1,208 @@
+#include "plan/placement/uses.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/permutation.h"
+
+namespace headrace {
+namespace {
+
+// Where block numbers end: tables of placements hold them in 32 bits, with a number for none.
+constexpr std::uint64_t kBlocksMax = 0xffff'fffe;
+
+std::uint32_t FirstRank(const NodeSplit& split, std::uint32_t node) {
+  return static_cast<std::uint32_t>(
+      std::min(std::uint64_t{node} * split.ranks_per_node, std::uint64_t{split.world_size}));
+}
+
+// The `exact` order: one permutation an epoch serves all ranks.
+class ExactUses final : public UseStream {
+ public:
+  ExactUses(const OrderOptions& job, std::uint64_t steps_per_epoch,
+            std::shared_ptr<const BlockMap> blocks, const NodeSplit& split, Position start)
+      : job_(job),
+        steps_per_epoch_(steps_per_epoch),
+        blocks_(std::move(blocks)),
+        single_(blocks_->block_count() == blocks_->sample_count()),
+        split_(split),
+        next_(start) {}
+
+  bool Next(StepUses& uses) override {
+    if (next_.epoch >= job_.epochs) return false;
+    EnterEpoch(next_.epoch);
+    uses.at = next_;
+    uses.ends_epoch = next_.step + 1 == steps_per_epoch_;
+    const std::uint64_t rows = RowsOfStep(job_, next_.step);
+    uses.blocks.resize(rows * job_.world_size);
+    uses.node_ends.clear();
+    const std::uint64_t first_row = next_.step * job_.batch_size;
+    std::size_t filled = 0;
+    for (std::uint32_t node = 0; node < split_.nodes(); ++node) {
+      for (std::uint32_t rank = FirstRank(split_, node); rank < FirstRank(split_, node + 1);
+           ++rank) {
+        std::uint64_t position = first_row * job_.world_size + rank;
+        for (std::uint64_t row = 0; row < rows; ++row, position += job_.world_size) {
+          uses.blocks[filled++] = BlockAt(position);
+        }
+      }
+      uses.node_ends.push_back(filled);
+    }
+    if (uses.ends_epoch) {
+      next_ = {.epoch = next_.epoch + 1, .step = 0};
+    } else {
+      ++next_.step;
+    }
+    return true;
+  }
+
+ private:
+  void EnterEpoch(std::uint64_t epoch) {
+    if (!job_.shuffle || epoch_ == epoch) return;
+    permutation_.reset();  // Before the next one is made: one table at a time.
+    permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder);
+    epoch_ = epoch;
+  }
+
+  [[nodiscard]] std::uint32_t BlockAt(std::uint64_t position) const {
+    // Padded from the epoch's own beginning.
+    if (position >= job_.sample_count) position %= job_.sample_count;
+    const std::uint64_t sample = job_.shuffle ? permutation_->At(position) : position;
+    return static_cast<std::uint32_t>(single_ ? sample : blocks_->Find(SampleId{sample}));
+  }
+
+  const OrderOptions job_;
+  const std::uint64_t steps_per_epoch_;
+  const std::shared_ptr<const BlockMap> blocks_;
+  const bool single_;  // blocks of one sample: nothing to look up
+  const NodeSplit split_;
+  Position next_;
+  std::optional<Permutation> permutation_;
+  std::optional<std::uint64_t> epoch_;  // of permutation_
+};
+
+// Any order: that of every rank, side by side.
+class MergedUses final : public UseStream {
+ public:
+  MergedUses(std::vector<std::unique_ptr<Order>> orders, std::shared_ptr<const BlockMap> blocks,
+             const NodeSplit& split)
+      : orders_(std::move(orders)), blocks_(std::move(blocks)), split_(split) {}
+
+  bool Next(StepUses& uses) override {
+    uses.blocks.clear();
+    uses.node_ends.clear();
+    for (std::uint32_t node = 0; node < split_.nodes(); ++node) {
+      for (std::uint32_t rank = FirstRank(split_, node); rank < FirstRank(split_, node + 1);
+           ++rank) {
+        const std::optional<Step> step = orders_[rank]->Next();
+        if (!step.has_value()) {
+          HEADRACE_CHECK(rank == 0);  // All ranks take the same number of steps.
+          return false;
+        }
+        if (rank == 0) {
+          uses.at = {.epoch = step->epoch, .step = step->step};
+          uses.ends_epoch = step->ends_epoch;
+        }
+        Add(*step, uses);
+      }
+      uses.node_ends.push_back(uses.blocks.size());
+    }
+    return true;
+  }
+
+ private:
+  void Add(const Step& step, StepUses& uses) const {
+    for (const BlockRead& read : step.reads) uses.blocks.push_back(BlockOf(read.first));
+    for (const Delivery& delivery : step.deliveries) {
+      if (delivery.block_read != kNoBlockRead) continue;
+      uses.blocks.push_back(BlockOf(delivery.sample));
+    }
+  }
+
+  [[nodiscard]] std::uint32_t BlockOf(SampleId sample) const {
+    return static_cast<std::uint32_t>(blocks_->Find(sample));
+  }
+
+  std::vector<std::unique_ptr<Order>> orders_;  // of every rank
+  const std::shared_ptr<const BlockMap> blocks_;
+  const NodeSplit split_;
+};
+
+class ListUses final : public UseStream {
+ public:
+  explicit ListUses(const ListOrderOptions& list) : order_(MakeListOrder(list)) {}
+
+  bool Next(StepUses& uses) override {
+    const std::optional<Step> step = order_->Next();
+    if (!step.has_value()) return false;
+    uses.at = {.epoch = step->epoch, .step = step->step};
+    uses.ends_epoch = step->ends_epoch;
+    uses.blocks.clear();
+    for (const Delivery& delivery : step->deliveries) {
+      HEADRACE_CHECK(Raw(delivery.sample) < kBlocksMax);
+      uses.blocks.push_back(static_cast<std::uint32_t>(Raw(delivery.sample)));
+    }
+    uses.node_ends.assign(1, uses.blocks.size());
+    return true;
+  }
+
+ private:
+  const std::unique_ptr<Order> order_;
+};
+
+Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const NodeSplit& split) {
+  const auto invalid = [](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, what);
+  };
+  if (blocks.block_count() > kBlocksMax) {
+    return invalid("planning what tiers keep: got " + std::to_string(blocks.block_count()) +
+                   " blocks, must be below 2^32 - 1; use larger blocks");
+  }
+  if (blocks.sample_count() != request.job.sample_count) {
+    return invalid("planning what tiers keep: the order has " +
+                   std::to_string(request.job.sample_count) + " samples, its blocks hold " +
+                   std::to_string(blocks.sample_count()));
+  }
+  if (split.ranks_per_node == 0) return invalid("ranks_per_node: got 0, must be at least 1");
+  if (split.world_size != request.job.world_size) {
+    return invalid("planning what tiers keep: world_size is " +
+                   std::to_string(request.job.world_size) + " for the order and " +
+                   std::to_string(split.world_size) + " for its nodes");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
+                                                 const OrderRequest& request,
+                                                 std::shared_ptr<const BlockMap> blocks,
+                                                 const NodeSplit& split, Position start) {
+  OrderRequest of_rank = request;
+  of_rank.job.rank = 0;
+  HEADRACE_RETURN_IF_ERROR(factory.Resolve(of_rank).status());
+  HEADRACE_RETURN_IF_ERROR(CheckSplit(of_rank, *blocks, split));
+  if (&factory == &ExactOrderFactory()) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_rank.job));
+    HEADRACE_RETURN_IF_ERROR(CheckStart(of_rank.job, steps, start));
+    return std::unique_ptr<UseStream>(
+        std::make_unique<ExactUses>(of_rank.job, steps, std::move(blocks), split, start));
+  }
+  std::vector<std::unique_ptr<Order>> orders;
+  for (std::uint32_t rank = 0; rank < split.world_size; ++rank) {
+    of_rank.job.rank = rank;
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, factory.Make(of_rank, start));
+    orders.push_back(std::move(order));
+  }
+  return std::unique_ptr<UseStream>(
+      std::make_unique<MergedUses>(std::move(orders), std::move(blocks), split));
+}
+
+std::unique_ptr<UseStream> MakeListUses(const ListOrderOptions& list) {
+  return std::make_unique<ListUses>(list);
+}
+
+}  // namespace headrace
