@@ -190,13 +190,14 @@ class PyLoader {
   }
 
   nb::dict Stats() const;
+  nb::list TiersInTrouble() const;
 
  private:
   static nb::list Listed(const std::vector<PlannedRow>& rows) {
     nb::list list;
     for (const PlannedRow& row : rows) {
       list.append(nb::make_tuple(row.slot, Raw(row.sample), row.field, row.source, row.object,
-                                 row.range.offset, row.range.size));
+                                 row.range.offset, row.range.size, row.actual));
     }
     return list;
   }
@@ -220,6 +221,59 @@ nb::dict PoolDict(const BufferPool::Stats& pool) {
   dict["beyond_peak"] = pool.beyond_bytes_peak;
   dict["beyond_count"] = pool.beyond_count;
   return dict;
+}
+
+nb::list TierDicts(const LoaderStats& stats) {
+  nb::list list;
+  for (std::size_t i = 0; i < stats.tiers.size(); ++i) {
+    const TierStats& tier = stats.tiers[i].stats;
+    const TierCounts& counts = stats.engine.tiers;
+    const TierUses uses = i < counts.uses.size() ? counts.uses[i] : TierUses();
+    nb::dict dict;
+    dict["name"] = stats.tiers[i].name;
+    dict["capacity"] = tier.capacity_bytes;
+    dict["used"] = tier.used_bytes;
+    dict["peak"] = tier.used_bytes_peak;
+    dict["entries"] = tier.entries;
+    dict["inherited"] = tier.entries_inherited;
+    dict["uses"] = uses.samples;
+    dict["reuse"] = uses.samples - uses.ahead;
+    dict["ready"] = uses.ahead;
+    dict["use_bytes"] = uses.bytes;
+    dict["planned"] = i < counts.planned.size() ? counts.planned[i] : 0;
+    dict["inserts"] = tier.inserts;
+    dict["refused"] = tier.inserts_refused;
+    dict["failed"] = tier.inserts_failed + tier.reads_failed;
+    dict["corrupt"] = tier.corrupt;
+    dict["degraded"] = tier.degraded ? nb::cast(tier.degraded_reason) : nb::none();
+    list.append(dict);
+  }
+  return list;
+}
+
+nb::dict SourcesDict(const TierCounts& counts) {
+  std::uint64_t uses = 0;
+  for (const TierUses& tier : counts.uses) uses += tier.samples;
+  nb::dict dict;
+  dict["storage"] = counts.storage_uses;
+  dict["tiers"] = uses;
+  dict["waited"] = counts.waits;
+  dict["fetched_ahead"] = counts.fetched_ahead;
+  dict["moved"] = counts.moved;
+  dict["not_kept"] = counts.not_kept;
+  dict["fallbacks"] = counts.fallbacks;
+  return dict;
+}
+
+nb::list PyLoader::TiersInTrouble() const {
+  const std::shared_ptr<Loader> loader = this->loader();
+  nb::list list;
+  for (const NamedTierStats& tier : loader->tier_stats()) {
+    if (tier.stats.degraded) {
+      list.append(nb::make_tuple(tier.name, tier.stats.degraded_reason));
+    }
+  }
+  return list;
 }
 
 nb::dict PyLoader::Stats() const {
@@ -257,6 +311,8 @@ nb::dict PyLoader::Stats() const {
   dict["batches_ahead_max"] = stats.budget.batches_max;
   dict["index_bytes"] = stats.index_bytes;
   dict["threads"] = stats.threads;
+  dict["tiers"] = TierDicts(stats);
+  dict["sources"] = SourcesDict(stats.engine.tiers);
   dict["substituted"] = stats.delivered.substituted;
   nb::list substitutions;
   for (const Substitution& each : stats.delivered.substitutions) {
@@ -361,6 +417,20 @@ void BindOptions(nb::module_& module) {
           "epochs", [](const LoaderOptions& self) { return self.job.epochs; },
           [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; })
       .def_rw("order", &LoaderOptions::order)
+      .def(
+          "add_tier",
+          [](LoaderOptions& self, std::string path, std::uint64_t capacity_bytes, int threads) {
+            self.tiers.tiers.push_back({std::move(path), capacity_bytes, threads});
+          },
+          nb::arg("path"), nb::arg("capacity_bytes"), nb::arg("threads"),
+          "One more tier, slower than those before; path \"\" is memory.")
+      .def_prop_ro("tier_count", [](const LoaderOptions& self) { return self.tiers.tiers.size(); })
+      .def_prop_rw(
+          "placement", [](const LoaderOptions& self) { return self.tiers.placement; },
+          [](LoaderOptions& self, std::string value) { self.tiers.placement = std::move(value); })
+      .def_prop_rw(
+          "horizon_epochs", [](const LoaderOptions& self) { return self.tiers.horizon_epochs; },
+          [](LoaderOptions& self, std::uint64_t value) { self.tiers.horizon_epochs = value; })
       .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
       .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
       .def_rw("threads", &LoaderOptions::threads)
@@ -428,12 +498,23 @@ void BindLoader(nb::module_& module) {
       .def("close", &PyLoader::Close)
       .def("explain", &PyLoader::Explain, nb::arg("epoch"), nb::arg("step"),
            nb::sig("def explain(self, epoch: int, step: int) "
-                   "-> list[tuple[int, int, str, str, str, int, int]]"),
-           "(slot, sample, field, source, object, offset, size) of every row")
+                   "-> list[tuple[int, int, str, str, str, int, int, str]]"),
+           "(slot, sample, field, source, object, offset, size, actual source) of every row")
       .def("explain_rows", &PyLoader::ExplainRows, nb::arg("samples"),
            nb::sig("def explain_rows(self, samples: Sequence[int]) "
-                   "-> list[tuple[int, int, str, str, str, int, int]]"))
+                   "-> list[tuple[int, int, str, str, str, int, int, str]]"))
+      .def("tiers_in_trouble", &PyLoader::TiersInTrouble,
+           nb::sig("def tiers_in_trouble(self) -> list[tuple[str, str]]"),
+           "(name, reason) of the tiers that failed")
       .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
+  module.def(
+      "placements",
+      [] {
+        std::vector<std::string> names;
+        for (const PlacementFactory* each : AllPlacements()) names.emplace_back(each->name());
+        return names;
+      },
+      "Names of the placements.");
   module.def("memory_limit_bytes", &MemoryLimitBytes,
              "Bytes of memory that this process may use: the machine's, or its cgroup's.");
   module.def("permutation", &PermutationArray, nb::arg("size"), nb::arg("seed"), nb::arg("epoch"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 from headrace import _core
-from headrace._units import parse_bytes
+from headrace._units import parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 
 
@@ -38,16 +37,13 @@ def items(name: str, value: Any, of: str) -> list[Any]:
     return list(value)
 
 
-def memory_bytes(value: int | str | None) -> int:
+def memory_bytes(value: int | str | None, name: str = "memory") -> int:
     """Bytes of 4 * 2**30, "4GiB", "500MB" or "20%" (of the machine's memory); None: 0."""
     if value is None:
         return 0
     if isinstance(value, str):
-        share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", value)
-        if share and 0 < float(share[1]) <= 100:
-            return max(1, int(_core.memory_limit_bytes() * float(share[1]) / 100))
-        value = parse_bytes(value, "memory")
-    return integer("memory", value, 1, 2**62)
+        value = parse_share_or_bytes(value, name, _core.memory_limit_bytes())
+    return integer(name, value, 1, 2**62)
 
 
 def rank_and_world(rank: int | None, world_size: int | None) -> tuple[int, int]:

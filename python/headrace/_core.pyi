@@ -298,6 +298,24 @@ class LoaderOptions:
     @order.setter
     def order(self, arg: OrderSpec, /) -> None: ...
 
+    def add_tier(self, path: str, capacity_bytes: int, threads: int) -> None:
+        """One more tier, slower than those before; path "" is memory."""
+
+    @property
+    def tier_count(self) -> int: ...
+
+    @property
+    def placement(self) -> str: ...
+
+    @placement.setter
+    def placement(self, arg: str, /) -> None: ...
+
+    @property
+    def horizon_epochs(self) -> int: ...
+
+    @horizon_epochs.setter
+    def horizon_epochs(self, arg: int, /) -> None: ...
+
     @property
     def memory_bytes(self) -> int: ...
 
@@ -385,12 +403,20 @@ class Loader:
 
     def close(self) -> None: ...
 
-    def explain(self, epoch: int, step: int) -> list[tuple[int, int, str, str, str, int, int]]:
-        """(slot, sample, field, source, object, offset, size) of every row"""
+    def explain(self, epoch: int, step: int) -> list[tuple[int, int, str, str, str, int, int, str]]:
+        """
+        (slot, sample, field, source, object, offset, size, actual source) of every row
+        """
 
-    def explain_rows(self, samples: Sequence[int]) -> list[tuple[int, int, str, str, str, int, int]]: ...
+    def explain_rows(self, samples: Sequence[int]) -> list[tuple[int, int, str, str, str, int, int, str]]: ...
+
+    def tiers_in_trouble(self) -> list[tuple[str, str]]:
+        """(name, reason) of the tiers that failed"""
 
     def stats(self) -> dict[str, Any]: ...
+
+def placements() -> list[str]:
+    """Names of the placements."""
 
 def memory_limit_bytes() -> int:
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -14,20 +13,25 @@ from typing import Any, NoReturn, Self
 from headrace import _core
 from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
 from headrace._dataset import Dataset
-from headrace._loader_arguments import (
+from headrace._loading.arguments import (
     check_samplers,
     field_names,
     field_transforms,
     opened,
+    part_of,
+    set_tiers,
+    tiers_in_trouble,
     warn_of_alike_labels,
+    warn_of_held_batches,
 )
-from headrace._output import OUTPUTS, batch_type, converter, to_user
-from headrace._report import Explanation, Stats, make_stats
-from headrace._sampling import EpochPlan, SamplerSource
-from headrace._state import check_state, make_state, order_parameters_to_adopt
+from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
+from headrace._loading.report import Explanation, Stats, make_stats
+from headrace._loading.sampling import EpochPlan, SamplerSource
+from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.image import ImageTransform
 from headrace.orders import Order, as_order, core_order
+from headrace.tiers import Part, Tier
 
 _EPOCHS_MAX = 2**24
 _IO = {
@@ -90,6 +94,11 @@ class Loader:
         output: "torch" tensors, "numpy" arrays, "dlpack" exporters; "auto": torch if installed.
         ids: the numbers of the samples as one more field, `sample_id`.
         prefetch: batches to work ahead; by default as many as the memory allows.
+        tiers: where samples are kept between epochs, fastest first: `headrace.tiers.Ram` and `Ssd`.
+        placement: by which plan tiers are filled and emptied; docs/placements.md. "coordinated",
+            "frequency", "pinned", "first_touch", "reuse", "belady", "lru" or "none".
+        horizon: epochs that the plan looks ahead; by default those of the run, 16 if not known.
+        budget: a part of a `headrace.tiers.Budget` instead of `memory` and `tiers`.
 
     Raises:
         InvalidArgumentError: an argument that cannot be, by name.
@@ -122,6 +131,10 @@ class Loader:
         output: str = "auto",
         ids: bool = False,
         prefetch: int | None = None,
+        tiers: Iterable[Tier] | None = None,
+        placement: str = "coordinated",
+        horizon: int | None = None,
+        budget: Part | None = None,
     ) -> None:
         self.dataset = opened(dataset)
         self._order = as_order(order)
@@ -149,6 +162,8 @@ class Loader:
         options.verify = flag("verify", verify)
         options.order = core_order(self._order, self.dataset)
         self._given = dict(options.order.parameters)  # What a state has to agree with.
+        set_tiers(options, part_of(budget, memory, tiers), tiers, placement, horizon)
+        self._part = budget
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
             if self._order.name != "exact":
@@ -165,7 +180,7 @@ class Loader:
         self._options = options
         self._ids = flag("ids", ids)
         self._convert = converter(output)
-        self._core = _core.Loader(self.dataset.index, options)
+        self._core = self._open_core(options)
         self._closed = False
         self._expected_inflation = self._core.expected_inflation
         warn_of_alike_labels(self._expected_inflation, options)
@@ -182,7 +197,24 @@ class Loader:
         self._iteration = 0  # number of the newest one
         self._iterating = False  # it has begun, and not ended
         self._warned = False
+        self._troubled: set[str] = set()  # tiers of which the user was told
         _open_loaders.add(self)
+
+    def _open_core(self, options: _core.LoaderOptions) -> _core.Loader:
+        """Opens the core loader, with the part of a budget that it has."""
+        if self._part is None:
+            return _core.Loader(self.dataset.index, options)
+        self._part.take()
+        try:
+            return _core.Loader(self.dataset.index, options)
+        except BaseException:
+            self._part.give_back()
+            raise
+
+    def _close_core(self) -> None:
+        self._core.close()
+        if self._part is not None:
+            self._part.give_back()
 
     @property
     def epoch(self) -> int:
@@ -239,8 +271,8 @@ class Loader:
         """Divides the memory anew if a batch sampler gives larger batches than was known."""
         if largest_batch > self._options.batch_size:
             self._options.batch_size = largest_batch
-            self._core.close()
-            self._core = _core.Loader(self.dataset.index, self._options)
+            self._close_core()
+            self._core = self._open_core(self._options)
 
     def _take(self, iteration: int) -> Any:
         """The next batch of an iteration; StopIteration at its end."""
@@ -266,7 +298,9 @@ class Loader:
             self._run_at = (batch.epoch + 1, 0) if self._source is None else None
         if batch.beyond_budget and not self._warned:
             self._warned = True
-            self._warn_of_held_batches()
+            warn_of_held_batches(self._core)
+        if self._options.tier_count:
+            tiers_in_trouble(self._core, self._troubled)
         return self._batch(*to_user(batch, len(self._fields), self._ids, self._convert))
 
     def _epoch_is_over(self) -> bool:
@@ -283,17 +317,6 @@ class Loader:
             self._iterating = False
             self._run_at = None
             self._core.stop()
-
-    def _warn_of_held_batches(self) -> None:
-        budget = self._core.stats()["batch_memory"]["capacity"]
-        warnings.warn(
-            f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
-            "that are still referenced hold them, or a batch takes more; further ones take memory "
-            "beyond the budget (stats()['memory']['beyond']): drop batches when done with them, or "
-            "raise memory=",
-            RuntimeWarning,
-            stacklevel=5,
-        )
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.
@@ -361,13 +384,19 @@ class Loader:
         before = spec.parameters
         spec.parameters = parameters
         self._options.order = spec
+        alone = self._part is not None or self._options.tier_count > 0  # Two do not fit.
+        if alone:
+            self._close_core()
         try:
-            core = _core.Loader(self.dataset.index, self._options)
+            core = self._open_core(self._options)
         except BaseException:
             spec.parameters = before
             self._options.order = spec
+            if alone:
+                self._core, self._run_at = self._open_core(self._options), None
             raise
-        self._core.close()
+        if not alone:
+            self._close_core()
         self._core, self._run_at = core, None
         self._order_parameters = core.order_parameters
 
@@ -396,7 +425,7 @@ class Loader:
         if not self._closed:
             self._closed = True
             _open_loaders.discard(self)
-            self._core.close()
+            self._close_core()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -36,6 +36,15 @@ def parse_bytes(text: str | int, what: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
+def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:
+    """The bytes that `text` means, or its share of `whole` where it says "20%"."""
+    if isinstance(text, str):
+        share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
+        if share and 0 < float(share[1]) <= 100:
+            return max(1, int(whole * float(share[1]) / 100))
+    return parse_bytes(text, what)
+
+
 def format_bytes(count: float) -> str:
     """For messages: "512 bytes", "1.5 KiB", "256.0 MiB"."""
     if count < 1024:

@@ -13,6 +13,7 @@
 #include "engine/buffer_pool.h"
 #include "engine/engine_stats.h"
 #include "index/index.h"
+#include "plan/placement/placement.h"
 #include "store/byte_store.h"
 
 namespace headrace {
@@ -48,6 +49,7 @@ struct Batch {
   bool beyond_budget = false;               // the consumer held all of the budget when it was made
   std::vector<SampleId> samples;            // delivered, by slot: stand-ins included
   std::vector<Substitution> substitutions;  // those among them, by slot
+  std::vector<TierNumber> sources;          // by slot, where there are tiers; kNoTier: storage
   std::vector<BatchRows> fields;            // parallel to the schema
   std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
   Buffer memory;

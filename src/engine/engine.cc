@@ -20,11 +20,14 @@ std::vector<std::size_t> StoredFields(std::span<const BatchField> schema) {
 
 }  // namespace
 
-Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order)
+Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
+               std::unique_ptr<TierCache> tiers)
     : parts_(parts),
       options_(options),
       stored_fields_(StoredFields(parts.schema)),
-      order_(std::move(order)) {
+      order_(std::move(order)),
+      tiers_(std::move(tiers)) {
+  if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
   HEADRACE_CHECK(options.batches_max > 0 && options.reads_in_flight_max > 0);
   parts_.batch_memory->SetReleaseHook([this] { PostLater({.kind = Event::Kind::kReleased}); });
 }
@@ -81,6 +84,10 @@ EngineStats Engine::stats() const {
     MutexLock lock(state_mutex_);
     stats = stats_;
     stats.steps_in_work = steps_.size();
+    if (tiers_ != nullptr) {
+      const std::span<const std::uint64_t> planned = tiers_->planned_uses();
+      stats.tiers.planned.assign(planned.begin(), planned.end());
+    }
   }
   stats.staging = parts_.staging->stats();
   stats.batch = parts_.batch_memory->stats();
@@ -175,6 +182,20 @@ void Engine::Handle(Event& event) {
         OnCopied(*event.block_unit);
       }
       return;
+    case Event::Kind::kKept: {
+      const auto [work, slot] = event.row;
+      Tier* const tier = std::exchange(work->samples[slot].keep, nullptr);
+      FinishKeep(work->batch->samples[slot], tier, event.data.status());
+      EndSample(*work, slot);
+      return;
+    }
+    case Event::Kind::kFillRead:
+      --stats_.reads_in_flight;
+      OnFillRead(*event.fill, event.part, std::move(event.data));
+      return;
+    case Event::Kind::kFilled:
+      OnFilled(*event.fill, event.data.status());
+      return;
     case Event::Kind::kTaken:
       HEADRACE_CHECK(ready_ > 0);
       --ready_;
@@ -199,7 +220,8 @@ void Engine::Advance() {
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
   if (to_read_.empty()) IssueBlockReads();
   if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
-  HandOver();                 // Steps without rows, and steps that failed before a read.
+  if (!ended_ && tiers_ != nullptr && to_read_.empty() && block_units_.empty()) IssueFills();
+  HandOver();  // Steps without rows, and steps that failed before a read.
 }
 
 bool Engine::AdmitStep() {
@@ -230,6 +252,7 @@ bool Engine::AdmitStep() {
   work->pieces.resize(work->samples.size() * stored_fields_.size());
   steps_.push_back(std::move(work));
   if (!stored_fields_.empty()) QueueBlockReads(*steps_.back());
+  if (tiers_ != nullptr) FindInTiers(*steps_.back());
   PlanReads(*steps_.back());
   return true;
 }
@@ -287,6 +310,7 @@ Result<std::shared_ptr<Batch>> Engine::MakeBatch(const Step& step) {
   batch->ends_epoch = step.ends_epoch;
   batch->samples.reserve(rows);
   for (const Delivery& delivery : step.deliveries) batch->samples.push_back(delivery.sample);
+  if (tiers_ != nullptr) batch->sources.assign(rows, kNoTier);
   std::uint64_t offset = 0;
   auto room = rooms.begin();
   for (const BatchField& field : parts_.schema) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,36 +17,17 @@
 #include "base/executor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/units.h"
 #include "engine/batch.h"
+#include "engine/engine_options.h"
 #include "engine/engine_stats.h"
 #include "engine/pinned_blocks.h"
+#include "engine/tier_cache.h"
 #include "index/index.h"
 #include "plan/order.h"
 #include "store/byte_store.h"
+#include "tier/tier.h"
 
 namespace headrace {
-
-// What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
-enum class OnError : std::uint8_t {
-  kRaise = 0,  // the step fails, with the error of its lowest slot that failed
-  kSubstitute =
-      1,  // another sample of the dataset, drawn from (seed, epoch, sample), takes its place
-};
-
-struct EngineOptions {
-  std::uint32_t batches_max = 8;  // batches in work or ready
-  std::uint32_t reads_in_flight_max = 64;
-  std::uint64_t coalesce_gap_bytes = 16 * kKiB;  // extents of a step this near are one read ...
-  std::uint64_t coalesce_bytes_max = kMiB;       // ... up to this size
-  std::uint64_t block_gap_bytes = 64 * kKiB;     // the same two for the samples of a block read
-  std::uint64_t block_read_bytes_max = 4 * kMiB;
-  std::uint64_t decode_task_bytes = 64 * kKiB;  // stored bytes from which a task is worth a thread
-  OnError on_error = OnError::kRaise;
-  std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
-  bool verify = true;                 // samples against their checksums, where the index has them
-  std::uint64_t seed = 0;             // of transforms and substitutes
-};
 
 // Where finished batches go. Called by the engine, one call at a time, in the order of the plan.
 // Must not block, and of the engine's methods may call OnTaken() alone.
@@ -83,6 +65,12 @@ class BatchSink {
 // To decode a sample whose cells are not neighbours, a task gathers it first, unless the codec only
 // copies: each thread of the executor may have one sample in memory beside the budgets.
 //
+// Tiers hold samples as they are stored. What one has is taken from there; what the placement wants
+// one to have is put there by whoever reads it from storage, or fetched ahead while there is
+// nothing else to read. What a tier can not give, or not take, is storage's: tiers change where
+// bytes come from, never which. A sample that is on its way into a tier is waited for, and that
+// waits for nothing but a read, a task and the tier.
+//
 // Thread safety: every method may be called from any thread. The machine itself runs on one thread
 // at a time: on whichever brought a completion, or on the executor.
 // Ownership: what Parts points at is the caller's and outlives the engine; batches may outlive all.
@@ -104,17 +92,17 @@ class Engine {
     std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
   };
 
-  Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order);
+  // `tiers`: null, or what the node keeps, planned for the stream of `order`.
+  Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
+         std::unique_ptr<TierCache> tiers = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Begins. Once.
   void Start();
-
   // The consumer took a batch out of the sink: there is room for another.
   void OnTaken();
-
   // The consumer found the sink empty and waits, from now until the next batch.
   void OnWaiting();
 
@@ -128,22 +116,23 @@ class Engine {
 
   // Nothing is in flight and nothing will be without another call.
   [[nodiscard]] bool quiescent() const;
-
   [[nodiscard]] EngineStats stats() const;
 
  private:
   struct StepWork;
+  struct SampleWork;
   struct ReadUnit;
   struct DecodeTask;
   struct KeptSample;
   struct BlockPiece;
+  struct BlockKeep;
   struct BlockUnit;
   struct BlockWork;
+  struct TierFill;
   struct Event;
   using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   struct PieceRef;
   struct Piece;
-
   // Events: how anything gets into the machine.
   void Post(Event event);       // and runs the machine here, if nobody else does
   void PostLater(Event event);  // and has the executor run it
@@ -183,14 +172,16 @@ class Engine {
   [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void RunDecode(DecodeTask& task) const;
+  void RunDecode(DecodeTask& task);
   Status DecodeSample(const StepWork& work, std::uint32_t slot,
                       std::vector<std::byte>& scratch) const;
-  std::span<const std::byte> Resident(CellRun cells, const Piece& piece,
+  std::span<const std::byte> Resident(const SampleWork& sample, const Piece& piece,
                                       std::vector<std::byte>& scratch) const;
+  void CopyResident(const SampleWork& sample, const Piece& piece, std::span<std::byte> to) const;
   Status Verify(const BatchField& field, SampleId sample, std::span<const std::byte> stored) const;
   void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void EndSample(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void SampleDone(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleasePieces(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] std::string Describe(const StepWork& work, std::uint32_t slot) const;
@@ -215,20 +206,52 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   BlockUnit* MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PlanKeeps(const BlockWork& block, BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void RetryFromStorage(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PinBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Result<bool> AcquireBlockStaging(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] ReadRequest RequestOf(BlockUnit& unit);
   void BlockReadNowOrRead(BlockUnit& unit);
   void SubmitCopy(BlockUnit& unit);
   void CopyToCells(BlockUnit& unit) const;
+  Status CopyToCells(const BlockUnit& unit, const BlockPiece& piece,
+                     std::vector<std::byte>& scratch) const;
+  void CopyToTiers(BlockUnit& unit);
   void OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnCopied(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FinishKeeps(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishUnit(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::optional<Row> FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReleaseAllCells() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+
+  // Tiers: engine_tiers.cc.
+  void FindInTiers(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FindInTiers(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool TakeEntry(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PlanEntryRead(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void PlanAgain(Row row) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReadEntry(ReadUnit& unit);
+  void ReadEntry(BlockUnit& unit);
+  void KeepSample(DecodeTask& task, std::uint32_t slot);
+  void DropKeep(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FinishKeep(SampleId sample, Tier* tier, const Status& status)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void CountUse(SampleId sample, const Tier::Pin& entry) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueFills() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::unique_ptr<TierFill> NextFill() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool AcquireFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void ReadFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void RunFill(TierFill& fill);
+  void OnFilled(TierFill& fill, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
   // Stalls.
   [[nodiscard]] StallCause CurrentCause() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -258,6 +281,10 @@ class Engine {
   std::uint64_t next_block_ HEADRACE_GUARDED_BY(state_mutex_) = 0;        // the next to take cells
   std::uint64_t come_ HEADRACE_GUARDED_BY(state_mutex_) = 0;              // all before it are done
   std::deque<BlockUnit*> block_units_ HEADRACE_GUARDED_BY(state_mutex_);  // to be issued
+  std::unique_ptr<TierCache> tiers_ HEADRACE_GUARDED_BY(state_mutex_);    // null: none
+  // Samples on their way into a tier, with the rows that wait for it.
+  std::unordered_map<std::uint64_t, std::vector<Row>> keeping_ HEADRACE_GUARDED_BY(state_mutex_);
+  std::vector<std::unique_ptr<TierFill>> fills_ HEADRACE_GUARDED_BY(state_mutex_);  // in flight
   std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // of the next step admitted
   std::uint64_t ready_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // handed over, not taken
   bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;

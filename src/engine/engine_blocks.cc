@@ -29,6 +29,7 @@ void Engine::QueueBlockReads(StepWork& work) {
     block->samples.resize(read.kept.empty() ? read.count : read.kept.size());
     block->samples_left = block->samples.size();
     block->plan = std::move(read);
+    if (tiers_ != nullptr) FindInTiers(*block);
     blocks_.push_back(std::move(block));
   }
   for (const Release& release : work.plan.releases) ReleaseKept(release);
@@ -178,6 +179,10 @@ void Engine::IssueBlockReads() {
       Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = acquired.status()});
       continue;
     }
+    if (unit.pieces.front().entry != nullptr) {
+      ReadEntry(unit);
+      continue;
+    }
     const std::uint64_t bytes = unit.extent.range.size;
     ++stats_.reads;
     stats_.read_bytes += bytes;
@@ -224,9 +229,7 @@ void Engine::PlanBlock(BlockWork& block) {
   for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
     KeptSample& sample = block.samples[kept];
     if (sample.state == KeptSample::State::kGone) continue;
-    const SampleId id = block.plan.kept.empty()
-                            ? SampleId{Raw(block.plan.first) + kept}
-                            : SampleId{Raw(block.plan.first) + block.plan.kept[kept]};
+    const SampleId id = KeptSampleId(block.plan, kept);
     const std::size_t before = pieces.size();
     std::uint64_t bytes = 0;
     Status status;
@@ -282,6 +285,7 @@ void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
     }
     std::erase_if(pieces, [](const BlockPiece& piece) { return piece.pinned != nullptr; });
   }
+  if (!block.entries.empty()) MakeEntryUnits(block, pieces);
   const std::span<const BlockPiece> all(pieces);
   for (std::size_t begin = 0; begin < all.size();) {
     const Extent& first = all[begin].extent;
@@ -297,7 +301,8 @@ void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
       }
       end_offset = joined;
     }
-    MakeBlockUnit(block, all.subspan(begin, end - begin));
+    BlockUnit* const unit = MakeBlockUnit(block, all.subspan(begin, end - begin));
+    if (tiers_ != nullptr) PlanKeeps(block, *unit);
     begin = end;
   }
   PinBlock(block);
@@ -335,7 +340,9 @@ void Engine::PinBlock(BlockWork& block) {
 // False: not now. An error: never.
 Result<bool> Engine::AcquireBlockStaging(BlockUnit& unit) {
   if (!unit.buffer.bytes().empty()) return true;  // It is to be pinned.
-  const std::size_t bytes = parts_.store->BufferBytes(unit.extent.range);
+  const Tier::Pin* const entry = unit.pieces.front().entry;
+  const std::size_t bytes = entry != nullptr ? entry->tier()->BufferBytes(*entry)
+                                             : parts_.store->BufferBytes(unit.extent.range);
   std::optional<Buffer> buffer = parts_.staging->Acquire(bytes);
   if (!buffer.has_value()) {
     const BufferPool::Stats pool = parts_.staging->stats();
@@ -366,6 +373,7 @@ void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   }
   unit.data = target;
   CopyToCells(unit);
+  CopyToTiers(unit);
   Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
 }
 
@@ -376,27 +384,48 @@ void Engine::SubmitCopy(BlockUnit& unit) {
   }
   parts_.executor->Submit(unit.block->sequence, [this, &unit] {
     CopyToCells(unit);
+    CopyToTiers(unit);
     Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
   });
 }
 
 // A task: verifies the samples while their bytes are hot, and copies them.
 void Engine::CopyToCells(BlockUnit& unit) const {
+  std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
     if (stop_.stop_requested()) return;
-    const BlockPiece& piece = unit.pieces[i];
-    const ByteRange range = piece.extent.range;
-    const std::span<const std::byte> bytes =
-        piece.pinned != nullptr
-            ? std::span(piece.pinned, range.size)
-            : unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
-    const BatchField& field = parts_.schema[stored_fields_[piece.field]];
-    if (Status status = Verify(field, piece.sample, bytes); !status.ok()) {
+    if (Status status = CopyToCells(unit, unit.pieces[i], scratch); !status.ok()) {
       unit.failures.emplace_back(i, std::move(status));
-      continue;
     }
-    parts_.residents->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
   }
+}
+
+Status Engine::CopyToCells(const BlockUnit& unit, const BlockPiece& piece,
+                           std::vector<std::byte>& scratch) const {
+  const ByteRange range = piece.extent.range;
+  std::span<const std::byte> bytes;
+  if (piece.pinned != nullptr) {
+    bytes = std::span(piece.pinned, range.size);
+  } else if (piece.entry == nullptr) {
+    bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
+  } else if (!piece.entry->tier()->in_memory()) {
+    bytes = unit.data.subspan(piece.cells_offset, range.size);
+  } else {
+    Tier& tier = *piece.entry->tier();
+    if (options_.verify) HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry));
+    const auto view = tier.View(*piece.entry, piece.cells_offset, range.size);
+    if (!view.has_value()) {
+      scratch.resize(range.size);
+      tier.CopyOut(*piece.entry, piece.cells_offset, scratch);
+    }
+    bytes = view.has_value() ? *view : std::span<const std::byte>(scratch);
+  }
+  if (piece.entry == nullptr) {  // A tier has compared its own checksum.
+    const BatchField& field = parts_.schema[stored_fields_[piece.field]];
+    HEADRACE_RETURN_IF_ERROR(Verify(field, piece.sample, bytes));
+  }
+  parts_.residents->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
+  return Status();
 }
 
 void Engine::OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data) {
@@ -407,8 +436,12 @@ void Engine::OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data) {
   }
   BlockWork& block = *unit.block;
   unit.buffer.Reset();
+  unit.keeps.clear();
   block.pinning = false;
-  if (unit.pieces.size() > 1) {
+  if (unit.pieces.front().entry != nullptr) {
+    for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
+    RetryFromStorage(unit);
+  } else if (unit.pieces.size() > 1) {
     // One of several samples may be the cause: each alone, so that the others are not lost with it.
     for (auto piece = unit.pieces.rbegin(); piece != unit.pieces.rend(); ++piece) {
       block_units_.push_front(MakeBlockUnit(block, {&*piece, 1}));
@@ -421,7 +454,10 @@ void Engine::OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data) {
 }
 
 void Engine::OnCopied(BlockUnit& unit) {
+  if (--unit.ends_left > 0) return;
   if (ended_) return unit.buffer.Reset();
+  if (!unit.keeps.empty()) FinishKeeps(unit);
+  if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
   if (!unit.block->pinning) unit.buffer.Reset();
   FinishUnit(unit);
 }
@@ -498,6 +534,7 @@ void Engine::FinishBlock(BlockWork& block) {
   // The block may have to live long.
   std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
   std::vector<Row>().swap(block.waiters);
+  std::vector<Tier::Pin>().swap(block.entries);
   ForgetBlock(block);
 }
 

@@ -53,6 +53,7 @@ void Engine::PlanReads(StepWork& work) {
       if (AwaitKept(work, slot)) resident.push_back(slot);
       continue;
     }
+    if (tiers_ != nullptr && PlanFromTier(work, slot, resident)) continue;
     const std::size_t before = pieces.size();
     Status status;
     for (std::uint32_t field = 0; field < stored_fields_.size() && status.ok(); ++field) {
@@ -175,7 +176,9 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
 bool Engine::AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond) {
   for (ReadUnit* unit : group) {
     if (!unit->in_place.empty()) continue;
-    const std::size_t bytes = parts_.store->BufferBytes(unit->extent.range);
+    const std::size_t bytes = unit->entry != nullptr
+                                  ? unit->entry->tier()->BufferBytes(*unit->entry)
+                                  : parts_.store->BufferBytes(unit->extent.range);
     std::optional<Buffer> buffer =
         beyond ? parts_.staging->AcquireBeyond(bytes) : parts_.staging->Acquire(bytes);
     if (buffer.has_value()) {
@@ -191,6 +194,7 @@ bool Engine::AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond) {
 void Engine::IssueReads() {
   std::vector<ReadRequest> requests;
   std::vector<ReadUnit*> tries;
+  std::vector<ReadUnit*> entries;
   std::uint64_t refused = 0;
   while (!to_read_.empty() && stats_.reads_in_flight < options_.reads_in_flight_max) {
     // Without memory it waits for what was read to be decoded. When all is free and not enough, it
@@ -212,6 +216,10 @@ void Engine::IssueReads() {
                                  ": the system has no memory")});
         continue;
       }
+      if (unit->entry != nullptr) {
+        entries.push_back(unit);
+        continue;
+      }
       ++stats_.reads;
       stats_.read_bytes += unit->extent.range.size;
       // Only of samples with one stored field: others have to wait for the rest of theirs.
@@ -225,8 +233,9 @@ void Engine::IssueReads() {
   }
   {
     MutexLock lock(inbox_mutex_);
-    in_flight_ += requests.size() + tries.size() + refused;
+    in_flight_ += requests.size() + tries.size() + entries.size() + refused;
   }
+  for (ReadUnit* const unit : entries) ReadEntry(*unit);
   if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
   for (ReadUnit* const unit : tries) {
     parts_.executor->Submit(unit->work->sequence, [this, unit] { ReadNowOrRead(*unit); });
@@ -357,7 +366,7 @@ void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
   if (task != nullptr) submit();
 }
 
-void Engine::RunDecode(DecodeTask& task) const {
+void Engine::RunDecode(DecodeTask& task) {
   const std::int64_t start_ns = parts_.clock->NowNanos();
   std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < task.slots.size(); ++i) {
@@ -369,6 +378,8 @@ void Engine::RunDecode(DecodeTask& task) const {
     const std::uint32_t slot = task.slots[i];
     if (Status status = DecodeSample(*task.work, slot, scratch); !status.ok()) {
       task.failures.emplace_back(slot, std::move(status));
+    } else if (task.work->samples[slot].keep != nullptr) {
+      KeepSample(task, slot);
     }
   }
   task.decode_ns = parts_.clock->NowNanos() - start_ns;
@@ -379,6 +390,10 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
   const SampleId sample = work.batch->samples[slot];
   const SampleKey key{.seed = options_.seed, .epoch = work.plan.epoch, .sample = sample};
   const Piece* piece = work.pieces.data() + slot * stored_fields_.size();
+  const Tier::Pin& entry = work.samples[slot].entry;
+  if (entry && entry.tier()->in_memory() && options_.verify) {
+    HEADRACE_RETURN_IF_ERROR(entry.tier()->Check(entry));
+  }
   for (std::size_t position = 0; position < parts_.schema.size(); ++position) {
     const BatchField& field = parts_.schema[position];
     const std::span<std::byte> row = work.batch->row(parts_.schema, position, slot);
@@ -393,7 +408,8 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
     const ReadUnit* const unit = piece->unit;
     if (unit != nullptr) {
       stored = unit->data.subspan(piece->offset, piece->size);
-      HEADRACE_RETURN_IF_ERROR(Verify(field, sample, stored));
+      // A tier has compared its own checksum.
+      if (unit->entry == nullptr) HEADRACE_RETURN_IF_ERROR(Verify(field, sample, stored));
     }
     const Piece& at = *piece++;
     if (unit != nullptr && !unit->in_place.empty()) continue;  // It lies in its row.
@@ -403,10 +419,10 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
     }
     if (unit == nullptr) {
       if (field.codec->is_copy()) {
-        parts_.residents->CopyOut(work.samples[slot].cells, at.offset, row);
+        CopyResident(work.samples[slot], at, row);
         continue;
       }
-      stored = Resident(work.samples[slot].cells, at, scratch);
+      stored = Resident(work.samples[slot], at, scratch);
     }
     if (Status status = field.codec->Decode(stored, key, row); !status.ok()) {
       return status.WithContext("field " + field.name);
@@ -415,16 +431,26 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
   return Status();
 }
 
-// The bytes of a piece in cells: where they lie, or gathered. They were verified on their way
-// there.
-std::span<const std::byte> Engine::Resident(CellRun cells, const Piece& piece,
+// The bytes of a piece in memory, of cells or of a tier: where they lie, or gathered. They were
+// verified on their way there.
+std::span<const std::byte> Engine::Resident(const SampleWork& sample, const Piece& piece,
                                             std::vector<std::byte>& scratch) const {
-  const auto view = parts_.residents->View(cells, piece.offset, piece.size);
+  const auto view = sample.entry ? sample.entry.tier()->View(sample.entry, piece.offset, piece.size)
+                                 : parts_.residents->View(sample.cells, piece.offset, piece.size);
   if (view.has_value()) return *view;
   if (scratch.size() < piece.size) scratch.resize(piece.size);
   const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
-  parts_.residents->CopyOut(cells, piece.offset, bytes);
+  CopyResident(sample, piece, bytes);
   return bytes;
+}
+
+void Engine::CopyResident(const SampleWork& sample, const Piece& piece,
+                          std::span<std::byte> to) const {
+  if (sample.entry) {
+    sample.entry.tier()->CopyOut(sample.entry, piece.offset, to);
+  } else {
+    parts_.residents->CopyOut(sample.cells, piece.offset, to);
+  }
 }
 
 Status Engine::Verify(const BatchField& field, SampleId sample,
@@ -449,14 +475,23 @@ void Engine::OnDecoded(DecodeTask& task) {
   stats_.decode_ns += task.decode_ns;
   stats_.sample_bytes += task.stored_bytes;
   StepWork& work = *task.work;
+  for (const auto& [slot, status] : task.kept) {
+    Tier* const tier = std::exchange(work.samples[slot].keep, nullptr);
+    FinishKeep(work.batch->samples[slot], tier, status);
+  }
   std::size_t next_failure = 0;
   for (const std::uint32_t slot : task.slots) {
     if (next_failure < task.failures.size() && task.failures[next_failure].first == slot) {
       SampleFailed(work, slot, std::move(task.failures[next_failure++].second));
     } else {
-      SampleDone(work, slot);
+      EndSample(work, slot);
     }
   }
+}
+
+// A sample is decoded, or is in its tier: done when both are.
+void Engine::EndSample(StepWork& work, std::uint32_t slot) {
+  if (--work.samples[slot].ends_left == 0) SampleDone(work, slot);
 }
 
 void Engine::SampleDone(StepWork& work, std::uint32_t slot) {
@@ -466,6 +501,7 @@ void Engine::SampleDone(StepWork& work, std::uint32_t slot) {
 
 // The staging memory of a read goes back with the last sample that lies in it, cells with theirs.
 void Engine::ReleasePieces(StepWork& work, std::uint32_t slot) {
+  work.samples[slot].entry.Reset();
   const CellRun cells = std::exchange(work.samples[slot].cells, kNoCells);
   if (cells != kNoCells) parts_.residents->Release(cells);
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
@@ -477,7 +513,14 @@ void Engine::ReleasePieces(StepWork& work, std::uint32_t slot) {
 
 void Engine::SampleFailed(StepWork& work, std::uint32_t slot, Status status) {
   SampleWork& sample = work.samples[slot];
+  const bool from_tier = static_cast<bool>(sample.entry);
   ReleasePieces(work, slot);
+  DropKeep(work, slot);
+  if (from_tier && !ended_) {
+    ++stats_.tiers.fallbacks;
+    if (!work.batch->sources.empty()) work.batch->sources[slot] = kNoTier;
+    return PlanSampleReads(work, slot);
+  }
   const SampleId wanted = work.plan.deliveries[slot].sample;
   const std::uint64_t sample_count = parts_.index->sample_count();
   const bool substitute = options_.on_error == OnError::kSubstitute &&

@@ -30,6 +30,26 @@ struct Substitution {
   std::string reason;
 };
 
+// What came out of one tier.
+struct TierUses {
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;  // of these
+  std::uint64_t ahead = 0;  // of the samples: there because they were fetched ahead, and not used
+                            // before: ready on time. All others are reuse.
+};
+
+// How samples got around storage, and did not.
+struct TierCounts {
+  std::vector<TierUses> uses;       // by tier, fastest first
+  std::uint64_t storage_uses = 0;   // samples that no tier had
+  std::uint64_t waits = 0;          // samples waited for on their way into a tier
+  std::uint64_t fetched_ahead = 0;  // samples read for a tier alone
+  std::uint64_t moved = 0;          // from tier to tier
+  std::uint64_t not_kept = 0;       // a tier would have them, and they did not get there
+  std::uint64_t fallbacks = 0;      // a tier had them, and could not give them: read from storage
+  std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
+};
+
 // What an engine did so far. Times in nanoseconds, sizes in bytes; all but the gauges monotonic.
 struct EngineStats {
   std::uint64_t batches = 0;       // handed over
@@ -55,6 +75,7 @@ struct EngineStats {
   BufferPool::Stats batch;            // batches in work, ready and held by the consumer
   CellPool::Stats resident;           // samples of block reads, from the read to their delivery
   BufferPool::Stats pinned;           // blocks that stay in memory
+  TierCounts tiers;
 };
 inline constexpr std::size_t kSubstitutionsListed = 10000;
 

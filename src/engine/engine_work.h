@@ -14,6 +14,11 @@
 
 namespace headrace {
 
+// The sample that a block read keeps in place `kept`.
+inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
+  return SampleId{Raw(read.first) + (read.kept.empty() ? kept : read.kept[kept])};
+}
+
 // One stored field of one row: `field` is a position in Engine::stored_fields_.
 struct Engine::PieceRef {
   std::uint32_t slot = 0;
@@ -25,10 +30,11 @@ struct Engine::ReadUnit {
   StepWork* work = nullptr;
   Extent extent;
   std::vector<PieceRef> pieces;
-  std::uint64_t pieces_left = 0;  // whose sample is not done; at 0 the staging memory goes back
-  Buffer buffer;                  // staging memory, from issue on
-  std::span<std::byte> in_place;  // instead of staging memory: the room of its one row
-  std::span<std::byte> data;      // of the extent, once read
+  std::uint64_t pieces_left = 0;     // whose sample is not done; at 0 the staging memory goes back
+  const Tier::Pin* entry = nullptr;  // read from a tier instead: all of one sample
+  Buffer buffer;                     // staging memory, from issue on
+  std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
+  std::span<std::byte> data;         // of the extent, once read
 };
 
 // Tells of one piece where its bytes are.
@@ -38,12 +44,16 @@ struct Engine::Piece {
   std::uint64_t size = 0;
 };
 
-struct SampleWork {
+// One row of a step, from planned to done.
+struct Engine::SampleWork {
   std::uint32_t pieces_left = 0;  // not read
   std::uint32_t draws = 0;        // substitutes tried
   Status read_error;              // of the first piece that failed
   Status reason;                  // why it is not the sample that was wanted
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
+  Tier::Pin entry;                // where they are, or are read from, if a tier has them
+  Tier* keep = nullptr;           // the tier that takes them, once they are verified
+  std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 
 // One step in work. Lives until handed over, or until the engine dies: completions point at it.
@@ -64,8 +74,22 @@ struct Engine::DecodeTask {
   StepWork* work = nullptr;
   std::vector<std::uint32_t> slots;
   std::vector<std::pair<std::uint32_t, Status>> failures;
+  std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
   std::uint64_t stored_bytes = 0;
   std::int64_t decode_ns = 0;
+};
+
+// A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved
+// from another tier.
+struct Engine::TierFill {
+  SampleId sample{};
+  Tier* to = nullptr;
+  Tier::Pin from;  // empty: storage
+  std::vector<Extent> extents;
+  std::vector<Buffer> buffers;  // one an extent, or one for the entry that is moved
+  std::vector<std::span<const std::byte>> parts;
+  std::size_t reads_left = 0;
+  Status error;
 };
 
 // A sample that a block read keeps, until it is the row's that waits for it.
@@ -95,6 +119,15 @@ struct Engine::BlockPiece {
   std::uint32_t field = 0;  // in Engine::stored_fields_
   std::uint64_t cells_offset = 0;
   const std::byte* pinned = nullptr;  // where its bytes are, if not in the unit's data
+  const Tier::Pin* entry = nullptr;   // of its sample in a tier, which holds it as the cells do
+};
+
+// A sample of a block unit that a tier is to take: its pieces, in the order of fields.
+struct Engine::BlockKeep {
+  SampleId sample{};
+  Tier* tier = nullptr;
+  std::vector<std::size_t> pieces;  // positions in BlockUnit::pieces
+  Status status{StatusCode::kCancelled, "not tried"};
 };
 
 // One read of a block read, or a stretch of it that is pinned.
@@ -105,6 +138,8 @@ struct Engine::BlockUnit {
   Buffer buffer;                                         // staging or pinned memory, from issue on
   std::span<const std::byte> data;                       // of the extent, once read
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
+  std::vector<BlockKeep> keeps;                          // samples that a tier takes
+  std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
   bool is_pinned = false;                                // there is nothing to read
   bool reading = false;                                  // counted as a read in flight
 };
@@ -117,6 +152,7 @@ struct Engine::BlockWork {
   std::vector<KeptSample> samples;                // the kept ones, in order
   std::vector<Row> waiters;                       // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
+  std::vector<Tier::Pin> entries;                 // by position in `samples`; none: no tiers
   std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
   std::uint64_t demand_units = 0;                 // sum of those
@@ -137,7 +173,10 @@ struct Engine::Event {
     kDecoded,
     kDone,       // read and decoded at once
     kBlockRead,  // a block unit is read, or not
-    kCopied,     // it is in cells
+    kCopied,     // it is in cells, or a sample of it is in a tier
+    kKept,       // a row's sample is in a tier, or not
+    kFillRead,   // a part of a fill is read
+    kFilled,     // it is in its tier, or not
   };
 
   Kind kind = Kind::kStart;
@@ -146,6 +185,9 @@ struct Engine::Event {
   BlockUnit* block_unit = nullptr;                            // kBlockRead, kCopied
   Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead, kBlockRead
   std::unique_ptr<DecodeTask> task;                           // kDecoded, kDone
+  Row row{};                                                  // kKept
+  TierFill* fill = nullptr;                                   // kFillRead, kFilled
+  std::size_t part = 0;                                       // kFillRead
 };
 
 }  // namespace headrace

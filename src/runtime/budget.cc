@@ -43,12 +43,18 @@ Flow FlowOf(const BudgetNeeds& needs) {
 
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_fixed ? needs.resident_bytes : 0;
-  const std::uint64_t least = flow.least() + resident;
-  if (needs.memory_bytes == 0 && resident > needs.memory_limit_bytes) {
-    return Status(StatusCode::kInvalidArgument, "memory: the order keeps " + FormatBytes(resident) +
-                                                    " resident, the machine has " +
+  const std::uint64_t kept = resident + needs.tier_bytes;
+  const std::uint64_t least = flow.least() + kept;
+  std::string keeps;
+  if (needs.tier_bytes != 0) keeps = "tiers= take " + FormatBytes(needs.tier_bytes);
+  if (resident != 0) {
+    keeps.append(keeps.empty() ? "" : ", and ").append("the order keeps ");
+    keeps.append(FormatBytes(resident)).append(" resident");
+  }
+  if (needs.memory_bytes == 0 && kept > needs.memory_limit_bytes) {
+    return Status(StatusCode::kInvalidArgument, "memory: " + keeps + ", the machine has " +
                                                     FormatBytes(needs.memory_limit_bytes) +
-                                                    "; lower what the order keeps");
+                                                    "; lower what is kept");
   }
   if (needs.memory_bytes == 0 || needs.memory_bytes >= least) return Status();
   std::string message = "memory " + FormatBytes(needs.memory_bytes) + ": a batch of " +
@@ -56,13 +62,10 @@ Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
                         FormatBytes(flow.batch) +
                         ", two are needed (the one in use and the next), and reads take " +
                         FormatBytes(flow.staging_least);
-  if (resident != 0) {
-    message.append(", and the order keeps ").append(FormatBytes(resident)).append(" resident");
-  }
+  if (!keeps.empty()) message.append(", and ").append(keeps);
   message.append("; raise memory= to at least ")
       .append(FormatBytes(RoundUp(least, kMiB)))
-      .append(resident != 0 ? ", or lower batch_size= or what the order keeps"
-                            : " or lower batch_size=");
+      .append(!keeps.empty() ? ", or lower batch_size= or what is kept" : " or lower batch_size=");
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
@@ -87,8 +90,8 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
   const Flow flow = FlowOf(needs);
   HEADRACE_RETURN_IF_ERROR(CheckLeast(needs, flow));
   const std::uint64_t resident_least = needs.resident_fixed ? needs.resident_bytes : 0;
-  std::uint64_t memory = needs.memory_bytes;
-  if (memory == 0) {
+  std::uint64_t memory = needs.memory_bytes - std::min(needs.memory_bytes, needs.tier_bytes);
+  if (needs.memory_bytes == 0) {
     memory = std::max(flow.least() + resident_least,
                       std::min(needs.memory_limit_bytes / 4, flow.useful() + needs.resident_bytes));
   }

@@ -17,6 +17,8 @@ struct BudgetNeeds {
   std::uint32_t batches_ahead = 0;       // what the user asks for; 0: as many as are useful
   std::uint32_t reads_in_flight = 64;
 
+  std::uint64_t tier_bytes = 0;  // tiers in memory, as asked for
+
   // What an order that reads blocks keeps of them; 0 for others.
   std::uint64_t resident_bytes = 0;  // as much as is useful, or, if fixed, as it must have
   bool resident_fixed = false;
@@ -36,12 +38,13 @@ struct Budget {
 inline constexpr std::uint32_t kBatchesHeld = 2;
 
 // Divides the memory: reads get what keeps the device busy while as much again is decoded, batches
-// the rest, as long as both have their least. Where an order keeps residents, reads and batches get
-// what is useful, a quarter at most unless that is below their least; residents what is useful of
-// the rest, pinned blocks what is left. Pure.
+// the rest, as long as both have their least. Tiers have what was asked for them. Where an order
+// keeps residents, reads and batches get what is useful, a quarter at most unless that is below
+// their least; residents what is useful of the rest, pinned blocks what is left. Pure.
 //
-// Errors: InvalidArgument  memory_bytes below two batches, one read and fixed residents, with the
-//                          least that would do; fixed residents beyond the machine's memory
+// Errors: InvalidArgument  memory_bytes below two batches, one read, tiers and fixed residents,
+//                          with the least that would do; tiers and fixed residents beyond the
+//                          machine's memory
 Result<Budget> MakeBudget(const BudgetNeeds& needs);
 
 }  // namespace headrace

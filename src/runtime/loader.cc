@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <functional>
 #include <utility>
 
 #include "base/clock.h"
@@ -33,6 +35,26 @@ std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
   return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
 }
 
+// How many steps' sources Explain() can tell of.
+constexpr std::size_t kSourcesKept = 256;
+
+void Add(const TierCounts& run, TierCounts& total) {
+  total.uses.resize(std::max(total.uses.size(), run.uses.size()));
+  for (std::size_t i = 0; i < run.uses.size(); ++i) {
+    total.uses[i].samples += run.uses[i].samples;
+    total.uses[i].bytes += run.uses[i].bytes;
+    total.uses[i].ahead += run.uses[i].ahead;
+  }
+  total.storage_uses += run.storage_uses;
+  total.waits += run.waits;
+  total.fetched_ahead += run.fetched_ahead;
+  total.moved += run.moved;
+  total.not_kept += run.not_kept;
+  total.fallbacks += run.fallbacks;
+  total.planned.resize(std::max(total.planned.size(), run.planned.size()));
+  for (std::size_t i = 0; i < run.planned.size(); ++i) total.planned[i] += run.planned[i];
+}
+
 void Add(const EngineStats& run, EngineStats& total) {
   total.batches += run.batches;
   total.samples += run.samples;
@@ -47,6 +69,7 @@ void Add(const EngineStats& run, EngineStats& total) {
   total.kept_bytes += run.kept_bytes;
   total.pinned_reads += run.pinned_reads;
   total.pinned_bytes += run.pinned_bytes;
+  Add(run.tiers, total.tiers);
   total.substituted += run.substituted;
   for (const Substitution& substitution : run.substitutions) {
     if (total.substitutions.size() >= kSubstitutionsListed) break;
@@ -74,11 +97,11 @@ void Add(const Batch& batch, Delivered& total) {
 class Run {
  public:
   Run(const Engine::Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
-      ThreadExecutor& executor)
+      std::unique_ptr<TierCache> tiers, ThreadExecutor& executor)
       : executor_(executor),
         clock_(*parts.clock),
         start_ns_(clock_.NowNanos()),
-        engine_(WithSink(parts, queue_), options, std::move(order)) {
+        engine_(WithSink(parts, queue_), options, std::move(order), std::move(tiers)) {
     engine_.Start();
   }
 
@@ -132,9 +155,10 @@ class Run {
 class Loader::Impl {
  public:
   Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
-       std::uint64_t steps_per_epoch, Planner planner, const Budget& budget,
+       std::uint64_t steps_per_epoch, std::shared_ptr<const Planner> planner, const Budget& budget,
        const std::optional<ExpectedInflation>& inflation, std::shared_ptr<CellPool> residents,
-       std::unique_ptr<ThreadExecutor> executor, OpenedStore store)
+       std::unique_ptr<NodeTiers> tiers, std::unique_ptr<ThreadExecutor> executor,
+       OpenedStore store)
       : index_(std::move(index)),
         options_(std::move(options)),
         schema_(std::move(schema)),
@@ -148,6 +172,7 @@ class Loader::Impl {
         residents_(std::move(residents)),
         pinned_(budget.pinned_bytes == 0 ? nullptr
                                          : std::make_shared<PinnedBlocks>(budget.pinned_bytes)),
+        tiers_(std::move(tiers)),
         executor_(std::move(executor)),
         store_(std::move(store)) {}
 
@@ -164,9 +189,16 @@ class Loader::Impl {
   }
   [[nodiscard]] bool forked() const { return getpid() != pid_; }
 
-  void Begin(std::unique_ptr<Order> order) {
+  using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(NodeTiers&)>;
+
+  // `make_tiers` is asked once no run uses the tiers.
+  Status Begin(std::unique_ptr<Order> order, const MakeTiers& make_tiers) {
     MutexLock lifecycle(lifecycle_mutex_);
     EndRun();
+    std::unique_ptr<TierCache> tiers;
+    if (tiers_ != nullptr) {
+      HEADRACE_ASSIGN_OR_RETURN(tiers, make_tiers(*tiers_));
+    }
     EngineOptions options;
     options.batches_max = budget_.batches_max;
     options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
@@ -189,9 +221,10 @@ class Loader::Impl {
                                                    .batch_memory = batch_memory_,
                                                    .residents = residents_,
                                                    .pinned = pinned_},
-                                     options, std::move(order), *executor_);
+                                     options, std::move(order), std::move(tiers), *executor_);
     MutexLock lock(mutex_);
     run_ = std::move(run);
+    return Status();
   }
 
   void End() {
@@ -218,6 +251,18 @@ class Loader::Impl {
   void OnTaken(const Batch& batch) {
     MutexLock lock(mutex_);
     Add(batch, delivered_);
+    if (tiers_ == nullptr) return;
+    sources_.push_back({{.epoch = batch.epoch, .step = batch.step}, batch.sources});
+    if (sources_.size() > kSourcesKept) sources_.pop_front();
+  }
+
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const {
+    std::vector<NamedTierStats> all;
+    if (tiers_ == nullptr) return all;
+    for (const std::unique_ptr<Tier>& tier : tiers_->tiers()) {
+      all.push_back({.name = tier->name(), .stats = tier->stats()});
+    }
+    return all;
   }
 
   [[nodiscard]] LoaderStats stats() const {
@@ -232,6 +277,7 @@ class Loader::Impl {
         stats.running_ns += run_->running_ns();
       }
     }
+    stats.tiers = tier_stats();
     stats.store = store_.store().stats();
     stats.budget = budget_;
     stats.threads = options_.threads;
@@ -241,10 +287,20 @@ class Loader::Impl {
     return stats;
   }
 
+  // Rows of deliveries; what tiers have to do with them is known of a step of the loader's own
+  // order.
   [[nodiscard]] Result<std::vector<PlannedRow>> Describe(
-      std::span<const Delivery> deliveries) const {
+      std::span<const Delivery> deliveries,
+      const std::optional<Position>& position = std::nullopt) const {
+    std::vector<TierNumber> actual;
+    std::optional<std::vector<PlannedUse>> planned;
+    if (tiers_ != nullptr && position.has_value() && !planner_->reads_blocks()) {
+      actual = SourcesOf(*position);
+      HEADRACE_ASSIGN_OR_RETURN(planned, tiers_->Planned(*position));
+    }
     std::vector<PlannedRow> rows;
-    for (const Delivery& delivery : deliveries) {
+    for (std::size_t i = 0; i < deliveries.size(); ++i) {
+      const Delivery& delivery = deliveries[i];
       for (const BatchField& field : schema_) {
         PlannedRow row{.slot = delivery.slot, .sample = delivery.sample, .field = field.name};
         if (field.is_inline()) {
@@ -253,7 +309,10 @@ class Loader::Impl {
           HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
                                     index_->extent(field.index_field, delivery.sample));
           HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
-          row.source = delivery.block_read == kNoBlockRead ? "storage" : "block";
+          row.source = delivery.block_read != kNoBlockRead ? "block"
+                       : planned.has_value()               ? SourceName(planned->at(i).tier)
+                                                           : SourceName(kNoTier);
+          if (i < actual.size()) row.actual = SourceName(actual[i]);
           row.object = index_->root() + "/" + std::string(object.name);
           row.range = extent.range;
         }
@@ -267,11 +326,23 @@ class Loader::Impl {
   const LoaderOptions options_;
   const std::vector<BatchField> schema_;
   const std::uint64_t steps_per_epoch_;
-  const Planner planner_;
+  const std::shared_ptr<const Planner> planner_;
   const Budget budget_;
   const std::optional<ExpectedInflation> inflation_;
 
  private:
+  [[nodiscard]] std::string SourceName(TierNumber tier) const {
+    return tier == kNoTier ? "storage" : tiers_->tiers()[tier]->name();
+  }
+
+  [[nodiscard]] std::vector<TierNumber> SourcesOf(Position position) const {
+    MutexLock lock(mutex_);
+    for (auto step = sources_.rbegin(); step != sources_.rend(); ++step) {
+      if (step->first == position) return step->second;
+    }
+    return {};
+  }
+
   const pid_t pid_ = getpid();
   const std::int64_t device_read_bytes_;  // when the loader was opened
   const std::shared_ptr<BufferPool> staging_;
@@ -279,6 +350,7 @@ class Loader::Impl {
   const std::shared_ptr<CellPool> residents_;   // null: the order reads no blocks
   const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them
   MonotonicClock clock_;
+  const std::unique_ptr<NodeTiers> tiers_;  // null: none
   const std::unique_ptr<ThreadExecutor> executor_;
   OpenedStore store_;
 
@@ -288,6 +360,8 @@ class Loader::Impl {
   Delivered delivered_ HEADRACE_GUARDED_BY(mutex_);
   EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs that ended
   std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  // Of the newest steps taken, with tiers.
+  std::deque<std::pair<Position, std::vector<TierNumber>>> sources_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
@@ -300,15 +374,16 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                   "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
   }
   if (options.threads == 0) options.threads = UsableCores();
-  HEADRACE_ASSIGN_OR_RETURN(Planner planner, Planner::Make(index, options.job, options.order));
+  HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));
+  const auto planner = std::make_shared<Planner>(std::move(made));
 
   const SampleSizes sizes = LookAtSizes(*index, schema);
   const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
-  if (planner.reads_blocks()) {
+  if (planner->reads_blocks()) {
     read_bytes = std::max(
-        read_bytes, std::min(planner.mean_block_bytes(), EngineOptions().block_read_bytes_max));
+        read_bytes, std::min(planner->mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   BudgetNeeds needs{.memory_bytes = options.memory_bytes,
@@ -318,17 +393,22 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                     .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
                     .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
                     .batches_ahead = options.batches_ahead,
-                    .reads_in_flight = EngineOptions().reads_in_flight_max};
-  if (planner.reads_blocks()) needs.reads_in_flight = kBlockReadsInFlight;
-  HEADRACE_RETURN_IF_ERROR(planner.AddNeeds(needs));
+                    .reads_in_flight = EngineOptions().reads_in_flight_max,
+                    .tier_bytes = options.tiers.memory_bytes()};
+  if (planner->reads_blocks()) needs.reads_in_flight = kBlockReadsInFlight;
+  HEADRACE_RETURN_IF_ERROR(planner->AddNeeds(needs));
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
-  HEADRACE_RETURN_IF_ERROR(planner.Settle(budget));
+  HEADRACE_RETURN_IF_ERROR(planner->Settle(budget));
   HEADRACE_ASSIGN_OR_RETURN(const std::optional<ExpectedInflation> inflation,
-                            planner.Inflation(*index));
+                            planner->Inflation(*index));
+  std::unique_ptr<NodeTiers> tiers;
+  if (!options.tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(tiers, NodeTiers::Open(index, schema, options.tiers, planner));
+  }
   std::shared_ptr<CellPool> residents;
-  if (planner.reads_blocks()) {
+  if (planner->reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(residents,
-                              CellPool::Make(planner.resident_units(), planner.unit_bytes()));
+                              CellPool::Make(planner->resident_units(), planner->unit_bytes()));
   }
 
   HEADRACE_ASSIGN_OR_RETURN(
@@ -337,8 +417,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
           {.threads = options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
   return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
-      std::move(index), std::move(options), std::move(schema), steps, std::move(planner), budget,
-      inflation, std::move(residents), std::move(executor), std::move(store))));
+      std::move(index), std::move(options), std::move(schema), steps, planner, budget, inflation,
+      std::move(residents), std::move(tiers), std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -352,16 +432,16 @@ Loader::~Loader() {
 std::span<const BatchField> Loader::schema() const { return impl_->schema_; }
 std::uint64_t Loader::steps_per_epoch() const { return impl_->steps_per_epoch_; }
 const Index& Loader::index() const { return *impl_->index_; }
-OrderParameters Loader::order_parameters() const { return impl_->planner_.parameters(); }
+OrderParameters Loader::order_parameters() const { return impl_->planner_->parameters(); }
 const std::optional<ExpectedInflation>& Loader::expected_inflation() const {
   return impl_->inflation_;
 }
 
 Status Loader::Start(Position position) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, impl_->planner_.MakeOrder(position));
-  impl_->Begin(std::move(order));
-  return Status();
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, impl_->planner_->MakeOrder(position));
+  return impl_->Begin(std::move(order),
+                      [position](NodeTiers& tiers) { return tiers.Begin(position); });
 }
 
 Status Loader::StartList(ListOrderOptions list) {
@@ -390,8 +470,8 @@ Status Loader::StartList(ListOrderOptions list) {
                                                std::to_string(Raw(list.ids[i])) +
                                                ", the dataset has " + std::to_string(count));
   }
-  impl_->Begin(MakeListOrder(std::move(list)));
-  return Status();
+  std::unique_ptr<Order> order = MakeListOrder(list);
+  return impl_->Begin(std::move(order), [&list](NodeTiers& tiers) { return tiers.Begin(list); });
 }
 
 Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
@@ -409,10 +489,10 @@ void Loader::Stop() {
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
-                            impl_->planner_.MakeOrder(position));
+                            impl_->planner_->MakeOrder(position));
   const std::optional<Step> step = order->Next();
   if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
-  return impl_->Describe(step->deliveries);
+  return impl_->Describe(step->deliveries, position);
 }
 
 Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
@@ -427,6 +507,12 @@ Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> sa
 Result<LoaderStats> Loader::stats() const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   return impl_->stats();
+}
+
+// Nothing in a forked child: its tiers' locks may be held by threads that it does not have.
+std::vector<NamedTierStats> Loader::tier_stats() const {
+  if (impl_->forked()) return {};
+  return impl_->tier_stats();
 }
 
 }  // namespace headrace

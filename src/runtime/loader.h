@@ -24,6 +24,7 @@
 #include "plan/quality/labels.h"
 #include "runtime/batch_queue.h"
 #include "runtime/budget.h"
+#include "runtime/node_tiers.h"
 #include "runtime/open_store.h"
 
 namespace headrace {
@@ -55,6 +56,7 @@ struct LoaderOptions {
   IoChoice io = IoChoice::kAuto;
   OnError on_error = OnError::kRaise;
   bool verify = true;  // samples against their checksums
+  TiersSpec tiers;
 };
 
 // Where one row of a step comes from.
@@ -62,7 +64,9 @@ struct PlannedRow {
   std::uint32_t slot = 0;
   SampleId sample{};
   std::string field;
-  std::string source;  // "storage"; "block" where it comes with one; "index" for inline values
+  std::string source;  // "storage"; "block" where it comes with one; "index" for inline values;
+                       // the name of the tier that the plan takes it from
+  std::string actual;  // where it did come from; empty: it was not delivered, or long ago
   std::string object;  // its path
   ByteRange range;     // of the object
 };
@@ -76,6 +80,12 @@ struct Delivered {
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
 };
 
+// One tier: what it is, and what it did.
+struct NamedTierStats {
+  std::string name;
+  TierStats stats;
+};
+
 struct LoaderStats {
   Delivered delivered;
   EngineStats engine;  // over all runs
@@ -85,6 +95,7 @@ struct LoaderStats {
   std::int64_t running_ns = 0;         // summed over runs, from start to end or now
   std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
   std::uint64_t index_bytes = 0;       // of the mapped index file
+  std::vector<NamedTierStats> tiers;   // fastest first
 };
 
 // Loads batches of one rank. A *run* is a plan in progress: started at a position, it goes on,
@@ -97,7 +108,8 @@ struct LoaderStats {
 class Loader {
  public:
   // Errors: InvalidArgument     options that cannot be, named; a budget below one batch
-  //         FailedPrecondition  io_uring was asked for and cannot be used
+  //         FailedPrecondition  io_uring was asked for and cannot be used; a tier's folder is
+  //                             somebody else's
   //         any of reading      IoChoice::kSynthetic, which reads some samples
   static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
                                               LoaderOptions options);
@@ -144,6 +156,8 @@ class Loader {
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const;
 
   [[nodiscard]] Result<LoaderStats> stats() const;
+  // Of stats() the tiers alone, for a look between batches.
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const;
 
  private:
   class Impl;

@@ -67,6 +67,18 @@ OrderParameters Planner::parameters() const {
   return parameters;
 }
 
+Result<std::shared_ptr<const BlockMap>> Planner::CacheBlocks(
+    const std::shared_ptr<const Index>& index) const {
+  if (reads_blocks()) return request_.blocks;
+  return MakeIndexBlocks(index, /*block_samples=*/1);
+}
+
+Result<std::unique_ptr<UseStream>> Planner::MakeUses(std::shared_ptr<const BlockMap> blocks,
+                                                     Position start) const {
+  const NodeSplit split{.world_size = request_.job.world_size, .ranks_per_node = 1};
+  return MakeOrderUses(*factory_, request_, std::move(blocks), split, start);
+}
+
 std::uint64_t Planner::mean_block_bytes() const {
   return request_.blocks->total_units() / request_.blocks->block_count() * unit_bytes();
 }

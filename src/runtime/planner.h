@@ -7,6 +7,7 @@
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
+#include "plan/placement/uses.h"
 #include "plan/quality/labels.h"
 #include "runtime/budget.h"
 #include "runtime/loader.h"
@@ -36,6 +37,17 @@ class Planner {
   [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {
     return factory_->Make(request_, start);
   }
+  [[nodiscard]] const OrderOptions& job() const { return request_.job; }
+  // What tiers keep as one: the order's blocks, or, where it reads none, single samples.
+  //
+  // Errors: those of MakeIndexBlocks
+  [[nodiscard]] Result<std::shared_ptr<const BlockMap>> CacheBlocks(
+      const std::shared_ptr<const Index>& index) const;
+  // The uses of `blocks`, out of CacheBlocks(), that every rank makes. After Settle().
+  //
+  // Errors: those of MakeOrderUses
+  [[nodiscard]] Result<std::unique_ptr<UseStream>> MakeUses(std::shared_ptr<const BlockMap> blocks,
+                                                            Position start) const;
   [[nodiscard]] OrderParameters parameters() const;
   [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
   [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }

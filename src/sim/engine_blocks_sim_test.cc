@@ -24,6 +24,7 @@
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
 #include "sim/testing/block_plan.h"
+#include "sim/testing/sim_tiers.h"
 #include "store/memory_store.h"
 
 namespace headrace {
@@ -56,6 +57,12 @@ class World {
     MakeMachine();
     MakePlan();
     options_.seed = seed;
+    if (!index_.columns.empty() && random_.Below(2) == 0) MakeTiers();
+  }
+
+  // What tiers did; nothing without.
+  [[nodiscard]] TierCounts tier_counts() const {
+    return tiers_ == nullptr ? TierCounts() : tiers_->counts();
   }
 
   // Runs to the end of the plan, with as many engines as the consumer's leaving makes necessary.
@@ -309,6 +316,23 @@ class World {
     loop_.After(think_ns, [this, &engine, &sink, &consumer] { Consume(engine, sink, consumer); });
   }
 
+  void MakeTiers() {
+    // The test's, as the index is.
+    const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
+    auto blocks = MakeIndexBlocks(index, /*block_samples=*/1);
+    ASSERT_TRUE(blocks.ok()) << blocks.status().ToString();
+    tiers_ = std::make_unique<SimTiers>(random_, loop_, std::move(blocks).value());
+  }
+
+  std::unique_ptr<TierCache> BeginTiers(std::size_t begin) {
+    if (tiers_ == nullptr) return nullptr;
+    return tiers_->Begin(
+        [this, begin]() -> Result<std::unique_ptr<UseStream>> {
+          return std::unique_ptr<UseStream>(std::make_unique<ListedUses>(StepsFrom(plan_, begin)));
+        },
+        1, 0);
+  }
+
   // One engine, from step `begin` of the plan until it ends or the consumer leaves. Returns where
   // to go on.
   std::size_t RunEngine(std::size_t begin) {
@@ -329,7 +353,8 @@ class World {
                    .batch_memory = batch_memory_,
                    .residents = residents_,
                    .pinned = pinned_},
-                  options_, std::make_unique<ListedSteps>(StepsFrom(plan_, begin)));
+                  options_, std::make_unique<ListedSteps>(StepsFrom(plan_, begin)),
+                  BeginTiers(begin));
     engine.Start();
     Consume(engine, sink, consumer);
     EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
@@ -342,6 +367,7 @@ class World {
     EXPECT_LE(stats.batch.used_bytes_peak, stats.batch.capacity_bytes);
     EXPECT_LE(stats.pinned.used_bytes_peak, stats.pinned.capacity_bytes);
     EXPECT_LT(store.in_flight_peak(), options_.reads_in_flight_max + index_.columns.size());
+    if (tiers_ != nullptr) tiers_->Count(stats.tiers);
     engine.Stop();
     EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
     EXPECT_TRUE(engine.quiescent());
@@ -370,6 +396,7 @@ class World {
   bool reads_now_ = false;
   SimLoop loop_;
   std::unique_ptr<MemoryStore> store_bytes_;
+  std::unique_ptr<SimTiers> tiers_;  // null: none
   bool done_ = false;
 };
 
@@ -383,6 +410,7 @@ TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) {
   const std::optional<std::uint64_t> only = SeedFrom("HEADRACE_ONLY_SEED");
   const std::optional<std::uint64_t> extra = SeedFrom("HEADRACE_SEED");
   std::vector<std::uint64_t> seeds;
+  SeenOfTiers seen;
   if (only.has_value()) {
     seeds.push_back(*only);
   } else {
@@ -394,6 +422,11 @@ TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) {
     World world(seed);
     world.Run();
     if (HasFailure()) return;
+    seen.Add(world.tier_counts());
+  }
+  // Seeds that never meet what they are for prove nothing.
+  if (!only.has_value()) {
+    EXPECT_EQ(seen.Missing(), "");
   }
 }
 

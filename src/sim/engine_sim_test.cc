@@ -22,6 +22,7 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
+#include "sim/testing/sim_tiers.h"
 #include "store/memory_store.h"
 
 namespace headrace {
@@ -41,6 +42,12 @@ class World {
     MakeDataset();
     MakeOptions(seed);
     store_bytes_ = std::make_unique<MemoryStore>(stored_);
+    if (!index_.columns.empty() && random_.Below(2) == 0) MakeTiers();
+  }
+
+  // What tiers did; nothing without.
+  [[nodiscard]] TierCounts tier_counts() const {
+    return tiers_ == nullptr ? TierCounts() : tiers_->counts();
   }
 
   // Runs to the end of the plan, with as many engines as the consumer's leaving makes necessary.
@@ -194,6 +201,25 @@ class World {
     reads_now_ = random_.Below(2) == 0;
   }
 
+  void MakeTiers() {
+    // The test's, as the index is.
+    const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
+    auto blocks = MakeIndexBlocks(index, /*block_samples=*/1);
+    ASSERT_TRUE(blocks.ok()) << blocks.status().ToString();
+    blocks_ = std::move(blocks).value();
+    tiers_ = std::make_unique<SimTiers>(random_, loop_, blocks_);
+  }
+
+  std::unique_ptr<TierCache> BeginTiers(Position start) {
+    if (tiers_ == nullptr) return nullptr;
+    return tiers_->Begin(
+        [this, start] {
+          const NodeSplit split{.world_size = order_.world_size, .ranks_per_node = 1};
+          return MakeOrderUses(ExactOrderFactory(), {.job = order_}, blocks_, split, start);
+        },
+        order_.world_size, order_.rank);
+  }
+
   SimRead Decide(const Extent& extent) {
     SimRead read{.delay_ns = static_cast<std::int64_t>(
                      random_.Below(static_cast<std::uint64_t>(delay_max_ns_))),
@@ -329,7 +355,7 @@ class World {
                    .sink = &sink,
                    .staging = BufferPool::Make(staging_bytes_),
                    .batch_memory = BufferPool::Make(batch_bytes_)},
-                  options_, std::move(order).value());
+                  options_, std::move(order).value(), BeginTiers(start));
     reached_ = start;
     engine.Start();
     Consume(engine, sink, *model.value(), consumer);
@@ -348,6 +374,7 @@ class World {
           << "the sink was called after Stop()";
       EXPECT_EQ(sink.ready.size(), consumer.ready_when_left) << "the sink was called after Stop()";
     }
+    if (tiers_ != nullptr) tiers_->Count(stats.tiers);
     engine.Stop();
     EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
     EXPECT_TRUE(engine.quiescent());
@@ -375,6 +402,8 @@ class World {
   bool reads_now_ = false;
   SimLoop loop_;
   std::unique_ptr<MemoryStore> store_bytes_;
+  std::shared_ptr<const BlockMap> blocks_;  // what tiers keep as one
+  std::unique_ptr<SimTiers> tiers_;         // null: none
   Position reached_;
   bool done_ = false;
 };
@@ -389,6 +418,7 @@ TEST(EngineSimTest, DeliversThePlanWhateverHappens) {
   const std::optional<std::uint64_t> only = SeedFrom("HEADRACE_ONLY_SEED");
   const std::optional<std::uint64_t> extra = SeedFrom("HEADRACE_SEED");
   std::vector<std::uint64_t> seeds;
+  SeenOfTiers seen;
   if (only.has_value()) {
     seeds.push_back(*only);
   } else {
@@ -400,6 +430,11 @@ TEST(EngineSimTest, DeliversThePlanWhateverHappens) {
     World world(seed);
     world.Run();
     if (HasFailure()) return;
+    seen.Add(world.tier_counts());
+  }
+  // Seeds that never meet what they are for prove nothing.
+  if (!only.has_value()) {
+    EXPECT_EQ(seen.Missing(), "");
   }
 }
 

@@ -55,6 +55,54 @@ class Memory(TypedDict):
     index: int
 
 
+class TierReport(TypedDict):
+    """One tier: what it holds, and what it did. Sizes in bytes."""
+
+    name: str
+    capacity: int
+    used: int
+    peak: int
+    entries: int
+    """samples that it holds"""
+    inherited: int
+    """of a run before, found at the start"""
+    uses: int
+    """samples taken from it"""
+    reuse: int
+    """of `uses`: samples that were used before, or inherited"""
+    ready: int
+    """of `uses`: samples used for the first time, fetched ahead and ready on time"""
+    use_bytes: int
+    planned: int
+    """uses that the plan took from it, counted as far as it is read ahead; of blocks, where the
+    order reads blocks"""
+    inserts: int
+    refused: int
+    """inserts for which there was no room at the moment"""
+    failed: int
+    """inserts and reads that failed"""
+    corrupt: int
+    """entries whose checksum was wrong: read from storage again"""
+    degraded: str | None
+    """why it is used no more, or only read"""
+
+
+class Sources(TypedDict):
+    """Where samples came from, with tiers."""
+
+    storage: int
+    tiers: int
+    waited: int
+    """samples waited for that were on their way into a tier"""
+    fetched_ahead: int
+    moved: int
+    """from tier to tier"""
+    not_kept: int
+    """that a tier was to have, and did not get"""
+    fallbacks: int
+    """that a tier had and could not give: read from storage"""
+
+
 class Io(TypedDict):
     """The store that reads, and why it was chosen."""
 
@@ -98,6 +146,10 @@ class Stats(TypedDict):
     bytes: Bytes
     memory: Memory
     io: Io
+    sources: Sources | None
+    """None without tiers"""
+    tiers: list[TierReport]
+    """fastest first"""
     substituted: int
     substitutions: list[Substitution]
     """the first 10,000"""
@@ -157,6 +209,8 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
             retries=core["store_retries"],
             failures=core["store_failures"],
         ),
+        sources=core["sources"] if core["tiers"] else None,
+        tiers=core["tiers"],
         substituted=core["substituted"],
         substitutions=[
             Substitution(
@@ -174,6 +228,9 @@ class ExplainedRow(TypedDict):
     sample: int
     field: str
     source: str
+    """as planned: "index", "block", "storage", or the name of a tier"""
+    actual: str | None
+    """where it came from; None: it was not delivered yet, or long ago"""
     object: str
     offset: int
     size: int
@@ -183,7 +240,7 @@ class Explanation:
     """Where each row of a step comes from: `rows`, or `print()` it."""
 
     def __init__(
-        self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int]]
+        self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int, str]]
     ) -> None:
         self.epoch = epoch
         self.step = step
@@ -193,11 +250,12 @@ class Explanation:
                 sample=sample,
                 field=field,
                 source=source,
+                actual=actual or None,
                 object=where,
                 offset=offset,
                 size=size,
             )
-            for slot, sample, field, source, where, offset, size in rows
+            for slot, sample, field, source, where, offset, size, actual in rows
         ]
 
     def __str__(self) -> str:
@@ -206,8 +264,11 @@ class Explanation:
             where = "index"
             if row["source"] != "index":
                 end = row["offset"] + row["size"]
+                source = row["source"]
+                if row["actual"] not in (None, source):
+                    source = f"{source} (was {row['actual']})"
                 where = (
-                    f"{row['source']}: {row['object']} [{row['offset']}, {end}) "
+                    f"{source}: {row['object']} [{row['offset']}, {end}) "
                     f"{format_bytes(row['size'])}"
                 )
             lines.append(

@@ -8,7 +8,7 @@ from typing import Any
 from headrace import _core
 from headrace._arguments import integer
 from headrace._dataset import Dataset
-from headrace._sampling import EpochPlan, SamplerSource
+from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _VERSION = 1

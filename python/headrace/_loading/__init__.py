@@ -1,0 +1,1 @@
+"""What the Loader is made of, file by subject. Not for users."""

@@ -1,0 +1,176 @@
+"""Tiers: where samples are kept between epochs, and budgets that loaders share. docs/tiers.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import _core
+from headrace._arguments import integer, items, memory_bytes
+from headrace._units import format_bytes, parse_share_or_bytes
+from headrace.errors import InvalidArgumentError
+
+__all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
+
+PLACEMENTS = tuple(_core.placements())
+"""Names of the placements; docs/placements.md says what each does."""
+
+
+@dataclass(frozen=True)
+class Ram:
+    """Memory, a part of the loader's `memory`.
+
+    Args:
+        capacity: bytes, or "4GiB", or "20%" of the machine's memory.
+    """
+
+    capacity: int | str
+
+
+@dataclass(frozen=True)
+class Ssd:
+    """A folder on a disk that is faster than storage.
+
+    What it holds outlives the loader: the next one with the same dataset, fields and rank takes it
+    over, and checks every sample before use. One rank has the subfolder ``rank-N``.
+
+    Args:
+        path: of the folder, made if it is not there.
+        capacity: bytes of one rank, or "200GB", or "20%" of the file system.
+        threads: that read and write it.
+    """
+
+    path: str | os.PathLike[str]
+    capacity: int | str
+    threads: int = 4
+
+
+Tier = Ram | Ssd
+
+
+@dataclass(frozen=True)
+class CoreTier:
+    """A tier in plain values: path "" is memory."""
+
+    path: str
+    capacity_bytes: int
+    threads: int
+
+
+def core_tiers(tiers: Iterable[Tier] | None) -> list[CoreTier]:
+    """The core's tiers; raises InvalidArgumentError, naming what cannot be."""
+    if tiers is None:
+        return []
+    if isinstance(tiers, (Ram, Ssd)):
+        tiers = [tiers]
+    given = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
+    made = [_core_tier(number, each) for number, each in enumerate(given)]
+    folders = [os.path.realpath(each.path) for each in made if each.path]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise InvalidArgumentError(f"tiers: folder {folder} is there twice")
+    return made
+
+
+def _core_tier(number: int, tier: Any) -> CoreTier:
+    if isinstance(tier, (int, str)):
+        tier = Ram(tier)
+    if isinstance(tier, Ram):
+        capacity = memory_bytes(tier.capacity, f"tiers[{number}] capacity")
+        return CoreTier("", capacity, 1)
+    if not isinstance(tier, Ssd):
+        raise InvalidArgumentError(
+            f"tiers[{number}]: got {tier!r}, must be headrace.tiers.Ram or Ssd, or the bytes of "
+            "one in memory"
+        )
+    path = os.path.abspath(os.fspath(tier.path))
+    try:
+        os.makedirs(path, exist_ok=True)
+        system = os.statvfs(path)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"tiers[{number}]: making folder {path}: {error.strerror}"
+        ) from None
+    capacity = parse_share_or_bytes(
+        tier.capacity, f"tiers[{number}] capacity", system.f_frsize * system.f_blocks
+    )
+    threads = integer(f"tiers[{number}] threads", tier.threads, 1, 1024)
+    return CoreTier(path, integer(f"tiers[{number}] capacity", capacity, 1, 2**62), threads)
+
+
+class Budget:
+    """Memory and tiers for several loaders at once: training and validation, say.
+
+    >>> budget = hr.tiers.Budget(memory="8GiB", tiers=[hr.tiers.Ram("4GiB")])
+    >>> train = hr.Loader(train_set, budget=budget.part("train", 0.9))
+    >>> valid = hr.Loader(valid_set, budget=budget.part("valid", 0.1))
+
+    Each part has its share of the memory and of every tier, in a subfolder of its name. Parts of
+    all loaders that live never pass the whole.
+
+    Thread safety: for one thread.
+    """
+
+    def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
+        self.memory = memory_bytes(memory)
+        self._tiers = core_tiers(tiers)
+        self._parts: dict[str, float] = {}
+
+    def part(self, name: str, share: float) -> Part:
+        """A share of it, in (0, 1], for one loader.
+
+        Raises:
+            InvalidArgumentError: a name that is no folder name or is there already, or a share
+                that is more than what is left.
+        """
+        if not name or name != os.path.basename(name) or name.startswith("."):
+            raise InvalidArgumentError(f"part: name {name!r} must be one that a folder can have")
+        if name in self._parts:
+            raise InvalidArgumentError(f"part {name!r}: the budget has one of that name")
+        left = 1.0 - sum(self._parts.values())
+        if not 0 < share <= left + 1e-9:
+            taken = ", ".join(f"{each!r} {part:.0%}" for each, part in self._parts.items())
+            raise InvalidArgumentError(
+                f"part {name!r}: got share {share!r}, must be above 0 and at most {left:.4g}: "
+                f"taken are {taken or 'none'}"
+            )
+        self._parts[name] = share
+        tiers = tuple(
+            CoreTier(
+                os.path.join(tier.path, name) if tier.path else "",
+                int(tier.capacity_bytes * share),
+                tier.threads,
+            )
+            for tier in self._tiers
+        )
+        for tier in tiers:
+            if tier.path:
+                os.makedirs(tier.path, exist_ok=True)
+        return Part(name, int(self.memory * share), tiers)
+
+
+class Part:
+    """A loader's part of a `Budget`."""
+
+    def __init__(self, name: str, memory: int, tiers: tuple[CoreTier, ...]) -> None:
+        self.name = name
+        self.memory = memory
+        self.tiers = tiers
+        self._taken = False
+
+    def take(self) -> None:
+        """For one loader; until it gives it back."""
+        if self._taken:
+            raise InvalidArgumentError(
+                f"budget: part {self.name!r} has a loader already; close it first, or take "
+                "another part"
+            )
+        self._taken = True
+
+    def give_back(self) -> None:
+        self._taken = False
+
+    def __repr__(self) -> str:
+        return f"<part {self.name!r} of a budget: {format_bytes(self.memory)}>"

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.h"
+
+namespace headrace {
+
+// What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
+enum class OnError : std::uint8_t {
+  kRaise = 0,  // the step fails, with the error of its lowest slot that failed
+  kSubstitute =
+      1,  // another sample of the dataset, drawn from (seed, epoch, sample), takes its place
+};
+
+struct EngineOptions {
+  std::uint32_t batches_max = 8;  // batches in work or ready
+  std::uint32_t reads_in_flight_max = 64;
+  std::uint64_t coalesce_gap_bytes = 16 * kKiB;  // extents of a step this near are one read ...
+  std::uint64_t coalesce_bytes_max = kMiB;       // ... up to this size
+  std::uint64_t block_gap_bytes = 64 * kKiB;     // the same two for the samples of a block read
+  std::uint64_t block_read_bytes_max = 4 * kMiB;
+  std::uint64_t decode_task_bytes = 64 * kKiB;  // stored bytes from which a task is worth a thread
+  OnError on_error = OnError::kRaise;
+  std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
+  bool verify = true;                 // samples against their checksums, where the index has them
+  std::uint64_t seed = 0;             // of transforms and substitutes
+};
+
+}  // namespace headrace

@@ -1,0 +1,437 @@
+// Engine: samples out of tiers, and into them.
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "engine/engine.h"
+#include "engine/engine_work.h"
+
+namespace headrace {
+namespace {
+
+// Of the reads in flight, what nobody waits for may be one in so many.
+constexpr std::uint32_t kReadsToAFill = 4;
+
+}  // namespace
+
+// Pins what the tiers have of a step; only then the plan may evict it.
+void Engine::FindInTiers(StepWork& work) {
+  for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
+    if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
+    work.samples[slot].entry = tiers_->Find(work.plan.deliveries[slot].sample);
+  }
+  tiers_->Advance(work.plan);
+}
+
+// Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are
+// there. Else they are storage's, and kept on the way where the plan wants it.
+bool Engine::PlanFromTier(StepWork& work, std::uint32_t slot,
+                          std::vector<std::uint32_t>& resident) {
+  SampleWork& sample = work.samples[slot];
+  const SampleId id = work.batch->samples[slot];
+  if (sample.entry && TakeEntry(work, slot)) {
+    CountUse(id, sample.entry);
+    if (!work.batch->sources.empty()) {
+      work.batch->sources[slot] = tiers_->NumberOf(sample.entry.tier());
+    }
+    if (sample.entry.tier()->in_memory()) {
+      --work.samples_unread;
+      resident.push_back(slot);
+    } else {
+      PlanEntryRead(work, slot);
+    }
+    return true;
+  }
+  sample.entry.Reset();
+  const auto keeping = keeping_.find(Raw(id));
+  if (keeping != keeping_.end()) {
+    ++stats_.tiers.waits;
+    keeping->second.emplace_back(&work, slot);
+    return true;
+  }
+  ++stats_.tiers.storage_uses;
+  sample.keep = tiers_->Wanted(id);
+  if (sample.keep != nullptr) keeping_.try_emplace(Raw(id));
+  return false;
+}
+
+// Says of the row's pieces where in the entry they lie. False: it is not the sample's.
+bool Engine::TakeEntry(StepWork& work, std::uint32_t slot) {
+  const Tier::Pin& entry = work.samples[slot].entry;
+  const SampleId id = work.batch->samples[slot];
+  std::uint64_t offset = 0;
+  for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
+    const BatchField& stored = parts_.schema[stored_fields_[field]];
+    const Result<Extent> extent = parts_.index->extent(stored.index_field, id);
+    if (!extent.ok()) return false;
+    const std::uint64_t size = extent.value().range.size;
+    work.pieces[slot * stored_fields_.size() + field] = {.offset = offset, .size = size};
+    offset += size;
+    if (!stored.ragged) continue;
+    // Room for a direct read into it is larger than the row.
+    std::span<std::byte>& row = work.batch->fields[stored_fields_[field]].rows[slot];
+    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(size)));
+  }
+  if (offset == entry.bytes()) return true;
+  entry.tier()->Erase(id);
+  return false;
+}
+
+void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
+  auto unit = std::make_unique<ReadUnit>();
+  unit->work = &work;
+  unit->entry = &work.samples[slot].entry;
+  unit->extent.range.size = unit->entry->bytes();
+  for (std::uint32_t field = 0; field < stored_fields_.size(); ++field) {
+    unit->pieces.push_back({slot, field});
+    work.pieces[slot * stored_fields_.size() + field].unit = unit.get();
+  }
+  unit->pieces_left = unit->pieces.size();
+  work.samples[slot].pieces_left = static_cast<std::uint32_t>(unit->pieces.size());
+  to_read_.push_back({unit.get()});
+  work.units.push_back(std::move(unit));
+}
+
+// A row whose sample was on its way into a tier, and is there now, or not.
+void Engine::PlanAgain(Row row) {
+  if (ended_) return;
+  StepWork& work = *row.first;
+  const std::uint32_t slot = row.second;
+  work.samples[slot].entry = tiers_->Find(work.batch->samples[slot]);
+  std::vector<std::uint32_t> resident;
+  if (PlanFromTier(work, slot, resident)) return SubmitDecodes(work, resident);
+  --work.samples_unread;
+  PlanSampleReads(work, slot);
+}
+
+void Engine::ReadEntry(ReadUnit& unit) {
+  unit.entry->tier()->Read(
+      *unit.entry, unit.work->sequence, unit.buffer.bytes(), stop_.get_token(),
+      [this, &unit](Result<std::span<std::byte>> data) {
+        Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
+      });
+}
+
+// A task, after the sample was verified and decoded: gives its stored bytes to the tier.
+void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
+  StepWork& work = *task.work;
+  SampleWork& sample = work.samples[slot];
+  std::vector<std::span<const std::byte>> parts;
+  for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
+    const Piece& piece = work.pieces[slot * stored_fields_.size() + field];
+    HEADRACE_CHECK(piece.unit != nullptr);
+    parts.push_back(piece.unit->in_place.empty()
+                        ? piece.unit->data.subspan(piece.offset, piece.size)
+                        : piece.unit->data);
+  }
+  const SampleId id = work.batch->samples[slot];
+  if (sample.keep->in_memory()) {
+    Status kept;
+    sample.keep->Insert(id, std::move(parts), [&kept](Status status) { kept = std::move(status); });
+    task.kept.emplace_back(slot, std::move(kept));
+    return;
+  }
+  sample.ends_left = 2;  // Its bytes have to stay until the tier has them.
+  {
+    MutexLock lock(inbox_mutex_);
+    ++in_flight_;
+  }
+  sample.keep->Insert(id, std::move(parts), [this, row = Row(&work, slot)](Status status) {
+    Event event{.kind = Event::Kind::kKept};
+    event.row = row;
+    if (!status.ok()) event.data = std::move(status);
+    Post(std::move(event));
+  });
+}
+
+// The row's sample will not get into its tier.
+void Engine::DropKeep(StepWork& work, std::uint32_t slot) {
+  SampleWork& sample = work.samples[slot];
+  if (sample.keep == nullptr) return;
+  FinishKeep(work.batch->samples[slot], std::exchange(sample.keep, nullptr),
+             Status(StatusCode::kCancelled, "it could not be read"));
+}
+
+// A sample is in its tier, or will not be: goes on with the rows that wait for it.
+void Engine::FinishKeep(SampleId sample, Tier* tier, const Status& status) {
+  if (!status.ok()) {
+    ++stats_.tiers.not_kept;
+  } else if (tiers_->Wanted(sample) != tier) {
+    tier->Erase(sample);  // The plan went on meanwhile.
+  }
+  const auto keeping = keeping_.extract(Raw(sample));
+  if (keeping.empty()) return;
+  for (const Row& row : keeping.mapped()) PlanAgain(row);
+}
+
+void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
+  TierUses& uses = stats_.tiers.uses.at(tiers_->NumberOf(entry.tier()));
+  ++uses.samples;
+  uses.bytes += entry.bytes();
+  uses.ahead += tiers_->TakeAheadMark(sample);
+}
+
+// Fetches ahead and moves, while there is nothing to read that somebody waits for.
+void Engine::IssueFills() {
+  while (fills_.size() * kReadsToAFill < options_.reads_in_flight_max &&
+         stats_.reads_in_flight < options_.reads_in_flight_max) {
+    std::unique_ptr<TierFill> fill = NextFill();
+    if (fill == nullptr) return;
+    if (!AcquireFill(*fill)) {
+      // A move that can not be made now is given up, for it keeps room in the tier that it leaves.
+      if (!fill->from) tiers_->PutBackAhead(fill->sample);
+      return;
+    }
+    keeping_.try_emplace(Raw(fill->sample));
+    fills_.push_back(std::move(fill));
+    ReadFill(*fills_.back());
+  }
+}
+
+// Null: there is none.
+std::unique_ptr<Engine::TierFill> Engine::NextFill() {
+  auto fill = std::make_unique<TierFill>();
+  while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
+    if (tiers_->Wanted(move->sample) != move->to || keeping_.contains(Raw(move->sample))) continue;
+    fill->sample = move->sample;
+    fill->from = std::move(move->pin);
+    fill->to = move->to;
+    return fill;
+  }
+  while (const auto ahead = tiers_->NextAhead()) {
+    if (keeping_.contains(Raw(ahead->first))) continue;
+    fill->sample = ahead->first;
+    fill->to = ahead->second;
+    fill->extents.clear();
+    for (const std::size_t position : stored_fields_) {
+      const Result<Extent> extent =
+          parts_.index->extent(parts_.schema[position].index_field, fill->sample);
+      // Whoever is to deliver it will tell.
+      if (extent.ok()) fill->extents.push_back(extent.value());
+    }
+    if (fill->extents.size() == stored_fields_.size()) return fill;
+  }
+  return nullptr;
+}
+
+bool Engine::AcquireFill(TierFill& fill) {
+  std::vector<std::size_t> sizes;
+  if (fill.from) {
+    sizes.push_back(fill.from.tier()->BufferBytes(fill.from));
+  } else {
+    for (const Extent& extent : fill.extents) {
+      sizes.push_back(parts_.store->BufferBytes(extent.range));
+    }
+  }
+  for (const std::size_t size : sizes) {
+    std::optional<Buffer> buffer = parts_.staging->Acquire(size);
+    if (!buffer.has_value()) {
+      fill.buffers.clear();
+      return false;
+    }
+    fill.buffers.push_back(*std::move(buffer));
+  }
+  fill.parts.resize(sizes.size());
+  fill.reads_left = sizes.size();
+  return true;
+}
+
+void Engine::ReadFill(TierFill& fill) {
+  const std::size_t reads = fill.reads_left;
+  {
+    MutexLock lock(inbox_mutex_);
+    in_flight_ += reads;
+  }
+  stats_.reads_in_flight += reads;
+  const auto done = [this, &fill](std::size_t part, Result<std::span<std::byte>> data) {
+    Event event{.kind = Event::Kind::kFillRead, .data = std::move(data)};
+    event.fill = &fill;
+    event.part = part;
+    Post(std::move(event));
+  };
+  if (fill.from) {
+    const std::span<std::byte> buffer = fill.buffers.front().bytes();
+    if (fill.from.tier()->in_memory()) {
+      fill.from.tier()->CopyOut(fill.from, 0, buffer.first(fill.from.bytes()));
+      return done(0, buffer.first(fill.from.bytes()));
+    }
+    return fill.from.tier()->Read(
+        fill.from, sequence_, buffer, stop_.get_token(),
+        [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
+  }
+  std::vector<ReadRequest> requests;
+  for (std::size_t part = 0; part < fill.extents.size(); ++part) {
+    ++stats_.reads;
+    stats_.read_bytes += fill.extents[part].range.size;
+    requests.push_back(
+        {.extent = fill.extents[part],
+         .buffer = fill.buffers[part].bytes(),
+         .done = [done, part](Result<std::span<std::byte>> data) { done(part, std::move(data)); }});
+  }
+  parts_.store->Read(std::move(requests), stop_.get_token());
+}
+
+void Engine::OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data) {
+  if (data.ok()) {
+    fill.parts[part] = data.value();
+  } else if (fill.error.ok()) {
+    fill.error = data.status();
+  }
+  if (--fill.reads_left > 0) return;
+  if (!fill.error.ok() || ended_) return OnFilled(fill, fill.error);
+  {
+    MutexLock lock(inbox_mutex_);
+    ++in_flight_;
+  }
+  parts_.executor->Submit(sequence_, [this, &fill] { RunFill(fill); });
+}
+
+// A task: verifies what was read, and gives it to the tier.
+void Engine::RunFill(TierFill& fill) {
+  const auto done = [this, &fill](Status status) {
+    Event event{.kind = Event::Kind::kFilled};
+    event.fill = &fill;
+    if (!status.ok()) event.data = std::move(status);
+    Post(std::move(event));
+  };
+  for (std::size_t part = 0; part < fill.extents.size(); ++part) {
+    const BatchField& field = parts_.schema[stored_fields_[part]];
+    Status status = Verify(field, fill.sample, fill.parts[part]);
+    if (!status.ok()) return done(std::move(status));
+  }
+  fill.to->Insert(fill.sample, fill.parts, done);
+}
+
+void Engine::OnFilled(TierFill& fill, const Status& status) {
+  const auto here = std::find_if(fills_.begin(), fills_.end(),
+                                 [&](const auto& each) { return each.get() == &fill; });
+  HEADRACE_CHECK(here != fills_.end());
+  const std::unique_ptr<TierFill> done = std::move(*here);
+  fills_.erase(here);
+  if (status.ok()) {
+    ++(done->from ? stats_.tiers.moved : stats_.tiers.fetched_ahead);
+    if (!done->from) tiers_->MarkAhead(done->sample);
+  }
+  FinishKeep(done->sample, done->to, status);
+}
+
+// Pins what the tiers have of a block read, before the plan may evict it.
+void Engine::FindInTiers(BlockWork& block) {
+  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
+    Tier::Pin entry = tiers_->Find(KeptSampleId(block.plan, kept));
+    if (!entry) continue;
+    if (block.entries.empty()) block.entries.resize(block.samples.size());
+    block.entries[kept] = std::move(entry);
+  }
+}
+
+// Takes those of `pieces` that tiers have: what is in memory is copied at once, what is not is read
+// sample by sample.
+void Engine::MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces) {
+  std::vector<std::uint64_t> bytes(block.samples.size());
+  for (const BlockPiece& piece : pieces) bytes[piece.kept] += piece.extent.range.size;
+  std::vector<BlockPiece> in_memory;
+  std::map<std::uint32_t, std::vector<BlockPiece>> on_disk;
+  for (BlockPiece& piece : pieces) {
+    const Tier::Pin& entry = block.entries[piece.kept];
+    if (piece.pinned != nullptr || !entry || entry.bytes() != bytes[piece.kept]) continue;
+    piece.entry = &entry;
+    if (entry.tier()->in_memory()) {
+      in_memory.push_back(piece);
+    } else {
+      on_disk[piece.kept].push_back(piece);
+    }
+    if (piece.cells_offset == 0 && piece.field == 0) CountUse(piece.sample, entry);
+  }
+  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.entry != nullptr; });
+  if (!in_memory.empty()) MakeBlockUnit(block, in_memory)->is_pinned = true;
+  for (const auto& [kept, of_sample] : on_disk) MakeBlockUnit(block, of_sample);
+}
+
+void Engine::ReadEntry(BlockUnit& unit) {
+  const Tier::Pin& entry = *unit.pieces.front().entry;
+  entry.tier()->Read(
+      entry, unit.block->sequence, unit.buffer.bytes(), stop_.get_token(),
+      [this, &unit](Result<std::span<std::byte>> data) {
+        Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
+      });
+}
+
+// What tiers are to take of a read: samples that come with it whole.
+void Engine::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
+  std::map<std::uint32_t, std::vector<std::size_t>> by_sample;
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    by_sample[unit.pieces[i].kept].push_back(i);
+  }
+  for (auto& [kept, positions] : by_sample) {
+    const SampleId sample = unit.pieces[positions.front()].sample;
+    ++stats_.tiers.storage_uses;
+    Tier* const tier = tiers_->Wanted(sample);
+    if (tier == nullptr || positions.size() != stored_fields_.size()) continue;
+    if (!block.entries.empty() && block.entries[kept]) continue;
+    std::sort(positions.begin(), positions.end(), [&](std::size_t a, std::size_t b) {
+      return unit.pieces[a].field < unit.pieces[b].field;
+    });
+    unit.keeps.push_back({.sample = sample, .tier = tier, .pieces = std::move(positions)});
+  }
+}
+
+// A task, after CopyToCells(): gives the tiers what they are to take.
+void Engine::CopyToTiers(BlockUnit& unit) {
+  if (stop_.stop_requested()) return;
+  const auto failed = [&unit](std::size_t piece) {
+    return std::any_of(unit.failures.begin(), unit.failures.end(),
+                       [piece](const auto& failure) { return failure.first == piece; });
+  };
+  std::erase_if(unit.keeps, [&](const BlockKeep& keep) {
+    return std::any_of(keep.pieces.begin(), keep.pieces.end(), failed);
+  });
+  const auto on_disk = static_cast<std::uint64_t>(
+      std::count_if(unit.keeps.begin(), unit.keeps.end(),
+                    [](const BlockKeep& keep) { return !keep.tier->in_memory(); }));
+  unit.ends_left += on_disk;  // All before the first can come back to the machine.
+  {
+    MutexLock lock(inbox_mutex_);
+    in_flight_ += on_disk;
+  }
+  for (BlockKeep& keep : unit.keeps) {
+    std::vector<std::span<const std::byte>> parts;
+    for (const std::size_t i : keep.pieces) {
+      const ByteRange range = unit.pieces[i].extent.range;
+      parts.push_back(unit.data.subspan(range.offset - unit.extent.range.offset, range.size));
+    }
+    keep.tier->Insert(keep.sample, std::move(parts), [this, &unit, &keep](Status status) {
+      keep.status = std::move(status);
+      if (!keep.tier->in_memory()) Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+    });
+  }
+}
+
+void Engine::FinishKeeps(BlockUnit& unit) {
+  for (const BlockKeep& keep : unit.keeps) FinishKeep(keep.sample, keep.tier, keep.status);
+  unit.keeps.clear();
+}
+
+// The pieces of a unit that a tier has and could not give come from storage, each alone.
+void Engine::RetryFromStorage(BlockUnit& unit) {
+  std::vector<BlockPiece> left;
+  auto failure = unit.failures.begin();
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    BlockPiece piece = unit.pieces[i];
+    if (failure == unit.failures.end() || failure->first != i) {
+      left.push_back(piece);
+      continue;
+    }
+    ++failure;
+    stats_.tiers.fallbacks += piece.field == 0;
+    piece.entry = nullptr;
+    block_units_.push_front(MakeBlockUnit(*unit.block, {&piece, 1}));
+  }
+  unit.pieces = std::move(left);
+  unit.failures.clear();
+}
+
+}  // namespace headrace

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "plan/block_map.h"
+#include "plan/order.h"
+#include "plan/placement/placement.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+// The tiers of a node, as a placement wants them: finds samples in them, says which to keep, and
+// lines up those to be fetched ahead.
+//
+// What is wanted and what is there may differ for a while: bytes come after their insert was
+// planned, and a tier that fails loses some. What is wanted and not there is kept when it is read
+// from storage the next time.
+//
+// Thread safety: none; the tiers have theirs.
+// Ownership: the tiers are the caller's and outlive it.
+class TierCache {
+ public:
+  // `blocks` are what `placement` plans with; `held` [tier][...] its blocks held at the start.
+  TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
+            std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held);
+
+  // Goes on by a step: applies what the placement says of it, and counts its uses. Samples of the
+  // step have to be found before, for it may evict them.
+  void Advance(const Step& step);
+
+  // The entry of a sample in the fastest tier that has it, pinned; or an empty pin.
+  [[nodiscard]] Tier::Pin Find(SampleId sample);
+
+  // The tier that is to have `sample` and does not say that it failed; null: none.
+  [[nodiscard]] Tier* Wanted(SampleId sample) const;
+
+  // Numbers of `tier` in its node's list.
+  [[nodiscard]] TierNumber NumberOf(const Tier* tier) const;
+  [[nodiscard]] std::span<Tier* const> tiers() const { return tiers_; }
+
+  // The next sample to fetch ahead, with the tier that is to have it; nothing: none is left. Skips
+  // those that are there or wanted no more.
+  [[nodiscard]] std::optional<std::pair<SampleId, Tier*>> NextAhead();
+  // Puts it back, to be next again.
+  void PutBackAhead(SampleId sample);
+
+  // The next sample to move from one tier to another, out of `pin`.
+  struct Move {
+    SampleId sample{};
+    Tier::Pin pin;
+    Tier* to = nullptr;
+  };
+  [[nodiscard]] std::optional<Move> NextMove();
+
+  // Marks a sample as fetched ahead of its first use; true, once, when asked whether it was.
+  void MarkAhead(SampleId sample) { ahead_unused_.at(Raw(sample)) = true; }
+  [[nodiscard]] bool TakeAheadMark(SampleId sample);
+
+  // What the plan said of the uses so far, by tier and, last, of those elsewhere.
+  [[nodiscard]] std::span<const std::uint64_t> planned_uses() const { return planned_uses_; }
+
+ private:
+  void Apply(const CacheOp& op);
+  template <typename Visit>
+  void ForEachSample(std::uint32_t block, Visit visit) const;
+  [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
+    return of_one_ ? Raw(sample) : blocks_->Find(sample);
+  }
+
+  const std::vector<Tier*> tiers_;
+  const std::shared_ptr<const BlockMap> blocks_;
+  const bool of_one_;  // blocks are samples
+  const std::unique_ptr<Placement> placement_;
+  std::vector<TierNumber> wanted_;   // by block
+  std::vector<bool> ahead_unused_;   // by sample, where blocks are samples
+  std::deque<std::uint32_t> ahead_;  // blocks, where these are samples
+  std::deque<Move> moves_;
+  std::vector<std::uint64_t> planned_uses_;
+};
+
+// The blocks that tiers hold, [tier], ascending, for a placement to start from: a block of which a
+// sample is there counts. Samples of blocks that are in a faster tier too, or that as whole blocks
+// are more than `capacity_units` of the tier, are erased.
+std::vector<std::vector<std::uint32_t>> TakeHeldBlocks(
+    std::span<Tier* const> tiers, const BlockMap& blocks,
+    std::span<const std::uint64_t> capacity_units);
+
+}  // namespace headrace

@@ -1,0 +1,153 @@
+#include "runtime/node_tiers.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/hash.h"
+#include "base/units.h"
+#include "index/index.h"
+#include "runtime/planner.h"
+#include "runtime/thread_executor.h"
+#include "tier/ram_tier.h"
+#if __has_include("tier/ssd_tier.h")
+#include "tier/ssd_tier.h"
+#define HAVE_SSD
+#endif
+
+namespace headrace {
+namespace {
+
+// What an entry is made of: the dataset, and which of its fields, in order.
+std::string Fingerprint(const Index& index, std::span<const BatchField> schema) {
+  std::string text = index.fingerprint();
+  for (const BatchField& field : schema) {
+    if (!field.is_inline()) text.append("/").append(index.fields()[field.index_field].name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::uint64_t TiersSpec::memory_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const TierSpec& tier : tiers) {
+    if (tier.path.empty()) bytes += tier.capacity_bytes;
+  }
+  return bytes;
+}
+
+NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
+                     const TiersSpec& spec)
+    : factory_(factory), planner_(std::move(planner)), horizon_epochs_(spec.horizon_epochs) {}
+
+Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const Index>& index,
+                                                   std::span<const BatchField> schema,
+                                                   const TiersSpec& spec,
+                                                   std::shared_ptr<const Planner> planner) {
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
+  if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
+    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
+                                                    " of them, must be 1 to " +
+                                                    std::to_string(kTiersMax));
+  }
+  std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
+  HEADRACE_ASSIGN_OR_RETURN(node->blocks_, node->planner_->CacheBlocks(index));
+  HEADRACE_RETURN_IF_ERROR(node->OpenTiers(*index, schema, spec));
+  return node;
+}
+
+Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> schema,
+                            const TiersSpec& spec) {
+  const std::string fingerprint = Fingerprint(index, schema);
+  const std::uint64_t unit_bytes = blocks_->unit_bytes();
+  for (const TierSpec& each : spec.tiers) {
+    if (each.path.empty()) {
+      HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
+                                RamTier::Make(each.capacity_bytes, unit_bytes));
+      capacity_units_.push_back(each.capacity_bytes / unit_bytes);
+      tiers_.push_back(std::move(tier));
+      continue;
+    }
+#ifdef HAVE_SSD
+    HEADRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<ThreadExecutor> executor,
+        ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
+    HEADRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<SsdTier> tier,
+        SsdTier::Open({.folder = each.path + "/rank-" + std::to_string(planner_->job().rank),
+                       .capacity_bytes = each.capacity_bytes,
+                       .unit_bytes = unit_bytes,
+                       .fingerprint = fingerprint},
+                      *executor));
+    executors_.push_back(std::move(executor));
+    capacity_units_.push_back(each.capacity_bytes / unit_bytes);
+    tiers_.push_back(std::move(tier));
+#endif
+  }
+  return Status();
+}
+
+PlacementRequest NodeTiers::MakeRequest() const {
+  const OrderOptions& job = planner_->job();
+  // Every rank is a node, with the same tiers: what the others hold is not known.
+  PlacementRequest request{.blocks = blocks_, .node = job.rank};
+  request.capacity_units.assign(job.world_size, capacity_units_);
+  request.horizon_epochs = std::min(horizon_epochs_, job.epochs);
+  request.seed = job.seed;
+  return request;
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(Position start) {
+  PlacementRequest request = MakeRequest();
+  request.uses = [this, start] { return planner_->MakeUses(blocks_, start); };
+  return Begin(std::move(request), start);
+}
+
+// Others' lists are not known: a node that is alone.
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list) {
+  PlacementRequest request = MakeRequest();
+  request.node = 0;
+  request.capacity_units.resize(1);
+  request.horizon_epochs = 1;
+  request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
+  return Begin(std::move(request), {.epoch = list.epoch, .step = list.first_step});
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  const std::vector<std::vector<std::uint32_t>> held =
+      TakeHeldBlocks(tiers, *blocks_, capacity_units_);
+  request.held.assign(request.capacity_units.size(),
+                      std::vector<std::vector<std::uint32_t>>(tiers_.size()));
+  request.held[request.node] = held;
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
+  MutexLock lock(mutex_);
+  request_ = std::move(request);
+  start_ = start;
+  return std::make_unique<TierCache>(std::move(tiers), blocks_, std::move(placement), held);
+}
+
+Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position position) const {
+  std::optional<PlacementRequest> request;
+  Position start;
+  {
+    MutexLock lock(mutex_);
+    request = request_;
+    start = start_;
+  }
+  const auto before = [](Position a, Position b) {
+    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
+  };
+  if (!request.has_value() || before(position, start)) {
+    return std::optional<std::vector<PlannedUse>>();
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Placement> placement, factory_->Make(*request));
+  while (std::optional<PlacedStep> step = placement->Next()) {
+    if (step->at == position) return std::optional(std::move(step->uses));
+    if (before(position, step->at)) break;
+  }
+  return std::optional<std::vector<PlannedUse>>();
+}
+
+}  // namespace headrace

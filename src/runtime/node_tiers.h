@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "engine/batch.h"
+#include "engine/tier_cache.h"
+#include "plan/exact_order.h"
+#include "plan/order.h"
+#include "plan/placement/placement.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+class Index;
+class Planner;
+
+// A tier as a user asks for it.
+struct TierSpec {
+  std::string path;  // of a folder; empty: memory
+  std::uint64_t capacity_bytes = 0;
+  int threads = 4;  // that read and write a folder
+};
+
+// What a node keeps, and by which plan.
+struct TiersSpec {
+  std::vector<TierSpec> tiers;  // fastest first; empty: nothing is kept
+  std::string placement = "coordinated";
+  std::uint64_t horizon_epochs = 16;  // that the plan looks ahead
+
+  [[nodiscard]] std::uint64_t memory_bytes() const;  // of tiers in memory
+};
+
+// The tiers of a node: opened once, and kept over the runs of a loader. Each rank is a node of its
+// own, and has a folder of its own in each folder.
+//
+// Thread safety: every method may be called from any thread; one run at a time.
+// Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads.
+class NodeTiers {
+ public:
+  // Makes the tiers, and takes over what folders hold of a run before with the same dataset and
+  // fields.
+  //
+  // Errors: InvalidArgument     no such placement, no tier or too many, a capacity of 0, a folder
+  //                             that cannot be one
+  //         FailedPrecondition  somebody else has the folder
+  //         ResourceExhausted   no memory; those of SsdTier::Open
+  static Result<std::unique_ptr<NodeTiers>> Open(const std::shared_ptr<const Index>& index,
+                                                 std::span<const BatchField> schema,
+                                                 const TiersSpec& spec,
+                                                 std::shared_ptr<const Planner> planner);
+
+  // For a run of the planner's own order from `start` on, or of a list.
+  //
+  // Errors: those of PlacementFactory::Make
+  Result<std::unique_ptr<TierCache>> Begin(Position start);
+  Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
+
+  // From which tier each use of a step was, or is to be, by the plan of the newest run; nothing if
+  // that run began after it. Plans the run again up to there.
+  //
+  // Errors: those of PlacementFactory::Make
+  Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
+
+  [[nodiscard]] std::span<const std::unique_ptr<Tier>> tiers() const { return tiers_; }
+
+ private:
+  NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
+            const TiersSpec& spec);
+  Status OpenTiers(const Index& index, std::span<const BatchField> schema, const TiersSpec& spec);
+  Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
+  [[nodiscard]] PlacementRequest MakeRequest() const;
+
+  const PlacementFactory* const factory_;
+  const std::shared_ptr<const Planner> planner_;
+  const std::uint64_t horizon_epochs_;
+  std::shared_ptr<const BlockMap> blocks_;
+  std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
+  std::vector<std::unique_ptr<Tier>> tiers_;
+  std::vector<std::uint64_t> capacity_units_;  // by tier
+
+  mutable Mutex mutex_;
+  std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run
+  Position start_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

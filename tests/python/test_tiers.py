@@ -1,0 +1,433 @@
+"""Tiers through the real loader: the same batches whatever is kept where, and fewer reads."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_data import COUNT, FLAT, as_bytes, epoch_ids, flat, payload_ids, python_command
+
+import headrace as hr
+from headrace import errors, orders
+from headrace.tiers import PLACEMENTS, Budget, Ram, Ssd
+
+pytestmark = pytest.mark.filterwarnings("ignore:headrace. order=.* mix of labels")
+
+BATCH = 8
+CLAIRVOYANT = [name for name in PLACEMENTS if name not in ("none", "lru")]
+
+
+def stored_bytes(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.rglob("*.jpg"))
+
+
+def make(dataset: Path | hr.Dataset, **options: Any) -> hr.Loader:
+    defaults: dict[str, Any] = {"batch_size": BATCH, "transform": FLAT, "seed": 3}
+    return hr.Loader(dataset, **defaults | options)
+
+
+def tiers_for(kind: str, root: Path, folder: Path, share: float) -> list[Any]:
+    capacity = int(stored_bytes(root) * share)
+    if kind == "ram":
+        return [Ram(capacity)]
+    if kind == "ssd":
+        return [Ssd(folder / "tier", capacity)]
+    return [Ram(capacity // 2), Ssd(folder / "a", capacity // 4), Ssd(folder / "b", capacity // 4)]
+
+
+@pytest.fixture(scope="session")
+def plain(numbered: Path) -> list[list[list[int]]]:
+    """What three epochs deliver without tiers."""
+    with make(numbered) as loader:
+        return [epoch_ids(loader) for _ in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["ram", "ssd", "several"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_tiers_change_where_bytes_come_from_and_nothing_else(
+    numbered: Path, tmp_path: Path, plain: list[list[list[int]]], placement: str, kind: str
+) -> None:
+    tiers = tiers_for(kind, numbered, tmp_path, 0.4)
+    with make(numbered, tiers=tiers, placement=placement) as loader:
+        assert [epoch_ids(loader) for _ in range(3)] == plain
+        stats = loader.stats()
+    for tier in stats["tiers"]:
+        assert tier["peak"] <= tier["capacity"]
+        assert tier["corrupt"] == tier["failed"] == 0
+        assert tier["degraded"] is None
+    if placement != "none":
+        assert sum(tier["inserts"] for tier in stats["tiers"]) > 0
+    sources = stats["sources"]
+    assert sources is not None
+    assert sources["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("order", ["batch", "epoch", "redox"])
+@pytest.mark.parametrize("kind", ["ram", "ssd"])
+def test_any_order_with_tiers(numbered: Path, tmp_path: Path, order: str, kind: str) -> None:
+    spec = {
+        "batch": orders.Batch(),
+        "epoch": orders.Epoch(pool="60%", pools=2, block_samples=4),
+        "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
+    }[order]
+    with make(numbered, order=spec) as loader:
+        wanted = [epoch_ids(loader) for _ in range(3)]
+    tiers = tiers_for(kind, numbered, tmp_path, 0.5)
+    for placement in ("coordinated", "belady", "lru"):
+        with make(numbered, order=spec, tiers=tiers, placement=placement) as loader:
+            assert [epoch_ids(loader) for _ in range(3)] == wanted
+            stats = loader.stats()
+        assert stats["tiers"][0]["uses"] > 0
+
+
+@pytest.mark.parametrize("placement", CLAIRVOYANT)
+@pytest.mark.parametrize("kind", ["ram", "ssd"])
+def test_a_tier_that_holds_everything_is_read_from_alone(
+    numbered: Path, tmp_path: Path, placement: str, kind: str
+) -> None:
+    with make(
+        numbered, tiers=tiers_for(kind, numbered, tmp_path, 3), placement=placement
+    ) as loader:
+        epoch_ids(loader)
+        epoch_ids(loader)
+        before = loader.stats()
+        assert flat(epoch_ids(loader))
+        after = loader.stats()
+    assert before["sources"] is not None
+    assert after["sources"] is not None
+    # The third epoch was read ahead of partly before; neither it nor the second reads storage.
+    assert after["sources"]["storage"] <= COUNT
+    assert after["io"]["reads"] == before["io"]["reads"]
+    assert after["tiers"][0]["uses"] >= 2 * COUNT - after["sources"]["waited"]
+
+
+def test_every_rank_has_its_own(numbered: Path, tmp_path: Path) -> None:
+    for rank in range(2):
+        where = {"rank": rank, "world_size": 2}
+        with make(numbered, **where) as loader:
+            wanted = [epoch_ids(loader) for _ in range(3)]
+        for placement in PLACEMENTS:
+            tiers = [Ram(20_000), Ssd(tmp_path / "shared", 20_000)]
+            with make(numbered, tiers=tiers, placement=placement, **where) as loader:
+                assert [epoch_ids(loader) for _ in range(3)] == wanted
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["rank-0", "rank-1"]
+
+
+def test_resuming_at_every_step_needs_no_cache_history(
+    numbered: Path, tmp_path: Path, plain: list[list[list[int]]]
+) -> None:
+    sequence = plain[0] + plain[1]
+    tiers = tiers_for("several", numbered, tmp_path, 0.5)
+    for at in range(0, len(sequence), 3):
+        with make(numbered, tiers=tiers, placement="belady") as loader:
+            loader.load_state_dict(make_state(numbered, at, len(plain[0])))
+            rest = [payload_ids(batch) for batch in loader]
+            if at < len(plain[0]):
+                rest += epoch_ids(loader)
+        assert rest == sequence[at:]
+
+
+def make_state(dataset: Path, at: int, steps: int) -> dict[str, Any]:
+    with make(dataset) as loader:
+        state = loader.state_dict()
+    return state | {"epoch": at // steps, "step": at % steps}
+
+
+def test_a_folder_is_taken_over(numbered: Path, tmp_path: Path) -> None:
+    tier = Ssd(tmp_path / "tier", 10 * stored_bytes(numbered))
+    with make(numbered, tiers=[tier]) as loader:
+        wanted = flat(epoch_ids(loader))
+    with make(numbered, tiers=[tier]) as loader:
+        assert flat(epoch_ids(loader)) == wanted
+        stats = loader.stats()
+    assert stats["io"]["reads"] == 0
+    assert stats["tiers"][0]["inherited"] == COUNT
+    assert stats["tiers"][0]["reuse"] == COUNT
+
+
+def test_another_dataset_finds_nothing(numbered: Path, folder: Path, tmp_path: Path) -> None:
+    tier = Ssd(tmp_path / "tier", 10 * stored_bytes(numbered))
+    with make(numbered, tiers=[tier]) as loader:
+        epoch_ids(loader)
+    plain_options: dict[str, Any] = {"batch_size": 7, "fields": ["image"], "shuffle": False}
+    with hr.Loader(folder, **plain_options) as loader:
+        wanted = [as_bytes(batch) for batch in loader]
+    with hr.Loader(folder, tiers=[tier], **plain_options) as loader:
+        assert [as_bytes(batch) for batch in loader] == wanted
+        assert loader.stats()["tiers"][0]["inherited"] == 0
+
+
+def test_other_fields_find_nothing(source_pack: Path, tmp_path: Path) -> None:
+    tier = Ssd(tmp_path / "tier", "10MB")
+    dataset = hr.open(source_pack)
+    with hr.Loader(dataset, batch_size=5, tiers=[tier]) as loader:
+        wanted = [as_bytes(batch) for batch in loader]
+    with hr.Loader(dataset, batch_size=5, tiers=[tier], fields=["label"]) as loader:
+        assert sum(1 for _ in loader) == len(wanted)
+
+
+def flip_bits(folder: Path, step: int) -> None:
+    """One bit in every `step` bytes of the largest file."""
+    data = max(
+        (path for path in folder.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size
+    )
+    content = bytearray(data.read_bytes())
+    for at in range(step // 2, len(content), step):
+        content[at] ^= 1
+    data.write_bytes(content)
+
+
+def test_flipped_bits_are_found_and_refetched(
+    numbered: Path, tmp_path: Path, plain: list[list[list[int]]]
+) -> None:
+    tier = Ssd(tmp_path / "tier", 10 * stored_bytes(numbered))
+    with make(numbered, tiers=[tier]) as loader:
+        epoch_ids(loader)
+    flip_bits(tmp_path / "tier", 1500)
+    with make(numbered, tiers=[tier]) as loader:
+        assert [epoch_ids(loader) for _ in range(3)] == plain
+        stats = loader.stats()
+    assert stats["tiers"][0]["corrupt"] > 0
+    assert stats["sources"] is not None
+    assert stats["sources"]["fallbacks"] == stats["tiers"][0]["corrupt"]
+    # Each was read again once, and is there now.
+    assert stats["io"]["reads"] == stats["tiers"][0]["corrupt"]
+
+
+def test_a_folder_removed_in_mid_epoch(
+    numbered: Path, tmp_path: Path, plain: list[list[list[int]]]
+) -> None:
+    tier = Ssd(tmp_path / "tier", stored_bytes(numbered) // 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with make(numbered, tiers=[tier], prefetch=1) as loader:
+            got = []
+            for epoch in range(3):
+                batches = []
+                for step, batch in enumerate(loader):
+                    batches.append(payload_ids(batch))
+                    if (epoch, step) == (1, 3):
+                        shutil.rmtree(tmp_path / "tier")
+                got.append(batches)
+    assert got == plain
+    assert sum("tier" in str(each.message) for each in caught) <= 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(mounted)], capture_output=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"mounting needs root: {done.stderr.decode().strip()}")
+    yield mounted
+    gc.collect()
+    subprocess.run(["umount", "-l", str(mounted)], check=True)
+
+
+def test_a_full_disk_costs_speed_alone(
+    numbered: Path, small_disk: Path, plain: list[list[list[int]]]
+) -> None:
+    tier = Ssd(small_disk / "tier", 10 * stored_bytes(numbered))
+    with (
+        pytest.warns(RuntimeWarning, match="tier .* failed") as caught,
+        make(numbered, tiers=[tier]) as loader,
+    ):
+        assert [epoch_ids(loader) for _ in range(3)] == plain
+        stats = loader.stats()
+    assert len(caught) == 1
+    assert stats["tiers"][0]["degraded"] is not None
+    assert 0 < stats["tiers"][0]["inserts"] < COUNT
+
+
+KILLED = """
+import sys
+import headrace as hr
+from headrace.tiers import Ram, Ssd
+tiers = [Ram(20_000), Ssd(sys.argv[2], 60_000)]
+image = hr.image.train(8, dtype="uint8")
+with hr.Loader(sys.argv[1], batch_size=4, seed=3, transform=image, tiers=tiers,
+               placement=sys.argv[3]) as loader:
+    for epoch in range(1000):
+        for step, batch in enumerate(loader):
+            print(epoch, step, flush=True)
+"""
+
+
+def test_killed_at_any_moment_the_next_run_is_right(numbered: Path, tmp_path: Path) -> None:
+    tier = tmp_path / "tier"
+    with make(numbered) as loader:
+        wanted = [epoch_ids(loader) for _ in range(2)]
+    hr.open(numbered)  # The children find its index.
+    random = np.random.Generator(np.random.PCG64(1))
+    for kill in range(20):
+        placement = ("belady", "coordinated", "lru", "reuse")[kill % 4]
+        process = subprocess.Popen(
+            python_command(KILLED, numbered, tier, placement), stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(int(random.integers(1, 60))):  # batches taken before it dies
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        tiers = [Ssd(tier, 60_000)]
+        with make(numbered, tiers=tiers, placement=placement) as loader:
+            assert [epoch_ids(loader) for _ in range(2)] == wanted
+            stats = loader.stats()
+        assert stats["tiers"][0]["corrupt"] == 0
+        assert stats["tiers"][0]["peak"] <= 60_000
+    # Nothing lies about but the tier, the index cache, and what the fixtures made.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "tier"]
+    assert [path.name for path in tier.iterdir()] == ["rank-0"]
+
+
+def test_two_loaders_want_one_folder(numbered: Path, tmp_path: Path) -> None:
+    tier = Ssd(tmp_path / "tier", "1MB")
+    with make(numbered, tiers=[tier]), pytest.raises(errors.FailedPreconditionError, match="tier"):
+        make(numbered, tiers=[tier])
+    make(numbered, tiers=[tier]).close()  # It is free again.
+
+
+def test_training_and_validation_share_a_budget(numbered: Path, tmp_path: Path) -> None:
+    budget = Budget("64MiB", [Ram("1MiB"), Ssd(tmp_path / "tier", "1MiB")])
+    parts = budget.part("train", 0.75), budget.part("valid", 0.25)
+    with pytest.raises(errors.InvalidArgumentError, match="at most 0"):
+        budget.part("test", 0.1)
+    with (
+        make(numbered, budget=parts[0]) as train,
+        make(numbered, budget=parts[1], shuffle=False) as valid,
+    ):
+        for _ in range(2):
+            assert sorted(flat(epoch_ids(train))) == list(range(COUNT))
+            assert flat(epoch_ids(valid)) == list(range(COUNT))
+        stats = [loader.stats() for loader in (train, valid)]
+        with pytest.raises(errors.InvalidArgumentError, match="'train' has a loader"):
+            make(numbered, budget=parts[0])
+    for tier in range(2):
+        assert sum(each["tiers"][tier]["capacity"] for each in stats) <= 2**20
+    total = 0
+    for each in stats:
+        memory = each["memory"]
+        total += memory["staging_budget"] + memory["batches_budget"] + each["tiers"][0]["capacity"]
+    assert total <= 64 * 2**20
+    with make(numbered, budget=parts[0]) as loader:  # Given back.
+        assert loader.stats()["tiers"][1]["inherited"] > 0
+
+
+def test_a_budget_goes_back_when_the_loader_cannot_be_made(numbered: Path) -> None:
+    part = Budget("64MiB").part("all", 1.0)
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgumentError, match="memory"):
+            make(numbered, budget=part, batch_size=2**22)
+    make(numbered, budget=part).close()
+
+
+def test_a_sampler_with_tiers(numbered: Path) -> None:
+    random = np.random.Generator(np.random.PCG64(2))
+    epochs = [random.integers(0, COUNT, 200).tolist() for _ in range(4)]  # with repeats
+    for placement in PLACEMENTS:
+
+        class Sampler:
+            def __init__(self) -> None:
+                self.given = iter(epochs)
+
+            def __iter__(self) -> Iterator[int]:
+                return iter(next(self.given))
+
+            def __len__(self) -> int:
+                return 200
+
+        tiers = [Ram(stored_bytes(numbered) // 2)]
+        with make(numbered, sampler=Sampler(), tiers=tiers, placement=placement) as loader:
+            for wanted in epochs:
+                assert flat(epoch_ids(loader)) == wanted
+            stats = loader.stats()
+        assert (stats["tiers"][0]["uses"] > 0) == (placement != "none")
+
+
+def test_samples_that_cannot_be_read_are_kept_nowhere(numbered_copy: Path) -> None:
+    dataset = hr.open(numbered_copy)
+    victim = next(numbered_copy.glob("class1/*.jpg"))
+    content = victim.read_bytes()
+    stat = victim.stat()
+    victim.write_bytes(bytes(len(content)))  # Not a JPEG any more, with the old size and time.
+    os.utime(victim, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with make(dataset, tiers=[Ram("1MiB")], on_error="substitute") as loader:
+        first, second = epoch_ids(loader), epoch_ids(loader)
+        stats = loader.stats()
+    bad = int(victim.stem)
+    assert bad not in flat(first)
+    assert bad not in flat(second)
+    assert stats["substituted"] >= 2
+    assert stats["tiers"][0]["entries"] <= COUNT - 1
+
+
+def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> None:
+    with make(numbered, tiers=[Ram(10 * stored_bytes(numbered))], placement="pinned") as loader:
+        epoch_ids(loader)
+        epoch_ids(loader)
+        first, second = loader.explain(0, epoch=0), loader.explain(0, epoch=1)
+    images = [[row for row in each.rows if row["field"] == "image"] for each in (first, second)]
+    assert {row["source"] for row in images[0]} == {"storage"}
+    assert {row["actual"] for row in images[0]} == {"storage"}
+    assert {row["source"] for row in images[1]} == {"RAM"}
+    assert {row["actual"] for row in images[1]} <= {"RAM", "storage"}
+    assert "RAM: " in str(second)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tiers": [5.0]}, r"tiers\[0\]: got 5.0"),
+        ({"tiers": 7}, "tiers: got 7"),
+        ({"tiers": [Ram(0)]}, r"tiers\[0\] capacity: got 0"),
+        ({"tiers": [Ram("5 apples")]}, "no number of bytes"),
+        ({"tiers": [Ram(10)]}, "capacity"),
+        ({"tiers": [Ram("1MB")], "placement": "magic"}, "placement: got 'magic'"),
+        ({"placement": "belady"}, "without tiers"),
+        ({"tiers": [Ram("1MB")], "horizon": 0}, "horizon: got 0"),
+        ({"tiers": [Ram("1MB")], "io": "synthetic"}, "synthetic"),
+        ({"tiers": [Ram("1MB")] * 9}, "tiers: got 9"),
+        ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
+        ({"budget": 3}, "budget: got 3"),
+    ],
+)
+def test_bad_arguments_are_named(numbered: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        make(numbered, **options)
+
+
+def test_bad_folders_are_named(numbered: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(errors.InvalidArgumentError, match="making folder"):
+        make(numbered, tiers=[Ssd(tmp_path / "file" / "tier", "1MB")])
+    twice = [Ssd(tmp_path / "a", "1MB"), Ssd(tmp_path / "b" / ".." / "a", "1MB")]
+    with pytest.raises(errors.InvalidArgumentError, match="there twice"):
+        make(numbered, tiers=twice)
+
+
+def test_a_foreign_file_is_never_touched(numbered: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tier" / "rank-0"
+    folder.mkdir(parents=True)
+    mine = folder / "thesis.tex"
+    mine.write_text("years of work")
+    with (
+        contextlib.suppress(errors.HeadraceError),
+        make(numbered, tiers=[Ssd(tmp_path / "tier", "1MB")]) as loader,
+    ):
+        epoch_ids(loader)
+    assert mine.read_text() == "years of work"
