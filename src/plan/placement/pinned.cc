@@ -28,7 +28,7 @@ class PinnedPlacement final : public Planner {
   std::optional<PlacedStep> Next() override {
     if (!stream_->Next(uses_)) return std::nullopt;
     PlacedStep step = Begin(uses_.at, OwnUses(uses_));
-    for (const std::uint32_t block : doubled_) nodes_[node()].Move(block, kNoTier);
+    for (const auto& [each, block] : doubled_) nodes_[each].Move(block, kNoTier);
     doubled_.clear();
     if (missing_ > 0) {
       for (const std::uint32_t block : uses_.blocks) Keep(block);
@@ -66,10 +66,8 @@ class PinnedPlacement final : public Planner {
         if (owner_[block] == kNobody) {
           owner_[block] = each;
           plan[each].Hold(block, tier);
-        } else if (each == node()) {
-          doubled_.push_back(block);
         } else {
-          nodes_[each].Move(block, kNoTier);
+          doubled_.emplace_back(each, block);
         }
       });
     }
@@ -106,10 +104,10 @@ class PinnedPlacement final : public Planner {
 
   const std::unique_ptr<UseStream> stream_;
   std::vector<NodeTiers> nodes_;
-  std::vector<std::uint32_t> owner_;    // of each block; kNobody: it is kept nowhere
-  std::vector<TierNumber> tier_;        // of its owner, where it has to come yet
-  std::vector<std::uint32_t> doubled_;  // held by the node, and by one before it
-  std::uint64_t missing_ = 0;           // blocks with an owner that has them not yet
+  std::vector<std::uint32_t> owner_;  // of each block; kNobody: it is kept nowhere
+  std::vector<TierNumber> tier_;      // of its owner, where it has to come yet
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by a node before it
+  std::uint64_t missing_ = 0;  // blocks with an owner that has them not yet
   StepUses uses_;
 };
 

@@ -87,11 +87,10 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
 }  // namespace placement
 
 std::span<const PlacementFactory* const> AllPlacements() {
-  static const std::array placements = {
-      &placement::None(),
-      &placement::Lru(),
-      &placement::Pinned(),
-  };
+  static const std::array placements = {&placement::None(),      &placement::Lru(),
+                                        &placement::Pinned(),    &placement::FirstTouch(),
+                                        &placement::Frequency(), &placement::Coordinated(),
+                                        &placement::Reuse(),     &placement::Belady()};
   return placements;
 }
 

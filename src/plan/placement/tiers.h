@@ -51,6 +51,7 @@ class NodeTiers {
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
   [[nodiscard]] bool Has(std::uint32_t block) const { return tier_of_[block] != kNoTier; }
   [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
+  [[nodiscard]] std::uint64_t Capacity(TierNumber tier) const { return capacity_[tier]; }
 
   // Whether an empty tier could hold it.
   [[nodiscard]] bool CanHold(TierNumber tier, std::uint32_t block) const {
@@ -76,9 +77,9 @@ class NodeTiers {
  private:
   void Place(std::uint32_t block, TierNumber to);
 
-  const std::shared_ptr<const BlockSizes> sizes_;
-  const std::vector<std::uint64_t> capacity_;
-  const bool recorded_;
+  std::shared_ptr<const BlockSizes> sizes_;
+  std::vector<std::uint64_t> capacity_;
+  bool recorded_;
   std::vector<std::uint64_t> free_;
   std::vector<TierNumber> tier_of_;
   std::vector<CacheOp> ops_;

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <limits>
+
+#include "plan/placement/tiers.h"
+#include "plan/placement/use_bits.h"
+#include "plan/placement/use_window.h"
+
+namespace headrace::placement {
+namespace {
+
+constexpr std::uint64_t kNone = UseWindow::kNone;
+
+// `belady`: each node for itself keeps what it uses soonest (Belady 1966, with bypass).
+//
+// After its use a block is offered to the tiers, fastest first. A tier takes it if there is room,
+// or if blocks that are needed later make enough: the farthest go, and are offered to the next
+// tier. What no tier takes is not kept. Uses from horizon_epochs ahead of the step on are not seen:
+// such blocks are the farthest, those with the highest numbers first, and where one of them comes,
+// who is there stays. A block that the run does not use again is not taken in.
+//
+// Looks ahead only as far as a decision needs: with one node until the end of the next epoch.
+class BeladyPlacement final : public Planner {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    return std::unique_ptr<Placement>(
+        std::make_unique<BeladyPlacement>(std::move(request), std::move(stream)));
+  }
+
+  BeladyPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
+      : Planner(std::move(request)),
+        window_(std::move(stream), block_count(), node()),
+        tiers_(MakeTiers(node())),
+        near_(tiers_.count()),
+        far_(tiers_.count()) {
+    for (UseBits& far : far_) {
+      far.Grow(std::bit_ceil(std::max<std::uint64_t>(block_count(), 64)), 0);
+    }
+    ForHeld(node(), [&](std::uint32_t block, TierNumber tier) { far_[tier].Set(block); });
+    active_ = std::ranges::any_of(request_capacity(), [](std::uint64_t c) { return c > 0; });
+  }
+
+  std::optional<PlacedStep> Next() override {
+    if (window_.steps().empty() && !Extend(kEnd)) return std::nullopt;
+    const UseWindow::Step& front = window_.steps().front();
+    const Position at = front.at;
+    const std::uint64_t end = front.end;
+    const std::uint64_t ahead = std::min(request().horizon_epochs, kEnd.epoch - at.epoch);
+    horizon_ = {.epoch = at.epoch + ahead, .step = at.step};
+    used_.clear();
+    for (std::uint64_t use = window_.begin(); use < end; ++use) used_.push_back(window_.Block(use));
+    PlacedStep step = Begin(at, used_);
+    while (window_.begin() < end) Use();
+    window_.PassStep();
+    Finish(step, tiers_);
+    return step;
+  }
+
+ private:
+  static constexpr Position kEnd = {.epoch = std::numeric_limits<std::uint64_t>::max(),
+                                    .step = std::numeric_limits<std::uint64_t>::max()};
+
+  [[nodiscard]] const std::vector<std::uint64_t>& request_capacity() const {
+    return request().capacity_units[node()];
+  }
+
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
+    return {.block = block, .tier = tiers_.Of(block)};
+  }
+
+  // Looks one step further. Blocks that were far may be seen to be near.
+  bool Extend(Position limit) {
+    if (!window_.Extend(limit)) return false;
+    if (near_size_ != window_.size()) {
+      near_size_ = window_.size();
+      for (UseBits& near : near_) near.Grow(near_size_, window_.begin());
+    }
+    for (const std::uint64_t use : window_.fresh()) {
+      const std::uint32_t block = window_.Block(use);
+      const TierNumber tier = tiers_.Of(block);
+      if (tier == kNoTier || !far_[tier].Has(block)) continue;
+      far_[tier].Clear(block);
+      near_[tier].Set(use);
+    }
+    return true;
+  }
+
+  // Takes the first use of the window.
+  void Use() {
+    const std::uint64_t use = window_.begin();
+    const std::uint32_t block = window_.Block(use);
+    const TierNumber from = tiers_.Of(block);
+    if (!active_) {
+      window_.Pass();
+      return;
+    }
+    if (from != kNoTier) near_[from].Clear(use);
+    while (window_.After(use) == kNone && Extend(horizon_)) {
+    }
+    const std::uint64_t next = window_.After(use);
+    window_.Pass();
+    if (next == kNone && window_.ended()) {  // Never again: it stays until its place is wanted.
+      if (from != kNoTier) far_[from].Set(block);
+      return;
+    }
+    Offer(block, next, 0);
+  }
+
+  // Finds a tier for a block that is in no list: from `first` on, up to the one that has it now.
+  // Out of its tier if there is none.
+  void Offer(std::uint32_t block, std::uint64_t next, TierNumber first) {
+    const TierNumber from = tiers_.Of(block);
+    for (TierNumber tier = first; tier < tiers_.count(); ++tier) {
+      std::vector<Victim> victims;
+      if (tier != from) {
+        if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
+        // Used just now, so that its bytes are at hand: its place is free for a victim.
+        if (!victims.empty() && from > tier) tiers_.Move(block, kNoTier);
+        for (const Victim& victim : victims) Unlist(victim, tier);
+        for (const Victim& victim : victims) {
+          Offer(victim.block, victim.next, static_cast<TierNumber>(tier + 1));
+        }
+        tiers_.Move(block, tier);
+      }
+      List(block, next, tier);
+      return;
+    }
+    tiers_.Move(block, kNoTier);
+  }
+
+  struct Victim {
+    std::uint32_t block;
+    std::uint64_t next;  // kNone: far
+  };
+
+  // Blocks of a tier that are needed later than `next`, farthest first, as many as make room.
+  bool FindRoom(TierNumber tier, std::uint32_t block, std::uint64_t next,
+                std::vector<Victim>& victims) {
+    if (tiers_.HasRoom(tier, block)) return true;
+    if (next == kNone) return false;  // Far as well: who is there stays.
+    while (!far_[tier].empty() && Extend(horizon_)) {
+    }
+    const std::uint64_t needed = sizes().Of(block) - tiers_.Free(tier);
+    std::uint64_t found = 0;
+    const auto add = [&](std::uint32_t victim, std::uint64_t victim_next) {
+      victims.push_back({.block = victim, .next = victim_next});
+      found += sizes().Of(victim);
+    };
+    std::uint64_t below = block_count();
+    while (found < needed) {
+      const std::uint64_t victim = far_[tier].Greatest(0, below);
+      if (victim == UseBits::kNone) break;
+      add(static_cast<std::uint32_t>(victim), kNone);
+      below = victim;
+    }
+    std::uint64_t before = window_.end();
+    while (found < needed) {
+      before = near_[tier].Greatest(next + 1, before);
+      if (before == UseBits::kNone) return false;
+      add(window_.Block(before), before);
+    }
+    return true;
+  }
+
+  void List(std::uint32_t block, std::uint64_t next, TierNumber tier) {
+    next == kNone ? far_[tier].Set(block) : near_[tier].Set(next);
+  }
+  void Unlist(const Victim& victim, TierNumber tier) {
+    victim.next == kNone ? far_[tier].Clear(victim.block) : near_[tier].Clear(victim.next);
+  }
+
+  UseWindow window_;
+  NodeTiers tiers_;
+  bool active_ = false;  // whether any tier of the node can hold anything
+  // What each tier has: by its next use, and without one that is seen, by block.
+  std::vector<UseBits> near_;
+  std::vector<UseBits> far_;
+  std::uint64_t near_size_ = 0;  // of near_
+  Position horizon_;             // from here on nothing is seen
+  std::vector<std::uint32_t> used_;
+};
+
+}  // namespace
+
+const PlacementFactory& Belady() {
+  static const FactoryOf<BeladyPlacement> factory("belady", /*clairvoyant=*/true);
+  return factory;
+}
+
+}  // namespace headrace::placement

@@ -1,0 +1,77 @@
+#include "plan/placement/tiers.h"
+
+namespace headrace::placement {
+namespace {
+
+// `first_touch`: the first node that uses a block and has room owns it for good, and no other takes
+// a copy (the dynamic data store of LBANN: Jacobs et al., CLUSTER'19).
+class FirstTouchPlacement final : public Planner {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    return std::unique_ptr<Placement>(
+        std::make_unique<FirstTouchPlacement>(std::move(request), std::move(stream)));
+  }
+
+  FirstTouchPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
+      : Planner(std::move(request)),
+        stream_(std::move(stream)),
+        nodes_(MakeAllTiers()),
+        owned_(block_count(), false) {
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) {
+        if (!owned_[block]) {
+          owned_[block] = true;
+        } else {
+          doubled_.emplace_back(each, block);
+        }
+      });
+    }
+  }
+
+  std::optional<PlacedStep> Next() override {
+    if (!stream_->Next(uses_)) return std::nullopt;
+    PlacedStep step = Begin(uses_.at, OwnUses(uses_));
+    for (const auto& [each, block] : doubled_) nodes_[each].Move(block, kNoTier);
+    doubled_.clear();
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      NodeTiers& tiers = nodes_[each];
+      if (tiers.Full()) continue;
+      for (const std::uint32_t block : uses_.OfNode(each)) {
+        if (owned_[block]) continue;
+        const TierNumber tier = tiers.WithRoom(block);
+        if (tier == kNoTier) continue;
+        tiers.Move(block, tier);
+        owned_[block] = true;
+      }
+    }
+    Finish(step, nodes_[node()]);
+    return step;
+  }
+
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    std::map<std::string, double> all = Planner::counters();
+    all["coverage_units"] = CoverageUnits(nodes_);
+    return all;
+  }
+
+ private:
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
+    return LocateIn(nodes_, block);
+  }
+
+  const std::unique_ptr<UseStream> stream_;
+  std::vector<NodeTiers> nodes_;
+  std::vector<bool> owned_;                                       // blocks that a node has
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by a node before it
+  StepUses uses_;
+};
+
+}  // namespace
+
+const PlacementFactory& FirstTouch() {
+  static const FactoryOf<FirstTouchPlacement> factory("first_touch", /*clairvoyant=*/false);
+  return factory;
+}
+
+}  // namespace headrace::placement

@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <limits>
+
+#include "plan/permutation.h"
+#include "plan/placement/tiers.h"
+
+namespace headrace::placement {
+namespace {
+
+// A plan of what one node's tiers should have, made block after block: fastest tier first.
+class Wanted {
+ public:
+  explicit Wanted(NodeTiers empty) : tiers_(std::move(empty)) {}
+
+  // Whether there was room.
+  bool Add(std::uint32_t block) {
+    const TierNumber tier = tiers_.WithRoom(block);
+    if (tier == kNoTier) return false;
+    tiers_.Hold(block, tier);
+    return true;
+  }
+  [[nodiscard]] bool Full() const { return tiers_.Full(); }
+  [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tiers_.Of(block); }
+  [[nodiscard]] NodeTiers& tiers() { return tiers_; }
+
+ private:
+  NodeTiers tiers_;
+};
+
+// `frequency` (NoPFS: Dryden et al., SC'21) and `coordinated`: what is kept for a period of the
+// run is fixed by how often each node uses each block in it. Periods are horizon_epochs long; with
+// one node one epoch, since an order uses everything once an epoch and more would say no more.
+//
+// Memory: 2 bytes a block and node for the counts, 2 for the tiers that nodes have and should have;
+// while a period is planned 8 bytes a block more.
+class CountedPlacement : public Planner {
+ public:
+  std::optional<PlacedStep> Next() override {
+    if (!stream_->Next(uses_)) return std::nullopt;
+    PlacedStep step = Begin(uses_.at, OwnUses(uses_));
+    if (!period_end_.has_value() || uses_.at.epoch >= *period_end_) {
+      const std::uint64_t epochs = nodes() == 1 ? 1 : request().horizon_epochs;
+      period_end_ = uses_.at.epoch + std::min(epochs, kForever - uses_.at.epoch);
+      Count();
+      std::vector<Wanted> wanted = Plan();
+      for (std::uint32_t each = 0; each < nodes(); ++each) {
+        if (each == node()) {
+          Change(nodes_[each], wanted[each]);
+        } else {
+          nodes_[each] = std::move(wanted[each].tiers());
+        }
+      }
+      first_used_.clear();
+    }
+    Finish(step, nodes_[node()]);
+    return step;
+  }
+
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    std::map<std::string, double> all = Planner::counters();
+    all["coverage_units"] = CoverageUnits(nodes_);
+    return all;
+  }
+
+ protected:
+  CountedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream,
+                   std::unique_ptr<UseStream> ahead)
+      : Planner(std::move(request)),
+        stream_(std::move(stream)),
+        ahead_(std::move(ahead)),
+        nodes_(MakeAllTiers()),
+        counts_(std::size_t{block_count()} * nodes()) {}
+
+  // What every node's tiers should have for the period that was counted.
+  virtual std::vector<Wanted> Plan() = 0;
+
+  // Uses of the period; 65,535 stands for more.
+  [[nodiscard]] std::uint16_t Uses(std::uint32_t each, std::uint32_t block) const {
+    return counts_[std::size_t{block} * nodes() + each];
+  }
+  [[nodiscard]] bool Has(std::uint32_t each, std::uint32_t block) const {
+    return nodes_[each].Has(block);
+  }
+  [[nodiscard]] Wanted Nothing(std::uint32_t each) const { return Wanted(MakeEmptyTiers(each)); }
+  [[nodiscard]] Permutation Draw(std::uint64_t which) const {
+    return {block_count(), request().seed, which, RandomStream::kPlacement};
+  }
+
+  // Fills the room of a node with the blocks that it uses most; among equals those that it has
+  // first, then in the order drawn. Blocks that it does not use stay where there is room.
+  void Fill(std::uint32_t each, const Permutation& draw, Wanted& wanted) const {
+    if (wanted.Full()) return;
+    const auto key = [&](std::uint32_t block) {
+      return std::size_t{Uses(each, block)} * 2 + (Has(each, block) ? 1 : 0);
+    };
+    std::vector<std::uint32_t> ends(std::size_t{1} << 17);  // by key; a counting sort
+    for (std::uint32_t block = 0; block < block_count(); ++block) ++ends[key(block)];
+    std::uint32_t sum = 0;
+    for (std::size_t k = ends.size() - 1; k > 0; --k) {
+      sum += ends[k];
+      ends[k] = sum - ends[k];
+    }
+    std::vector<std::uint32_t> sorted(sum);
+    for (std::uint32_t i = 0; i < block_count(); ++i) {
+      const auto block = static_cast<std::uint32_t>(draw.At(i));
+      const std::size_t k = key(block);
+      if (k > 0) sorted[ends[k]++] = block;
+    }
+    for (const std::uint32_t block : sorted) {
+      if (wanted.Of(block) != kNoTier) continue;
+      if (!wanted.Add(block) && wanted.Full()) return;
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
+
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
+    return LocateIn(nodes_, block);
+  }
+
+  void Count() {
+    std::ranges::fill(counts_, std::uint16_t{0});
+    bool more = peeked_ || ahead_->Next(seen_);
+    while (more && seen_.at.epoch < *period_end_) {
+      for (std::uint32_t each = 0; each < nodes(); ++each) {
+        for (const std::uint32_t block : seen_.OfNode(each)) {
+          std::uint16_t& count = counts_[std::size_t{block} * nodes() + each];
+          if (count == 0 && each == node()) first_used_.push_back(block);
+          if (count != std::numeric_limits<std::uint16_t>::max()) ++count;
+        }
+      }
+      more = ahead_->Next(seen_);
+    }
+    peeked_ = more;
+  }
+
+  // From what the tiers have to what they should have, never above a capacity. First out, then
+  // between tiers, then in: by first use.
+  void Change(NodeTiers& tiers, const Wanted& wanted) {
+    std::array<std::deque<std::uint32_t>, kTiersMax> moving;  // by the tier they go to
+    for (std::uint32_t block = 0; block < block_count(); ++block) {
+      if (!tiers.Has(block) || tiers.Of(block) == wanted.Of(block)) continue;
+      if (wanted.Of(block) == kNoTier) {
+        tiers.Move(block, kNoTier);
+      } else {
+        moving[wanted.Of(block)].push_back(block);
+      }
+    }
+    while (true) {
+      bool moved = false;
+      std::deque<std::uint32_t>* stuck = nullptr;
+      for (std::size_t tier = moving.size(); tier > 0; --tier) {
+        std::deque<std::uint32_t>& queue = moving[tier - 1];
+        while (!queue.empty() && tiers.HasRoom(wanted.Of(queue.front()), queue.front())) {
+          tiers.Move(queue.front(), wanted.Of(queue.front()));
+          queue.pop_front();
+          moved = true;
+        }
+        if (!queue.empty()) stuck = &queue;
+      }
+      if (stuck == nullptr) break;
+      if (moved) continue;
+      // Tiers that are full change blocks: one goes out and comes back with the inserts.
+      tiers.Move(stuck->front(), kNoTier);
+      stuck->pop_front();
+    }
+    const auto insert = [&](std::uint32_t block) {
+      if (!tiers.Has(block) && wanted.Of(block) != kNoTier) tiers.Move(block, wanted.Of(block));
+    };
+    for (const std::uint32_t block : first_used_) insert(block);
+    for (std::uint32_t block = 0; block < block_count(); ++block) insert(block);
+  }
+
+  const std::unique_ptr<UseStream> stream_;
+  const std::unique_ptr<UseStream> ahead_;  // the same steps, read as far as the period goes
+  std::vector<NodeTiers> nodes_;
+  std::vector<std::uint16_t> counts_;        // [block][node]
+  std::vector<std::uint32_t> first_used_;    // by the node in the period, in the order of first use
+  std::optional<std::uint64_t> period_end_;  // first epoch after it
+  StepUses uses_;
+  StepUses seen_;
+  bool peeked_ = false;  // whether seen_ is a step of the next period
+};
+
+// `frequency`: every node for itself.
+class FrequencyPlacement final : public CountedPlacement {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> ahead, request.uses());
+    return std::unique_ptr<Placement>(std::make_unique<FrequencyPlacement>(
+        std::move(request), std::move(stream), std::move(ahead)));
+  }
+
+  FrequencyPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream,
+                     std::unique_ptr<UseStream> ahead)
+      : CountedPlacement(std::move(request), std::move(stream), std::move(ahead)) {}
+
+ private:
+  std::vector<Wanted> Plan() override {
+    std::vector<Wanted> wanted;
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      wanted.push_back(Nothing(each));
+      if (!wanted.back().Full()) Fill(each, Draw(each), wanted.back());
+    }
+    return wanted;
+  }
+};
+
+// `coordinated`: (uses, node, block) from the most uses down; a block goes to the first node with
+// room, so that every block has one owner before any is kept twice; then each node fills the room
+// that is left as `frequency` does. Equal counts: nodes that have the block first, then blocks in
+// the order drawn, and the nodes of the i-th from node i on, round and round.
+class CoordinatedPlacement final : public CountedPlacement {
+ public:
+  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> ahead, request.uses());
+    return std::unique_ptr<Placement>(std::make_unique<CoordinatedPlacement>(
+        std::move(request), std::move(stream), std::move(ahead)));
+  }
+
+  CoordinatedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream,
+                       std::unique_ptr<UseStream> ahead)
+      : CountedPlacement(std::move(request), std::move(stream), std::move(ahead)) {}
+
+ private:
+  static constexpr std::uint32_t kDone = 0xffff'ffff;
+
+  // A block without an owner, and the highest number of uses by a node that was not asked yet.
+  struct Pending {
+    std::uint32_t block;
+    std::uint32_t turn;  // the node asked first
+    std::uint32_t uses;  // kDone: it has an owner, or every node was asked
+  };
+
+  std::vector<Wanted> Plan() override {
+    std::vector<Wanted> wanted;
+    for (std::uint32_t each = 0; each < nodes(); ++each) wanted.push_back(Nothing(each));
+    const Permutation draw = Draw(0);
+    std::vector<Pending> pending;
+    const std::uint32_t blocks = AllFull(wanted) ? 0 : block_count();
+    pending.reserve(blocks);
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+      const auto block = static_cast<std::uint32_t>(draw.At(i));
+      pending.push_back({.block = block, .turn = i % nodes(), .uses = MostBelow(block, kDone)});
+    }
+    while (!pending.empty() && !AllFull(wanted)) {
+      std::uint32_t level = 0;
+      for (const Pending& each : pending) level = std::max(level, each.uses);
+      for (const bool held : {true, false}) {
+        for (Pending& each : pending) {
+          if (each.uses == level && Own(each, held, wanted)) each.uses = kDone;
+        }
+      }
+      for (Pending& each : pending) {
+        if (each.uses == level) each.uses = MostBelow(each.block, level);
+      }
+      std::erase_if(pending, [](const Pending& each) { return each.uses == kDone; });
+    }
+    for (std::uint32_t each = 0; each < nodes(); ++each) Fill(each, draw, wanted[each]);
+    return wanted;
+  }
+
+  static bool AllFull(const std::vector<Wanted>& wanted) {
+    return std::ranges::all_of(wanted, &Wanted::Full);
+  }
+
+  // The most uses of the block by a node, below `limit`; kDone: none is.
+  [[nodiscard]] std::uint32_t MostBelow(std::uint32_t block, std::uint32_t limit) const {
+    std::uint32_t most = kDone;
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      const std::uint32_t uses = Uses(each, block);
+      if (uses < limit && (most == kDone || uses > most)) most = uses;
+    }
+    return most;
+  }
+
+  bool Own(const Pending& pending, bool held, std::vector<Wanted>& wanted) const {
+    for (std::uint32_t i = 0; i < nodes(); ++i) {
+      const std::uint32_t each = (pending.turn + i) % nodes();
+      if (Uses(each, pending.block) != pending.uses) continue;
+      if (Has(each, pending.block) == held && wanted[each].Add(pending.block)) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+const PlacementFactory& Frequency() {
+  static const FactoryOf<FrequencyPlacement> factory("frequency", /*clairvoyant=*/true);
+  return factory;
+}
+
+const PlacementFactory& Coordinated() {
+  static const FactoryOf<CoordinatedPlacement> factory("coordinated", /*clairvoyant=*/true);
+  return factory;
+}
+
+}  // namespace headrace::placement

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "plan/placement/uses.h"
+
+namespace headrace::placement {
+
+// The uses from now on as far as they were looked at: a stream read ahead as far as somebody asks.
+// Uses are numbered 0, 1, 2, ... in the order of the stream; those of one block are linked, each to
+// the next. Either the uses of one node or of all.
+//
+// Memory: 8 bytes a use that was looked at and has not been passed (10 with all nodes), rounded up
+// to a power of two of them; 8 bytes a block (16 with all nodes). Not thread-safe.
+class UseWindow {
+ public:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  struct Step {
+    Position at;
+    std::uint64_t first = 0;  // its uses are [first, end)
+    std::uint64_t end = 0;
+    std::vector<std::uint64_t> node_ends;  // of uses, with all nodes
+  };
+
+  // `only`: the node whose uses count.
+  UseWindow(std::unique_ptr<UseStream> stream, std::uint32_t block_count,
+            std::optional<std::uint32_t> only)
+      : stream_(std::move(stream)), only_(only), tails_(block_count, kNone) {
+    if (!only_.has_value()) heads_.assign(block_count, kNone);
+    Resize(64);
+  }
+
+  // Looks one step further, if one lies before `limit`.
+  bool Extend(Position limit) {
+    if (ended_) return false;
+    if (!peeked_ && !stream_->Next(peek_)) {
+      ended_ = true;
+      return false;
+    }
+    peeked_ = true;
+    const Position at = peek_.at;
+    if (at.epoch > limit.epoch || (at.epoch == limit.epoch && at.step >= limit.step)) return false;
+    Append();
+    peeked_ = false;
+    return true;
+  }
+
+  // Whether the run ends with the last step that was looked at.
+  [[nodiscard]] bool ended() const { return ended_; }
+  // The steps looked at that were not passed.
+  [[nodiscard]] const std::deque<Step>& steps() const { return steps_; }
+  // Uses [begin, end) were looked at and not passed.
+  [[nodiscard]] std::uint64_t begin() const { return begin_; }
+  [[nodiscard]] std::uint64_t end() const { return end_; }
+  // Any window fits into as many numbers: a power of two that grows.
+  [[nodiscard]] std::uint64_t size() const { return blocks_.size(); }
+
+  [[nodiscard]] std::uint32_t Block(std::uint64_t use) const { return blocks_[use & mask_]; }
+  [[nodiscard]] std::uint32_t Node(std::uint64_t use) const { return nodes_[use & mask_]; }
+  // The next use of the same block; kNone: none was seen.
+  [[nodiscard]] std::uint64_t After(std::uint64_t use) const {
+    const std::uint32_t distance = next_[use & mask_];
+    return distance == 0 ? kNone : use + distance;
+  }
+  // The first use of a block from begin() on; kNone: none was seen. With all nodes.
+  [[nodiscard]] std::uint64_t First(std::uint32_t block) const { return heads_[block]; }
+
+  // Uses of the last step looked at that are the first from begin() on of their block.
+  [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
+
+  // Passes use begin().
+  void Pass() {
+    const std::uint32_t block = Block(begin_);
+    if (!heads_.empty()) heads_[block] = After(begin_);
+    ++begin_;
+  }
+  // Forgets the first step, all of whose uses were passed.
+  void PassStep() {
+    HEADRACE_CHECK(begin_ == steps_.front().end);
+    steps_.pop_front();
+  }
+
+ private:
+  void Append() {
+    fresh_.clear();
+    Step step{.at = peek_.at, .first = end_};
+    const auto add = [&](std::span<const std::uint32_t> blocks, std::uint32_t node) {
+      if (end_ + blocks.size() - begin_ > size()) {
+        Resize(std::bit_ceil(end_ + blocks.size() - begin_));
+      }
+      for (const std::uint32_t block : blocks) AppendUse(block, node);
+    };
+    if (only_.has_value()) {
+      HEADRACE_CHECK(*only_ < peek_.node_ends.size());
+      add(peek_.OfNode(*only_), *only_);
+    } else {
+      for (std::uint32_t node = 0; node < peek_.node_ends.size(); ++node) {
+        add(peek_.OfNode(node), node);
+        step.node_ends.push_back(end_);
+      }
+    }
+    step.end = end_;
+    steps_.push_back(std::move(step));
+  }
+
+  void AppendUse(std::uint32_t block, std::uint32_t node) {
+    const std::uint64_t use = end_++;
+    const std::uint64_t slot = use & mask_;
+    blocks_[slot] = block;
+    next_[slot] = 0;
+    std::uint64_t& tail = tails_[block];
+    if (tail == kNone || tail < begin_) {
+      fresh_.push_back(use);
+      if (!heads_.empty()) heads_[block] = use;
+    } else {
+      next_[tail & mask_] = static_cast<std::uint32_t>(use - tail);
+    }
+    if (!heads_.empty()) nodes_[slot] = static_cast<std::uint16_t>(node);
+    tail = use;
+  }
+
+  void Resize(std::uint64_t size) {
+    HEADRACE_CHECK(size <= std::uint64_t{1} << 32);  // Distances have 32 bits.
+    std::vector<std::uint32_t> blocks(size);
+    std::vector<std::uint32_t> next(size);
+    std::vector<std::uint16_t> nodes(heads_.empty() ? 0 : size);
+    for (std::uint64_t use = begin_; use < end_; ++use) {
+      blocks[use & (size - 1)] = blocks_[use & mask_];
+      next[use & (size - 1)] = next_[use & mask_];
+      if (!heads_.empty()) nodes[use & (size - 1)] = nodes_[use & mask_];
+    }
+    blocks_ = std::move(blocks);
+    next_ = std::move(next);
+    nodes_ = std::move(nodes);
+    mask_ = size - 1;
+  }
+
+  const std::unique_ptr<UseStream> stream_;
+  const std::optional<std::uint32_t> only_;
+  StepUses peek_;
+  bool peeked_ = false;  // whether peek_ is a step that was not taken in yet
+  bool ended_ = false;
+  std::uint64_t begin_ = 0;
+  std::uint64_t end_ = 0;
+  std::uint64_t mask_ = 0;
+  std::deque<Step> steps_;
+  std::vector<std::uint32_t> blocks_;  // of each use, by number modulo size()
+  std::vector<std::uint32_t> next_;    // how much further the block's next use is; 0: not seen
+  std::vector<std::uint16_t> nodes_;   // whose use it is, with all nodes
+  std::vector<std::uint64_t> tails_;   // last use of each block that was looked at
+  std::vector<std::uint64_t> heads_;   // first from begin() on, with all nodes
+  std::vector<std::uint64_t> fresh_;
+};
+
+}  // namespace headrace::placement

@@ -1,0 +1,398 @@
+#include "tier/ssd_tier.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+// An insert, in steps that may each be the last:
+//
+//   1. Insert() charges its units, so that it is certain that it will find room.
+//   2. What was erased meanwhile is written to the journal; only then are its units free.
+//   3. The payload is written to free units. No record names them: whatever is there, nobody asks.
+//   4. The record is written. From here on a later run finds the entry.
+//   5. It is found. Its `done` is called.
+//
+// An erase is 5 backwards at once, and 4 when the next insert comes to step 2: an entry that nobody
+// may find any more, but that the journal still has, is whole, because its units were not used
+// again.
+
+namespace headrace {
+namespace {
+
+// Later than every read.
+constexpr std::uint64_t kInsertDeadline = ~std::uint64_t{0};
+
+Status CheckOptions(const SsdTierOptions& options) {
+  const std::string what = "SSD tier '" + options.folder + "': ";
+  const std::uint64_t unit = options.unit_bytes;
+  if (unit < kTierBlock || !std::has_single_bit(unit)) {
+    return Status(StatusCode::kInvalidArgument, what + "units of " + FormatBytes(unit) +
+                                                    ", must be a power of two, " +
+                                                    FormatBytes(kTierBlock) + " at least");
+  }
+  if (options.capacity_bytes < unit || options.capacity_bytes / unit > 0xffff'fffe) {
+    return Status(StatusCode::kInvalidArgument,
+                  what + "got " + FormatBytes(options.capacity_bytes) +
+                      ", must be at least one unit of " + FormatBytes(unit) +
+                      " and less than 2^32 - 1 of them");
+  }
+  return Status();
+}
+
+std::array<std::uint64_t, 2> FingerprintOf(const std::string& dataset) {
+  Hasher128 hasher;
+  hasher.AddText(dataset);
+  return hasher.Digest();
+}
+
+Status Cancelled(SampleId sample) {
+  return Status(StatusCode::kCancelled, "keeping " + SampleText(sample) + ": it was erased");
+}
+
+}  // namespace
+
+SsdTier::SsdTier(SsdTierOptions options, Executor& executor)
+    : options_(std::move(options)),
+      capacity_units_(options_.capacity_bytes / options_.unit_bytes),
+      dataset_(FingerprintOf(options_.dataset)),
+      executor_(executor) {}
+
+Result<std::unique_ptr<SsdTier>> SsdTier::Open(SsdTierOptions options, Executor& executor) {
+  HEADRACE_RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<SsdTier> tier(new SsdTier(std::move(options), executor));
+  HEADRACE_RETURN_IF_ERROR(tier->Start());
+  return tier;
+}
+
+Status SsdTier::Start() {
+  TierFolderOptions folder;
+  folder.path = options_.folder;
+  folder.header.unit_bytes = options_.unit_bytes;
+  folder.header.capacity_units = capacity_units_;
+  folder.header.dataset = dataset_;
+  folder.direct = options_.direct;
+  folder.io = options_.io;
+  TierFolderFound found;
+  HEADRACE_ASSIGN_OR_RETURN(folder_, TierFolder::Open(std::move(folder), &found));
+  note_ = std::move(found.note);
+  MutexLock journal_lock(journal_mutex_);
+  MutexLock lock(mutex_);
+  next_number_ = found.next_number;
+  space_ = std::move(found.space);
+  stats_.capacity_bytes = capacity_units_ * unit_bytes();
+  stats_.entries_inherited = found.entries.size();
+  for (JournalEntry& each : found.entries) {
+    auto entry = std::make_unique<Entry>();
+    entry->sample = each.sample;
+    entry->bytes = each.bytes;
+    entry->checksum = each.checksum;
+    entry->number = each.number;
+    entry->runs = std::move(each.runs);
+    used_units_ += Units(entry->bytes);
+    live_bytes_ += InsertRecordBytes(entry->runs.size());
+    HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
+  }
+  stats_.used_bytes_peak = used_units_ * unit_bytes();
+  return Status();
+}
+
+SsdTier::~SsdTier() {
+  gate_.Close();
+  if (folder_ == nullptr) return;  // It was never open.
+  MutexLock lock(journal_mutex_);
+  // What can not be said now comes back as an entry of the next run.
+  (void)JournalErased().ok();
+  folder_->Sync();
+}
+
+Tier::Pin SsdTier::Find(SampleId sample) {
+  Entry* const entry = table_.Find(sample);
+  if (entry == nullptr) return {};
+  return MakePin(entry, entry->bytes);
+}
+
+void SsdTier::Unpin(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
+
+void SsdTier::Free(std::unique_ptr<Entry> entry) {
+  if (entry == nullptr) return;
+  MutexLock lock(mutex_);
+  used_units_ -= Units(entry->bytes);
+  live_bytes_ -= InsertRecordBytes(entry->runs.size());
+  erased_.push_back(std::move(entry));
+}
+
+std::optional<std::span<const std::byte>> SsdTier::View(const Pin& /*pin*/,
+                                                        std::uint64_t /*offset*/,
+                                                        std::uint64_t /*size*/) const {
+  return std::nullopt;
+}
+
+void SsdTier::CopyOut(const Pin& /*pin*/, std::uint64_t /*offset*/,
+                      std::span<std::byte> /*to*/) const {
+  HEADRACE_CHECK(in_memory());
+}
+
+Status SsdTier::Check(const Pin& /*pin*/) {
+  HEADRACE_CHECK(in_memory());
+  return Status();
+}
+
+std::size_t SsdTier::BufferBytes(const Pin& pin) const { return RoundUp(pin.bytes(), kTierBlock); }
+
+void SsdTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+                   std::stop_token stop, DoneRead done) {
+  HEADRACE_CHECK(buffer.size() >= BufferBytes(pin));
+  HEADRACE_CHECK(gate_.TryEnter());  // A tier that is being destroyed must not be called.
+  auto* const entry = static_cast<Entry*>(pin.entry());
+  executor_.Submit(
+      deadline, [this, entry, buffer, stop = std::move(stop), done = std::move(done)]() mutable {
+        done(stop.stop_requested() ? Result<std::span<std::byte>>(ReadStopped(entry->sample))
+                                   : ReadNow(*entry, buffer));
+        done = nullptr;  // What it holds must not outlive the tier.
+        gate_.Leave();
+      });
+}
+
+Result<std::span<std::byte>> SsdTier::ReadNow(Entry& entry, std::span<std::byte> buffer) {
+  const Result<std::uint64_t> got = folder_->data().Read(entry.runs, entry.bytes, buffer);
+  Status status = got.status();
+  bool changed = false;
+  if (status.ok()) {
+    const std::span<std::byte> bytes = buffer.first(entry.bytes);
+    changed = got.value() < entry.bytes ||
+              EntryChecksum(Hash64(bytes), entry.sample, entry.bytes, dataset_) != entry.checksum;
+    if (!changed) {
+      MutexLock lock(mutex_);
+      stats_.read_bytes += entry.bytes;
+      return bytes;
+    }
+    status = Changed(entry.sample, entry.bytes);
+  } else {
+    status = status.WithContext("reading " + SampleText(entry.sample));
+  }
+  Drop(entry);
+  MutexLock lock(mutex_);
+  ++stats_.reads_failed;
+  if (!changed) Degrade(status);
+  if (changed && !entry.corrupt.exchange(true)) ++stats_.corrupt;
+  return status;
+}
+
+void SsdTier::Drop(Entry& entry) {
+  Entry* const removed = table_.Remove(entry.sample, &entry);
+  if (removed != nullptr) Free(table_.Release(removed));
+}
+
+void SsdTier::Degrade(const Status& why) {
+  if (stats_.degraded) return;
+  stats_.degraded = true;
+  stats_.degraded_reason = why.message();
+}
+
+Status SsdTier::TakesNoMore() const {
+  return Status(StatusCode::kUnavailable,
+                "the tier takes no more, since it failed: " + stats_.degraded_reason);
+}
+
+void SsdTier::Insert(SampleId sample, TierParts parts, Done done) {
+  auto insertion = std::make_shared<Insertion>();
+  insertion->sample = sample;
+  insertion->bytes = BytesOf(parts);
+  insertion->parts = std::move(parts);
+  Status answer;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = inserting_.find(sample); found != inserting_.end()) {
+      found->second->done.push_back(std::move(done));
+      return;
+    }
+    if (table_.Has(sample)) {
+      insertion = nullptr;
+    } else {
+      answer = Admit(insertion);
+    }
+    if (insertion != nullptr && answer.ok()) insertion->done.push_back(std::move(done));
+  }
+  if (insertion == nullptr || !answer.ok()) {
+    done(answer);
+    return;
+  }
+  executor_.Submit(kInsertDeadline, [this, insertion] { RunInsert(insertion); });
+}
+
+Status SsdTier::Admit(const std::shared_ptr<Insertion>& insertion) {
+  const SampleId sample = insertion->sample;
+  if (stats_.degraded) {
+    ++stats_.inserts_failed;
+    return TakesNoMore().WithContext("keeping " + SampleText(sample));
+  }
+  const std::uint64_t units = Units(insertion->bytes);
+  const std::uint64_t free_units = capacity_units_ - used_units_;
+  if (units > free_units) {
+    ++stats_.inserts_refused;
+    return NoRoom(sample, units * unit_bytes(), free_units * unit_bytes());
+  }
+  used_units_ += units;
+  stats_.used_bytes_peak = std::max(stats_.used_bytes_peak, used_units_ * unit_bytes());
+  inserting_[sample] = insertion;
+  HEADRACE_CHECK(gate_.TryEnter());
+  return Status();
+}
+
+Status SsdTier::MayGoOn(const Insertion& insertion) {
+  MutexLock lock(mutex_);
+  if (insertion.cancelled) return Cancelled(insertion.sample);
+  return stats_.degraded ? TakesNoMore() : Status();
+}
+
+void SsdTier::RunInsert(const std::shared_ptr<Insertion>& insertion) {
+  Status status = MayGoOn(*insertion);
+  std::unique_ptr<Entry> entry;
+  if (status.ok()) {
+    Result<std::unique_ptr<Entry>> written = WritePayload(*insertion);
+    status = written.status();
+    if (status.ok()) entry = std::move(written).value();
+  }
+  std::vector<Done> tell;
+  if (status.ok()) {
+    // From the record on until it is in the table, no rewrite of the journal may miss it.
+    MutexLock lock(journal_mutex_);
+    status = JournalInsert(*entry);
+    tell = Settle(*insertion, std::move(entry), &status);
+  } else {
+    tell = Settle(*insertion, nullptr, &status);
+  }
+  for (const Done& done : tell) done(status);
+  tell.clear();
+  gate_.Leave();
+}
+
+Result<std::unique_ptr<SsdTier::Entry>> SsdTier::WritePayload(const Insertion& insertion) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<UnitRun> runs, TakeRuns(Units(insertion.bytes)));
+  const Result<std::uint64_t> hash = folder_->data().Write(runs, insertion.parts);
+  if (!hash.ok()) {
+    MutexLock lock(mutex_);
+    space_.Free(runs);
+    return hash.status();
+  }
+  auto entry = std::make_unique<Entry>();
+  entry->sample = insertion.sample;
+  entry->bytes = insertion.bytes;
+  entry->checksum = EntryChecksum(hash.value(), entry->sample, entry->bytes, dataset_);
+  entry->runs = std::move(runs);
+  return entry;
+}
+
+std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<Entry> entry,
+                                        Status* status) {
+  MutexLock lock(mutex_);
+  const SampleId sample = insertion.sample;
+  const auto found = inserting_.find(sample);
+  if (found != inserting_.end() && found->second.get() == &insertion) inserting_.erase(found);
+  if (status->ok() && !insertion.cancelled) {
+    ++stats_.inserts;
+    stats_.written_bytes += insertion.bytes;
+    live_bytes_ += InsertRecordBytes(entry->runs.size());
+    HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
+    return std::move(insertion.done);
+  }
+  used_units_ -= Units(insertion.bytes);
+  if (status->ok()) {
+    // The journal has it, so it has to learn that it is gone.
+    erased_.push_back(std::move(entry));
+    *status = Cancelled(sample);
+  } else if (status->code() == StatusCode::kUnavailable) {
+    // Units of a record that may or may not be there are not used again: nothing is inserted now.
+    *status = status->WithContext("keeping " + SampleText(sample));
+    ++stats_.inserts_failed;
+    Degrade(*status);
+  }
+  return std::move(insertion.done);
+}
+
+Result<std::vector<UnitRun>> SsdTier::TakeRuns(std::uint64_t units) {
+  MutexLock journal_lock(journal_mutex_);
+  // All of it, even if room is left: a gap that fits best may be among it.
+  HEADRACE_RETURN_IF_ERROR(JournalErased());
+  MutexLock lock(mutex_);
+  std::optional<std::vector<UnitRun>> runs = space_.Take(units);
+  if (runs.has_value()) return std::move(*runs);
+  // It was charged, so it is there, unless a failure has kept it back.
+  HEADRACE_CHECK(stats_.degraded);
+  return TakesNoMore();
+}
+
+Status SsdTier::JournalInsert(Entry& entry) {
+  HEADRACE_RETURN_IF_ERROR(MakeRoomInJournal(InsertRecordBytes(entry.runs.size())).status());
+  entry.number = next_number_++;
+  return folder_->AppendInsert(
+      {entry.number, entry.sample, entry.bytes, entry.checksum, entry.runs});
+}
+
+Status SsdTier::JournalErased() {
+  std::vector<std::unique_ptr<Entry>> erased;
+  {
+    MutexLock lock(mutex_);
+    erased.swap(erased_);
+  }
+  if (erased.empty()) return Status();
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(erased.size());
+  for (const std::unique_ptr<Entry>& entry : erased) numbers.push_back(entry->number);
+  const Result<bool> rewritten = MakeRoomInJournal(numbers.size() * kEraseRecordBytes);
+  Status status = rewritten.status();
+  // A journal that was just rewritten does not know them.
+  if (status.ok() && !rewritten.value()) status = folder_->AppendErases(numbers);
+  MutexLock lock(mutex_);
+  if (!status.ok()) {
+    // At once: their units stay away, so that what was charged may not be there.
+    Degrade(status);
+    return status;
+  }
+  for (const std::unique_ptr<Entry>& entry : erased) space_.Free(entry->runs);
+  return Status();
+}
+
+Result<bool> SsdTier::MakeRoomInJournal(std::uint64_t bytes) {
+  std::uint64_t bytes_max = 0;
+  {
+    MutexLock lock(mutex_);
+    bytes_max = std::max(options_.journal_slack_bytes, 2 * (kJournalHeaderBytes + live_bytes_));
+  }
+  if (folder_->journal_bytes() + bytes <= bytes_max) return false;
+  std::vector<JournalEntry> live;
+  table_.ForEach([&live](const Entry& entry) {
+    live.push_back({entry.number, entry.sample, entry.bytes, entry.checksum, entry.runs});
+  });
+  std::sort(live.begin(), live.end(),
+            [](const JournalEntry& a, const JournalEntry& b) { return a.number < b.number; });
+  HEADRACE_RETURN_IF_ERROR(folder_->Rewrite(live));
+  return true;
+}
+
+void SsdTier::Erase(SampleId sample) {
+  Entry* entry = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = inserting_.find(sample); found != inserting_.end()) {
+      found->second->cancelled = true;
+      inserting_.erase(found);
+    }
+    entry = table_.Remove(sample);
+    if (entry != nullptr) ++stats_.erased;
+  }
+  if (entry != nullptr) Free(table_.Release(entry));
+}
+
+TierStats SsdTier::stats() const {
+  MutexLock lock(mutex_);
+  TierStats stats = stats_;
+  stats.entries = table_.size();
+  stats.used_bytes = used_units_ * unit_bytes();
+  return stats;
+}
+
+}  // namespace headrace

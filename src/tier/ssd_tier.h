@@ -1,0 +1,150 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/gate.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "tier/entry_table.h"
+#include "tier/tier.h"
+#include "tier/tier_folder.h"
+#include "tier/tier_io.h"
+#include "tier/tier_text.h"
+#include "tier/unit_space.h"
+
+namespace headrace {
+
+struct SsdTierOptions {
+  std::string folder;  // made if it is not there; its parent must be
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t unit_bytes = 4096;  // a power of two, 4096 at least
+  std::string dataset;              // its fingerprint: entries of another are not reused
+
+  bool direct = true;  // past the page cache, where the file system can
+
+  // The journal is rewritten when it is larger than this and than twice what is live.
+  std::uint64_t journal_slack_bytes = kMiB;
+  TierIo* io = nullptr;  // outlives the tier; null: TierIo::System()
+};
+
+// Samples in a folder of a local disk. What a run leaves there, the next run on the same dataset
+// finds, and believes only as far as checksums go. docs/tiers.md: the files to the byte, and what
+// is left after a crash.
+//
+// Disk: the capacity, and the journal: at most the larger of `journal_slack_bytes` and 112 bytes a
+// unit, and while it is rewritten 56 bytes a unit more.
+// Memory: about 200 bytes an entry, 1 MiB for each insert that is being written.
+//
+// Thread safety, ownership, shutdown: as Tier. `executor` must outlive it; its tasks block. Reads
+// are given their deadlines, inserts one later than all.
+class SsdTier final : public Tier {
+ public:
+  // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that can not be
+  //         FailedPrecondition  another loader or process uses the folder, or it can not be used
+  //         Unavailable         the disk failed, or is full
+  static Result<std::unique_ptr<SsdTier>> Open(SsdTierOptions options, Executor& executor);
+  ~SsdTier() override;
+
+  // What became of what the folder held: "new", "kept 12 entries", "cleared: ...".
+  [[nodiscard]] const std::string& note() const { return note_; }
+  [[nodiscard]] bool direct() const { return folder_->data().direct(); }
+
+  [[nodiscard]] std::string name() const override { return "SSD " + options_.folder; }
+  [[nodiscard]] bool in_memory() const override { return false; }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return options_.unit_bytes; }
+  [[nodiscard]] Pin Find(SampleId sample) override;
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(const Pin& pin, std::uint64_t offset,
+                                                               std::uint64_t size) const override;
+  void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const override;
+  Status Check(const Pin& pin) override;
+  [[nodiscard]] std::size_t BufferBytes(const Pin& pin) const override;
+  void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+            std::stop_token stop, DoneRead done) override;
+  void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts, Done done) override
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Erase(SampleId sample) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::vector<SampleId> Held() const override { return table_.Samples(); }
+  [[nodiscard]] TierStats stats() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ protected:
+  void Unpin(void* entry) override;
+
+ private:
+  struct Entry : TierEntry {
+    std::uint64_t number = 0;  // in the journal
+    std::vector<UnitRun> runs;
+  };
+  struct Insertion {
+    SampleId sample{};
+    std::uint64_t bytes = 0;
+    TierParts parts;
+    std::vector<Done> done;  // guarded by mutex_, as the next
+    bool cancelled = false;
+  };
+
+  SsdTier(SsdTierOptions options, Executor& executor);
+  Status Start() HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
+
+  Result<std::span<std::byte>> ReadNow(Entry& entry, std::span<std::byte> buffer)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Forgets an entry that could not be read.
+  void Drop(Entry& entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // With the last reference.
+  void Free(std::unique_ptr<Entry> entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // OK: room is charged, and `insertion` runs.
+  Status Admit(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void RunInsert(const std::shared_ptr<Insertion>& insertion)
+      HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
+  Result<std::unique_ptr<Entry>> WritePayload(const Insertion& insertion)
+      HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
+  Status MayGoOn(const Insertion& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Ends an insertion, with its entry if it has one: gives those to tell.
+  std::vector<Done> Settle(Insertion& insertion, std::unique_ptr<Entry> entry, Status* status)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  Result<std::vector<UnitRun>> TakeRuns(std::uint64_t units)
+      HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
+  Status JournalInsert(Entry& entry) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
+  Status JournalErased() HEADRACE_LOCKS_REQUIRED(journal_mutex_);
+  // Rewrites the journal, and says so, if `bytes` more would be too many.
+  Result<bool> MakeRoomInJournal(std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
+  [[nodiscard]] Status TakesNoMore() const HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Degrade(const Status& why) HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  const SsdTierOptions options_;
+  const std::uint64_t capacity_units_;
+  const std::array<std::uint64_t, 2> dataset_;  // a fingerprint
+  Executor& executor_;
+  std::string note_;
+  std::unique_ptr<TierFolder> folder_;  // data() from any thread, the rest under journal_mutex_
+  EntryTable<Entry> table_;
+  Gate gate_;  // a unit a call that is under way
+
+  // Taken before mutex_, by executor threads only: it is held while the journal is written.
+  Mutex journal_mutex_;
+  std::uint64_t next_number_ HEADRACE_GUARDED_BY(journal_mutex_) = 0;
+
+  mutable Mutex mutex_;
+  UnitSpace space_ HEADRACE_GUARDED_BY(mutex_){0};
+  std::uint64_t used_units_ HEADRACE_GUARDED_BY(mutex_) = 0;  // charged, in space_ or not yet
+  std::uint64_t live_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of records of entries that exist
+  std::unordered_map<SampleId, std::shared_ptr<Insertion>> inserting_ HEADRACE_GUARDED_BY(mutex_);
+  // Nobody refers to them; their units are free once the journal says so.
+  std::vector<std::unique_ptr<Entry>> erased_ HEADRACE_GUARDED_BY(mutex_);
+  TierStats stats_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

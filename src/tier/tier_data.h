@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "tier/tier_io.h"
+#include "tier/tier_text.h"
+#include "tier/unit_space.h"
+
+namespace headrace {
+
+// A descriptor, closed by its owner.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd() { Reset(); }
+  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept;
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+
+ private:
+  int Release();
+  void Reset();
+
+  int fd_;
+};
+
+// The data file of a tier: payloads in runs of units, read and written past the page cache where
+// the file system can. A buffered write is pushed out and dropped from the cache at once, so that a
+// tier does not take the memory of others, and a failing disk is noticed by who wrote.
+//
+// Memory: a buffer of 1 MiB for each write that runs.
+// Thread safety: every method may be called from any thread.
+class TierData {
+ public:
+  // `direct`: a descriptor of the same file opened with O_DIRECT; invalid: there is none. `path` is
+  // for messages.
+  TierData(std::string path, OwnedFd file, OwnedFd direct, std::uint64_t unit_bytes, TierIo& io);
+
+  // Writes `parts`, one after the other, and zeros up to the next block; gives their Hash64.
+  //
+  // Errors: Unavailable  the medium failed or is full, or the file was removed
+  Result<std::uint64_t> Write(std::span<const UnitRun> runs, const TierParts& parts);
+
+  // Fills the beginning of `to`, which has room for whole blocks, with `bytes`. Gives how many
+  // there were: fewer if the file is too short.
+  //
+  // Errors: Unavailable  the medium failed
+  Result<std::uint64_t> Read(std::span<const UnitRun> runs, std::uint64_t bytes,
+                             std::span<std::byte> to);
+
+  // Gives all room back, if `clear`; then makes the file so many bytes.
+  Status Resize(bool clear, std::uint64_t bytes);
+
+  [[nodiscard]] int fd() const { return file_.get(); }
+  [[nodiscard]] bool direct() const { return direct_.valid() && !direct_refused_; }
+
+ private:
+  using Chunk = std::unique_ptr<std::byte, void (*)(void*)>;
+  class Writer;
+
+  Chunk TakeChunk() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void GiveChunk(Chunk chunk) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // 0 or -errno.
+  int WriteAt(std::span<const std::byte> blocks, std::uint64_t offset);
+  int WriteBehind(std::uint64_t offset, std::uint64_t bytes);
+
+  const std::string path_;
+  const OwnedFd file_;
+  const OwnedFd direct_;
+  const std::uint64_t unit_bytes_;
+  TierIo& io_;
+  std::atomic<bool> direct_refused_ = false;  // opened, but its reads and writes are EINVAL
+
+  Mutex mutex_;
+  std::vector<Chunk> chunks_ HEADRACE_GUARDED_BY(mutex_);  // not in use
+};
+
+}  // namespace headrace

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tier/tier_data.h"
+#include "tier/tier_io.h"
+#include "tier/tier_journal.h"
+#include "tier/unit_space.h"
+
+namespace headrace {
+
+// The names of our files; nothing else in a folder is touched.
+inline constexpr const char* kTierDataName = "headrace-tier.data";
+inline constexpr const char* kTierJournalName = "headrace-tier.journal";
+inline constexpr const char* kTierJournalNewName = "headrace-tier.journal.new";
+
+struct TierFolderOptions {
+  std::string path;
+  JournalHeader header;  // less its generation
+  bool direct = true;
+  TierIo* io = nullptr;  // null: TierIo::System()
+};
+
+// What a folder held that is of use.
+struct TierFolderFound {
+  std::vector<JournalEntry> entries;
+  std::uint64_t next_number = 0;
+  UnitSpace space{0};         // without the entries' runs
+  std::uint64_t dropped = 0;  // entries that no longer fit, or that contradict later ones
+  std::string note;           // "new", "kept 12 entries", "cleared: it was of another dataset"
+};
+
+// The folder of a tier, held under a lock as long as this lives: a data file and the journal that
+// says what is in it. A kill, or a power loss, at any moment leaves a journal that can be read up
+// to some record, or one that can not be read and is replaced.
+//
+// Thread safety: data() as TierData; the others one thread at a time.
+// Shutdown: a forked child that inherits this keeps the lock until it ends or destroys it.
+class TierFolder {
+ public:
+  // Makes the folder (not its parents), locks it, reads what it holds, and begins a journal of its
+  // own with what is kept.
+  //
+  // Errors: FailedPrecondition  somebody else uses it; it is no folder, or one of our names in it
+  //                             is no file; no right to use it
+  //         Unavailable         the disk failed, or is full
+  static Result<std::unique_ptr<TierFolder>> Open(TierFolderOptions options,
+                                                  TierFolderFound* found);
+
+  [[nodiscard]] const JournalHeader& header() const { return options_.header; }
+  [[nodiscard]] TierData& data() { return *data_; }
+
+  // Bytes of the journal: every Append() adds, Rewrite() leaves what is live.
+  [[nodiscard]] std::uint64_t journal_bytes() const { return journal_bytes_; }
+
+  // Each returns when the record would survive the death of this process; not of the machine. After
+  // an error nothing can be appended: the journal may end in half a record.
+  //
+  // Errors: Unavailable  the disk failed, or is full, or the journal was removed
+  Status AppendInsert(const JournalEntry& entry);
+  Status AppendErases(std::span<const std::uint64_t> numbers);
+
+  // Replaces the journal, at once or not at all, by one of `entries`, sorted by number.
+  //
+  // Errors: Unavailable  as above; the journal is as it was
+  Status Rewrite(std::span<const JournalEntry> entries);
+
+  // To the disk, as far as it is not there: for a clean end.
+  void Sync();
+
+ private:
+  explicit TierFolder(TierFolderOptions options);
+
+  [[nodiscard]] std::string PathOf(const char* name) const { return options_.path + "/" + name; }
+  Status Lock();
+  Result<OwnedFd> OpenFile(const char* name, int flags);
+  Result<std::uint64_t> OpenData();  // its bytes
+  // The journal that is there, if it is one of ours; the reason, if not.
+  Result<JournalContents> ReadJournal();
+  void Reconcile(JournalContents contents, std::uint64_t data_bytes, TierFolderFound& found);
+  Status Append(std::span<const std::byte> records);
+  Status WriteJournal(int fd, const JournalHeader& header, std::span<const JournalEntry> entries,
+                      std::uint64_t* bytes);
+
+  TierFolderOptions options_;
+  TierIo& io_;
+  OwnedFd folder_;
+  std::unique_ptr<TierData> data_;
+  OwnedFd journal_;
+  std::uint64_t journal_bytes_ = 0;
+  bool broken_ = false;  // an append failed
+};
+
+}  // namespace headrace

@@ -1,0 +1,75 @@
+#pragma once
+
+// The format of a tier's journal: which sample lies where in the data file. docs/tiers.md has it to
+// the byte. Pure: bytes in, bytes out.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "tier/unit_space.h"
+
+namespace headrace {
+
+// What a journal, and the data file beside it, are of. Another one says nothing about our samples.
+struct JournalHeader {
+  std::uint64_t unit_bytes = 0;
+  std::uint64_t capacity_units = 0;
+  std::array<std::uint64_t, 2> dataset{};  // a fingerprint
+
+  // Of this one file. Part of every record's checksum: what a disk still has of an older journal is
+  // not taken for a record of this one.
+  std::uint64_t generation = 0;
+
+  friend bool operator==(const JournalHeader&, const JournalHeader&) = default;
+};
+
+inline constexpr std::size_t kJournalHeaderBytes = 64;
+inline constexpr std::size_t kEraseRecordBytes = 24;
+
+struct JournalEntry {
+  std::uint64_t number = 0;  // no other entry has it: a sample may come, go and come again
+  SampleId sample{};
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;
+  std::vector<UnitRun> runs;  // of Units(bytes) in all
+
+  friend bool operator==(const JournalEntry&, const JournalEntry&) = default;
+};
+
+constexpr std::uint64_t InsertRecordBytes(std::uint64_t runs) { return 48 + 8 * runs; }
+
+// The checksum of an entry, of its bytes' Hash64 and of what they are: right bytes of another
+// sample, size or dataset do not pass.
+std::uint64_t EntryChecksum(std::uint64_t hash_of_bytes, SampleId sample, std::uint64_t bytes,
+                            const std::array<std::uint64_t, 2>& dataset);
+
+std::array<std::byte, kJournalHeaderBytes> EncodeJournalHeader(const JournalHeader& header);
+
+// Appends records to `out`, which will lie in the file from `offset` on. A record is valid at its
+// own offset only.
+void EncodeInsert(const JournalHeader& header, std::uint64_t offset, const JournalEntry& entry,
+                  std::vector<std::byte>& out);
+void EncodeErase(const JournalHeader& header, std::uint64_t offset, std::uint64_t number,
+                 std::vector<std::byte>& out);
+
+struct JournalContents {
+  JournalHeader header;
+  std::vector<JournalEntry> live;  // inserted and not erased, the last of its sample; by number
+  std::uint64_t next_number = 0;   // greater than all that were used
+  std::uint64_t valid_bytes = 0;   // header and records; what follows is of no use
+};
+
+// Reads a journal as far as it is valid: the first record that is not, ends it. What is live need
+// not be true: two entries may claim one unit if the disk lost a record. Memory: a few times
+// `file`.
+//
+// Errors: FailedPrecondition  of another version
+//         DataLoss            not a journal, or its header is damaged
+Result<JournalContents> ParseJournal(std::span<const std::byte> file);
+
+}  // namespace headrace
