@@ -96,11 +96,11 @@ void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
 }
 
 // A row whose sample was on its way into a tier, and is there now, or not.
-void Engine::PlanAgain(Row row) {
+void Engine::PlanAgain(const Row& row, Tier& tier) {
   if (ended_) return;
   StepWork& work = *row.first;
   const std::uint32_t slot = row.second;
-  work.samples[slot].entry = tiers_->Find(work.batch->samples[slot]);
+  work.samples[slot].entry = tier.Find(work.batch->samples[slot]);
   std::vector<std::uint32_t> resident;
   if (PlanFromTier(work, slot, resident)) return SubmitDecodes(work, resident);
   --work.samples_unread;
@@ -157,14 +157,13 @@ void Engine::DropKeep(StepWork& work, std::uint32_t slot) {
 
 // A sample is in its tier, or will not be: goes on with the rows that wait for it.
 void Engine::FinishKeep(SampleId sample, Tier* tier, const Status& status) {
-  if (!status.ok()) {
-    ++stats_.tiers.not_kept;
-  } else if (tiers_->Wanted(sample) != tier) {
-    tier->Erase(sample);  // The plan went on meanwhile.
-  }
+  stats_.tiers.not_kept += !status.ok();
   const auto keeping = keeping_.extract(Raw(sample));
-  if (keeping.empty()) return;
-  for (const Row& row : keeping.mapped()) PlanAgain(row);
+  if (!keeping.empty()) {
+    for (const Row& row : keeping.mapped()) PlanAgain(row, *tier);
+  }
+  // The plan may have gone on meanwhile.
+  if (status.ok() && tiers_->Wanted(sample) != tier) tier->Erase(sample);
 }
 
 void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {

@@ -51,12 +51,12 @@ void TierCache::Apply(const CacheOp& op) {
   }
   Tier& from = *tiers_.at(op.from);
   ForEachSample(op.block, [&](SampleId sample) {
-    if (op.to != kNoTier && moves_.size() < kMovesMax) {
-      if (Tier::Pin pin = from.Find(sample)) {
-        moves_.push_back({.sample = sample, .pin = std::move(pin), .to = tiers_.at(op.to)});
-      }
-    }
+    // What is on its way there is not erased: rows may wait for it. It goes when it has come.
+    Tier::Pin pin = from.Find(sample);
+    if (!pin) return;
     from.Erase(sample);
+    if (op.to == kNoTier || moves_.size() == kMovesMax) return;
+    moves_.push_back({.sample = sample, .pin = std::move(pin), .to = tiers_.at(op.to)});
   });
 }
 

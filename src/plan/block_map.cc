@@ -76,19 +76,44 @@ std::uint64_t EvenSamples(const std::vector<std::uint64_t>& firsts) {
   return each;
 }
 
+// Where blocks begin: all at multiples of one number, or by a table.
+class BlockFirsts {
+ public:
+  // `each` samples a block; the last may have fewer.
+  BlockFirsts(std::uint64_t sample_count, std::uint64_t each)
+      : sample_count_(sample_count), each_(each), count_((sample_count + each - 1) / each) {}
+  // `firsts`: of each block, then the number of samples.
+  explicit BlockFirsts(std::vector<std::uint64_t> firsts)
+      : sample_count_(firsts.back()), each_(EvenSamples(firsts)), count_(firsts.size() - 1) {
+    if (each_ == 0) table_ = std::move(firsts);
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const { return sample_count_; }
+  [[nodiscard]] std::uint64_t count() const { return count_; }
+  [[nodiscard]] std::uint64_t each() const { return each_; }  // 0: they differ
+  // Of block count(): the number of samples.
+  [[nodiscard]] std::uint64_t First(std::uint64_t block) const {
+    return each_ == 0 ? table_[block] : std::min(block * each_, sample_count_);
+  }
+
+ private:
+  std::uint64_t sample_count_;
+  std::uint64_t each_;
+  std::uint64_t count_;
+  std::vector<std::uint64_t> table_;
+};
+
 class IndexBlocks final : public BlockMap {
  public:
-  IndexBlocks(std::shared_ptr<const Index> index, std::vector<std::uint64_t> firsts,
-              std::uint64_t mean_bytes)
+  IndexBlocks(std::shared_ptr<const Index> index, BlockFirsts firsts, std::uint64_t unit_bytes)
       : index_(std::move(index)),
-        unit_bytes_(std::bit_floor(std::clamp<std::uint64_t>(mean_bytes / 8, 64, 4096))),
+        unit_bytes_(unit_bytes),
         unit_bits_(std::countr_zero(unit_bytes_)),
-        firsts_(std::move(firsts)),
-        even_samples_(EvenSamples(firsts_)) {
+        firsts_(std::move(firsts)) {
     std::uint64_t block = 0;
     std::uint64_t of_block = 0;
     ForBytes(*index_, 0, sample_count(), [&](std::uint64_t sample, std::uint64_t bytes) {
-      if (sample == firsts_[block + 1]) {
+      if (sample == firsts_.First(block + 1)) {
         ++block;
         of_block = 0;
       }
@@ -98,14 +123,15 @@ class IndexBlocks final : public BlockMap {
     });
   }
 
-  [[nodiscard]] std::uint64_t sample_count() const override { return firsts_.back(); }
-  [[nodiscard]] std::uint64_t block_count() const override { return firsts_.size() - 1; }
+  [[nodiscard]] std::uint64_t sample_count() const override { return firsts_.sample_count(); }
+  [[nodiscard]] std::uint64_t block_count() const override { return firsts_.count(); }
   [[nodiscard]] Block block(std::uint64_t position) const override {
-    return {.first = SampleId{firsts_[position]},
-            .count = static_cast<std::uint32_t>(firsts_[position + 1] - firsts_[position])};
+    const std::uint64_t first = firsts_.First(position);
+    return {.first = SampleId{first},
+            .count = static_cast<std::uint32_t>(firsts_.First(position + 1) - first)};
   }
   [[nodiscard]] std::uint64_t Find(SampleId sample) const override {
-    if (even_samples_ != 0) return Raw(sample) / even_samples_;
+    if (firsts_.each() != 0) return Raw(sample) / firsts_.each();
     return BlockMap::Find(sample);
   }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
@@ -126,20 +152,10 @@ class IndexBlocks final : public BlockMap {
   const std::shared_ptr<const Index> index_;
   const std::uint64_t unit_bytes_;
   const int unit_bits_;
-  const std::vector<std::uint64_t> firsts_;  // of each block, then sample_count()
-  const std::uint64_t even_samples_;         // of every block but the last; 0: they differ
+  const BlockFirsts firsts_;
   std::uint64_t total_units_ = 0;
   std::uint64_t largest_block_ = 0;
 };
-
-std::vector<std::uint64_t> Runs(std::uint64_t sample_count, std::uint64_t block_samples) {
-  std::vector<std::uint64_t> firsts;
-  for (std::uint64_t first = 0; first < sample_count; first += block_samples) {
-    firsts.push_back(first);
-  }
-  firsts.push_back(sample_count);
-  return firsts;
-}
 
 Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
   std::vector<std::uint64_t> firsts;
@@ -189,7 +205,9 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 }
 
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
-                                                        std::uint64_t block_samples) {
+                                                        std::uint64_t block_samples,
+                                                        std::uint64_t unit_bytes_min) {
+  HEADRACE_CHECK(std::has_single_bit(unit_bytes_min));
   if (block_samples > kBlockSamplesMax) {
     return Status(StatusCode::kInvalidArgument,
                   "block_samples: got " + std::to_string(block_samples) + ", must be below 2^32");
@@ -203,18 +221,19 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
   std::uint64_t sum = 0;
   ForBytes(*index, 0, count, [&](std::uint64_t /*sample*/, std::uint64_t bytes) { sum += bytes; });
   const std::uint64_t mean = count == 0 ? 0 : sum / count;
-  std::vector<std::uint64_t> firsts;
+  const std::uint64_t unit_bytes =
+      std::max(unit_bytes_min, std::bit_floor(std::clamp<std::uint64_t>(mean / 8, 64, 4096)));
   if (block_samples == 0 && index->block_count() != 0) {
-    HEADRACE_ASSIGN_OR_RETURN(firsts, OwnBlocks(*index));
-  } else {
-    if (block_samples == 0) {
-      block_samples = std::clamp<std::uint64_t>(kBlockBytes / std::max<std::uint64_t>(mean, 1), 1,
-                                                kNeighboursMax);
-    }
-    firsts = Runs(count, block_samples);
+    HEADRACE_ASSIGN_OR_RETURN(std::vector<std::uint64_t> firsts, OwnBlocks(*index));
+    return std::shared_ptr<const BlockMap>(std::make_shared<IndexBlocks>(
+        std::move(index), BlockFirsts(std::move(firsts)), unit_bytes));
   }
-  return std::shared_ptr<const BlockMap>(
-      std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), mean));
+  if (block_samples == 0) {
+    block_samples = std::clamp<std::uint64_t>(kBlockBytes / std::max<std::uint64_t>(mean, 1), 1,
+                                              kNeighboursMax);
+  }
+  return std::shared_ptr<const BlockMap>(std::make_shared<IndexBlocks>(
+      std::move(index), BlockFirsts(count, block_samples), unit_bytes));
 }
 
 std::vector<std::uint32_t> StoredBytes(const Index& index) {

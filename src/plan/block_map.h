@@ -55,12 +55,14 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 //
 // A sample's bytes are those of all its stored fields, wanted or not: which fields a loader is
 // asked for must not change its order. A unit is the largest power of two in [64, 4096] bytes that
-// is not above an eighth of the mean sample. Looks at every sample.
+// is not above an eighth of the mean sample, or `unit_bytes_min`, a power of two, if that is more.
+// Looks at every sample.
 //
 // Errors: InvalidArgument  block_samples beyond 2^32 - 1, or no field is stored
 //         DataLoss         the index's blocks are not all samples, in order
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
-                                                        std::uint64_t block_samples);
+                                                        std::uint64_t block_samples,
+                                                        std::uint64_t unit_bytes_min = 64);
 
 // Stored bytes of every sample, over all its fields; 2^32 - 1 stands for more.
 std::vector<std::uint32_t> StoredBytes(const Index& index);

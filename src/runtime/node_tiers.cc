@@ -9,13 +9,14 @@
 #include "runtime/planner.h"
 #include "runtime/thread_executor.h"
 #include "tier/ram_tier.h"
-#if __has_include("tier/ssd_tier.h")
 #include "tier/ssd_tier.h"
-#define HAVE_SSD
-#endif
 
 namespace headrace {
 namespace {
+
+// All tiers of a node count in the same units, those of the coarsest.
+constexpr std::uint64_t kUnitBytesOnDisk = 4096;
+constexpr std::uint64_t kUnitBytesInMemory = 64;
 
 // What an entry is made of: the dataset, and which of its fields, in order.
 std::string Fingerprint(const Index& index, std::span<const BatchField> schema) {
@@ -51,7 +52,11 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
                                                     std::to_string(kTiersMax));
   }
   std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
-  HEADRACE_ASSIGN_OR_RETURN(node->blocks_, node->planner_->CacheBlocks(index));
+  const bool on_disk = std::any_of(spec.tiers.begin(), spec.tiers.end(),
+                                   [](const TierSpec& tier) { return !tier.path.empty(); });
+  HEADRACE_ASSIGN_OR_RETURN(
+      node->blocks_,
+      node->planner_->CacheBlocks(index, on_disk ? kUnitBytesOnDisk : kUnitBytesInMemory));
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(*index, schema, spec));
   return node;
 }
@@ -68,7 +73,6 @@ Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> sche
       tiers_.push_back(std::move(tier));
       continue;
     }
-#ifdef HAVE_SSD
     HEADRACE_ASSIGN_OR_RETURN(
         std::unique_ptr<ThreadExecutor> executor,
         ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
@@ -77,12 +81,11 @@ Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> sche
         SsdTier::Open({.folder = each.path + "/rank-" + std::to_string(planner_->job().rank),
                        .capacity_bytes = each.capacity_bytes,
                        .unit_bytes = unit_bytes,
-                       .fingerprint = fingerprint},
+                       .dataset = fingerprint},
                       *executor));
     executors_.push_back(std::move(executor));
     capacity_units_.push_back(each.capacity_bytes / unit_bytes);
     tiers_.push_back(std::move(tier));
-#endif
   }
   return Status();
 }

@@ -68,9 +68,10 @@ OrderParameters Planner::parameters() const {
 }
 
 Result<std::shared_ptr<const BlockMap>> Planner::CacheBlocks(
-    const std::shared_ptr<const Index>& index) const {
-  if (reads_blocks()) return request_.blocks;
-  return MakeIndexBlocks(index, /*block_samples=*/1);
+    const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const {
+  if (!reads_blocks()) return MakeIndexBlocks(index, /*block_samples=*/1, unit_bytes_min);
+  if (request_.blocks->unit_bytes() >= unit_bytes_min) return request_.blocks;
+  return MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples_), unit_bytes_min);
 }
 
 Result<std::unique_ptr<UseStream>> Planner::MakeUses(std::shared_ptr<const BlockMap> blocks,

@@ -38,11 +38,12 @@ class Planner {
     return factory_->Make(request_, start);
   }
   [[nodiscard]] const OrderOptions& job() const { return request_.job; }
-  // What tiers keep as one: the order's blocks, or, where it reads none, single samples.
+  // What tiers keep as one: the order's blocks, or, where it reads none, single samples; in units
+  // of `unit_bytes_min` at least.
   //
   // Errors: those of MakeIndexBlocks
   [[nodiscard]] Result<std::shared_ptr<const BlockMap>> CacheBlocks(
-      const std::shared_ptr<const Index>& index) const;
+      const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const;
   // The uses of `blocks`, out of CacheBlocks(), that every rank makes. After Settle().
   //
   // Errors: those of MakeOrderUses
