@@ -78,7 +78,10 @@ class ReusePlacement final : public Planner {
     PlacedStep step = Begin(at_, used_);
     if (!started_) Start();
     started_ = true;
-    while (window_.begin() < front.end) Use();
+    while (window_.begin() < front.end) {
+      Expect(window_.begin() + UseWindow::kAhead);
+      Use();
+    }
     window_.PassStep();
     for (std::uint32_t each = 0; active_ && each < nodes(); ++each) LoadAhead(each);
     Finish(step, nodes_[node()]);
@@ -161,6 +164,13 @@ class ReusePlacement final : public Planner {
     while (window_.First(block) == kNone && Extend(horizon_)) {
     }
     return window_.First(block);
+  }
+
+  void Expect(std::uint64_t use) const {
+    window_.Expect(use);
+    if (use >= window_.end()) return;
+    __builtin_prefetch(&copies_[window_.Block(use)]);
+    nodes_[window_.Node(use)].Expect(window_.Block(use));
   }
 
   // Takes the first use of the window.

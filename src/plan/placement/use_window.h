@@ -75,6 +75,13 @@ class UseWindow {
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
+  // Says that the block of a use to come, if it is one, will be asked for soon.
+  void Expect(std::uint64_t use) const {
+    if (use < end_) __builtin_prefetch(&ends_[Block(use)]);
+  }
+  // How many uses before it is asked for that is worth saying.
+  static constexpr std::uint64_t kAhead = 8;
+
   // Passes use begin().
   void Pass() {
     const std::uint32_t block = Block(begin_);
@@ -95,7 +102,14 @@ class UseWindow {
       if (end_ + blocks.size() - begin_ > size()) {
         Resize(std::bit_ceil(end_ + blocks.size() - begin_));
       }
-      for (const std::uint32_t block : blocks) AppendUse(block, node);
+      // Blocks lie anywhere: what is touched next is asked for in time.
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&ends_[blocks[i + 2 * kAhead]]);
+        if (i + kAhead < blocks.size()) {
+          __builtin_prefetch(&uses_[ends_[blocks[i + kAhead]].last & mask_]);
+        }
+        AppendUse(blocks[i], node);
+      }
     };
     if (only_.has_value()) {
       HEADRACE_CHECK(*only_ < peek_.node_ends.size());
