@@ -121,8 +121,7 @@ Figures Measure(const Options& options, const Case& each) {
     figures.peer = share("peer");
     figures.storage = share("storage");
   }
-  figures.ns =
-      (Seconds() - begin) * 1e9 / static_cast<double>(options.samples * options.epochs);
+  figures.ns = (Seconds() - begin) * 1e9 / static_cast<double>(options.samples * options.epochs);
   figures.peak_bytes = PeakBytes() - before;
   return figures;
 }
@@ -175,7 +174,8 @@ bool Parse(int argc, char** argv, Options& options) {
     } else if (name == "--nodes") {
       options.nodes.clear();
       for (std::string each; std::getline(value, each, ',');) {
-        options.nodes.push_back(static_cast<std::uint32_t>(std::strtoul(each.c_str(), nullptr, 10)));
+        options.nodes.push_back(
+            static_cast<std::uint32_t>(std::strtoul(each.c_str(), nullptr, 10)));
       }
     } else {
       return false;

@@ -158,8 +158,7 @@ class ReuseModel final : public LookaheadModel {
       const Use use = all_[now_++];
       // The only copy, elsewhere: is it needed still?
       for (std::uint32_t other = 0; other < made_.nodes(); ++other) {
-        if (other != use.node && Has(other, use.block) &&
-            Needed(other, use.block).use == kFar) {
+        if (other != use.node && Has(other, use.block) && Needed(other, use.block).use == kFar) {
           Move(other, use.block, kNoTier);
         }
       }

@@ -16,15 +16,15 @@ constexpr std::uint64_t kNone = UseWindow::kNone;
 // `reuse` (Lobster: Liu et al., ICPP'22, made to run): all nodes are planned together.
 //
 // A copy of a block is *spare* where another node has one, too, else the *last*. A use is *soon*
-// where step s of epoch e is at most 2I - s steps before it (I steps an epoch): up to the first step
-// of epoch e + 2. Uses from horizon_epochs ahead on are not seen at all. A copy is *needed* when its
-// node uses it next, if that is soon; a last one when any node does. After each use of a block by a
-// node, in the order of the uses:
+// where step s of epoch e is at most 2I - s steps before it (I steps an epoch): up to the first
+// step of epoch e + 2. Uses from horizon_epochs ahead on are not seen at all. A copy is *needed*
+// when its node uses it next, if that is soon; a last one when any node does. After each use of a
+// block by a node, in the order of the uses:
 //   1. A copy that is not needed goes.
 //   2. A block that the node has not, or in a slower tier, is offered to its tiers, fastest first,
-//      if it is needed. A tier takes it if there is room or if copies needed later make it, farthest
-//      first: spare ones, and for what is a last copy then also last ones. They are offered to the
-//      next tier.
+//      if it is needed. A tier takes it if there is room or if copies needed later make it,
+//      farthest first: spare ones, and for what is a last copy then also last ones. They are
+//      offered to the next tier.
 //   3. A copy that becomes spare and is not needed then goes.
 // After a step's uses, room that is left takes what its node needs soon, next use first, as far as
 // it fits.
@@ -347,9 +347,9 @@ class ReusePlacement final : public Planner {
   std::uint64_t bits_size_ = 0;       // of each
   std::vector<std::uint64_t> ahead_;  // by node: before this use nothing is left to load ahead
   Position at_;
-  Position horizon_;  // from here on nothing is seen
-  Position soon_;     // from here on nothing is soon
-  std::uint64_t soon_end_ = 0;                            // of the uses looked at that are soon
+  Position horizon_;                                     // from here on nothing is seen
+  Position soon_;                                        // from here on nothing is soon
+  std::uint64_t soon_end_ = 0;                           // of the uses looked at that are soon
   std::deque<std::pair<Position, std::uint64_t>> late_;  // steps looked at that are not, their ends
   std::vector<std::uint32_t> used_;
 };

@@ -143,7 +143,7 @@ class Planner : public Placement {
 
   const PlacementRequest request_;
   const std::shared_ptr<const BlockSizes> sizes_;
-  std::vector<bool> kept_;  // used by the node, or held, and not loaded ahead since
+  std::vector<bool> kept_;                // used by the node, or held, and not loaded ahead since
   std::vector<std::uint32_t> step_used_;  // by the step begun, ascending
   Kind local_;
   Kind peer_;

@@ -17,8 +17,8 @@ namespace headrace::placement {
 // Uses are numbered 0, 1, 2, ... in the order of the stream; those of one block are linked, each to
 // the next. Either the uses of one node or of all.
 //
-// Memory: 12 bytes a use that was looked at and has not been passed, rounded up to a power of two of
-// them; 16 bytes a block. Not thread-safe.
+// Memory: 12 bytes a use that was looked at and has not been passed, rounded up to a power of two
+// of them; 16 bytes a block. Not thread-safe.
 class UseWindow {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -164,7 +164,7 @@ class UseWindow {
   std::uint64_t end_ = 0;
   std::uint64_t mask_ = 0;
   std::deque<Step> steps_;
-  std::vector<Use> uses_;  // by number modulo size()
+  std::vector<Use> uses_;   // by number modulo size()
   std::vector<Ends> ends_;  // of each block
   std::vector<std::uint64_t> fresh_;
 };
