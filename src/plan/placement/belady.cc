@@ -48,9 +48,15 @@ class BeladyPlacement final : public Planner {
     const std::uint64_t ahead = std::min(request().horizon_epochs, kEnd.epoch - at.epoch);
     horizon_ = {.epoch = at.epoch + ahead, .step = at.step};
     used_.clear();
-    for (std::uint64_t use = window_.begin(); use < end; ++use) used_.push_back(window_.Block(use));
+    for (std::uint64_t use = window_.begin(); use < end; ++use) {
+      used_.push_back(window_.Block(use));
+      tiers_.Expect(used_.back());
+    }
     PlacedStep step = Begin(at, used_);
-    while (window_.begin() < end) Use();
+    while (window_.begin() < end) {
+      window_.Expect(window_.begin() + UseWindow::kAhead);
+      Use();
+    }
     window_.PassStep();
     Finish(step, tiers_);
     return step;
@@ -110,7 +116,8 @@ class BeladyPlacement final : public Planner {
   // Out of its tier if there is none.
   void Offer(std::uint32_t block, std::uint64_t next, TierNumber first) {
     const TierNumber from = tiers_.Of(block);
-    for (TierNumber tier = first; tier < tiers_.count(); ++tier) {
+    const bool used_again = next != kNone || !window_.ended();
+    for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
       std::vector<Victim> victims;
       if (tier != from) {
         if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
