@@ -1,13 +1,14 @@
-// Tiers by themselves. In memory: nanoseconds of Find() with the end of its pin, of that with
-// CopyOut(), of Insert(). On disk: MB/s of inserts and of reads in random order, beside a plain
-// loop of pwrite and pread (O_DIRECT, as many threads, the same sizes, a file in the same folder).
-// Rounds alternate; the figures are medians of rounds.
+// Tiers by themselves. In memory: nanoseconds of CPU time of Find() with the end of its pin, of
+// that with CopyOut(), of Insert(). On disk: MB/s of inserts and of reads in random order, beside a
+// plain loop of pwrite and pread (O_DIRECT, as many threads, the same sizes, a file in the same
+// folder). Rounds alternate; the figures are medians of rounds.
 //
 //   tier_bench FOLDER [--threads N] [--rounds N] [--disk-mib N] [--ram-mib N]
 //
 // FOLDER is on the disk to measure; what is made there is removed. Prints JSON.
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,17 @@ double SecondsOf(const std::function<void()>& run) {
   return static_cast<double>(clock.NowNanos() - begin) * 1e-9;
 }
 
+double CpuSecondsOf(const std::function<void()>& run) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  const double begin = now();
+  run();
+  return now() - begin;
+}
+
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -75,17 +87,17 @@ void BenchRam(const Config& config, std::uint64_t bytes) {
     const auto tier = RamTier::Make(config["--ram-mib"] * kMiB, 4096).value();
     const std::vector<std::uint64_t> order = Shuffled(count, round);
     const double per_sample = 1e9 / static_cast<double>(count);
-    insert.push_back(per_sample * SecondsOf([&] {
+    insert.push_back(per_sample * CpuSecondsOf([&] {
                        for (const std::uint64_t i : order) {
                          tier->Insert(SampleId{i}, {std::as_bytes(std::span(content))},
                                       [](const Status& status) { HEADRACE_CHECK(status.ok()); });
                        }
                      }));
-    find.push_back(per_sample * SecondsOf([&] {
+    find.push_back(per_sample * CpuSecondsOf([&] {
                      for (const std::uint64_t i : order)
                        HEADRACE_CHECK(static_cast<bool>(tier->Find(SampleId{i})));
                    }));
-    copy.push_back(per_sample * SecondsOf([&] {
+    copy.push_back(per_sample * CpuSecondsOf([&] {
                      for (const std::uint64_t i : order) {
                        const Tier::Pin pin = tier->Find(SampleId{i});
                        tier->CopyOut(pin, 0, std::as_writable_bytes(std::span(to)));
