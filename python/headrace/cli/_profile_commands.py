@@ -90,7 +90,7 @@ def _plain(machine: MachineProfile, advice: Advice, output: Path | None) -> dict
 
 
 def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # a path may hold brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
         f"{facts.path}: {facts.samples:,} samples of {format_bytes(facts.sample_bytes)} on "
@@ -108,7 +108,7 @@ def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None
         name = f"{tier.folder} ({tier.file_system}{how})"
         _print_sizes(console, f"read {name}", "threads", tier.read)
         _print_sizes(console, f"write {name}", "threads", tier.write)
-    console.print("[dim]medians; ± is half of (largest - smallest slice)[/dim]")
+    console.print("\nmedians; ± is half of (largest - smallest slice)")
     for warning in _warnings(machine):
         console.print(f"note: {warning}", soft_wrap=True)
     _print_advice(console, machine, advice)
@@ -134,7 +134,8 @@ def _warnings(machine: MachineProfile) -> list[str]:
 
 def _print_sizes(console: Console, title: str, users: str, sizes: Sequence[SizedRates]) -> None:
     columns = sorted({count for size in sizes for count in size.rates.users})
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    console.print(f"\n{title}", soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column(users, justify="right")
     for count in columns:
         table.add_column(f"{count:,}", justify="right")
@@ -152,7 +153,8 @@ def _cell(rates: Rates, count: int) -> str:
 
 
 def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> None:
-    table = Table(title="predicted, by order", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    console.print("\npredicted, by order")
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("order", "reads of", "storage gives", "samples/s", "bound by", "fast enough"):
         table.add_column(name, justify="left" if name == "order" else "right")
     for each in advice.candidates:
@@ -166,11 +168,11 @@ def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> 
             "yes" if each.feeds else "no",
         )
     console.print(table)
-    console.print(f"advice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)
+    console.print(f"\nadvice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)
 
 
 def order_text(candidate: Candidate) -> str:
     """As it stands in a script."""
-    if candidate.block_samples is None:
+    if candidate.block_samples is None:  # the dataset's own blocks, or none
         return f'order="{candidate.order}"'
     return f"order=hr.orders.Epoch(block_samples={candidate.block_samples})"

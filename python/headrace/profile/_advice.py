@@ -24,7 +24,7 @@ class Candidate:
 
     order: str
     block_bytes: int | None  # of one read; None: samples are read one by one
-    block_samples: int | None
+    block_samples: int | None  # None: the dataset's own blocks, or no blocks at all
     samples_per_second: float
     bound: str  # by what
     storage_rate: float  # bytes a second that storage gives to such reads
@@ -70,6 +70,8 @@ def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
     decode = predict_epoch(profile, EpochWork(samples=samples, decode_bytes=total))
     target = decode.samples_per_second if demand is None else demand
 
+    own_block = None if (own := profile.dataset.block_bytes) is None else round(own)
+
     def candidate(order: str, block: int | None) -> Candidate:
         read_bytes = size if block is None else float(block)
         work = EpochWork(
@@ -83,7 +85,7 @@ def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
         return Candidate(
             order=order,
             block_bytes=block,
-            block_samples=None if block is None else max(1, round(block / size)),
+            block_samples=None if block in (None, own_block) else max(1, round(block / size)),
             samples_per_second=found.samples_per_second,
             bound=found.bound,
             storage_rate=total / found.needs["storage"],

@@ -45,6 +45,7 @@ _TIER_SHARE_OF_FREE = 0.05
 _TIER_FILL_SECONDS = 3.0
 _ROUNDS = 5
 _ROUNDS_LEAST = 3
+_OVERTIME = 1.5  # for the least rounds
 _SLICE_SECONDS_LEAST = 0.05  # rather fewer rounds than shorter slices
 _COUNTED_SHARE = 0.7  # of a slice's time; the rest is its start and end
 _DIRECT_SHARE = 0.99
@@ -247,8 +248,8 @@ def _measure_in_rounds(points: Sequence[_Point], seconds: float, progress: Progr
     done = 0
     for number in range(rounds):
         for point in points:
-            late = time.monotonic() - begin > seconds
-            if number > 0 and late:
+            spent = time.monotonic() - begin
+            if number > 0 and spent > seconds * (1 if number >= _ROUNDS_LEAST else _OVERTIME):
                 return
             point.measure(one * _COUNTED_SHARE, max(one, seconds / len(points)))
             done += 1
