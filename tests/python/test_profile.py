@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import math
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -231,6 +232,21 @@ def test_a_wrong_value_is_named(
 ) -> None:
     text = changed(path, lambda table, key: table.update({key: value}))
     assert refused(tmp_path, text).startswith(message)
+
+
+def test_the_examples_of_the_page_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "model.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "machine.toml").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"hr": hr}
+    exec(code, names)
+    found = names["found"]
+    needs = {name: f"{seconds:.2f}" for name, seconds in found.needs.items()}
+    told = f'{found.seconds:.2f}, "{found.bound}", {needs}'.replace("'", '"')
+    numbers = re.sub(r': "([0-9.]+)"', r": \1", told)
+    assert f"# {numbers}\n" in code
 
 
 def test_no_spread_is_a_spread(tmp_path: Path) -> None:
