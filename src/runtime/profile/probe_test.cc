@@ -95,9 +95,12 @@ TEST(MeasureThreadsTest, WhoeverWaitsCanStopIt) {
 
 TEST(MeasureThreadsTest, ASlowOperationIsCountedThoughItIsTheFirst) {
   const SliceLimits limits{.duration_ns = 1, .duration_max_ns = 0};
-  const Slice slice = MeasureThreads(1, limits, [](int, std::uint64_t) {
+  std::atomic<int> calls = 0;
+  const Slice slice = MeasureThreads(1, limits, [&](int, std::uint64_t) {
+                        ++calls;
                         return Result<std::uint64_t>(7);
                       }).value();
+  EXPECT_EQ(calls, 1);
   EXPECT_EQ(slice.operations, 1U);
   EXPECT_EQ(slice.bytes, 7U);
 }
@@ -199,8 +202,11 @@ TEST(DecodeProbeTest, ImagesThatAreNoneAreAnErrorThatSaysSo) {
 TEST(DecodeProbeTest, MakingItCanBeStopped) {
   const Dataset dataset(2, 20);
   const auto storage = StorageProbe::Open(dataset.index()).value();
-  const auto made = DecodeProbe::Make(dataset.index(), *storage, {}, [] { return false; });
-  EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
+  for (const int asked : {1, 2}) {  // while it reads, while it decodes
+    const auto made = DecodeProbe::Make(dataset.index(), *storage, {.samples_max = 7},
+                                        Stopping(asked).keep_going);
+    EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
+  }
 }
 
 TEST(FolderProbeTest, ReadsAndWritesAFileThatHasNoName) {

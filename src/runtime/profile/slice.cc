@@ -1,5 +1,6 @@
 #include "runtime/profile/slice.h"
 
+#include <algorithm>
 #include <atomic>
 #include <vector>
 
@@ -21,12 +22,13 @@ struct Tally {
 class ThreadSlice {
  public:
   ThreadSlice(int threads, const SliceLimits& limits, const ProbeOperation& operation)
-      : limits_(limits), operation_(operation), working_(threads) {}
+      : limits_(limits),
+        operation_(operation),
+        working_(threads),
+        tallies_(static_cast<std::size_t>(threads)) {}
 
   Result<Slice> Run(ThreadExecutor& executor) {
-    const int threads = working_;
-    tallies_.resize(static_cast<std::size_t>(threads));
-    for (int i = 0; i < threads; ++i) {
+    for (int i = 0; i < executor.concurrency(); ++i) {
       executor.Submit(0, [this, i] { Work(i); });
     }
     bool stopped = false;
