@@ -21,6 +21,8 @@ namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr std::uint64_t kUnitBytes = 4096;
+
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
@@ -55,7 +57,7 @@ TEST(SsdTierTest, WhatCanNotBeIsRefusedWithItsNumbers) {
   folder.options().unit_bytes = 4096;
   folder.options().capacity_bytes = 4095;
   EXPECT_THAT(Message(folder.Open()), HasSubstr("got 4.0 KiB, must be at least one unit"));
-  folder.options().capacity_bytes = std::uint64_t{4096} << 32;
+  folder.options().capacity_bytes = kUnitBytes << 32;
   EXPECT_EQ(folder.Open().code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(fs::exists(folder.options().folder));
 }
@@ -106,10 +108,10 @@ TEST(SsdTierTest, EntriesOutliveTheTierAndErasedOnesDoNot) {
   ASSERT_TRUE(folder.Open().ok());
   EXPECT_EQ(folder.tier().note(), "kept 3 entries");
   EXPECT_EQ(folder.tier().stats().entries_inherited, 3U);
-  EXPECT_EQ(folder.tier().stats().used_bytes, 9U * 4096);
-  EXPECT_EQ(folder.tier().stats().used_bytes_peak, 9U * 4096);
+  EXPECT_EQ(folder.tier().stats().used_bytes, 9 * kUnitBytes);
+  EXPECT_EQ(folder.tier().stats().used_bytes_peak, 9 * kUnitBytes);
   ExpectFilled(folder);
-  const std::string rest = RandomBytes(4, 23 * 4096);
+  const std::string rest = RandomBytes(4, 23 * kUnitBytes);
   ASSERT_TRUE(folder.Insert(4, rest).ok());
   EXPECT_EQ(folder.Read(4).value(), rest);
 }
@@ -122,7 +124,7 @@ TEST(SsdTierTest, EntriesOfAnotherDatasetAreCleared) {
   ASSERT_TRUE(folder.Open().ok());
   EXPECT_EQ(folder.tier().note(), "cleared: its entries: they are of another dataset");
   EXPECT_EQ(folder.tier().stats().entries, 0U);
-  EXPECT_EQ(ContentOf(folder.data_path()), std::string(32 * 4096, '\0'));
+  EXPECT_EQ(ContentOf(folder.data_path()), std::string(32 * kUnitBytes, '\0'));
   folder.Close();
   folder.options().dataset = "dataset";
   ASSERT_TRUE(folder.Open().ok());
@@ -209,10 +211,10 @@ TEST(SsdTierTest, ASmallerCapacityKeepsWhatLiesInsideIt) {
   SsdFolder folder;
   Fill(folder);
   folder.Close();
-  folder.options().capacity_bytes = 7 * 4096;
+  folder.options().capacity_bytes = 7 * kUnitBytes;
   ASSERT_TRUE(folder.Open().ok());
   EXPECT_EQ(folder.tier().note(), "kept 2 entries, dropped 1");
-  EXPECT_EQ(fs::file_size(folder.data_path()), 7U * 4096);
+  EXPECT_EQ(fs::file_size(folder.data_path()), 7 * kUnitBytes);
   EXPECT_EQ(folder.Read(1).value(), RandomBytes(1, 10'000));
   EXPECT_EQ(folder.Read(2).value(), RandomBytes(2, 10'000));
   EXPECT_EQ(folder.Read(3).status().code(), StatusCode::kNotFound);
@@ -224,17 +226,17 @@ TEST(SsdTierTest, ALargerCapacityKeepsEverything) {
   SsdFolder folder;
   Fill(folder);
   folder.Close();
-  folder.options().capacity_bytes = 64 * 4096;
+  folder.options().capacity_bytes = 64 * kUnitBytes;
   ASSERT_TRUE(folder.Open().ok());
   ExpectFilled(folder);
-  EXPECT_TRUE(folder.Insert(4, RandomBytes(4, 55 * 4096)).ok());
+  EXPECT_TRUE(folder.Insert(4, RandomBytes(4, 55 * kUnitBytes)).ok());
 }
 
 TEST(SsdTierTest, EntriesWhoseBytesAreGoneAreDropped) {
   SsdFolder folder;
   Fill(folder);
   folder.Close();
-  fs::resize_file(folder.data_path(), 4 * 4096);
+  fs::resize_file(folder.data_path(), 4 * kUnitBytes);
   ASSERT_TRUE(folder.Open().ok());
   EXPECT_EQ(folder.tier().note(), "kept 1 entries, dropped 2");
   EXPECT_EQ(folder.Read(1).value(), RandomBytes(1, 10'000));
@@ -247,7 +249,7 @@ TEST(SsdTierTest, EntriesWhoseBytesAreGoneAreDropped) {
 TEST(SsdTierTest, AFileThatShrinksWhileItIsOpenLosesItsEntries) {
   SsdFolder folder;
   Fill(folder);
-  fs::resize_file(folder.data_path(), 5 * 4096);
+  fs::resize_file(folder.data_path(), 5 * kUnitBytes);
   EXPECT_EQ(folder.Read(1).value(), RandomBytes(1, 10'000));
   EXPECT_EQ(folder.Read(2).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(folder.Read(3).status().code(), StatusCode::kDataLoss);
@@ -260,7 +262,7 @@ TEST(SsdTierTest, RightBytesOfAnotherSampleDoNotPass) {
   SsdFolder folder;
   Fill(folder);
   std::string data = ContentOf(folder.data_path());
-  data.replace(3 * 4096, 3 * 4096, data.substr(0, std::size_t{3} * 4096));
+  data.replace(3 * kUnitBytes, 3 * kUnitBytes, data.substr(0, 3 * kUnitBytes));
   folder.Close();
   WriteFile(folder.data_path(), data);
   ASSERT_TRUE(folder.Open().ok());
@@ -451,7 +453,7 @@ TEST(SsdTierTest, InsertsThatWaitedFailWithTheFirst) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(status), AllOf(HasSubstr("sample 5"), HasSubstr("takes no more")));
   EXPECT_EQ(folder.tier().stats().inserts_failed, 2U);
-  EXPECT_EQ(folder.tier().stats().used_bytes, 9U * 4096);
+  EXPECT_EQ(folder.tier().stats().used_bytes, 9 * kUnitBytes);
 }
 
 }  // namespace

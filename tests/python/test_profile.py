@@ -215,7 +215,11 @@ def test_every_key_is_checked(path: tuple[str | int, ...], tmp_path: Path) -> No
             "copy.bytes_per_second: got [1.0], must be a list of 2",
         ),
         (("copy", "bytes_per_second"), [1.0, math.inf], "copy.bytes_per_second[1]: got inf"),
-        (("copy", "spread"), [0.0, -0.1], "copy.spread[1]: got -0.1, must be a number at least 0"),
+        (
+            ("copy", "spread"),
+            [0.0, -0.1],
+            "copy.spread[1]: got -0.1, must be a number of at least 0",
+        ),
         (("copy", "threads"), [1, 2.5], "copy.threads[1]: got 2.5"),
         (("decode", "sample_bytes"), 0, "decode.sample_bytes: got 0, must be a number above 0"),
         (("dataset", "samples"), 1.5, "dataset.samples: got 1.5"),

@@ -32,7 +32,7 @@ def profile(
     ] = None,
     tier: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder that may hold copies, measured too; may be repeated."),
+        typer.Option(metavar="FOLDER", help="That may hold copies, measured too; may be repeated."),
     ] = None,
     demand: Annotated[
         str | None,
@@ -49,8 +49,8 @@ def profile(
 ) -> None:
     """Measure this machine under a dataset's storage, and say which order to take.
 
-    Reads at random past the page cache, copies, decodes and, with --tier, writes a file that has no
-    name. Run it while nothing else runs.
+    Reads at random past the page cache, copies memory, decodes; with --tier it writes, too.
+    Run it while nothing else runs.
 
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import os
 import tempfile
 import tomllib
@@ -351,8 +350,8 @@ def _load_rates(table: Table, users: str) -> Rates:
     counts = table.ascending(users)
     return Rates(
         users=tuple(counts),
-        bytes_per_second=tuple(table.numbers("bytes_per_second", len(counts), above=0)),
-        spread=tuple(table.numbers("spread", len(counts), above=-math.ulp(0.0))),
+        bytes_per_second=tuple(table.numbers("bytes_per_second", len(counts))),
+        spread=tuple(table.numbers("spread", len(counts), zero=True)),
     )
 
 

@@ -95,17 +95,17 @@ class Table:
             before = value
         return values
 
-    def numbers(self, key: str, count: int, above: float) -> list[float]:
-        """`count` numbers."""
+    def numbers(self, key: str, count: int, *, zero: bool = False) -> list[float]:
+        """`count` numbers above 0; or, with `zero`, of at least 0."""
         values = self._list(key, f"a list of {count} numbers")
         if len(values) != count:
             self._wrong(
                 key, values, f"a list of {count} numbers, as many as the table's first list"
             )
-        limit = "above 0" if above == 0 else "at least 0"
+        must = "a number of at least 0" if zero else "a number above 0"
         for position, value in enumerate(values):
-            if not _is_number(value) or value <= above:
-                self._wrong(f"{key}[{position}]", value, f"a number {limit}")
+            if not _is_number(value) or value < 0 or (value == 0 and not zero):
+                self._wrong(f"{key}[{position}]", value, must)
         return [float(value) for value in values]
 
     def table(self, key: str) -> Table:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plan/placement/tiers.h"
@@ -118,8 +119,9 @@ class BeladyPlacement final : public Planner {
     const TierNumber from = tiers_.Of(block);
     const bool used_again = next != kNone || !window_.ended();
     for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
-      std::vector<Victim> victims;
       if (tier != from) {
+        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        victims.clear();
         if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
         if (!victims.empty() && from > tier) tiers_.Move(block, kNoTier);
@@ -178,6 +180,7 @@ class BeladyPlacement final : public Planner {
 
   UseWindow window_;
   NodeTiers tiers_;
+  std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier
   bool active_ = false;  // whether any tier of the node can hold anything
   // What each tier has: by its next use, and without one that is seen, by block.
   std::vector<UseBits> near_;

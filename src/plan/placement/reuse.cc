@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <limits>
 #include <string>
@@ -212,8 +213,9 @@ class ReusePlacement final : public Planner {
     NodeTiers& tiers = nodes_[each];
     const TierNumber from = tiers.Of(block);
     for (TierNumber tier = first; tier < tiers.count(); ++tier) {
-      std::vector<Victim> victims;
       if (tier != from) {
+        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        victims.clear();
         if (!tiers.CanHold(tier, block) || !FindRoom(each, tier, block, copy, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
         if (!victims.empty() && from > tier) tiers.Move(block, kNoTier);
@@ -338,6 +340,7 @@ class ReusePlacement final : public Planner {
 
   UseWindow window_;
   std::vector<NodeTiers> nodes_;
+  std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                // whether any tier can hold anything
   bool started_ = false;               // whether what was held is sorted out
   std::vector<std::uint16_t> copies_;  // of each block

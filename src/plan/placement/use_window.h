@@ -75,9 +75,11 @@ class UseWindow {
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
-  // Says that the block of a use to come, if it is one, will be asked for soon.
+  // Says that the block of a use to come, if it is one, and its next use will be asked for soon.
   void Expect(std::uint64_t use) const {
-    if (use < end_) __builtin_prefetch(&ends_[Block(use)]);
+    if (use >= end_) return;
+    __builtin_prefetch(&ends_[Block(use)]);
+    __builtin_prefetch(&uses_[(use + uses_[use & mask_].next) & mask_]);
   }
   // How many uses before it is asked for that is worth saying.
   static constexpr std::uint64_t kAhead = 8;
