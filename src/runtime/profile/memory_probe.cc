@@ -43,14 +43,13 @@ Result<Slice> MeasureCopy(int threads, const SliceLimits& limits) {
       });
 }
 
-Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(std::shared_ptr<const Index> index,
-                                                       StorageProbe& storage,
+Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(const Index& index, StorageProbe& storage,
                                                        const DecodeProbeOptions& options,
                                                        const std::function<bool()>& keep_going) {
-  const FieldInfo& info = index->fields()[storage.field()];
+  const FieldInfo& info = index.fields()[storage.field()];
   LoaderField wanted{.name = info.name};
   if (info.kind == FieldKind::kImage) wanted.image = options.image;
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, {wanted}));
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(index, {wanted}));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> read,
                             storage.Fetch(options.samples_max, options.bytes_max, keep_going));
   std::unique_ptr<DecodeProbe> probe(new DecodeProbe(std::move(schema.front()), std::move(read)));
