@@ -100,18 +100,15 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-
   // Begins. Once.
   void Start();
   // The consumer took a batch out of the sink: there is room for another.
   void OnTaken();
   // The consumer found the sink empty and waits, from now until the next batch.
   void OnWaiting();
-
   // Issues no more work, and nothing more reaches the sink once this has returned. What is in
   // flight comes back on its own.
   void Stop();
-
   // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
   // needs for that.
   void Close();

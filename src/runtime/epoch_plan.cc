@@ -36,9 +36,9 @@ Status EpochPlanner::Begin() {
   if (tiers.tiers.empty()) return Status();
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(tiers.placement));
   HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *job_.planner));
-  HEADRACE_ASSIGN_OR_RETURN(placement_,
-                            factory->Make(MakePlacementRequest(job_.planner, room_,
-                                                               tiers.horizon_epochs, Position())));
+  HEADRACE_ASSIGN_OR_RETURN(
+      placement_,
+      factory->Make(MakePlacementRequest(job_.planner, room_, tiers.horizon_epochs, Position())));
   return Status();
 }
 

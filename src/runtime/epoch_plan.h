@@ -29,9 +29,9 @@ struct PlannedEpoch {
   std::uint64_t samples = 0;       // delivered
   std::uint64_t sample_bytes = 0;  // of these
   ReadCounts storage;
-  std::vector<TierPlan> tiers;     // fastest first
-  std::uint64_t at_peers = 0;      // of what is read from storage: blocks that a tier of another
-                                   // node has
+  std::vector<TierPlan> tiers;  // fastest first
+  std::uint64_t at_peers = 0;   // of what is read from storage: blocks that a tier of another
+                                // node has
 };
 
 // Plans a loader's job epoch by epoch, and reads nothing.

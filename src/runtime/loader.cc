@@ -209,18 +209,18 @@ class Loader::Impl {
     options.on_error = options_.on_error;
     options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
     options.seed = options_.job.seed;
-    auto run = std::make_shared<Run>(Engine::Parts{.index = index_.get(),
-                                                   .schema = schema_,
-                                                   .store = &store_.store(),
-                                                   .executor = executor_.get(),
-                                                   .clock = &clock_,
-                                                   .staging = staging_,
-                                                   .batch_memory = batch_memory_,
-                                                   .residents = residents_,
-                                                   .pinned = pinned_,
-                                                   .model = options_.model ? &*options_.model
-                                                                           : nullptr},
-                                     options, std::move(order), std::move(tiers), *executor_);
+    auto run =
+        std::make_shared<Run>(Engine::Parts{.index = index_.get(),
+                                            .schema = schema_,
+                                            .store = &store_.store(),
+                                            .executor = executor_.get(),
+                                            .clock = &clock_,
+                                            .staging = staging_,
+                                            .batch_memory = batch_memory_,
+                                            .residents = residents_,
+                                            .pinned = pinned_,
+                                            .model = options_.model ? &*options_.model : nullptr},
+                              options, std::move(order), std::move(tiers), *executor_);
     MutexLock lock(mutex_);
     run_ = std::move(run);
     return Status();
@@ -371,8 +371,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                             planner.Inflation(*index));
   std::unique_ptr<NodeTiers> tiers;
   if (!job.options.tiers.tiers.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(
-        tiers, NodeTiers::Open(index, job.schema, job.options.tiers, job.planner));
+    HEADRACE_ASSIGN_OR_RETURN(tiers,
+                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner));
   }
   std::shared_ptr<CellPool> residents;
   if (planner.reads_blocks()) {
@@ -384,9 +384,9 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
       ThreadExecutor::Make(
           {.threads = job.options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, job.options.io));
-  return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
-      std::move(index), std::move(job), inflation, std::move(residents), std::move(tiers),
-      std::move(executor), std::move(store))));
+  return std::unique_ptr<Loader>(new Loader(
+      std::make_unique<Impl>(std::move(index), std::move(job), inflation, std::move(residents),
+                             std::move(tiers), std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

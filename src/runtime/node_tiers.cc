@@ -40,9 +40,9 @@ std::uint64_t TiersSpec::memory_bytes() const {
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
                               const Planner& planner) {
   if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "tiers: got " + std::to_string(spec.tiers.size()) + " of them, must be 1 to " +
-                      std::to_string(kTiersMax));
+    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
+                                                    " of them, must be 1 to " +
+                                                    std::to_string(kTiersMax));
   }
   const bool on_disk = std::any_of(spec.tiers.begin(), spec.tiers.end(),
                                    [](const TierSpec& tier) { return !tier.path.empty(); });
@@ -63,7 +63,9 @@ PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& plan
   request.capacity_units.assign(job.world_size, room.capacity_units);
   request.horizon_epochs = std::min(horizon_epochs, job.epochs);
   request.seed = job.seed;
-  request.uses = [planner, blocks = room.blocks, start] { return planner->MakeUses(blocks, start); };
+  request.uses = [planner, blocks = room.blocks, start] {
+    return planner->MakeUses(blocks, start);
+  };
   return request;
 }
 
