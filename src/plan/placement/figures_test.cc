@@ -16,7 +16,7 @@ namespace {
 
 using Counters = std::map<std::string, double>;
 
-constexpr std::uint32_t kSamples = 20'000;
+constexpr std::uint32_t kSamples = 12'000;
 
 // One rank a node, the order `exact`, one tier of `capacity` units on every node.
 PlacementRequest Job(std::vector<std::uint32_t> units, std::uint32_t nodes, std::uint64_t epochs,
