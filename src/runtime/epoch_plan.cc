@@ -97,7 +97,11 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) const {
     const BlockMap::Block block = room_.blocks->block(op.block);
     const std::uint64_t bytes = BytesOf(block.first, block.count);
     Count(bytes, epoch.tiers[op.to].writes);
-    if (op.from != kNoTier) Count(bytes, epoch.tiers[op.from].reads);
+    if (op.from != kNoTier) {
+      Count(bytes, epoch.tiers[op.from].reads);
+    } else if (op.ahead) {
+      Count(bytes, epoch.storage);  // No use of the step brings it.
+    }
   }
 }
 

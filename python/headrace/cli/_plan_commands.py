@@ -193,4 +193,4 @@ def _print(
 
 def _cell(reads: list[tuple[int, int]], whole: int) -> str:
     count = total_bytes(reads)
-    return f"{format_bytes(count)} ({count / max(whole, 1):.1%}, {total_reads(reads):,} reads)"
+    return f"{format_bytes(count)} {count / max(whole, 1):4.0%}"
