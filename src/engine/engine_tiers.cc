@@ -268,14 +268,15 @@ void Engine::ReadFill(TierFill& fill) {
     Post(std::move(event));
   };
   if (fill.from) {
-    const std::span<std::byte> buffer = fill.buffers.front().bytes();
-    if (fill.from.tier()->in_memory()) {
-      fill.from.tier()->CopyOut(fill.from, 0, buffer.first(fill.from.bytes()));
-      return done(0, buffer.first(fill.from.bytes()));
-    }
-    return fill.from.tier()->Read(
-        fill.from, sequence_, buffer, stop_.get_token(),
-        [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
+    // The tier it goes to gives it a checksum of its own: what changed here must not get there.
+    const auto read = [this, &fill, done, deadline = sequence_] {
+      fill.from.tier()->Read(
+          fill.from, deadline, fill.buffers.front().bytes(), stop_.get_token(),
+          [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
+    };
+    // Out of memory it is copied and checked inside the call: work for a task.
+    if (fill.from.tier()->in_memory()) return parts_.executor->Submit(sequence_, read);
+    return read();
   }
   std::vector<ReadRequest> requests;
   for (std::size_t part = 0; part < fill.extents.size(); ++part) {
