@@ -62,8 +62,9 @@ PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& plan
 // Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads.
 class NodeTiers {
  public:
-  // Makes the tiers, and takes over what folders hold of a run before with the same dataset and
-  // fields.
+  // Makes the tiers, and takes over what folders hold of a run before with the same dataset, fields
+  // and `verified`: whether the run compares what it reads with the index's checksums. What was not
+  // compared then would not be later.
   //
   // Errors: InvalidArgument     no such placement, no tier or too many, a capacity of 0, a folder
   //                             that cannot be one
@@ -72,7 +73,8 @@ class NodeTiers {
   static Result<std::unique_ptr<NodeTiers>> Open(const std::shared_ptr<const Index>& index,
                                                  std::span<const BatchField> schema,
                                                  const TiersSpec& spec,
-                                                 std::shared_ptr<const Planner> planner);
+                                                 std::shared_ptr<const Planner> planner,
+                                                 bool verified);
 
   // For a run of the planner's own order from `start` on, or of a list.
   //
@@ -91,7 +93,7 @@ class NodeTiers {
  private:
   NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
             const TiersSpec& spec);
-  Status OpenTiers(const Index& index, std::span<const BatchField> schema, const TiersSpec& spec);
+  Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
 
   const PlacementFactory* const factory_;
