@@ -124,7 +124,10 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list
   request.node = 0;
   request.capacity_units.resize(1);
   request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
-  return Begin(std::move(request), start);
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<TierCache> tiers, Begin(std::move(request), start));
+  MutexLock lock(mutex_);
+  request_.reset();  // Its steps are not those of the planner's own order.
+  return tiers;
 }
 
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {

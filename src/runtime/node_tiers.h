@@ -82,8 +82,9 @@ class NodeTiers {
   Result<std::unique_ptr<TierCache>> Begin(Position start);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
-  // From which tier each use of a step was, or is to be, by the plan of the newest run; nothing if
-  // that run began after it. Plans the run again up to there.
+  // From which tier each use of a step of the planner's own order was, or is to be, by the plan of
+  // the newest run; nothing if that run began after it, or was of a list. Plans the run again up to
+  // there: of a long one that takes seconds.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
@@ -104,7 +105,8 @@ class NodeTiers {
   std::vector<std::unique_ptr<Tier>> tiers_;
 
   mutable Mutex mutex_;
-  std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run
+  // Of the newest run; nothing: there was none, or it was of a list.
+  std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);
   Position start_ HEADRACE_GUARDED_BY(mutex_);
 };
 
