@@ -26,7 +26,7 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr
       options_(options),
       stored_fields_(StoredFields(parts.schema)),
       order_(std::move(order)),
-      tiers_(std::move(tiers)) {
+      tiers_(stored_fields_.empty() ? nullptr : std::move(tiers)) {
   if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
   HEADRACE_CHECK(options.batches_max > 0 && options.reads_in_flight_max > 0);
   parts_.batch_memory->SetReleaseHook([this] { PostLater({.kind = Event::Kind::kReleased}); });

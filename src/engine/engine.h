@@ -94,7 +94,8 @@ class Engine {
     const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
   };
 
-  // `tiers`: null, or what the node keeps, planned for the stream of `order`.
+  // `tiers`: null, or what the node keeps, planned for the stream of `order`; let go where no field
+  // of the schema is stored, for then there is nothing to keep.
   Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
          std::unique_ptr<TierCache> tiers = nullptr);
   ~Engine();

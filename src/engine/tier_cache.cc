@@ -74,7 +74,6 @@ void TierCache::ForEachSample(std::uint32_t block, Visit visit) const {
   for (std::uint32_t i = 0; i < samples.count; ++i) visit(SampleId{Raw(samples.first) + i});
 }
 
-// Where it is wanted first; it may still be on its way there from another.
 Tier::Pin TierCache::Find(SampleId sample) {
   const TierNumber wanted = wanted_[BlockOf(sample)];
   if (wanted == kNoTier) return {};

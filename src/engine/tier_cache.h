@@ -36,10 +36,11 @@ class TierCache {
   // step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The entry of a sample in the fastest tier that has it, pinned; or an empty pin.
+  // The entry of a sample in the tier that is to have it, pinned; empty: it is not there, or there
+  // not yet.
   [[nodiscard]] Tier::Pin Find(SampleId sample);
 
-  // The tier that is to have `sample` and does not say that it failed; null: none.
+  // The tier that is to have `sample`, failed or not; null: none.
   [[nodiscard]] Tier* Wanted(SampleId sample) const;
 
   // Numbers of `tier` in its node's list.
