@@ -7,4 +7,6 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindLoader(module);
   headrace::bindings::BindOrder(module);
   headrace::bindings::BindQuality(module);
+  headrace::bindings::BindModel(module);
+  headrace::bindings::BindProfile(module);
 }

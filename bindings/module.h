@@ -22,4 +22,10 @@ void BindOrder(nanobind::module_& module);
 // QualityMeter, and how far labels are clustered. After BindIndex and BindOrder.
 void BindQuality(nanobind::module_& module);
 
+// MachineModel.
+void BindModel(nanobind::module_& module);
+
+// StorageProbe, DecodeProbe, FolderProbe, measure_copy. After BindIndex and BindCodec.
+void BindProfile(nanobind::module_& module);
+
 }  // namespace headrace::bindings

@@ -15,7 +15,7 @@ set(HEADRACE_MAY_USE_engine base index plan model store tier codec)
 set(HEADRACE_MAY_USE_sim base index plan model store tier codec engine)
 set(HEADRACE_MAY_USE_runtime base index plan model store tier codec engine)
 set(HEADRACE_MAY_USE_testing base store)
-set(HEADRACE_MAY_USE_tier_testing base store tier)
+set(HEADRACE_MAY_USE_tier_testing base store tier testing)
 
 # Designated initializers leave out on purpose what has a default; g++ 12 warns of that. It also sees
 # overlapping copies in "text" + std::string() (gcc bug 105651).

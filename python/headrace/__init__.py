@@ -6,10 +6,20 @@
 ...     ...
 """
 
-from headrace import errors, image, orders, tiers
+from headrace import errors, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
 from headrace.errors import HeadraceError
 
-__all__ = ["Dataset", "HeadraceError", "Loader", "errors", "image", "open", "orders", "tiers"]
+__all__ = [
+    "Dataset",
+    "HeadraceError",
+    "Loader",
+    "errors",
+    "image",
+    "open",
+    "orders",
+    "profile",
+    "tiers",
+]

@@ -558,3 +558,119 @@ class QualityMeter:
     def end_epoch(self) -> None: ...
 
     def report(self) -> dict[str, Any]: ...
+
+class MachineModel:
+    """What reads, decoding and epochs take on a machine: docs/model.md."""
+
+    def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments that give this model."""
+
+    def storage_rate(self, read_bytes: float, reads_in_flight: float) -> float:
+        """Bytes a second."""
+
+    def predict_epoch(self, *, samples: float = 0, storage: Sequence[tuple[float, float]] = (), tiers: Sequence[tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]] = (), peer_bytes: float = 0, decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1) -> dict[str, Any]:
+        """seconds, bound, and what each resource needs alone"""
+
+    def predict_stream(self, bytes: NDArray[numpy.float64], which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], compute_rate: float) -> dict[str, Any]:
+        """NoPFS's recurrence over one worker's stream"""
+
+    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str, int]]) -> list[tuple[str, int, float]]:
+        """(kind, tier, seconds), fastest first; kinds are tier, peer, storage"""
+
+class Slice:
+    """One measurement."""
+
+    @property
+    def rate(self) -> float:
+        """bytes a second"""
+
+    @property
+    def operations_rate(self) -> float:
+        """reads, writes or samples a second"""
+
+    @property
+    def operations(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+class StorageSlice:
+    """One measurement of storage."""
+
+    @property
+    def slice(self) -> Slice: ...
+
+    @property
+    def read_bytes(self) -> int:
+        """of all reads, uncounted ones too"""
+
+    @property
+    def device_bytes(self) -> int:
+        """what devices gave this process for them; -1: unknown"""
+
+class StorageProbe:
+    """Reads a dataset's files past the page cache, as a loader would."""
+
+    def __init__(self, index: Index) -> None: ...
+
+    def read(self, read_bytes: int, in_flight: int, seconds: float, seconds_max: float) -> StorageSlice:
+        """Ranges of `read_bytes`; 0: whole samples, of 4 MiB at most."""
+
+    @property
+    def reads_ranges(self) -> bool: ...
+
+    @property
+    def object_bytes_max(self) -> int: ...
+
+    @property
+    def store(self) -> str: ...
+
+    @property
+    def note(self) -> str: ...
+
+    @property
+    def direct_bytes(self) -> int:
+        """read past the page cache so far"""
+
+class DecodeProbe:
+    """Decodes some samples, from memory."""
+
+    def __init__(self, storage: StorageProbe, image: ImageTransform | None) -> None: ...
+
+    def run(self, threads: int, seconds: float, seconds_max: float) -> Slice: ...
+
+    @property
+    def is_copy(self) -> bool: ...
+
+    @property
+    def sample_count(self) -> int: ...
+
+    @property
+    def mean_bytes(self) -> float:
+        """stored, of a sample"""
+
+class FolderProbe:
+    """Reads and writes a nameless file in a folder."""
+
+    def __init__(self, folder: str, bytes: int, seconds_max: float) -> None: ...
+
+    def read(self, bytes: int, threads: int, seconds: float, seconds_max: float) -> Slice: ...
+
+    def write(self, bytes: int, threads: int, seconds: float, seconds_max: float) -> Slice: ...
+
+    @property
+    def direct(self) -> bool:
+        """past the page cache"""
+
+    @property
+    def bytes(self) -> int:
+        """of its file"""
+
+def measure_copy(threads: int, seconds: float, seconds_max: float) -> Slice:
+    """Copies memory larger than the caches."""
+
+def usable_cores() -> int:
+    """Processors that this process may use."""

@@ -237,6 +237,7 @@ class Engine {
   bool TakeEntry(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanEntryRead(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanAgain(const Row& row, Tier& tier) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void FallBack(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadEntry(ReadUnit& unit);
   void ReadEntry(BlockUnit& unit);
   void KeepSample(DecodeTask& task, std::uint32_t slot);

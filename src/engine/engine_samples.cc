@@ -517,8 +517,7 @@ void Engine::SampleFailed(StepWork& work, std::uint32_t slot, Status status) {
   ReleasePieces(work, slot);
   DropKeep(work, slot);
   if (from_tier && !ended_) {
-    ++stats_.tiers.fallbacks;
-    if (!work.batch->sources.empty()) work.batch->sources[slot] = kNoTier;
+    FallBack(work, slot);
     return PlanSampleReads(work, slot);
   }
   const SampleId wanted = work.plan.deliveries[slot].sample;

@@ -34,9 +34,7 @@ bool Engine::PlanFromTier(StepWork& work, std::uint32_t slot,
   const SampleId id = work.batch->samples[slot];
   if (sample.entry && TakeEntry(work, slot)) {
     CountUse(id, sample.entry);
-    if (!work.batch->sources.empty()) {
-      work.batch->sources[slot] = tiers_->NumberOf(sample.entry.tier());
-    }
+    work.batch->sources[slot] = tiers_->NumberOf(sample.entry.tier());
     if (sample.entry.tier()->in_memory()) {
       --work.samples_unread;
       resident.push_back(slot);
@@ -105,6 +103,16 @@ void Engine::PlanAgain(const Row& row, Tier& tier) {
   if (PlanFromTier(work, slot, resident)) return SubmitDecodes(work, resident);
   --work.samples_unread;
   PlanSampleReads(work, slot);
+}
+
+// What a tier could not give is storage's, and kept anew.
+void Engine::FallBack(StepWork& work, std::uint32_t slot) {
+  ++stats_.tiers.fallbacks;
+  work.batch->sources[slot] = kNoTier;
+  const SampleId sample = work.batch->samples[slot];
+  Tier* const tier = tiers_->Wanted(sample);
+  if (tier == nullptr || !keeping_.try_emplace(Raw(sample)).second) return;
+  work.samples[slot].keep = tier;
 }
 
 void Engine::ReadEntry(ReadUnit& unit) {

@@ -2,18 +2,19 @@
 
 // model/ says how long things take: a read from each source, a decode with n threads. Pure
 // arithmetic over measurements (`headrace profile`); the planner names sources with it, the engine
-// prefers by it, `headrace plan` predicts with it.
+// prefers by it, `headrace plan` predicts with it. docs/model.md has the equations.
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
 
 namespace headrace {
+
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // A rate in bytes a second over a number of users (threads, readers). Linear between the measured
 // points, constant beyond them (Boehringer 2020, eq. 4.1).
@@ -22,14 +23,17 @@ class Curve {
   struct Point {
     double users = 0;
     double rate = 0;  // of all users together
+
+    friend bool operator==(const Point&, const Point&) = default;
   };
 
   Curve() = default;  // no limit
 
   // Errors: InvalidArgument  no point, users not ascending from above 0, a rate not above 0 and
-  //                          finite
+  //                          finite; the message names the point
   static Result<Curve> Make(std::vector<Point> points);
 
+  // `users` must be above 0.
   [[nodiscard]] double Rate(double users) const;      // of all together
   [[nodiscard]] double RateEach(double users) const;  // of one of them: Rate / users
   [[nodiscard]] std::span<const Point> points() const { return points_; }
@@ -38,41 +42,91 @@ class Curve {
   std::vector<Point> points_;  // empty: no limit
 };
 
-// Storage, measured by size of reads: linear in log(size) between sizes, constant beyond.
-struct StorageModel {
+// A rate by size of the reads (or writes) and by their users: a curve for each measured size.
+//
+// Between two sizes the *time of a read* is linear in its size: latency and bandwidth both are, so
+// the rate of a size in between is never outside the two measured ones. Below the smallest a read
+// takes as long as the smallest; above the largest the rate is constant. Of a single size nothing
+// is known about others: its rate holds for all.
+class SizedRates {
+ public:
   struct Size {
-    std::uint64_t read_bytes = 0;
-    Curve rate;  // over reads in flight
+    std::uint64_t bytes = 0;  // of one read
+    Curve rate;
   };
-  std::vector<Size> sizes;                                    // ascending
-  double rate_max = std::numeric_limits<double>::infinity();  // b_fs: one reader's link to it
 
-  [[nodiscard]] double Rate(double read_bytes, double readers) const;
+  SizedRates() = default;  // no limit
+
+  // Errors: InvalidArgument  no size, sizes not ascending from above 0
+  static Result<SizedRates> Make(std::vector<Size> sizes);
+  static SizedRates OfAnySize(Curve rate);
+
+  // Bytes a second of all users together, in reads of `bytes`. Both must be above 0.
+  [[nodiscard]] double Rate(double bytes, double users) const;
+  [[nodiscard]] std::span<const Size> sizes() const { return sizes_; }
+
+ private:
+  std::vector<Size> sizes_;  // empty: no limit
+};
+
+struct StorageModel {
+  SizedRates rate;               // t: over reads in flight
+  double rate_max = kUnlimited;  // b_fs: one worker's link to it
 };
 
 struct TierModel {
-  Curve read;          // r_j over threads
-  Curve write;         // w_j over threads
+  SizedRates read;     // r_j: over threads
+  SizedRates write;    // w_j: over threads
   double threads = 1;  // p_j
 };
 
 // A machine as `headrace profile` measured it, in NoPFS's terms (Dryden et al. 2021, section 4).
 struct MachineModel {
-  StorageModel storage;          // t
-  double readers = 1;            // gamma: that share the storage
+  StorageModel storage;
+  double readers = 1;            // gamma: workers, or their reads, that storage serves at once
   std::vector<TierModel> tiers;  // fastest first
   TierModel staging;             // w_0, p_0
   double peer_rate = 0;          // b_c in bytes a second; 0: there are no peers
   Curve decode;                  // stored bytes a second over threads
-  double preprocess_rate = std::numeric_limits<double>::infinity();  // beta
+  Curve copy;                    // bytes a second over threads, from memory to memory
+  double preprocess_rate = kUnlimited;  // beta
 };
 
-// Seconds that one reader waits for a read of `bytes` (checklist 1.6; Dryden et al. 2021, section
-// 4), `tier` a position in model.tiers. Infinite where the model knows no such source.
+// Errors: InvalidArgument  a count (readers, threads) not above 0, a rate not above 0 (peer_rate:
+//                          below 0); the message names it
+Status CheckModel(const MachineModel& model);
+
+// Where a sample's bytes can come from. The order of kinds is that of preference among equals.
+struct Source {
+  enum class Kind : std::uint8_t {
+    kTier,     // of this node
+    kPeer,     // a tier of another node
+    kStorage,  // where the dataset lives
+  };
+
+  Kind kind = Kind::kStorage;
+  std::size_t tier = 0;  // position in MachineModel::tiers; not for storage
+
+  friend bool operator==(const Source&, const Source&) = default;
+};
+
+// Seconds that one reader waits for a read of `bytes` (Dryden et al. 2021, section 4). Infinite
+// where the model knows no such source.
 double SecondsFromStorage(const MachineModel& model, double bytes);
 double SecondsFromTier(const MachineModel& model, std::size_t tier, double bytes);
 double SecondsFromPeer(const MachineModel& model, std::size_t tier, double bytes);
+double SecondsFrom(const MachineModel& model, Source source, double bytes);
 // Seconds to preprocess and store `bytes` into staging memory.
 double SecondsToStage(const MachineModel& model, double bytes);
+
+struct RankedSource {
+  Source source;
+  double seconds = 0;
+};
+
+// `candidates`, fastest first for a read of `bytes`; of equally fast ones this node before peers
+// before storage, and faster tiers first. Those that the model does not know come last.
+std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
+                                      std::span<const Source> candidates);
 
 }  // namespace headrace

@@ -22,8 +22,34 @@ constexpr std::uint64_t kPrototypes = 64;
 // From this many samples a file on, a dataset is ranges of large files.
 constexpr std::uint64_t kSamplesOfALargeFile = 8;
 
-// Reads a whole extent, and waits for it.
-Result<std::string> ReadNow(ByteStore& store, const Extent& extent) {
+// Samples spread over the dataset, the smallest of many among them: one fits wherever one is asked
+// for.
+Result<std::vector<std::string>> ReadPrototypes(const Index& index, ByteStore& store) {
+  std::vector<std::string> prototypes;
+  for (std::size_t field = 0; field < index.fields().size(); ++field) {
+    if (index.fields()[field].is_inline) continue;
+    const std::uint64_t count = std::min(index.sample_count(), kPrototypes);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const SampleId id{i * (index.sample_count() / count)};
+      HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, id));
+      HEADRACE_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(store, extent));
+      prototypes.push_back(std::move(bytes));
+    }
+    std::optional<Extent> smallest;
+    const std::uint64_t looked_at = std::min<std::uint64_t>(index.sample_count(), 1'000'000);
+    for (std::uint64_t i = 0; i < looked_at; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, SampleId{i}));
+      if (!smallest.has_value() || extent.range.size < smallest->range.size) smallest = extent;
+    }
+    HEADRACE_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(store, *smallest));
+    prototypes.push_back(std::move(bytes));
+  }
+  return prototypes;
+}
+
+}  // namespace
+
+Result<std::string> ReadWhole(ByteStore& store, const Extent& extent) {
   const std::size_t bytes = store.BufferBytes(extent.range);
   const std::shared_ptr<BufferPool> pool = BufferPool::Make(BufferPool::ChargedBytes(bytes));
   const std::optional<Buffer> buffer = pool->Acquire(bytes);
@@ -49,33 +75,6 @@ Result<std::string> ReadNow(ByteStore& store, const Extent& extent) {
   return *std::move(answer);
 }
 
-// Samples spread over the dataset, the smallest of many among them: one fits wherever one is asked
-// for.
-Result<std::vector<std::string>> ReadPrototypes(const Index& index, ByteStore& store) {
-  std::vector<std::string> prototypes;
-  for (std::size_t field = 0; field < index.fields().size(); ++field) {
-    if (index.fields()[field].is_inline) continue;
-    const std::uint64_t count = std::min(index.sample_count(), kPrototypes);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const SampleId id{i * (index.sample_count() / count)};
-      HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, id));
-      HEADRACE_ASSIGN_OR_RETURN(std::string bytes, ReadNow(store, extent));
-      prototypes.push_back(std::move(bytes));
-    }
-    std::optional<Extent> smallest;
-    const std::uint64_t looked_at = std::min<std::uint64_t>(index.sample_count(), 1'000'000);
-    for (std::uint64_t i = 0; i < looked_at; ++i) {
-      HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, SampleId{i}));
-      if (!smallest.has_value() || extent.range.size < smallest->range.size) smallest = extent;
-    }
-    HEADRACE_ASSIGN_OR_RETURN(std::string bytes, ReadNow(store, *smallest));
-    prototypes.push_back(std::move(bytes));
-  }
-  return prototypes;
-}
-
-}  // namespace
-
 Result<FileInfo> IndexCatalog::file(ObjectId object) const {
   HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo info, index_->object(object));
   return FileInfo{.path = index_->root() + "/" + std::string(info.name),
@@ -95,17 +94,25 @@ OpenedStore& OpenedStore::operator=(OpenedStore&& other) noexcept {
 
 OpenedStore::~OpenedStore() { store_.reset(); }
 
-Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice) {
+bool ReadsRanges(const Index& index) {
+  return index.sample_count() >=
+         kSamplesOfALargeFile * std::max<std::uint64_t>(index.object_count(), 1);
+}
+
+Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice,
+                              PageCache page_cache) {
   OpenedStore opened;
   opened.catalog_ = std::make_unique<IndexCatalog>(index);
-  const bool large_files = index->sample_count() >=
-                           kSamplesOfALargeFile * std::max<std::uint64_t>(index->object_count(), 1);
+  const bool large_files = ReadsRanges(*index);
+  const bool direct = large_files || page_cache == PageCache::kAvoided;
+  const bool ask_first = page_cache == PageCache::kUsed;
   std::string note = large_files ? "ranges of large files" : "whole files";
   if (choice == IoChoice::kUring || (choice == IoChoice::kAuto && large_files)) {
     HEADRACE_ASSIGN_OR_RETURN(opened.executor_,
                               ThreadExecutor::Make({.threads = 1, .name = "headrace-uring"}));
-    Result<std::unique_ptr<UringFileStore>> uring = UringFileStore::Open(
-        *opened.catalog_, *opened.executor_, {.direct = large_files, .note = note});
+    Result<std::unique_ptr<UringFileStore>> uring =
+        UringFileStore::Open(*opened.catalog_, *opened.executor_,
+                             {.direct = direct, .page_cache = ask_first, .note = note});
     if (uring.ok()) {
       opened.store_ = std::make_unique<RetryStore>(std::move(uring).value(), kReadTries);
       return opened;
@@ -115,11 +122,11 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoic
   }
   HEADRACE_ASSIGN_OR_RETURN(
       opened.executor_, ThreadExecutor::Make({.threads = kReadThreads, .name = "headrace-read"}));
-  opened.store_ =
-      std::make_unique<RetryStore>(std::make_unique<ThreadFileStore>(
-                                       *opened.catalog_, *opened.executor_,
-                                       ThreadFileStoreOptions{.direct = large_files, .note = note}),
-                                   kReadTries);
+  opened.store_ = std::make_unique<RetryStore>(
+      std::make_unique<ThreadFileStore>(
+          *opened.catalog_, *opened.executor_,
+          ThreadFileStoreOptions{.direct = direct, .page_cache = ask_first, .note = note}),
+      kReadTries);
   if (choice == IoChoice::kSynthetic) {
     HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> prototypes,
                               ReadPrototypes(*index, opened.store()));

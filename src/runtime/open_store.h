@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/executor.h"
@@ -19,6 +20,15 @@ enum class IoChoice : std::uint8_t {
   kThreads = 2,    // a thread a read
   kSynthetic = 3,  // no I/O: every sample is one of a few, read at the start
 };
+
+// Whether the page cache may be asked first for what is read past it otherwise.
+enum class PageCache : std::uint8_t {
+  kUsed = 0,
+  kAvoided = 1,  // whole files are read past it too: to measure storage, not memory
+};
+
+// Whether the samples of `index` are ranges of large files; else each is about a file of its own.
+bool ReadsRanges(const Index& index);
 
 // The files of an index, as stores see them.
 class IndexCatalog final : public FileCatalog {
@@ -41,17 +51,24 @@ class OpenedStore {
   [[nodiscard]] ByteStore& store() const { return *store_; }
 
  private:
-  friend Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice);
+  friend Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice,
+                                       PageCache page_cache);
 
   std::unique_ptr<FileCatalog> catalog_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ByteStore> store_;
 };
 
+// Reads a whole extent, and waits for it.
+//
+// Errors: those of reading, ResourceExhausted
+Result<std::string> ReadWhole(ByteStore& store, const Extent& extent);
+
 // Opens the store that reads the objects of `index`.
 //
 // Errors: FailedPrecondition, ResourceExhausted  kUring, and io_uring cannot be used
 //         those of reading a sample              kSynthetic, which reads some
-Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice);
+Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice,
+                              PageCache page_cache = PageCache::kUsed);
 
 }  // namespace headrace

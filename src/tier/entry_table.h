@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/mutex.h"
+#include "tier/entry_slots.h"
 
 namespace headrace {
 
@@ -40,7 +40,7 @@ class EntryTable {
   ~EntryTable() {
     for (Shard& shard : shards_) {
       MutexLock lock(shard.mutex);
-      for (const auto& [sample, entry] : shard.entries) std::unique_ptr<Entry>{entry};
+      shard.entries.ForEach([](Entry& entry) { const std::unique_ptr<Entry> last(&entry); });
     }
   }
 
@@ -48,23 +48,22 @@ class EntryTable {
   [[nodiscard]] Entry* Find(SampleId sample) {
     Shard& shard = ShardOf(sample);
     MutexLock lock(shard.mutex);
-    const auto found = shard.entries.find(sample);
-    if (found == shard.entries.end()) return nullptr;
-    found->second->references.fetch_add(1, std::memory_order_relaxed);
-    return found->second;
+    Entry* const entry = shard.entries.Find(sample);
+    if (entry != nullptr) entry->references.fetch_add(1, std::memory_order_relaxed);
+    return entry;
   }
 
   [[nodiscard]] bool Has(SampleId sample) const {
     const Shard& shard = ShardOf(sample);
     MutexLock lock(shard.mutex);
-    return shard.entries.contains(sample);
+    return shard.entries.Find(sample) != nullptr;
   }
 
   // Takes `entry` in if its sample has none yet; gives it back otherwise.
   [[nodiscard]] std::unique_ptr<Entry> Add(std::unique_ptr<Entry> entry) {
     Shard& shard = ShardOf(entry->sample);
     MutexLock lock(shard.mutex);
-    if (shard.entries.try_emplace(entry->sample, entry.get()).second) (void)entry.release();
+    if (shard.entries.Insert(entry.get())) (void)entry.release();
     return entry;
   }
 
@@ -73,11 +72,9 @@ class EntryTable {
   [[nodiscard]] Entry* Remove(SampleId sample, const Entry* only = nullptr) {
     Shard& shard = ShardOf(sample);
     MutexLock lock(shard.mutex);
-    const auto found = shard.entries.find(sample);
-    if (found == shard.entries.end()) return nullptr;
-    Entry* const entry = found->second;
-    if (only != nullptr && entry != only) return nullptr;
-    shard.entries.erase(found);
+    Entry* const entry = shard.entries.Find(sample);
+    if (entry == nullptr || (only != nullptr && entry != only)) return nullptr;
+    shard.entries.Erase(sample);
     return entry;
   }
 
@@ -92,7 +89,7 @@ class EntryTable {
   void ForEach(Visit visit) const {
     for (const Shard& shard : shards_) {
       MutexLock lock(shard.mutex);
-      for (const auto& [sample, entry] : shard.entries) visit(static_cast<const Entry&>(*entry));
+      shard.entries.ForEach([&visit](const Entry& entry) { visit(entry); });
     }
   }
 
@@ -116,12 +113,11 @@ class EntryTable {
 
   struct alignas(64) Shard {
     mutable Mutex mutex;
-    std::unordered_map<SampleId, Entry*> entries HEADRACE_GUARDED_BY(mutex);
+    EntrySlots<Entry> entries HEADRACE_GUARDED_BY(mutex){kShardBits};
   };
 
-  // Neighbours are often of one block, and looked up together: the golden ratio spreads them.
   static std::size_t ShardNumber(SampleId sample) {
-    return (Raw(sample) * 0x9e37'79b9'7f4a'7c15U) >> (64 - kShardBits);
+    return SpreadSample(sample) >> (64 - kShardBits);
   }
   Shard& ShardOf(SampleId sample) { return shards_[ShardNumber(sample)]; }
   const Shard& ShardOf(SampleId sample) const { return shards_[ShardNumber(sample)]; }

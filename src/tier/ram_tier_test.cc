@@ -49,7 +49,7 @@ TEST(SimTierTest, FaultsAreThoseOfTheSeed) {
     ManualExecutor executor;
     SimTier tier(
         executor,
-        {.capacity_bytes = 100 * 4096, .seed = seed, .insert_refused = 0.3, .corrupt = 0.3});
+        {.capacity_bytes = 400 * kKiB, .seed = seed, .insert_refused = 0.3, .corrupt = 0.3});
     std::string outcome;
     const TierPump pump = [&executor] { executor.RunAll(); };
     for (std::uint64_t i = 0; i < 40; ++i) {
@@ -67,7 +67,7 @@ TEST(SimTierTest, FaultsAreThoseOfTheSeed) {
 
 TEST(SimTierTest, ReadsGoByDeadlineAndBeforeInserts) {
   ManualExecutor executor;
-  SimTier tier(executor, {.capacity_bytes = 100 * 4096});
+  SimTier tier(executor, {.capacity_bytes = 400 * kKiB});
   const TierPump pump = [&executor] { executor.RunAll(); };
   ASSERT_TRUE(InsertAndWait(tier, SampleId{1}, "one", pump).ok());
   const Tier::Pin pin = tier.Find(SampleId{1});

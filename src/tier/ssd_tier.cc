@@ -198,26 +198,26 @@ Status SsdTier::TakesNoMore() const {
 }
 
 void SsdTier::Insert(SampleId sample, TierParts parts, Done done) {
-  auto insertion = std::make_shared<Insertion>();
+  const auto insertion = std::make_shared<Insertion>();
   insertion->sample = sample;
   insertion->bytes = BytesOf(parts);
   insertion->parts = std::move(parts);
+  insertion->done.push_back(std::move(done));
   Status answer;
+  bool begun = false;
   {
     MutexLock lock(mutex_);
     if (const auto found = inserting_.find(sample); found != inserting_.end()) {
-      found->second->done.push_back(std::move(done));
+      found->second->done.push_back(std::move(insertion->done.front()));
       return;
     }
-    if (table_.Has(sample)) {
-      insertion = nullptr;
-    } else {
+    if (!table_.Has(sample)) {
       answer = Admit(insertion);
+      begun = answer.ok();
     }
-    if (insertion != nullptr && answer.ok()) insertion->done.push_back(std::move(done));
   }
-  if (insertion == nullptr || !answer.ok()) {
-    done(answer);
+  if (!begun) {
+    insertion->done.front()(answer);
     return;
   }
   executor_.Submit(kInsertDeadline, [this, insertion] { RunInsert(insertion); });

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 
-COMMANDS = ("index", "pack", "inspect", "verify", "order", "quality")
+COMMANDS = ("index", "pack", "inspect", "verify", "order", "quality", "profile")
 
 
 def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -195,7 +195,7 @@ def test_flipped_bits_are_found_and_refetched(
     with make(numbered, tiers=[tier]) as loader:
         epoch_ids(loader)
     flip_bits(tmp_path / "tier", 1500)
-    with make(numbered, tiers=[tier]) as loader:
+    with make(numbered, tiers=[tier], prefetch=1) as loader:
         assert [epoch_ids(loader) for _ in range(3)] == plain
         stats = loader.stats()
     assert stats["tiers"][0]["corrupt"] > 0

@@ -1,4 +1,4 @@
-"""`headrace index | pack | inspect | verify | order | quality`. docs/cli.md has the exit codes."""
+"""`headrace index | pack | inspect | verify | order | quality | profile`: docs/cli.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import errors
-from headrace.cli import _commands, _order_commands, _quality_commands
+from headrace.cli import _commands, _order_commands, _profile_commands, _quality_commands
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -107,6 +107,7 @@ _ANY_OPTION = {"ignore_unknown_options": True}
 
 app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.order))
 app.command("quality", context_settings=_ANY_OPTION)(_guarded(_quality_commands.quality))
+app.command("profile")(_guarded(_profile_commands.profile))
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plan/placement/tiers.h"
@@ -48,9 +49,15 @@ class BeladyPlacement final : public Planner {
     const std::uint64_t ahead = std::min(request().horizon_epochs, kEnd.epoch - at.epoch);
     horizon_ = {.epoch = at.epoch + ahead, .step = at.step};
     used_.clear();
-    for (std::uint64_t use = window_.begin(); use < end; ++use) used_.push_back(window_.Block(use));
+    for (std::uint64_t use = window_.begin(); use < end; ++use) {
+      used_.push_back(window_.Block(use));
+      tiers_.Expect(used_.back());
+    }
     PlacedStep step = Begin(at, used_);
-    while (window_.begin() < end) Use();
+    while (window_.begin() < end) {
+      window_.Expect(window_.begin() + UseWindow::kAhead);
+      Use();
+    }
     window_.PassStep();
     Finish(step, tiers_);
     return step;
@@ -110,9 +117,11 @@ class BeladyPlacement final : public Planner {
   // Out of its tier if there is none.
   void Offer(std::uint32_t block, std::uint64_t next, TierNumber first) {
     const TierNumber from = tiers_.Of(block);
-    for (TierNumber tier = first; tier < tiers_.count(); ++tier) {
-      std::vector<Victim> victims;
+    const bool used_again = next != kNone || !window_.ended();
+    for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
       if (tier != from) {
+        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        victims.clear();
         if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
         if (!victims.empty() && from > tier) tiers_.Move(block, kNoTier);
@@ -171,6 +180,7 @@ class BeladyPlacement final : public Planner {
 
   UseWindow window_;
   NodeTiers tiers_;
+  std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier
   bool active_ = false;  // whether any tier of the node can hold anything
   // What each tier has: by its next use, and without one that is seen, by block.
   std::vector<UseBits> near_;

@@ -96,7 +96,7 @@ class CountedPlacement : public Planner {
     const auto key = [&](std::uint32_t block) {
       return std::size_t{Uses(each, block)} * 2 + (Has(each, block) ? 1 : 0);
     };
-    std::vector<std::uint32_t> ends(std::size_t{1} << 17);  // by key; a counting sort
+    std::vector<std::uint32_t> ends(std::size_t{most_uses_} * 2 + 2);  // by key; a counting sort
     for (std::uint32_t block = 0; block < block_count(); ++block) ++ends[key(block)];
     std::uint32_t sum = 0;
     for (std::size_t k = ends.size() - 1; k > 0; --k) {
@@ -124,6 +124,7 @@ class CountedPlacement : public Planner {
 
   void Count() {
     std::ranges::fill(counts_, std::uint16_t{0});
+    most_uses_ = 0;
     bool more = peeked_ || ahead_->Next(seen_);
     while (more && seen_.at.epoch < *period_end_) {
       for (std::uint32_t each = 0; each < nodes(); ++each) {
@@ -131,6 +132,7 @@ class CountedPlacement : public Planner {
           std::uint16_t& count = counts_[std::size_t{block} * nodes() + each];
           if (count == 0 && each == node()) first_used_.push_back(block);
           if (count != std::numeric_limits<std::uint16_t>::max()) ++count;
+          most_uses_ = std::max(most_uses_, count);
         }
       }
       more = ahead_->Next(seen_);
@@ -179,6 +181,7 @@ class CountedPlacement : public Planner {
   const std::unique_ptr<UseStream> ahead_;  // the same steps, read as far as the period goes
   std::vector<NodeTiers> nodes_;
   std::vector<std::uint16_t> counts_;        // [block][node]
+  std::uint16_t most_uses_ = 0;              // of counts_
   std::vector<std::uint32_t> first_used_;    // by the node in the period, in the order of first use
   std::optional<std::uint64_t> period_end_;  // first epoch after it
   StepUses uses_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <limits>
 #include <string>
@@ -15,19 +16,21 @@ constexpr std::uint64_t kNone = UseWindow::kNone;
 
 // `reuse` (Lobster: Liu et al., ICPP'22, made to run): all nodes are planned together.
 //
-// A copy of a block is *spare* where another node has one, too, else the *last*. It is needed when
-// its node uses it next, a last one when any node does; uses from horizon_epochs ahead of the step
-// on are not seen. After each use of a block by a node, in the order of the uses:
-//   1. A copy that its node does not use again, or not before step 1 of the epoch after next (I
-//      steps an epoch, step h of this one: further than 2I - h), goes, unless it is the last and
-//      some node uses it.
-//   2. A block that the node has not is offered to its tiers, fastest first, if by rule 1 it would
-//      stay. A tier takes it if there is room or if copies needed later make it, farthest first:
-//      spare ones, then for what would be a last copy also last ones. They are offered to the next
-//      tier.
-//   3. A copy that becomes spare and is not used again by its node goes.
-// After a step's uses, room that is left takes what its node needs next, by rule 1 and in order, as
-// far as it fits.
+// A copy of a block is *spare* where another node has one, too, else the *last*. A use is *soon*
+// where step s of epoch e is at most 2I - s steps before it (I steps an epoch): up to the first
+// step of epoch e + 2. Uses from horizon_epochs ahead on are not seen at all. A copy is *needed*
+// when its node uses it next, if that is soon; a last one when any node does. After each use of a
+// block by a node, in the order of the uses:
+//   1. A copy that is not needed goes.
+//   2. A block that the node has not, or in a slower tier, is offered to its tiers, fastest first,
+//      if it is needed. A tier takes it if there is room or if copies needed later make it,
+//      farthest first: spare ones, and for what is a last copy then also last ones. They are
+//      offered to the next tier.
+//   3. A copy that becomes spare and is not needed then goes.
+// After a step's uses, room that is left takes what its node needs soon, next use first, as far as
+// it fits.
+//
+// Looks ahead only as far as a decision needs: two epochs, where every block is used in each.
 class ReusePlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -63,6 +66,11 @@ class ReusePlacement final : public Planner {
     at_ = front.at;
     horizon_ = {.epoch = at_.epoch + std::min(request().horizon_epochs, kEnd.epoch - at_.epoch),
                 .step = at_.step};
+    soon_ = std::min(horizon_, {.epoch = at_.epoch + 2, .step = 1}, Before);
+    while (!late_.empty() && Before(late_.front().first, soon_)) {
+      soon_end_ = late_.front().second;
+      late_.pop_front();
+    }
     const std::uint64_t first = node() == 0 ? front.first : front.node_ends[node() - 1];
     used_.clear();
     for (std::uint64_t use = first; use < front.node_ends[node()]; ++use) {
@@ -71,7 +79,10 @@ class ReusePlacement final : public Planner {
     PlacedStep step = Begin(at_, used_);
     if (!started_) Start();
     started_ = true;
-    while (window_.begin() < front.end) Use();
+    while (window_.begin() < front.end) {
+      Expect(window_.begin() + UseWindow::kAhead);
+      Use();
+    }
     window_.PassStep();
     for (std::uint32_t each = 0; active_ && each < nodes(); ++each) LoadAhead(each);
     Finish(step, nodes_[node()]);
@@ -88,6 +99,10 @@ class ReusePlacement final : public Planner {
   static constexpr Position kEnd = {.epoch = std::numeric_limits<std::uint64_t>::max(),
                                     .step = std::numeric_limits<std::uint64_t>::max()};
 
+  static bool Before(Position a, Position b) {
+    return a.epoch < b.epoch || (a.epoch == b.epoch && a.step < b.step);
+  }
+
   [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
     return LocateIn(nodes_, block);
   }
@@ -95,7 +110,11 @@ class ReusePlacement final : public Planner {
   bool Extend(Position limit) {
     if (!window_.Extend(limit)) return false;
     const UseWindow::Step& step = window_.steps().back();
-    late_.emplace_back(step.at, step.end);
+    if (Before(step.at, soon_)) {
+      soon_end_ = step.end;
+    } else {
+      late_.emplace_back(step.at, step.end);
+    }
     if (bits_size_ == window_.size() || !active_) return true;
     bits_size_ = window_.size();
     for (auto* lists : {&spare_, &last_}) {
@@ -113,8 +132,8 @@ class ReusePlacement final : public Planner {
     }
     for (std::uint32_t each = 0; each < nodes(); ++each) {
       ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) {
-        const bool wanted = copies_[block] > 1 ? OwnNext(each, block) != kNone : AnyNext(block);
-        if (wanted) return;
+        const std::uint64_t wanted = copies_[block] > 1 ? OwnNext(each, block) : AnyNext(block);
+        if (wanted != kNone) return;
         nodes_[each].Move(block, kNoTier);
         --copies_[block];
       });
@@ -126,38 +145,33 @@ class ReusePlacement final : public Planner {
     }
   }
 
-  // The first use of a block by a node from the window's begin on, which is looked for as far as
-  // the horizon; kNone: there is none.
+  // The first use of a block by a node from the window's begin on, if it is soon; kNone: else.
   std::uint64_t OwnNext(std::uint32_t each, std::uint32_t block) {
     std::uint64_t use = window_.First(block);
     std::uint64_t before = kNone;
     while (true) {
-      while (use != kNone && window_.Node(use) != each) {
+      while (use < soon_end_ && window_.Node(use) != each) {
         before = use;
         use = window_.After(use);
       }
-      if (use != kNone || !Extend(horizon_)) return use;
+      if (use < soon_end_) return use;
+      if (use != kNone || !Extend(soon_)) return kNone;
       use = before == kNone ? window_.First(block) : window_.After(before);
     }
   }
 
-  // Whether any node uses it.
-  bool AnyNext(std::uint32_t block) {
+  // The first use by any node; kNone: none is seen.
+  std::uint64_t AnyNext(std::uint32_t block) {
     while (window_.First(block) == kNone && Extend(horizon_)) {
     }
-    return window_.First(block) != kNone;
+    return window_.First(block);
   }
 
-  // Rule 1's limit: uses from this one on are further than 2I - h steps.
-  std::uint64_t LateFrom() {
-    const auto soon = [&](Position at) {
-      return at.epoch < at_.epoch + 2 || (at.epoch == at_.epoch + 2 && at.step == 0);
-    };
-    while (!late_.empty() && soon(late_.front().first)) {
-      soon_end_ = late_.front().second;
-      late_.pop_front();
-    }
-    return soon_end_;
+  void Expect(std::uint64_t use) const {
+    window_.Expect(use);
+    if (use >= window_.end()) return;
+    __builtin_prefetch(&copies_[window_.Block(use)]);
+    nodes_[window_.Node(use)].Expect(window_.Block(use));
   }
 
   // Takes the first use of the window.
@@ -176,13 +190,12 @@ class ReusePlacement final : public Planner {
     if (has && !sole) spare_[each][nodes_[each].Of(block)].Clear(use);
     window_.Pass();
     const std::uint64_t own = OwnNext(each, block);
-    const std::uint64_t any = window_.First(block);
-    const bool soon = own != kNone && own < LateFrom();
+    const std::uint64_t any = copies_[block] > 1 ? kNone : AnyNext(block);
     if (!has && sole) {
       any != kNone ? List(other, block) : Drop(other, block);
     }
     const bool last = copies_[block] == (has ? 1 : 0);
-    if (soon || (last && any != kNone)) {
+    if (own != kNone || (last && any != kNone)) {
       Offer(each, block, {.need = last ? any : own, .last = last}, 0);
     } else if (has) {
       Drop(each, block);
@@ -200,8 +213,9 @@ class ReusePlacement final : public Planner {
     NodeTiers& tiers = nodes_[each];
     const TierNumber from = tiers.Of(block);
     for (TierNumber tier = first; tier < tiers.count(); ++tier) {
-      std::vector<Victim> victims;
       if (tier != from) {
+        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        victims.clear();
         if (!tiers.CanHold(tier, block) || !FindRoom(each, tier, block, copy, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
         if (!victims.empty() && from > tier) tiers.Move(block, kNoTier);
@@ -211,7 +225,9 @@ class ReusePlacement final : public Planner {
         }
         tiers.Move(block, tier);
       }
-      from == kNoTier ? Added(each, block) : List(each, block);
+      if (from == kNoTier) Added(each, block);
+      // What a spare copy is needed for is known; another may just have become the last.
+      copies_[block] == 1 ? List(each, block) : spare_[each][tier].Set(copy.need);
       return;
     }
     if (from != kNoTier) Drop(each, block);
@@ -243,7 +259,7 @@ class ReusePlacement final : public Planner {
     return found >= needed;
   }
 
-  // A node has got a copy, which is in no list yet.
+  // A node has got a copy, which is in no list yet. Another's may go for it.
   void Added(std::uint32_t each, std::uint32_t block) {
     if (++copies_[block] == 2) {
       const std::uint32_t other = OtherHolder(each, block);
@@ -255,7 +271,6 @@ class ReusePlacement final : public Planner {
         Leave(other, block);
       }
     }
-    List(each, block);
   }
 
   // A node loses its copy, which is in no list.
@@ -269,6 +284,7 @@ class ReusePlacement final : public Planner {
 
   void Leave(std::uint32_t each, std::uint32_t block) {
     nodes_[each].Move(block, kNoTier);
+    if (ahead_[each] <= window_.begin()) return;
     ahead_[each] = std::min(ahead_[each], OwnNext(each, block));
   }
 
@@ -297,15 +313,16 @@ class ReusePlacement final : public Planner {
     next = std::max(next, window_.begin());
     while (!tiers.Full()) {
       while (next >= window_.end()) {
-        if (!Extend(horizon_)) return;
+        if (!Extend(soon_)) return;
       }
-      if (next >= LateFrom()) return;
+      if (next >= soon_end_) return;
       const std::uint32_t block = window_.Block(next);
       if (window_.Node(next) == each && !tiers.Has(block)) {
         const TierNumber tier = tiers.WithRoom(block);
         if (tier != kNoTier) {
           tiers.Move(block, tier);
           Added(each, block);
+          copies_[block] == 1 ? List(each, block) : spare_[each][tier].Set(next);
         } else if (FitsSomewhere(tiers, block)) {
           return;
         }
@@ -323,6 +340,7 @@ class ReusePlacement final : public Planner {
 
   UseWindow window_;
   std::vector<NodeTiers> nodes_;
+  std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                // whether any tier can hold anything
   bool started_ = false;               // whether what was held is sorted out
   std::vector<std::uint16_t> copies_;  // of each block
@@ -332,10 +350,10 @@ class ReusePlacement final : public Planner {
   std::uint64_t bits_size_ = 0;       // of each
   std::vector<std::uint64_t> ahead_;  // by node: before this use nothing is left to load ahead
   Position at_;
-  Position horizon_;  // from here on nothing is seen
-  // Ends of the steps looked at that are further than rule 1's limit, and the last end before it.
-  std::deque<std::pair<Position, std::uint64_t>> late_;
-  std::uint64_t soon_end_ = 0;
+  Position horizon_;                                     // from here on nothing is seen
+  Position soon_;                                        // from here on nothing is soon
+  std::uint64_t soon_end_ = 0;                           // of the uses looked at that are soon
+  std::deque<std::pair<Position, std::uint64_t>> late_;  // steps looked at that are not, their ends
   std::vector<std::uint32_t> used_;
 };
 

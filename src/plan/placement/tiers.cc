@@ -75,8 +75,8 @@ void NodeTiers::Place(std::uint32_t block, TierNumber to) {
 Planner::Planner(PlacementRequest request)
     : request_(std::move(request)),
       sizes_(std::make_shared<BlockSizes>(*request_.blocks)),
-      known_(sizes_->count(), false) {
-  ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) { known_[block] = true; });
+      kept_(sizes_->count(), false) {
+  ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) { kept_[block] = true; });
 }
 
 PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
@@ -91,11 +91,11 @@ PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
     Kind& kind = local ? local_ : use.at_peer ? peer_ : storage_;
     kind.uses += 1;
     kind.units += units;
-    if (local && known_[block]) {
+    if (local && kept_[block]) {
       reuse_.uses += 1;
       reuse_.units += units;
     }
-    known_[block] = true;
+    kept_[block] = true;
     step.uses.push_back(use);
   }
   step_used_.assign(blocks.begin(), blocks.end());
@@ -114,6 +114,7 @@ void Planner::Finish(PlacedStep& step, NodeTiers& own) {
     kind.uses += 1;
     kind.units += units;
     if (op.ahead) {
+      kept_[op.block] = false;
       ahead_.uses += 1;
       ahead_.units += units;
     }

@@ -50,6 +50,8 @@ class NodeTiers {
   [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
   [[nodiscard]] bool Has(std::uint32_t block) const { return tier_of_[block] != kNoTier; }
+  // Says that a block will be asked for soon.
+  void Expect(std::uint32_t block) const { __builtin_prefetch(&tier_of_[block]); }
   [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
   [[nodiscard]] std::uint64_t Capacity(TierNumber tier) const { return capacity_[tier]; }
 
@@ -141,7 +143,7 @@ class Planner : public Placement {
 
   const PlacementRequest request_;
   const std::shared_ptr<const BlockSizes> sizes_;
-  std::vector<bool> known_;               // used by the node before, or held at the start
+  std::vector<bool> kept_;                // used by the node, or held, and not loaded ahead since
   std::vector<std::uint32_t> step_used_;  // by the step begun, ascending
   Kind local_;
   Kind peer_;

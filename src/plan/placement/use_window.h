@@ -17,8 +17,8 @@ namespace headrace::placement {
 // Uses are numbered 0, 1, 2, ... in the order of the stream; those of one block are linked, each to
 // the next. Either the uses of one node or of all.
 //
-// Memory: 8 bytes a use that was looked at and has not been passed (10 with all nodes), rounded up
-// to a power of two of them; 8 bytes a block (16 with all nodes). Not thread-safe.
+// Memory: 12 bytes a use that was looked at and has not been passed, rounded up to a power of two
+// of them; 16 bytes a block. Not thread-safe.
 class UseWindow {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -33,8 +33,7 @@ class UseWindow {
   // `only`: the node whose uses count.
   UseWindow(std::unique_ptr<UseStream> stream, std::uint32_t block_count,
             std::optional<std::uint32_t> only)
-      : stream_(std::move(stream)), only_(only), tails_(block_count, kNone) {
-    if (!only_.has_value()) heads_.assign(block_count, kNone);
+      : stream_(std::move(stream)), only_(only), ends_(block_count) {
     Resize(64);
   }
 
@@ -61,25 +60,34 @@ class UseWindow {
   [[nodiscard]] std::uint64_t begin() const { return begin_; }
   [[nodiscard]] std::uint64_t end() const { return end_; }
   // Any window fits into as many numbers: a power of two that grows.
-  [[nodiscard]] std::uint64_t size() const { return blocks_.size(); }
+  [[nodiscard]] std::uint64_t size() const { return uses_.size(); }
 
-  [[nodiscard]] std::uint32_t Block(std::uint64_t use) const { return blocks_[use & mask_]; }
-  [[nodiscard]] std::uint32_t Node(std::uint64_t use) const { return nodes_[use & mask_]; }
+  [[nodiscard]] std::uint32_t Block(std::uint64_t use) const { return uses_[use & mask_].block; }
+  [[nodiscard]] std::uint32_t Node(std::uint64_t use) const { return uses_[use & mask_].node; }
   // The next use of the same block; kNone: none was seen.
   [[nodiscard]] std::uint64_t After(std::uint64_t use) const {
-    const std::uint32_t distance = next_[use & mask_];
+    const std::uint32_t distance = uses_[use & mask_].next;
     return distance == 0 ? kNone : use + distance;
   }
-  // The first use of a block from begin() on; kNone: none was seen. With all nodes.
-  [[nodiscard]] std::uint64_t First(std::uint32_t block) const { return heads_[block]; }
+  // The first use of a block from begin() on; kNone: none was seen.
+  [[nodiscard]] std::uint64_t First(std::uint32_t block) const { return ends_[block].first; }
 
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
+  // Says that the block of a use to come, if it is one, and its next use will be asked for soon.
+  void Expect(std::uint64_t use) const {
+    if (use >= end_) return;
+    __builtin_prefetch(&ends_[Block(use)]);
+    __builtin_prefetch(&uses_[(use + uses_[use & mask_].next) & mask_]);
+  }
+  // How many uses before it is asked for that is worth saying.
+  static constexpr std::uint64_t kAhead = 8;
+
   // Passes use begin().
   void Pass() {
     const std::uint32_t block = Block(begin_);
-    if (!heads_.empty()) heads_[block] = After(begin_);
+    ends_[block].first = After(begin_);
     ++begin_;
   }
   // Forgets the first step, all of whose uses were passed.
@@ -96,7 +104,14 @@ class UseWindow {
       if (end_ + blocks.size() - begin_ > size()) {
         Resize(std::bit_ceil(end_ + blocks.size() - begin_));
       }
-      for (const std::uint32_t block : blocks) AppendUse(block, node);
+      // Blocks lie anywhere: what is touched next is asked for in time.
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&ends_[blocks[i + 2 * kAhead]]);
+        if (i + kAhead < blocks.size()) {
+          __builtin_prefetch(&uses_[ends_[blocks[i + kAhead]].last & mask_]);
+        }
+        AppendUse(blocks[i], node);
+      }
     };
     if (only_.has_value()) {
       HEADRACE_CHECK(*only_ < peek_.node_ends.size());
@@ -113,35 +128,34 @@ class UseWindow {
 
   void AppendUse(std::uint32_t block, std::uint32_t node) {
     const std::uint64_t use = end_++;
-    const std::uint64_t slot = use & mask_;
-    blocks_[slot] = block;
-    next_[slot] = 0;
-    std::uint64_t& tail = tails_[block];
-    if (tail == kNone || tail < begin_) {
+    uses_[use & mask_] = {.block = block, .node = node};
+    Ends& ends = ends_[block];
+    if (ends.first == kNone) {
       fresh_.push_back(use);
-      if (!heads_.empty()) heads_[block] = use;
+      ends.first = use;
     } else {
-      next_[tail & mask_] = static_cast<std::uint32_t>(use - tail);
+      uses_[ends.last & mask_].next = static_cast<std::uint32_t>(use - ends.last);
     }
-    if (!heads_.empty()) nodes_[slot] = static_cast<std::uint16_t>(node);
-    tail = use;
+    ends.last = use;
   }
 
   void Resize(std::uint64_t size) {
     HEADRACE_CHECK(size <= std::uint64_t{1} << 32);  // Distances have 32 bits.
-    std::vector<std::uint32_t> blocks(size);
-    std::vector<std::uint32_t> next(size);
-    std::vector<std::uint16_t> nodes(heads_.empty() ? 0 : size);
-    for (std::uint64_t use = begin_; use < end_; ++use) {
-      blocks[use & (size - 1)] = blocks_[use & mask_];
-      next[use & (size - 1)] = next_[use & mask_];
-      if (!heads_.empty()) nodes[use & (size - 1)] = nodes_[use & mask_];
-    }
-    blocks_ = std::move(blocks);
-    next_ = std::move(next);
-    nodes_ = std::move(nodes);
+    std::vector<Use> uses(size);
+    for (std::uint64_t use = begin_; use < end_; ++use) uses[use & (size - 1)] = uses_[use & mask_];
+    uses_ = std::move(uses);
     mask_ = size - 1;
   }
+
+  struct Use {
+    std::uint32_t block = 0;
+    std::uint32_t next = 0;  // how much further the block's next use is; 0: not seen
+    std::uint32_t node = 0;
+  };
+  struct Ends {
+    std::uint64_t first = kNone;  // use of the block from begin() on
+    std::uint64_t last = 0;       // that was looked at, if there is a first
+  };
 
   const std::unique_ptr<UseStream> stream_;
   const std::optional<std::uint32_t> only_;
@@ -152,11 +166,8 @@ class UseWindow {
   std::uint64_t end_ = 0;
   std::uint64_t mask_ = 0;
   std::deque<Step> steps_;
-  std::vector<std::uint32_t> blocks_;  // of each use, by number modulo size()
-  std::vector<std::uint32_t> next_;    // how much further the block's next use is; 0: not seen
-  std::vector<std::uint16_t> nodes_;   // whose use it is, with all nodes
-  std::vector<std::uint64_t> tails_;   // last use of each block that was looked at
-  std::vector<std::uint64_t> heads_;   // first from begin() on, with all nodes
+  std::vector<Use> uses_;   // by number modulo size()
+  std::vector<Ends> ends_;  // of each block
   std::vector<std::uint64_t> fresh_;
 };
 

@@ -131,29 +131,30 @@ Status SimTier::Admit(SampleId sample, std::uint64_t bytes) {
 void SimTier::Insert(SampleId sample, TierParts parts, Done done) {
   const std::uint64_t bytes = BytesOf(parts);
   const auto insertion = std::make_shared<Insertion>();
-  Status refused;
-  bool there = false;
+  insertion->done.push_back(std::move(done));
+  Status answer;
+  bool begun = false;
   {
     MutexLock lock(mutex_);
-    there = entries_.contains(sample);
     if (const auto found = inserting_.find(sample); found != inserting_.end()) {
-      found->second->done.push_back(std::move(done));
+      found->second->done.push_back(std::move(insertion->done.front()));
       return;
     }
-    if (!there) refused = Admit(sample, bytes);
-    if (!there && refused.ok()) {
+    const bool there = entries_.contains(sample);
+    if (!there) answer = Admit(sample, bytes);
+    begun = !there && answer.ok();
+    if (begun) {
       used_units_ += Units(bytes);
       stats_.used_bytes_peak =
           std::max(stats_.used_bytes_peak, std::uint64_t{used_units_ * unit_bytes()});
       insertion->entry = std::make_shared<Entry>(*this, sample, Units(bytes));
       insertion->parts = std::move(parts);
-      insertion->done.push_back(std::move(done));
       inserting_[sample] = insertion;
       HEADRACE_CHECK(gate_.TryEnter());
     }
   }
-  if (there || !refused.ok()) {
-    done(refused);
+  if (!begun) {
+    insertion->done.front()(answer);
     return;
   }
   const std::uint64_t deadline =

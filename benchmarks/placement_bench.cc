@@ -1,0 +1,210 @@
+// What planning of tiers costs, and what it gives: placement_bench [options] [--json]
+//
+//   --samples N   of the dataset, each a block of one unit; 1281167
+//   --epochs E    of the run, seen to its end; 90
+//   --nodes N,..  1,4
+//   --share S     of the dataset that the tiers of all nodes hold together, half in each of two
+//                 tiers; 0.3
+//   --policy P    all
+//
+// For each policy and number of nodes, planned for node 0 with the order `exact` and global batches
+// of 256: processor time, nanoseconds a sample and epoch, of which making the uses; seconds until
+// the first step; the memory that the planner takes at its peak; and, without the first epoch, the
+// shares of the node's uses that its tiers served because it had used them before (reuse), that its
+// tiers served at all (local), peers and storage. No data is read or written.
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "plan/placement/placement.h"
+
+namespace {
+
+using headrace::Placement;
+using headrace::PlacementRequest;
+using headrace::UseStream;
+
+struct Options {
+  std::uint64_t samples = 1'281'167;
+  std::uint64_t epochs = 90;
+  std::vector<std::uint32_t> nodes = {1, 4};
+  double share = 0.3;
+  std::string policy;
+  bool json = false;
+};
+
+struct Case {
+  std::string policy;
+  std::uint32_t nodes = 1;
+};
+
+struct Figures {
+  double ns = 0;            // a sample and epoch
+  double first_step_s = 0;  // from making the placement to its first step
+  double peak_bytes = 0;
+  double reuse = 0;  // shares of the uses after the first epoch
+  double local = 0;
+  double peer = 0;
+  double storage = 0;
+};
+
+// Of the processor: a planner waits for nothing, and others may be busy on the machine.
+double Seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double PeakBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+PlacementRequest RequestOf(const Options& options, const Case& each) {
+  const auto blocks = headrace::MakeUniformBlocks(options.samples, 1);
+  headrace::OrderRequest order;
+  order.job = {.sample_count = options.samples,
+               .batch_size = std::max(256 / each.nodes, 1U),
+               .world_size = each.nodes,
+               .seed = 7,
+               .epochs = options.epochs};
+  const auto units = static_cast<std::uint64_t>(
+      options.share * static_cast<double>(options.samples) / each.nodes / 2);
+  PlacementRequest request{.blocks = blocks, .horizon_epochs = 16, .seed = 7};
+  request.capacity_units.assign(each.nodes, {units, units});
+  request.uses = [order, blocks, nodes = each.nodes] {
+    return headrace::MakeOrderUses(*headrace::FindOrder("exact"), order, blocks,
+                                   {.world_size = nodes, .ranks_per_node = 1}, {});
+  };
+  return request;
+}
+
+Figures Measure(const Options& options, const Case& each) {
+  Figures figures;
+  const double before = PeakBytes();
+  const PlacementRequest request = RequestOf(options, each);
+  const double begin = Seconds();
+  std::unique_ptr<Placement> placement;
+  std::unique_ptr<UseStream> uses;
+  if (each.policy == "(uses)") {
+    uses = std::move(request.uses()).value();
+    headrace::StepUses step;
+    while (uses->Next(step)) {
+    }
+  } else {
+    placement = std::move(headrace::FindPlacement(each.policy).value()->Make(request)).value();
+    (void)placement->Next();
+    figures.first_step_s = Seconds() - begin;
+    std::map<std::string, double> first;
+    while (const auto step = placement->Next()) {
+      if (step->at == headrace::Position{.epoch = 1, .step = 0}) first = placement->counters();
+    }
+    std::map<std::string, double> all = placement->counters();
+    const auto share = [&](const char* kind) {
+      return (all[kind] - first[kind]) / (all["uses"] - first["uses"]);
+    };
+    figures.reuse = share("reuse");
+    figures.local = share("local");
+    figures.peer = share("peer");
+    figures.storage = share("storage");
+  }
+  figures.ns = (Seconds() - begin) * 1e9 / static_cast<double>(options.samples * options.epochs);
+  figures.peak_bytes = PeakBytes() - before;
+  return figures;
+}
+
+void Print(const Options& options, const Case& each, const Figures& f) {
+  if (options.json) {
+    std::printf(
+        "{\"policy\": \"%s\", \"nodes\": %u, \"samples\": %llu, \"epochs\": %llu, "
+        "\"ns_per_sample_epoch\": %.1f, \"first_step_s\": %.4f, \"peak_bytes\": %.0f, "
+        "\"reuse\": %.4f, \"local\": %.4f, \"peer\": %.4f, \"storage\": %.4f}\n",
+        each.policy.c_str(), each.nodes, static_cast<unsigned long long>(options.samples),
+        static_cast<unsigned long long>(options.epochs), f.ns, f.first_step_s, f.peak_bytes,
+        f.reuse, f.local, f.peer, f.storage);
+  } else {
+    std::printf("%-12s %5u %10.1f %12.3f %11.1f %7.3f %7.3f %7.3f %7.3f\n", each.policy.c_str(),
+                each.nodes, f.ns, f.first_step_s, f.peak_bytes / (1 << 20), f.reuse, f.local,
+                f.peer, f.storage);
+  }
+  std::fflush(stdout);
+}
+
+// Each case in a process of its own: the peak of memory is a process's.
+bool Run(const Options& options, const Case& each) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Print(options, each, Measure(options, each));
+    _exit(0);
+  }
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+bool Parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--json") {
+      options.json = true;
+      continue;
+    }
+    if (i + 1 == argc) return false;
+    std::stringstream value(argv[++i]);
+    if (name == "--samples") {
+      value >> options.samples;
+    } else if (name == "--epochs") {
+      value >> options.epochs;
+    } else if (name == "--share") {
+      value >> options.share;
+    } else if (name == "--policy") {
+      value >> options.policy;
+    } else if (name == "--nodes") {
+      options.nodes.clear();
+      for (std::string each; std::getline(value, each, ',');) {
+        options.nodes.push_back(
+            static_cast<std::uint32_t>(std::strtoul(each.c_str(), nullptr, 10)));
+      }
+    } else {
+      return false;
+    }
+  }
+  return options.samples > 0 && options.epochs > 1 && !options.nodes.empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, options)) {
+    std::fprintf(stderr,
+                 "usage: placement_bench [--samples N] [--epochs E, at least 2] [--nodes N,..] "
+                 "[--share S] [--policy P] [--json]\n");
+    return 2;
+  }
+  if (!options.json) {
+    std::printf("%-12s %5s %10s %12s %11s %7s %7s %7s %7s\n", "policy", "nodes", "ns", "1st step s",
+                "memory MiB", "reuse", "local", "peer", "storage");
+  }
+  bool done = true;
+  for (const std::uint32_t nodes : options.nodes) {
+    if (options.policy.empty()) done = Run(options, {.policy = "(uses)", .nodes = nodes}) && done;
+    for (const headrace::PlacementFactory* factory : headrace::AllPlacements()) {
+      if (!options.policy.empty() && factory->name() != options.policy) continue;
+      done = Run(options, {.policy = std::string(factory->name()), .nodes = nodes}) && done;
+    }
+  }
+  return done ? 0 : 1;
+}

@@ -1,0 +1,178 @@
+"""`headrace profile`: what this machine does with a dataset, and which order that speaks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _dataset
+from headrace._units import format_bytes
+from headrace.cli import _profile_plot
+from headrace.cli._commands import DatasetPath, Json, _bar, _open
+from headrace.errors import InvalidArgumentError
+from headrace.profile import MachineProfile, Rates, SizedRates
+from headrace.profile._advice import Advice, Candidate, advise, parse_demand
+from headrace.profile._machine import check_target
+from headrace.profile._measure import SECONDS_DEFAULT, measure
+
+_COLD_ENOUGH = 0.9
+
+
+def profile(
+    path: DatasetPath,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a machine profile, as TOML.")
+    ] = None,
+    tier: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="That may hold copies, measured too; may be repeated."),
+    ] = None,
+    demand: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="What the training takes: 1200 (samples a second) or 500MB/s."
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Samples are used as they are stored: decode nothing.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="To measure for, about.")] = SECONDS_DEFAULT,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine under a dataset's storage, and say which order to take.
+
+    Reads at random past the page cache, copies memory, decodes; with --tier it writes, too.
+    Run it while nothing else runs.
+
+    Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
+    """
+    dataset = _open(path)
+    if output is not None:
+        check_target(output)
+    if plot is not None:
+        _profile_plot.check(plot)
+    wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
+    with _bar(f"measuring {path}", in_bytes=False) as progress:
+        machine = measure(dataset, tiers=tier or [], raw=raw, seconds=seconds, progress=progress)
+    advice = advise(machine, wanted)
+    if output is not None:
+        machine.save(output)
+    if plot is not None:
+        _profile_plot.draw(plot, machine)
+    if as_json:
+        print(json.dumps(_plain(machine, advice, output)))
+    else:
+        _print(machine, advice, output)
+
+
+def _sample_bytes(dataset: _dataset.Dataset) -> float:
+    from headrace import _core
+
+    if len(dataset) == 0:
+        raise InvalidArgumentError(f"profiling {dataset.path}: it has no samples")
+    return max(float(_core.stored_bytes(dataset.index).mean()), 1.0)
+
+
+def _plain(machine: MachineProfile, advice: Advice, output: Path | None) -> dict[str, Any]:
+    plain = machine.to_plain()
+    plain["date"] = machine.date.isoformat()
+    plain["output"] = None if output is None else str(output)
+    plain["advice"] = dataclasses.asdict(advice)
+    return plain
+
+
+def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None:
+    console = Console(highlight=False, markup=False)  # a path may hold brackets
+    facts, storage = machine.dataset, machine.storage
+    console.print(
+        f"{facts.path}: {facts.samples:,} samples of {format_bytes(facts.sample_bytes)} on "
+        f"{facts.file_system}; {machine.host.cpus} cpus",
+        soft_wrap=True,
+    )
+    kind = "random reads" if storage.reads == "ranges" else "whole files"
+    _print_sizes(console, f"storage ({storage.store}), cold {kind}", "in flight", storage.rates)
+    _print_sizes(console, "memory copy", "threads", [SizedRates(0, machine.copy)])
+    decode = machine.decode
+    title = f"decode ({decode.what}), stored bytes of {format_bytes(decode.sample_bytes)} samples"
+    _print_sizes(console, title, "threads", [SizedRates(0, decode.rates)])
+    for tier in machine.tiers:
+        how = "" if tier.direct else ", through the page cache"
+        name = f"{tier.folder} ({tier.file_system}{how})"
+        _print_sizes(console, f"read {name}", "threads", tier.read)
+        _print_sizes(console, f"write {name}", "threads", tier.write)
+    console.print("\nmedians; ± is half of (largest - smallest slice)")
+    for warning in _warnings(machine):
+        console.print(f"note: {warning}", soft_wrap=True)
+    _print_advice(console, machine, advice)
+    if output is not None:
+        console.print(f"written: {output}", soft_wrap=True)
+
+
+def _warnings(machine: MachineProfile) -> list[str]:
+    storage = machine.storage
+    found = []
+    if not storage.direct:
+        found.append(
+            "this file system has no reads past the page cache (O_DIRECT): what is cached was "
+            "measured as fast as memory"
+        )
+    if storage.cold_share is not None and storage.cold_share < _COLD_ENOUGH:
+        found.append(
+            f"only {storage.cold_share:.0%} of the bytes came from local devices: the rest from a "
+            "cache, or over a network"
+        )
+    return found
+
+
+def _print_sizes(console: Console, title: str, users: str, sizes: Sequence[SizedRates]) -> None:
+    columns = sorted({count for size in sizes for count in size.rates.users})
+    console.print(f"\n{title}", soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(users, justify="right")
+    for count in columns:
+        table.add_column(f"{count:,}", justify="right")
+    for size in sizes:
+        name = format_bytes(size.read_bytes) if size.read_bytes else ""
+        table.add_row(name, *(_cell(size.rates, count) for count in columns))
+    console.print(table)
+
+
+def _cell(rates: Rates, count: int) -> str:
+    if count not in rates.users:
+        return "-"
+    at = rates.users.index(count)
+    return f"{format_bytes(rates.bytes_per_second[at])}/s ±{rates.spread[at] / 2:.0%}"
+
+
+def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> None:
+    console.print("\npredicted, by order")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("order", "reads of", "storage gives", "samples/s", "bound by", "fast enough"):
+        table.add_column(name, justify="left" if name == "order" else "right")
+    for each in advice.candidates:
+        read = machine.dataset.sample_bytes if each.block_bytes is None else each.block_bytes
+        table.add_row(
+            each.order,
+            format_bytes(read),
+            f"{format_bytes(each.storage_rate)}/s",
+            f"{each.samples_per_second:,.0f}",
+            each.bound,
+            "yes" if each.feeds else "no",
+        )
+    console.print(table)
+    console.print(f"\nadvice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)
+
+
+def order_text(candidate: Candidate) -> str:
+    """As it stands in a script."""
+    if candidate.block_samples is None:  # the dataset's own blocks, or none
+        return f'order="{candidate.order}"'
+    return f"order=hr.orders.Epoch(block_samples={candidate.block_samples})"

@@ -1,0 +1,37 @@
+"""What a machine can do, as `headrace profile` measured it, and what an epoch takes on it.
+
+>>> machine = hr.profile.load("machine.toml")
+>>> work = hr.profile.EpochWork(samples=10_000, decode_bytes=1e9, storage_reads=[(100_000, 10_000)])
+>>> hr.profile.predict_epoch(machine, work).samples_per_second
+
+docs/model.md has the file's format, the equations and their limits.
+"""
+
+from headrace.profile._machine import (
+    DatasetFacts,
+    DecodeRates,
+    Host,
+    MachineProfile,
+    Rates,
+    SizedRates,
+    Storage,
+    Tier,
+    load,
+)
+from headrace.profile._predict import EpochWork, Prediction, TierWork, predict_epoch
+
+__all__ = [
+    "DatasetFacts",
+    "DecodeRates",
+    "EpochWork",
+    "Host",
+    "MachineProfile",
+    "Prediction",
+    "Rates",
+    "SizedRates",
+    "Storage",
+    "Tier",
+    "TierWork",
+    "load",
+    "predict_epoch",
+]

@@ -1,0 +1,155 @@
+"""Which order to take on a machine: the strictest that is fast enough."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace._units import format_bytes, parse_bytes
+from headrace.errors import InvalidArgumentError
+from headrace.profile._machine import MachineProfile
+from headrace.profile._predict import EpochWork, Prediction, predict_epoch
+
+ENOUGH = 0.95
+"""Of what is asked for; less is noise of the measurement."""
+
+_SAMPLE_READS_IN_FLIGHT = 64
+_BLOCK_READS_IN_FLIGHT = 16  # as the engine has it
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An order, with what it would give."""
+
+    order: str
+    block_bytes: int | None  # of one read; None: samples are read one by one
+    block_samples: int | None  # None: the dataset's own blocks, or no blocks at all
+    samples_per_second: float
+    bound: str  # by what
+    storage_rate: float  # bytes a second that storage gives to such reads
+    feeds: bool
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, and why."""
+
+    chosen: Candidate
+    demand: float  # samples a second: as given, or what decoding can use
+    decode: float  # samples a second that all threads decode
+    why: str
+    candidates: Sequence[Candidate]
+
+
+def parse_demand(text: str, sample_bytes: float) -> float:
+    """Samples a second of "1200", "1200 samples/s" or "500 MB/s"."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(samples/s)?\s*", text)
+    if match is not None:
+        rate = float(match[1])
+    elif text.strip().lower().endswith("/s"):
+        rate = parse_bytes(text.strip()[:-2], "--demand") / sample_bytes
+    else:
+        raise InvalidArgumentError(
+            f'--demand: got "{text}", must be samples a second, as 1200, or bytes, as 500MB/s'
+        )
+    if rate <= 0:
+        raise InvalidArgumentError(f'--demand: got "{text}", must be above 0')
+    return rate
+
+
+def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
+    """The strictest of exact, batch, epoch that feeds `demand` samples a second.
+
+    None: what decoding on all threads could use. Of blocks the smallest that is fast enough:
+    smaller ones shuffle better. If nothing is fast enough, what is fastest.
+    """
+    samples = profile.dataset.samples
+    size = profile.dataset.sample_bytes
+    total = samples * size
+    decode = predict_epoch(profile, EpochWork(samples=samples, decode_bytes=total))
+    target = decode.samples_per_second if demand is None else demand
+
+    own_block = None if (own := profile.dataset.block_bytes) is None else round(own)
+
+    def candidate(order: str, block: int | None) -> Candidate:
+        read_bytes = size if block is None else float(block)
+        work = EpochWork(
+            samples=samples,
+            decode_bytes=total,
+            copy_bytes=0 if block is None else total,
+            storage_reads=[(read_bytes, total / read_bytes)],
+            reads_in_flight=_SAMPLE_READS_IN_FLIGHT if block is None else _BLOCK_READS_IN_FLIGHT,
+        )
+        found: Prediction = predict_epoch(profile, work)
+        return Candidate(
+            order=order,
+            block_bytes=block,
+            block_samples=None if block in (None, own_block) else max(1, round(block / size)),
+            samples_per_second=found.samples_per_second,
+            bound=found.bound,
+            storage_rate=total / found.needs["storage"],
+            feeds=found.samples_per_second >= ENOUGH * target,
+        )
+
+    candidates = [candidate("exact", None), candidate("batch", None)]
+    candidates += [candidate("epoch", block) for block in _block_sizes(profile)]
+    chosen = next((each for each in candidates if each.feeds), None)
+    if chosen is None:
+        best = max(each.samples_per_second for each in candidates)
+        chosen = next(c for c in candidates if c.samples_per_second >= ENOUGH * best)
+    return Advice(
+        chosen=chosen,
+        demand=target,
+        decode=decode.samples_per_second,
+        why=_why(profile, chosen, candidates, decode.samples_per_second, demand),
+        candidates=candidates,
+    )
+
+
+def _block_sizes(profile: MachineProfile) -> list[int]:
+    """Of reads that hold several samples: those measured, and the dataset's own blocks."""
+    if profile.storage.reads != "ranges":
+        return []
+    sizes = [each.read_bytes for each in profile.storage.rates]
+    if profile.dataset.block_bytes is not None:
+        sizes.append(round(profile.dataset.block_bytes))
+    total = profile.dataset.samples * profile.dataset.sample_bytes
+    return sorted({size for size in sizes if 2 * profile.dataset.sample_bytes <= size <= total})
+
+
+def _why(
+    profile: MachineProfile,
+    chosen: Candidate,
+    candidates: Sequence[Candidate],
+    decode: float,
+    demand: float | None,
+) -> str:
+    exact = candidates[0]
+    parts = [
+        f"single samples ({format_bytes(profile.dataset.sample_bytes)}) come at "
+        f"{_rate(exact.storage_rate)}, enough for "
+        f"{exact.storage_rate / profile.dataset.sample_bytes:,.0f} samples/s"
+    ]
+    if chosen.block_bytes is not None:
+        parts.append(
+            f"blocks of {format_bytes(chosen.block_bytes)} at {_rate(chosen.storage_rate)}"
+        )
+    threads = f"{profile.host.cpus} thread" + ("s" if profile.host.cpus > 1 else "")
+    parts.append(f"{threads} decode ({profile.decode.what}) {decode:,.0f} samples/s")
+    if demand is not None:
+        parts.append(f"asked for are {demand:,.0f}")
+    if not chosen.feeds:
+        if demand is not None and decode < ENOUGH * demand:
+            parts.append("decoding is too slow for that, whatever the order")
+        elif profile.storage.reads == "files":
+            parts.append(
+                "each sample is a file of its own: `headrace pack` makes large reads possible"
+            )
+        else:
+            parts.append("no order is fast enough; this one is the fastest")
+    return "; ".join(parts)
+
+
+def _rate(rate: float) -> str:
+    return f"{format_bytes(rate)}/s"

@@ -1,0 +1,371 @@
+"""A machine profile: what is in one, and its TOML file."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace import _core
+from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.profile._table import Table
+from headrace.profile._toml import to_toml
+
+SCHEMA = 1
+
+_KNEE = 0.9  # of the best rate: more users than give this much are of little use
+_READS = ("ranges", "files")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes a second by how many do it at once: threads, or reads in flight."""
+
+    users: tuple[int, ...]
+    bytes_per_second: tuple[float, ...]
+    """Of all of them together; the median of some slices."""
+    spread: tuple[float, ...]
+    """(largest - smallest slice) / median: how far to trust it."""
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """(users, rate), as the core's curves take them."""
+        return [(float(u), r) for u, r in zip(self.users, self.bytes_per_second, strict=True)]
+
+    @property
+    def best(self) -> float:
+        """The highest rate."""
+        return max(self.bytes_per_second)
+
+    @property
+    def users_enough(self) -> int:
+        """The fewest users that get nearly the best rate."""
+        enough = [u for u, rate in self.points if rate >= _KNEE * self.best]
+        return int(enough[0])
+
+
+@dataclass(frozen=True)
+class SizedRates:
+    """`Rates` of reads (or writes) of one size."""
+
+    read_bytes: int
+    rates: Rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """Where it was measured."""
+
+    cpus: int
+    """That this process may use."""
+    memory_bytes: int
+    kernel: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFacts:
+    """What of the dataset the numbers depend on."""
+
+    path: str
+    format: str
+    file_system: str
+    fingerprint: str
+    samples: int
+    sample_bytes: float
+    """Stored, on average, all fields."""
+    block_bytes: float | None
+    """On average; None: the dataset has no blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Cold, random reads of the dataset's files."""
+
+    store: str
+    """Which of the loader's stores read: docs/stores.md."""
+    reads: str
+    """ "ranges" of large files, of any size; or whole "files", as large as they are."""
+    direct: bool
+    """Whether the reads went past the page cache."""
+    cold_share: float | None
+    """Bytes that came from devices / bytes read; None: the system does not tell."""
+    rates: tuple[SizedRates, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeRates:
+    """Stored bytes a second that become rows of a batch."""
+
+    what: str
+    """"image.train(224)", or "copy" where samples are taken as they are."""
+    sample_bytes: float
+    """Of the samples that were decoded, on average."""
+    rates: Rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """A folder that may hold copies of samples."""
+
+    folder: str
+    file_system: str
+    direct: bool
+    read: tuple[SizedRates, ...]
+    write: tuple[SizedRates, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineProfile:
+    """A machine under one dataset's storage. `load` reads one, `headrace profile` makes one."""
+
+    date: datetime.datetime
+    headrace: str
+    """The version that measured."""
+    host: Host
+    dataset: DatasetFacts
+    storage: Storage
+    copy: Rates
+    decode: DecodeRates
+    tiers: tuple[Tier, ...] = ()
+    peer_bytes_per_second: float | None = None
+    """From one other node. Not measured: written by hand, where there are several nodes."""
+
+    def to_model(self) -> _core.MachineModel:
+        """As the core computes with it; private to headrace."""
+        return _core.MachineModel(
+            storage=_sized_points(self.storage.rates),
+            readers=self.storage.rates[-1].rates.users_enough,
+            tiers=[
+                (
+                    _sized_points(tier.read),
+                    _sized_points(tier.write),
+                    tier.read[-1].rates.users_enough,
+                )
+                for tier in self.tiers
+            ],
+            peer_rate=self.peer_bytes_per_second or 0,
+            decode=self.decode.rates.points,
+            copy=self.copy.points,
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """The content of its file, as plain values."""
+        plain: dict[str, Any] = {
+            "schema": SCHEMA,
+            "date": self.date,
+            "headrace": self.headrace,
+            "host": dict(vars(self.host)),
+            "dataset": {k: v for k, v in vars(self.dataset).items() if v is not None},
+            "storage": {
+                "store": self.storage.store,
+                "reads": self.storage.reads,
+                "direct": self.storage.direct,
+            },
+            "copy": _plain_rates(self.copy, "threads"),
+            "decode": {
+                "what": self.decode.what,
+                "sample_bytes": self.decode.sample_bytes,
+            }
+            | _plain_rates(self.decode.rates, "threads"),
+        }
+        if self.storage.cold_share is not None:
+            plain["storage"]["cold_share"] = self.storage.cold_share
+        plain["storage"]["rate"] = _plain_sizes(self.storage.rates, "in_flight")
+        if self.tiers:
+            plain["tier"] = [
+                {
+                    "folder": tier.folder,
+                    "file_system": tier.file_system,
+                    "direct": tier.direct,
+                    "read": _plain_sizes(tier.read, "threads"),
+                    "write": _plain_sizes(tier.write, "threads"),
+                }
+                for tier in self.tiers
+            ]
+        if self.peer_bytes_per_second is not None:
+            plain["peers"] = {"bytes_per_second": self.peer_bytes_per_second}
+        return plain
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file, whole or not at all. Replaces nothing but another profile."""
+        target = Path(path)
+        check_target(target)
+        handle, partial = tempfile.mkstemp(
+            prefix=f".{target.name}.", suffix=".partial", dir=target.parent
+        )
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(to_toml(self.to_plain()))
+            os.chmod(partial, 0o644)
+            os.replace(partial, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+
+def check_target(path: Path) -> None:
+    """That a profile may be written there: asked before minutes are spent on measuring it."""
+    if not path.parent.is_dir():
+        raise NotFoundError(f"writing profile {path}: no such folder {path.parent}")
+    if not path.exists():
+        return
+    try:
+        _parse(path)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(
+            f"writing profile {path}: the file exists and is no machine profile, so it is not "
+            f"replaced; name another ({error})"
+        ) from error
+
+
+def load(path: str | os.PathLike[str]) -> MachineProfile:
+    """Reads a profile and checks all of it: an error names the file, the key and the value."""
+    root = Table(f"profile {os.fspath(path)}", "", _parse(Path(path)))
+    root.integer("schema", least=SCHEMA)
+    date = root.date("date")
+    version = root.text("headrace")
+    profile = MachineProfile(
+        date=date,
+        headrace=version,
+        host=_load_host(root.table("host")),
+        dataset=_load_dataset(root.table("dataset")),
+        storage=_load_storage(root.table("storage")),
+        copy=_load_copy(root.table("copy")),
+        decode=_load_decode(root.table("decode")),
+        tiers=tuple(_load_tier(tier) for tier in root.tables("tier", least=0)),
+        peer_bytes_per_second=_load_peers(root),
+    )
+    root.finish()
+    return profile
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """The file's values, if it is a profile of this schema."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"profile {path}: no such file; `headrace profile` makes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"profile {path}: no TOML: {error}") from error
+    schema = values.get("schema")
+    if schema != SCHEMA or "storage" not in values:
+        raise InvalidArgumentError(
+            f"profile {path}: schema: got {schema!r}, this headrace reads {SCHEMA}; measure again "
+            "with `headrace profile`"
+        )
+    return values
+
+
+def _load_host(table: Table) -> Host:
+    host = Host(
+        cpus=table.integer("cpus", least=1),
+        memory_bytes=table.integer("memory_bytes", least=1),
+        kernel=table.text("kernel"),
+    )
+    table.finish()
+    return host
+
+
+def _load_dataset(table: Table) -> DatasetFacts:
+    facts = DatasetFacts(
+        path=table.text("path"),
+        format=table.text("format"),
+        file_system=table.text("file_system"),
+        fingerprint=table.text("fingerprint"),
+        samples=table.integer("samples", least=1),
+        sample_bytes=table.positive("sample_bytes"),
+        block_bytes=table.positive("block_bytes") if table.has("block_bytes") else None,
+    )
+    table.finish()
+    return facts
+
+
+def _load_storage(table: Table) -> Storage:
+    storage = Storage(
+        store=table.text("store"),
+        reads=table.choice("reads", _READS),
+        direct=table.flag("direct"),
+        cold_share=table.at_least("cold_share", 0) if table.has("cold_share") else None,
+        rates=_load_sizes(table.tables("rate", least=1), "in_flight"),
+    )
+    table.finish()
+    return storage
+
+
+def _load_copy(table: Table) -> Rates:
+    rates = _load_rates(table, "threads")
+    table.finish()
+    return rates
+
+
+def _load_decode(table: Table) -> DecodeRates:
+    decode = DecodeRates(
+        what=table.text("what"),
+        sample_bytes=table.positive("sample_bytes"),
+        rates=_load_rates(table, "threads"),
+    )
+    table.finish()
+    return decode
+
+
+def _load_tier(table: Table) -> Tier:
+    tier = Tier(
+        folder=table.text("folder"),
+        file_system=table.text("file_system"),
+        direct=table.flag("direct"),
+        read=_load_sizes(table.tables("read", least=1), "threads"),
+        write=_load_sizes(table.tables("write", least=1), "threads"),
+    )
+    table.finish()
+    return tier
+
+
+def _load_peers(root: Table) -> float | None:
+    if not root.has("peers"):
+        return None
+    table = root.table("peers")
+    rate = table.positive("bytes_per_second")
+    table.finish()
+    return rate
+
+
+def _load_sizes(tables: Sequence[Table], users: str) -> tuple[SizedRates, ...]:
+    sizes: list[SizedRates] = []
+    for table in tables:
+        least = sizes[-1].read_bytes + 1 if sizes else 1
+        read_bytes = table.integer("read_bytes", least=least)
+        sizes.append(SizedRates(read_bytes, _load_rates(table, users)))
+        table.finish()
+    return tuple(sizes)
+
+
+def _load_rates(table: Table, users: str) -> Rates:
+    counts = table.ascending(users)
+    return Rates(
+        users=tuple(counts),
+        bytes_per_second=tuple(table.numbers("bytes_per_second", len(counts))),
+        spread=tuple(table.numbers("spread", len(counts), zero=True)),
+    )
+
+
+def _sized_points(sizes: Sequence[SizedRates]) -> list[tuple[int, list[tuple[float, float]]]]:
+    return [(size.read_bytes, size.rates.points) for size in sizes]
+
+
+def _plain_rates(rates: Rates, users: str) -> dict[str, Any]:
+    return {
+        users: list(rates.users),
+        "bytes_per_second": [round(rate) for rate in rates.bytes_per_second],
+        "spread": [round(spread, 3) for spread in rates.spread],
+    }
+
+
+def _plain_sizes(sizes: Sequence[SizedRates], users: str) -> list[dict[str, Any]]:
+    return [{"read_bytes": size.read_bytes} | _plain_rates(size.rates, users) for size in sizes]

@@ -1,0 +1,84 @@
+"""What an epoch takes on a machine: the longest of what each resource needs (docs/model.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.profile._machine import MachineProfile
+
+Reads = Sequence[tuple[float, float]]
+"""(bytes of a read, how many reads)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierWork:
+    """What an epoch asks of one tier."""
+
+    reads: Reads = ()
+    writes: Reads = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochWork:
+    """What one epoch asks of one node."""
+
+    samples: float
+    decode_bytes: float = 0
+    """Stored bytes that are decoded."""
+    copy_bytes: float = 0
+    """Bytes moved from memory to memory beside that: blocks into a pool."""
+    storage_reads: Reads = ()
+    tiers: Sequence[TierWork] = ()
+    """By position in the profile's tiers; may be shorter."""
+    peer_bytes: float = 0
+    """Received from other nodes."""
+    demand: float | None = None
+    """Samples a second that the trainer takes; None: as many as come."""
+    threads: int | None = None
+    """That decode and copy; None: the profile's cpus."""
+    reads_in_flight: int = 64
+    """Of this node at storage. The loader has up to 64 in `exact`, 16 where it reads blocks."""
+    storage_sharers: int = 1
+    """Nodes that read the storage like this one, at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """How long an epoch takes, and why."""
+
+    seconds: float
+    bound: str
+    """"storage", "tier 0", "peers", "decode", "copy" or "consumer"."""
+    needs: Mapping[str, float]
+    """Seconds that each resource needs alone."""
+    samples: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """Infinite if nothing takes any time."""
+        return self.samples / self.seconds if self.seconds else math.inf
+
+
+def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
+    """An epoch's time: everything overlaps, so it is what the busiest resource needs.
+
+    Raises:
+        InvalidArgumentError: a count that cannot be, or a tier or peers that the profile lacks.
+    """
+    found = profile.to_model().predict_epoch(
+        samples=work.samples,
+        storage=list(work.storage_reads),
+        tiers=[(list(tier.reads), list(tier.writes)) for tier in work.tiers],
+        peer_bytes=work.peer_bytes,
+        decode_bytes=work.decode_bytes,
+        copy_bytes=work.copy_bytes,
+        demand=math.inf if work.demand is None else work.demand,
+        threads=profile.host.cpus if work.threads is None else work.threads,
+        reads_in_flight=work.reads_in_flight,
+        storage_sharers=work.storage_sharers,
+    )
+    return Prediction(
+        seconds=found["seconds"], bound=found["bound"], needs=found["needs"], samples=work.samples
+    )

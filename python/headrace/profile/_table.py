@@ -1,0 +1,158 @@
+"""A table of a TOML file whose every key is checked."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from headrace.errors import InvalidArgumentError
+
+
+class Table:
+    """Values by key, each taken once by what it must be; errors name file, key and value."""
+
+    def __init__(self, file: str, place: str, values: dict[str, Any]) -> None:
+        self._file = file
+        self._place = place  # "storage.rate[2]."
+        self._values = values
+        self._known: list[str] = []
+
+    def has(self, key: str) -> bool:
+        """Whether it is there: for keys that may be left out."""
+        self._known.append(key)
+        return key in self._values
+
+    def finish(self) -> None:
+        """What was not asked for is a mistake."""
+        for key in self._values:
+            if key not in self._known:
+                names = ", ".join(dict.fromkeys(self._known))
+                raise InvalidArgumentError(
+                    f"{self._file}: {self._place}{key}: no such key; there are {names}"
+                )
+
+    def text(self, key: str) -> str:
+        """A string, not empty."""
+        value = self._take(key, "a text")
+        if not isinstance(value, str) or not value:
+            self._wrong(key, value, "a text")
+        return value
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        """One of some words."""
+        must = "one of " + ", ".join(map(repr, allowed))
+        value = self._take(key, must)
+        if value not in allowed:
+            self._wrong(key, value, must)
+        return str(value)
+
+    def flag(self, key: str) -> bool:
+        """true or false."""
+        value = self._take(key, "true or false")
+        if not isinstance(value, bool):
+            self._wrong(key, value, "true or false")
+        return value
+
+    def date(self, key: str) -> datetime.datetime:
+        """A date with its time."""
+        value = self._take(key, "a date with a time")
+        if not isinstance(value, datetime.datetime):
+            self._wrong(key, value, "a date with a time")
+        return value
+
+    def integer(self, key: str, least: int) -> int:
+        """A whole number."""
+        must = f"a whole number of at least {least}"
+        value = self._take(key, must)
+        if not _is_integer(value) or value < least:
+            self._wrong(key, value, must)
+        return int(value)
+
+    def positive(self, key: str) -> float:
+        """A number above 0."""
+        value = self._take(key, "a number above 0")
+        if not _is_number(value) or value <= 0:
+            self._wrong(key, value, "a number above 0")
+        return float(value)
+
+    def at_least(self, key: str, least: float) -> float:
+        """A number."""
+        must = f"a number of at least {least:g}"
+        value = self._take(key, must)
+        if not _is_number(value) or value < least:
+            self._wrong(key, value, must)
+        return float(value)
+
+    def ascending(self, key: str) -> list[int]:
+        """Whole numbers above 0, each above the one before; at least one."""
+        values = self._list(key, "a list of whole numbers that ascend from 1 or above")
+        before = 0
+        for position, value in enumerate(values):
+            if not _is_integer(value) or value <= before:
+                self._wrong(f"{key}[{position}]", value, f"a whole number above {before}")
+            before = value
+        return values
+
+    def numbers(self, key: str, count: int, *, zero: bool = False) -> list[float]:
+        """`count` numbers above 0; or, with `zero`, of at least 0."""
+        values = self._list(key, f"a list of {count} numbers")
+        if len(values) != count:
+            self._wrong(
+                key, values, f"a list of {count} numbers, as many as the table's first list"
+            )
+        must = "a number of at least 0" if zero else "a number above 0"
+        for position, value in enumerate(values):
+            if not _is_number(value) or value < 0 or (value == 0 and not zero):
+                self._wrong(f"{key}[{position}]", value, must)
+        return [float(value) for value in values]
+
+    def table(self, key: str) -> Table:
+        """A table in this one."""
+        value = self._take(key, "a table")
+        if not isinstance(value, dict):
+            self._wrong(key, value, "a table")
+        return Table(self._file, f"{self._place}{key}.", value)
+
+    def tables(self, key: str, least: int) -> list[Table]:
+        """Tables of one kind: [[key]]."""
+        must = f"tables, [[{self._place}{key}]]" + (f", at least {least}" if least else "")
+        value = self._take(key, must) if least or key in self._values else []
+        self._known.append(key)
+        if not isinstance(value, list) or len(value) < least:
+            self._wrong(key, value, must)
+        for entry in value:
+            if not isinstance(entry, dict):
+                self._wrong(key, value, must)
+        return [
+            Table(self._file, f"{self._place}{key}[{position}].", entry)
+            for position, entry in enumerate(value)
+        ]
+
+    def _list(self, key: str, must: str) -> list[Any]:
+        value = self._take(key, must)
+        if not isinstance(value, list) or not value:
+            self._wrong(key, value, must)
+        return value
+
+    def _take(self, key: str, must: str) -> Any:
+        self._known.append(key)
+        if key not in self._values:
+            raise InvalidArgumentError(
+                f"{self._file}: {self._place}{key}: is missing, must be {must}"
+            )
+        return self._values[key]
+
+    def _wrong(self, key: str, value: Any, must: str) -> NoReturn:
+        raise InvalidArgumentError(
+            f"{self._file}: {self._place}{key}: got {value!r}, must be {must}"
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))

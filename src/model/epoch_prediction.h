@@ -1,0 +1,110 @@
+#pragma once
+
+// How long an epoch takes on a machine. Two methods:
+//
+// PredictEpoch() is for our engine, which overlaps everything: the epoch takes as long as the
+// resource that is busy longest. It needs counts only.
+//
+// StreamClock is NoPFS's recurrence (Dryden et al. 2021, section 4): one worker whose p_0 staging
+// threads fetch samples one after the other, consumed in order. It sees when, not only how much;
+// for comparison, and for whoever models a node step by step.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/machine_model.h"
+
+namespace headrace {
+
+// Reads of one size.
+struct ReadCount {
+  double read_bytes = 0;
+  double reads = 0;
+};
+
+// What one epoch asks of one node.
+struct EpochWork {
+  struct TierWork {
+    std::vector<ReadCount> reads;
+    std::vector<ReadCount> writes;
+  };
+
+  double samples = 0;
+  std::vector<ReadCount> storage;
+  std::vector<TierWork> tiers;  // by position in MachineModel::tiers; may be shorter
+  double peer_bytes = 0;        // received from other nodes
+  double decode_bytes = 0;      // stored bytes that are decoded
+  double copy_bytes = 0;        // moved from memory to memory beside that
+  double demand = kUnlimited;   // samples a second that the trainer takes
+
+  double threads = 1;          // that decode and copy
+  double reads_in_flight = 1;  // of this node at storage
+  double storage_sharers = 1;  // nodes that read storage like this one, at once
+};
+
+// What an epoch may have to wait for.
+enum class Resource : std::uint8_t { kStorage, kTier, kPeers, kDecode, kCopy, kConsumer };
+
+struct ResourceSeconds {
+  Resource resource = Resource::kStorage;
+  std::size_t tier = 0;  // for kTier
+  double seconds = 0;    // alone, nothing else in its way
+};
+
+struct EpochPrediction {
+  double seconds = 0;
+  ResourceSeconds bound;  // what it takes them for
+  std::vector<ResourceSeconds>
+      resources;  // every one that has something to do, in the enum's order
+};
+
+// "storage", "tier 0", "peers", "decode", "copy", "consumer"
+std::string ResourceName(const ResourceSeconds& resource);
+
+// The longest of all resources' seconds. Decoding and copying run on the same threads, so these
+// take the sum of both, told as the longer one. Of equals the earlier in the enum is the bound;
+// nothing to do is bound by the consumer.
+//
+// Errors: InvalidArgument  a count that is below 0 or not finite, threads, reads_in_flight, sharers
+//                          or demand not above 0, reads of no bytes, a tier or peers that the model
+//                          does not have; those of CheckModel()
+Result<EpochPrediction> PredictEpoch(const MachineModel& model, const EpochWork& work);
+
+// t(f) = max(avail(f), t(f-1) + s(f-1) / c): when a worker begins to compute on its f-th sample.
+// avail(f) = sum over k <= f of (fetch(k) + write(k)) / p_0.
+//
+// Thread safety: as for an int. Ownership: `model` must outlive it. CheckModel() is the caller's.
+class StreamClock {
+ public:
+  // `compute_rate`: c, bytes a second; above 0.
+  StreamClock(const MachineModel& model, double compute_rate);
+
+  // The next sample of the stream, from `source`. Returns when computing on it begins; infinite if
+  // the model does not know the source.
+  double Add(double bytes, Source source);
+
+  // Computes nothing before `seconds`: the others of a bulk-synchronous step are not done.
+  void WaitUntil(double seconds);
+
+  [[nodiscard]] double now() const { return end_; }              // when the last sample is computed
+  [[nodiscard]] double available() const { return available_; }  // when it was staged
+  [[nodiscard]] double compute_seconds() const { return compute_; }
+  // Waiting for samples, not for other workers.
+  [[nodiscard]] double stall_seconds() const { return stall_; }
+  [[nodiscard]] double fetch_seconds(Source::Kind kind) const {
+    return fetch_[static_cast<std::size_t>(kind)];
+  }
+
+ private:
+  const MachineModel& model_;
+  const double compute_rate_;
+  double end_ = 0;
+  double available_ = 0;
+  double compute_ = 0;
+  double stall_ = 0;
+  double fetch_[3] = {};  // by Source::Kind, summed over the threads
+};
+
+}  // namespace headrace

@@ -1,0 +1,35 @@
+#include "plan/placement/frequency_theory.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace headrace {
+
+double FrequentShare(std::uint64_t epochs, std::uint64_t nodes, double delta) {
+  HEADRACE_CHECK(epochs >= 1 && nodes >= 1 && delta >= 0);
+  const auto trials = static_cast<double>(epochs);
+  const double limit = (1 + delta) * trials / static_cast<double>(nodes);
+  // More than, so not where the limit is a whole number: what rounding adds must not hide one.
+  const double least = std::floor(limit + 1e-9 * (1 + limit)) + 1;
+  if (least > trials) return 0;
+  if (nodes == 1) return 1;
+  const double p = 1 / static_cast<double>(nodes);
+  const double log_ways =
+      std::lgamma(trials + 1) - std::lgamma(least + 1) - std::lgamma(trials - least + 1);
+  double term = std::exp(log_ways + least * std::log(p) + (trials - least) * std::log1p(-p));
+  double sum = 0;
+  for (double uses = least; uses <= trials; uses += 1) {
+    sum += term;
+    term *= (trials - uses) / (uses + 1) * p / (1 - p);
+  }
+  return sum;
+}
+
+UsesElsewhere BoundElsewhere(std::uint64_t epochs, std::uint64_t nodes, std::uint64_t uses) {
+  HEADRACE_CHECK(nodes >= 2 && uses <= epochs);
+  const std::uint64_t left = epochs - uses;
+  return {.some_at_most = (left + nodes - 2) / (nodes - 1), .some_at_least = left / (nodes - 1)};
+}
+
+}  // namespace headrace

@@ -1,0 +1,282 @@
+// none, lru, pinned, first_touch, frequency and coordinated, against plain models.
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "plan/permutation.h"
+#include "plan/placement/testing/slow_model.h"
+
+namespace headrace {
+namespace {
+
+class NoneModel final : public SlowModel {
+ public:
+  using SlowModel::SlowModel;
+
+ private:
+  [[nodiscard]] bool knows_peers() const override { return false; }
+  void Apply(std::size_t i) override {
+    if (i > 0) return;
+    for (std::uint32_t node = 0; node < made_.request.held.size(); ++node) {
+      for (const auto& tier : made_.request.held[node]) {
+        for (const std::uint32_t block : tier) Move(node, block, kNoTier);
+      }
+    }
+  }
+};
+
+// A list a tier, the block used last in front.
+class LruModel final : public SlowModel {
+ public:
+  explicit LruModel(const Case& made) : SlowModel(made), lists_(made.nodes()) {
+    for (std::uint32_t node = 0; node < made.nodes(); ++node) {
+      lists_[node].resize(tiers(node));
+      if (node >= made.request.held.size()) continue;
+      for (std::size_t tier = 0; tier < tiers(node); ++tier) {
+        const auto& held = made.request.held[node][tier];
+        lists_[node][tier].assign(held.begin(), held.end());
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool knows_peers() const override { return false; }
+
+  void Apply(std::size_t i) override {
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+      for (const std::uint32_t block : Uses(i).OfNode(node)) {
+        for (auto& list : lists_[node]) list.remove(block);
+        std::size_t tier = 0;
+        while (tier < tiers(node) && Capacity(node, tier) < made_.units[block]) ++tier;
+        if (tier == tiers(node)) continue;
+        if (tier_[node][block] != tier && Room(node, tier) < made_.units[block]) {
+          Move(node, block, kNoTier);
+        }
+        Push(node, block, tier);
+      }
+    }
+  }
+
+  void Push(std::uint32_t node, std::uint32_t block, std::size_t tier) {
+    while (tier < tiers(node) && Capacity(node, tier) < made_.units[block]) ++tier;
+    if (tier == tiers(node)) return Move(node, block, kNoTier);
+    while (tier_[node][block] != tier && Room(node, tier) < made_.units[block]) {
+      const std::uint32_t oldest = lists_[node][tier].back();
+      lists_[node][tier].pop_back();
+      Push(node, oldest, tier + 1);
+    }
+    Move(node, block, static_cast<TierNumber>(tier));
+    lists_[node][tier].push_front(block);
+  }
+
+  std::vector<std::vector<std::list<std::uint32_t>>> lists_;  // [node][tier]
+};
+
+class PinnedModel final : public SlowModel {
+ public:
+  explicit PinnedModel(const Case& made)
+      : SlowModel(made), plan_(made.nodes(), std::vector<TierNumber>(made.units.size(), kNoTier)) {
+    std::vector<bool> owned(blocks());
+    for (std::uint32_t node = 0; node < made.nodes(); ++node) {
+      for (std::uint32_t block = 0; block < blocks(); ++block) {
+        if (!Has(node, block) || owned[block]) continue;
+        owned[block] = true;
+        plan_[node][block] = tier_[node][block];
+      }
+    }
+    const Permutation order(blocks(), made.request.seed, 0, RandomStream::kPlacement);
+    std::uint32_t turn = 0;
+    for (std::uint32_t i = 0; i < blocks(); ++i) {
+      const auto block = static_cast<std::uint32_t>(order.At(i));
+      if (owned[block]) continue;
+      for (std::uint32_t k = 0; k < made.nodes(); ++k) {
+        const std::uint32_t node = (turn + k) % made.nodes();
+        plan_[node][block] = FirstWithRoom(node, block, plan_[node]);
+        if (plan_[node][block] == kNoTier) continue;
+        turn = (node + 1) % made.nodes();
+        break;
+      }
+    }
+  }
+
+ private:
+  void Apply(std::size_t i) override {
+    if (i == 0) DropDoubled();
+    for (const std::uint32_t block : Uses(i).blocks) {
+      for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+        if (plan_[node][block] != kNoTier) Move(node, block, plan_[node][block]);
+      }
+    }
+  }
+
+  std::vector<std::vector<TierNumber>> plan_;
+};
+
+class FirstTouchModel final : public SlowModel {
+ public:
+  using SlowModel::SlowModel;
+
+ private:
+  void Apply(std::size_t i) override {
+    if (i == 0) DropDoubled();
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+      for (const std::uint32_t block : Uses(i).OfNode(node)) {
+        bool owned = false;
+        for (std::uint32_t other = 0; other < made_.nodes(); ++other) owned |= Has(other, block);
+        if (!owned) Move(node, block, FirstWithRoom(node, block, tier_[node]));
+      }
+    }
+  }
+};
+
+// What frequency and coordinated have in common: uses counted over a period.
+class CountedModel : public SlowModel {
+ public:
+  using SlowModel::SlowModel;
+
+ protected:
+  using Plan = std::vector<std::vector<TierNumber>>;  // [node][block]
+
+  virtual void Want(Plan& plan) = 0;
+
+  [[nodiscard]] std::vector<std::uint64_t> Draw(std::uint64_t which) const {
+    const Permutation order(blocks(), made_.request.seed, which, RandomStream::kPlacement);
+    std::vector<std::uint64_t> rank(blocks());
+    for (std::uint32_t i = 0; i < blocks(); ++i) rank[order.At(i)] = i;
+    return rank;
+  }
+
+  void Fill(std::uint32_t node, const std::vector<std::uint64_t>& rank, Plan& plan) {
+    std::vector<std::tuple<int, bool, std::uint64_t, std::uint32_t>> sorted;
+    for (std::uint32_t block = 0; block < blocks(); ++block) {
+      const int uses = uses_[{node, block}];
+      if (plan[node][block] != kNoTier || (uses == 0 && !Has(node, block))) continue;
+      sorted.emplace_back(-uses, !Has(node, block), rank[block], block);
+    }
+    std::ranges::sort(sorted);
+    for (const auto& each : sorted) {
+      const std::uint32_t block = std::get<3>(each);
+      plan[node][block] = FirstWithRoom(node, block, plan[node]);
+    }
+  }
+
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> uses_;  // by (node, block)
+
+ private:
+  void Apply(std::size_t i) override {
+    const std::uint64_t epoch = Uses(i).at.epoch;
+    if (i > 0 && epoch < period_end_) return;
+    period_end_ = epoch + (made_.nodes() == 1 ? 1 : made_.request.horizon_epochs);
+    uses_.clear();
+    std::vector<std::vector<std::uint32_t>> order(made_.nodes());
+    for (std::size_t k = i; k < made_.steps->size() && Uses(k).at.epoch < period_end_; ++k) {
+      for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+        for (const std::uint32_t block : Uses(k).OfNode(node)) {
+          ++uses_[{node, block}];
+          order[node].push_back(block);
+        }
+      }
+    }
+    Plan plan(made_.nodes(), std::vector<TierNumber>(blocks(), kNoTier));
+    Want(plan);
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+      for (std::uint32_t block = 0; block < blocks(); ++block) order[node].push_back(block);
+      Change(node, plan[node], order[node]);
+    }
+  }
+
+  void Change(std::uint32_t node, const std::vector<TierNumber>& plan,
+              const std::vector<std::uint32_t>& order) {
+    for (std::uint32_t block = 0; block < blocks(); ++block) {
+      if (plan[block] == kNoTier) Move(node, block, kNoTier);
+    }
+    const auto first_to = [&](std::size_t tier) -> std::optional<std::uint32_t> {
+      for (std::uint32_t block = 0; block < blocks(); ++block) {
+        if (Has(node, block) && tier_[node][block] != tier && plan[block] == tier) return block;
+      }
+      return std::nullopt;
+    };
+    for (bool again = true; again;) {
+      again = false;
+      for (std::size_t tier = tiers(node); tier-- > 0;) {
+        for (auto block = first_to(tier);
+             block.has_value() && Room(node, tier) >= made_.units[*block]; block = first_to(tier)) {
+          Move(node, *block, static_cast<TierNumber>(tier));
+          again = true;
+        }
+      }
+      for (std::size_t tier = 0; tier < tiers(node) && !again; ++tier) {
+        if (const auto block = first_to(tier)) {
+          Move(node, *block, kNoTier);
+          again = true;
+        }
+      }
+    }
+    for (const std::uint32_t block : order) Move(node, block, plan[block]);
+  }
+
+  std::uint64_t period_end_ = 0;
+};
+
+class FrequencyModel final : public CountedModel {
+ public:
+  using CountedModel::CountedModel;
+
+ private:
+  void Want(Plan& plan) override {
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) Fill(node, Draw(node), plan);
+  }
+};
+
+class CoordinatedModel final : public CountedModel {
+ public:
+  using CountedModel::CountedModel;
+
+ private:
+  void Want(Plan& plan) override {
+    const std::vector<std::uint64_t> rank = Draw(0);
+    std::vector<std::tuple<int, bool, std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>>
+        sorted;
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
+      for (std::uint32_t block = 0; block < blocks(); ++block) {
+        const std::uint64_t turn =
+            (node + made_.nodes() - rank[block] % made_.nodes()) % made_.nodes();
+        sorted.emplace_back(-uses_[{node, block}], !Has(node, block), rank[block], turn, node,
+                            block);
+      }
+    }
+    std::ranges::sort(sorted);
+    std::vector<bool> owned(blocks());
+    for (const auto& each : sorted) {
+      const std::uint32_t node = std::get<4>(each);
+      const std::uint32_t block = std::get<5>(each);
+      if (owned[block]) continue;
+      plan[node][block] = FirstWithRoom(node, block, plan[node]);
+      owned[block] = plan[node][block] != kNoTier;
+    }
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node) Fill(node, rank, plan);
+  }
+};
+
+constexpr std::uint64_t kSeeds = 1000;
+
+TEST(PoliciesTest, NoneKeepsNothing) { ExpectAsModel<NoneModel>("none", kSeeds); }
+TEST(PoliciesTest, LruIsAPageCache) { ExpectAsModel<LruModel>("lru", kSeeds); }
+TEST(PoliciesTest, PinnedHoldsItsShareForGood) { ExpectAsModel<PinnedModel>("pinned", kSeeds); }
+TEST(PoliciesTest, FirstTouchOwnsWhileRoomLasts) {
+  ExpectAsModel<FirstTouchModel>("first_touch", kSeeds);
+}
+TEST(PoliciesTest, FrequencySortsEachNodesBlocks) {
+  ExpectAsModel<FrequencyModel>("frequency", kSeeds);
+}
+TEST(PoliciesTest, CoordinatedSortsBlocksAndNodesTogether) {
+  ExpectAsModel<CoordinatedModel>("coordinated", kSeeds);
+}
+
+}  // namespace
+}  // namespace headrace
