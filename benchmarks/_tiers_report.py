@@ -101,8 +101,8 @@ def tables(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write(recorded: dict[str, Any]) -> None:
-    """Replaces the tables of docs/tiers-measured.md, and draws its figure."""
+def text(recorded: dict[str, Any]) -> str:
+    """All that is generated of the page."""
     held = [f"- {what}: {'holds' if holds else '**falls short**'}" for what, holds in
             verdicts(recorded)]  # fmt: skip
     caption = (
@@ -112,10 +112,13 @@ def write(recorded: dict[str, Any]) -> None:
         f"{recorded['limit_MB_per_s']:.0f} MB/s, batches of {recorded['batch_size']}, torch with "
         f"{recorded['workers']} workers."
     )
-    text = "\n".join(
-        [tables(recorded), "", f"![Sweep of the tier's share]({_FIGURE})", "", *held, "", caption]
-    )
-    _harness.replace_generated(_PAGE, BEGIN, END, text)
+    figure = f"![Sweep of the tier's share]({_FIGURE})"
+    return "\n".join([tables(recorded), "", figure, "", *held, "", caption])
+
+
+def write(recorded: dict[str, Any]) -> None:
+    """Replaces the tables of docs/tiers-measured.md, and draws its figure."""
+    _harness.replace_generated(_PAGE, BEGIN, END, text(recorded))
     draw(_DOCS / _FIGURE, recorded)
 
 

@@ -262,7 +262,7 @@ def main() -> None:
     shares: Sequence[float] = SHARES
     names = [*(name for name in hr.tiers.PLACEMENTS), SSD]
     if arguments.quick:
-        arguments.size, arguments.rounds, arguments.epochs = 150, 1, 3
+        arguments.size, arguments.rounds, arguments.epochs = 60, 1, 3
         shares, names = (0.2, 1.0), ["coordinated", "lru", SSD]
     if not (_harness.can_limit_memory() and _harness.can_throttle()):
         print("skipped: needs root, and cgroup v1 with the memory and blkio controllers")
