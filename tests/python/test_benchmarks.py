@@ -37,9 +37,6 @@ def test_the_page_of_tiers_shows_the_newest_result(report: Any) -> None:
 
 def test_the_report_of_tiers_sees_what_falls_short(report: Any) -> None:
     result = recorded("tiers_read")
-    assert all(
-        name.startswith(("pinned", "none")) or holds for name, holds in verdict(report, result)
-    )
     for run in result["placements"]["runs"]["pinned"]:
         run["device_later"] += 0.05
     fallen = [what for what, holds in verdict(report, result) if not holds]
