@@ -431,6 +431,9 @@ void BindOptions(nb::module_& module) {
       .def_prop_rw(
           "horizon_epochs", [](const LoaderOptions& self) { return self.tiers.horizon_epochs; },
           [](LoaderOptions& self, std::uint64_t value) { self.tiers.horizon_epochs = value; })
+      .def(
+          "set_model", [](LoaderOptions& self, const MachineModel& model) { self.model = model; },
+          nb::arg("model"), "What was measured of the machine, tiers in the order of add_tier().")
       .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
       .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
       .def_rw("threads", &LoaderOptions::threads)

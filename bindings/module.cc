@@ -4,9 +4,10 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindCodec(module);
+  headrace::bindings::BindModel(module);
   headrace::bindings::BindLoader(module);
   headrace::bindings::BindOrder(module);
   headrace::bindings::BindQuality(module);
-  headrace::bindings::BindModel(module);
   headrace::bindings::BindProfile(module);
+  headrace::bindings::BindPlan(module);
 }

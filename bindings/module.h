@@ -28,4 +28,7 @@ void BindModel(nanobind::module_& module);
 // StorageProbe, DecodeProbe, FolderProbe, measure_copy. After BindIndex and BindCodec.
 void BindProfile(nanobind::module_& module);
 
+// EpochPlanner. After BindIndex and BindLoader.
+void BindPlan(nanobind::module_& module);
+
 }  // namespace headrace::bindings

@@ -82,7 +82,7 @@ class PyStorageProbe {
   std::unique_ptr<DecodeProbe> MakeDecode(const DecodeProbeOptions& options) {
     return Measured(1, 1, [&](const SliceLimits& limits) {
       MutexLock lock(mutex_);
-      return DecodeProbe::Make(index_, *probe_, options, limits.keep_going);
+      return DecodeProbe::Make(*index_, *probe_, options, limits.keep_going);
     });
   }
 

@@ -214,6 +214,27 @@ def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch
     Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
     """
 
+class MachineModel:
+    """What reads, decoding and epochs take on a machine: docs/model.md."""
+
+    def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments that give this model."""
+
+    def storage_rate(self, read_bytes: float, reads_in_flight: float) -> float:
+        """Bytes a second."""
+
+    def predict_epoch(self, *, samples: float = 0, storage: Sequence[tuple[float, float]] = (), tiers: Sequence[tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]] = (), peer_bytes: float = 0, decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1) -> dict[str, Any]:
+        """seconds, bound, and what each resource needs alone"""
+
+    def predict_stream(self, bytes: NDArray[numpy.float64], which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], compute_rate: float) -> dict[str, Any]:
+        """NoPFS's recurrence over one worker's stream"""
+
+    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str, int]]) -> list[tuple[str, int, float]]:
+        """(kind, tier, seconds), fastest first; kinds are tier, peer, storage"""
+
 class OrderSpec:
     """Which order, and what fixes it beside the job."""
 
@@ -315,6 +336,9 @@ class LoaderOptions:
 
     @horizon_epochs.setter
     def horizon_epochs(self, arg: int, /) -> None: ...
+
+    def set_model(self, model: MachineModel) -> None:
+        """What was measured of the machine, tiers in the order of add_tier()."""
 
     @property
     def memory_bytes(self) -> int: ...
@@ -559,27 +583,6 @@ class QualityMeter:
 
     def report(self) -> dict[str, Any]: ...
 
-class MachineModel:
-    """What reads, decoding and epochs take on a machine: docs/model.md."""
-
-    def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The arguments that give this model."""
-
-    def storage_rate(self, read_bytes: float, reads_in_flight: float) -> float:
-        """Bytes a second."""
-
-    def predict_epoch(self, *, samples: float = 0, storage: Sequence[tuple[float, float]] = (), tiers: Sequence[tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]] = (), peer_bytes: float = 0, decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1) -> dict[str, Any]:
-        """seconds, bound, and what each resource needs alone"""
-
-    def predict_stream(self, bytes: NDArray[numpy.float64], which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], compute_rate: float) -> dict[str, Any]:
-        """NoPFS's recurrence over one worker's stream"""
-
-    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str, int]]) -> list[tuple[str, int, float]]:
-        """(kind, tier, seconds), fastest first; kinds are tier, peer, storage"""
-
 class Slice:
     """One measurement."""
 
@@ -674,3 +677,22 @@ def measure_copy(threads: int, seconds: float, seconds_max: float) -> Slice:
 
 def usable_cores() -> int:
     """Processors that this process may use."""
+
+class EpochPlanner:
+    """Plans a loader's job epoch by epoch."""
+
+    def __init__(self, index: Index, options: LoaderOptions) -> None: ...
+
+    def next(self) -> dict[str, Any] | None:
+        """
+        The next epoch: reads as (bytes, count) from storage, and of each tier read and written; None after the last.
+        """
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def reads_blocks(self) -> bool: ...

@@ -11,35 +11,25 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from headrace import _core
-from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
+from headrace._arguments import choice, flag, integer
 from headrace._dataset import Dataset
 from headrace._loading.arguments import (
     check_samplers,
-    field_names,
-    field_transforms,
     opened,
-    part_of,
-    set_tiers,
     tiers_in_trouble,
     warn_of_alike_labels,
     warn_of_held_batches,
 )
+from headrace._loading.options import EPOCHS_MAX, core_options
 from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
 from headrace._loading.report import Explanation, Stats, make_stats
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.image import ImageTransform
-from headrace.orders import Order, as_order, core_order
+from headrace.orders import Order, as_order
+from headrace.profile import MachineProfile
 from headrace.tiers import Part, Tier
-
-_EPOCHS_MAX = 2**24
-_IO = {
-    "auto": _core.IoChoice.AUTO,
-    "io_uring": _core.IoChoice.IO_URING,
-    "threads": _core.IoChoice.THREADS,
-    "synthetic": _core.IoChoice.SYNTHETIC,
-}
 
 
 class Loader:
@@ -99,6 +89,8 @@ class Loader:
             "frequency", "pinned", "first_touch", "reuse", "belady", "lru" or "none".
         horizon: epochs that the plan looks ahead; by default those of the run, 16 if not known.
         budget: a part of a `headrace.tiers.Budget` instead of `memory` and `tiers`.
+        profile: what `headrace profile` measured, or its file: where storage is faster than a tier
+            that has a sample, it is read from there.
 
     Raises:
         InvalidArgumentError: an argument that cannot be, by name.
@@ -135,34 +127,37 @@ class Loader:
         placement: str = "coordinated",
         horizon: int | None = None,
         budget: Part | None = None,
+        profile: MachineProfile | str | os.PathLike[str] | None = None,
     ) -> None:
         self.dataset = opened(dataset)
         self._order = as_order(order)
         choice("output", output, OUTPUTS)
-        choice("io", io, tuple(_IO))
-        choice("on_error", on_error, ("raise", "substitute"))
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
-        options = _core.LoaderOptions()
-        names = field_names(self.dataset, fields)
-        for name, image in field_transforms(self.dataset, names, transform).items():
-            options.add_field(name, image)
-        options.batch_size = integer("batch_size", batch_size, 1, 2**24)
-        options.rank, options.world_size = rank_and_world(rank, world_size)
-        options.seed = integer("seed", seed, 0, 2**64 - 1)
-        options.shuffle = flag("shuffle", shuffle)
-        options.drop_last = flag("drop_last", drop_last)
-        options.epochs = (
-            _EPOCHS_MAX if epochs is None else integer("epochs", epochs, 1, _EPOCHS_MAX)
+        options = core_options(
+            self.dataset,
+            self._order,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            transform=transform,
+            fields=fields,
+            epochs=epochs,
+            rank=rank,
+            world_size=world_size,
+            memory=memory,
+            threads=threads,
+            io=io,
+            on_error=on_error,
+            verify=verify,
+            prefetch=prefetch,
+            tiers=tiers,
+            placement=placement,
+            horizon=horizon,
+            budget=budget,
+            profile=profile,
         )
-        options.memory_bytes = memory_bytes(memory)
-        options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
-        options.batches_ahead = 0 if prefetch is None else integer("prefetch", prefetch, 1, 4096)
-        options.io = _IO[io]
-        options.substitute = on_error == "substitute"
-        options.verify = flag("verify", verify)
-        options.order = core_order(self._order, self.dataset)
         self._given = dict(options.order.parameters)  # What a state has to agree with.
-        set_tiers(options, part_of(budget, memory, tiers), tiers, placement, horizon)
         self._part = budget
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
@@ -323,7 +318,7 @@ class Loader:
 
         The epoch of a state just loaded keeps its place in it.
         """
-        epoch = integer("epoch", epoch, 0, _EPOCHS_MAX - 1)
+        epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         keeps_place = self._next is not None and self._next[0] == epoch
         if not keeps_place:
             self._next = (epoch, 0)
@@ -408,7 +403,7 @@ class Loader:
     def explain(self, step: int, epoch: int | None = None) -> Explanation:
         """Where each sample of a step comes from; print it. By default of the epoch in progress."""
         self._check_open()
-        epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, _EPOCHS_MAX - 1)
+        epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if self._source is None:
             step = integer("step", step, 0, self._steps_per_epoch - 1)
             return Explanation(epoch, step, self._core.explain(epoch, step))

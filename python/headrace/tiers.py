@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from headrace import _core
 from headrace._arguments import integer, items, memory_bytes
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.profile import MachineProfile, SizedRates
+from headrace.profile import Tier as ProfileTier
 
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
@@ -59,14 +62,18 @@ class CoreTier:
     threads: int
 
 
-def core_tiers(tiers: Iterable[Tier] | None) -> list[CoreTier]:
-    """The core's tiers; raises InvalidArgumentError, naming what cannot be."""
+def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreTier]:
+    """The core's tiers, with their folders made unless told not to.
+
+    Raises:
+        InvalidArgumentError: names what cannot be.
+    """
     if tiers is None:
         return []
     if isinstance(tiers, (Ram, Ssd)):
         tiers = [tiers]
     given = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
-    made = [_core_tier(number, each) for number, each in enumerate(given)]
+    made = [_core_tier(number, each, make) for number, each in enumerate(given)]
     folders = [os.path.realpath(each.path) for each in made if each.path]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -74,7 +81,7 @@ def core_tiers(tiers: Iterable[Tier] | None) -> list[CoreTier]:
     return made
 
 
-def _core_tier(number: int, tier: Any) -> CoreTier:
+def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     if isinstance(tier, (int, str)):
         tier = Ram(tier)
     if isinstance(tier, Ram):
@@ -87,8 +94,9 @@ def _core_tier(number: int, tier: Any) -> CoreTier:
         )
     path = os.path.abspath(os.fspath(tier.path))
     try:
-        os.makedirs(path, exist_ok=True)
-        system = os.statvfs(path)
+        if make:
+            os.makedirs(path, exist_ok=True)
+        system = os.statvfs(_there(path))
     except OSError as error:
         raise InvalidArgumentError(
             f"tiers[{number}]: making folder {path}: {error.strerror}"
@@ -98,6 +106,42 @@ def _core_tier(number: int, tier: Any) -> CoreTier:
     )
     threads = integer(f"tiers[{number}] threads", tier.threads, 1, 1024)
     return CoreTier(path, integer(f"tiers[{number}] capacity", capacity, 1, 2**62), threads)
+
+
+def _there(path: str) -> str:
+    """`path`, or the nearest folder above it that is there."""
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def profile_with_tiers(profile: MachineProfile, tiers: list[CoreTier]) -> MachineProfile:
+    """A profile whose tiers are these, in their order: memory as it copies, folders as measured.
+
+    Raises:
+        InvalidArgumentError: a folder on a file system of which the profile has no folder.
+    """
+    return dataclasses.replace(profile, tiers=tuple(_profile_tier(profile, each) for each in tiers))
+
+
+def _profile_tier(profile: MachineProfile, tier: CoreTier) -> ProfileTier:
+    if not tier.path:
+        rates = (SizedRates(1, profile.copy),)
+        return ProfileTier(folder="", file_system="", direct=True, read=rates, write=rates)
+    for measured in profile.tiers:
+        if _on_one_disk(measured.folder, tier.path):
+            return measured
+    raise InvalidArgumentError(
+        f"profile: it has no folder on the disk of tier {tier.path}; measure it again with "
+        f"headrace profile --tier {tier.path}"
+    )
+
+
+def _on_one_disk(measured: str, path: str) -> bool:
+    try:
+        return os.stat(measured).st_dev == os.stat(_there(path)).st_dev
+    except OSError:  # Measured on a disk that is not here now.
+        return os.path.abspath(measured) == path
 
 
 class Budget:

@@ -23,6 +23,7 @@
 #include "engine/pinned_blocks.h"
 #include "engine/tier_cache.h"
 #include "index/index.h"
+#include "model/machine_model.h"
 #include "plan/order.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"
@@ -90,6 +91,7 @@ class Engine {
         batch_memory;                      // for batches in work, ready, and held by the consumer
     std::shared_ptr<CellPool> residents;   // for samples of block reads; null: the plan has none
     std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
+    const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
   };
 
   // `tiers`: null, or what the node keeps, planned for the stream of `order`.
@@ -98,22 +100,18 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-
   // Begins. Once.
   void Start();
   // The consumer took a batch out of the sink: there is room for another.
   void OnTaken();
   // The consumer found the sink empty and waits, from now until the next batch.
   void OnWaiting();
-
   // Issues no more work, and nothing more reaches the sink once this has returned. What is in
   // flight comes back on its own.
   void Stop();
-
   // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
   // needs for that.
   void Close();
-
   // Nothing is in flight and nothing will be without another call.
   [[nodiscard]] bool quiescent() const;
   [[nodiscard]] EngineStats stats() const;
@@ -237,6 +235,7 @@ class Engine {
   bool TakeEntry(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanEntryRead(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanAgain(const Row& row, Tier& tier) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] bool PassOver(const Tier::Pin& entry) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FallBack(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadEntry(ReadUnit& unit);
   void ReadEntry(BlockUnit& unit);

@@ -32,7 +32,8 @@ bool Engine::PlanFromTier(StepWork& work, std::uint32_t slot,
                           std::vector<std::uint32_t>& resident) {
   SampleWork& sample = work.samples[slot];
   const SampleId id = work.batch->samples[slot];
-  if (sample.entry && TakeEntry(work, slot)) {
+  const bool passed_over = sample.entry && PassOver(sample.entry);
+  if (sample.entry && !passed_over && TakeEntry(work, slot)) {
     CountUse(id, sample.entry);
     work.batch->sources[slot] = tiers_->NumberOf(sample.entry.tier());
     if (sample.entry.tier()->in_memory()) {
@@ -51,9 +52,16 @@ bool Engine::PlanFromTier(StepWork& work, std::uint32_t slot,
     return true;
   }
   ++stats_.tiers.storage_uses;
+  if (passed_over) return false;
   sample.keep = tiers_->Wanted(id);
   if (sample.keep != nullptr) keeping_.try_emplace(Raw(id));
   return false;
+}
+
+// Whether storage gives the entry's bytes faster than the tier that has them.
+bool Engine::PassOver(const Tier::Pin& entry) const {
+  return parts_.model != nullptr && StorageIsFaster(*parts_.model, tiers_->NumberOf(entry.tier()),
+                                                    static_cast<double>(entry.bytes()));
 }
 
 // Says of the row's pieces where in the entry they lie. False: it is not the sample's.
@@ -329,7 +337,7 @@ void Engine::OnFilled(TierFill& fill, const Status& status) {
 void Engine::FindInTiers(BlockWork& block) {
   for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
     Tier::Pin entry = tiers_->Find(KeptSampleId(block.plan, kept));
-    if (!entry) continue;
+    if (!entry || PassOver(entry)) continue;
     if (block.entries.empty()) block.entries.resize(block.samples.size());
     block.entries[kept] = std::move(entry);
   }

@@ -180,4 +180,9 @@ std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
   return ranked;
 }
 
+bool StorageIsFaster(const MachineModel& model, std::size_t tier, double bytes) {
+  if (tier >= model.tiers.size() || bytes <= 0) return false;
+  return SecondsFromStorage(model, bytes) < SecondsFromTier(model, tier, bytes);
+}
+
 }  // namespace headrace

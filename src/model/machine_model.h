@@ -129,4 +129,8 @@ struct RankedSource {
 std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
                                       std::span<const Source> candidates);
 
+// Whether a read of `bytes` from storage is faster than from a tier that has them. Not, where the
+// model does not know the tier.
+bool StorageIsFaster(const MachineModel& model, std::size_t tier, double bytes);
+
 }  // namespace headrace

@@ -13,6 +13,7 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "engine/engine.h"
+#include "runtime/job.h"
 #include "runtime/machine.h"
 #include "runtime/planner.h"
 #include "runtime/schema.h"
@@ -23,9 +24,6 @@ namespace {
 
 // Decoding yields to the training loop when both want a core.
 constexpr int kDecodeNice = 5;
-
-// Reads of whole blocks are large: this many keep any device busy.
-constexpr std::uint32_t kBlockReadsInFlight = 16;
 
 // The largest block read that staging memory holds two of: one is copied while the next arrives.
 std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
@@ -154,24 +152,23 @@ class Run {
 
 class Loader::Impl {
  public:
-  Impl(std::shared_ptr<const Index> index, LoaderOptions options, std::vector<BatchField> schema,
-       std::uint64_t steps_per_epoch, std::shared_ptr<const Planner> planner, const Budget& budget,
+  Impl(std::shared_ptr<const Index> index, Job job,
        const std::optional<ExpectedInflation>& inflation, std::shared_ptr<CellPool> residents,
        std::unique_ptr<NodeTiers> tiers, std::unique_ptr<ThreadExecutor> executor,
        OpenedStore store)
       : index_(std::move(index)),
-        options_(std::move(options)),
-        schema_(std::move(schema)),
-        steps_per_epoch_(steps_per_epoch),
-        planner_(std::move(planner)),
-        budget_(budget),
+        options_(std::move(job.options)),
+        schema_(std::move(job.schema)),
+        steps_per_epoch_(job.steps_per_epoch),
+        planner_(std::move(job.planner)),
+        budget_(job.budget),
         inflation_(inflation),
         device_read_bytes_(DeviceReadBytes()),
-        staging_(BufferPool::Make(budget.staging_bytes)),
-        batch_memory_(BufferPool::Make(budget.batch_bytes)),
+        staging_(BufferPool::Make(budget_.staging_bytes)),
+        batch_memory_(BufferPool::Make(budget_.batch_bytes)),
         residents_(std::move(residents)),
-        pinned_(budget.pinned_bytes == 0 ? nullptr
-                                         : std::make_shared<PinnedBlocks>(budget.pinned_bytes)),
+        pinned_(budget_.pinned_bytes == 0 ? nullptr
+                                          : std::make_shared<PinnedBlocks>(budget_.pinned_bytes)),
         tiers_(std::move(tiers)),
         executor_(std::move(executor)),
         store_(std::move(store)) {}
@@ -212,16 +209,18 @@ class Loader::Impl {
     options.on_error = options_.on_error;
     options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
     options.seed = options_.job.seed;
-    auto run = std::make_shared<Run>(Engine::Parts{.index = index_.get(),
-                                                   .schema = schema_,
-                                                   .store = &store_.store(),
-                                                   .executor = executor_.get(),
-                                                   .clock = &clock_,
-                                                   .staging = staging_,
-                                                   .batch_memory = batch_memory_,
-                                                   .residents = residents_,
-                                                   .pinned = pinned_},
-                                     options, std::move(order), std::move(tiers), *executor_);
+    auto run =
+        std::make_shared<Run>(Engine::Parts{.index = index_.get(),
+                                            .schema = schema_,
+                                            .store = &store_.store(),
+                                            .executor = executor_.get(),
+                                            .clock = &clock_,
+                                            .staging = staging_,
+                                            .batch_memory = batch_memory_,
+                                            .residents = residents_,
+                                            .pinned = pinned_,
+                                            .model = options_.model ? &*options_.model : nullptr},
+                              options, std::move(order), std::move(tiers), *executor_);
     MutexLock lock(mutex_);
     run_ = std::move(run);
     return Status();
@@ -366,59 +365,28 @@ class Loader::Impl {
 
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
-  options.job.sample_count = index->sample_count();
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
-  if (options.threads < 0 || options.threads > 1024) {
-    return Status(StatusCode::kInvalidArgument,
-                  "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
-  }
-  if (options.threads == 0) options.threads = UsableCores();
-  HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));
-  const auto planner = std::make_shared<Planner>(std::move(made));
-
-  const SampleSizes sizes = LookAtSizes(*index, schema);
-  const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
-  const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
-  std::uint64_t read_bytes = sizes.read_bytes_mean;
-  if (planner->reads_blocks()) {
-    read_bytes = std::max(
-        read_bytes, std::min(planner->mean_block_bytes(), EngineOptions().block_read_bytes_max));
-  }
-  const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
-  BudgetNeeds needs{.memory_bytes = options.memory_bytes,
-                    .memory_limit_bytes = MemoryLimitBytes(),
-                    .batch_bytes = BufferPool::ChargedBytes(batch_bytes),
-                    .batch_size = rows,
-                    .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
-                    .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
-                    .batches_ahead = options.batches_ahead,
-                    .reads_in_flight = EngineOptions().reads_in_flight_max,
-                    .tier_bytes = options.tiers.memory_bytes()};
-  if (planner->reads_blocks()) needs.reads_in_flight = kBlockReadsInFlight;
-  HEADRACE_RETURN_IF_ERROR(planner->AddNeeds(needs));
-  HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
-  HEADRACE_RETURN_IF_ERROR(planner->Settle(budget));
+  HEADRACE_ASSIGN_OR_RETURN(Job job, SettleJob(index, std::move(options)));
+  const Planner& planner = *job.planner;
   HEADRACE_ASSIGN_OR_RETURN(const std::optional<ExpectedInflation> inflation,
-                            planner->Inflation(*index));
+                            planner.Inflation(*index));
   std::unique_ptr<NodeTiers> tiers;
-  if (!options.tiers.tiers.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(tiers, NodeTiers::Open(index, schema, options.tiers, planner));
+  if (!job.options.tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(tiers,
+                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner));
   }
   std::shared_ptr<CellPool> residents;
-  if (planner->reads_blocks()) {
+  if (planner.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(residents,
-                              CellPool::Make(planner->resident_units(), planner->unit_bytes()));
+                              CellPool::Make(planner.resident_units(), planner.unit_bytes()));
   }
-
   HEADRACE_ASSIGN_OR_RETURN(
       std::unique_ptr<ThreadExecutor> executor,
       ThreadExecutor::Make(
-          {.threads = options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
-  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, options.io));
-  return std::unique_ptr<Loader>(new Loader(std::make_unique<Impl>(
-      std::move(index), std::move(options), std::move(schema), steps, planner, budget, inflation,
-      std::move(residents), std::move(tiers), std::move(executor), std::move(store))));
+          {.threads = job.options.threads, .name = "headrace-decode", .nice = kDecodeNice}));
+  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, job.options.io));
+  return std::unique_ptr<Loader>(new Loader(
+      std::make_unique<Impl>(std::move(index), std::move(job), inflation, std::move(residents),
+                             std::move(tiers), std::move(executor), std::move(store))));
 }
 
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

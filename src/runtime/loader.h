@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/engine_stats.h"
 #include "index/index.h"
+#include "model/machine_model.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
@@ -57,6 +58,9 @@ struct LoaderOptions {
   OnError on_error = OnError::kRaise;
   bool verify = true;  // samples against their checksums
   TiersSpec tiers;
+  // What was measured of the machine, tiers in the order of `tiers`: reads come from what is
+  // fastest. Nothing: tiers are faster than storage.
+  std::optional<MachineModel> model;
 };
 
 // Where one row of a step comes from.

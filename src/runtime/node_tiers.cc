@@ -37,6 +37,38 @@ std::uint64_t TiersSpec::memory_bytes() const {
   return bytes;
 }
 
+Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
+                              const Planner& planner) {
+  if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
+    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
+                                                    " of them, must be 1 to " +
+                                                    std::to_string(kTiersMax));
+  }
+  const bool on_disk = std::any_of(spec.tiers.begin(), spec.tiers.end(),
+                                   [](const TierSpec& tier) { return !tier.path.empty(); });
+  TierRoom room;
+  HEADRACE_ASSIGN_OR_RETURN(
+      room.blocks, planner.CacheBlocks(index, on_disk ? kUnitBytesOnDisk : kUnitBytesInMemory));
+  for (const TierSpec& tier : spec.tiers) {
+    room.capacity_units.push_back(tier.capacity_bytes / room.blocks->unit_bytes());
+  }
+  return room;
+}
+
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+                                      const TierRoom& room, std::uint64_t horizon_epochs,
+                                      Position start) {
+  const OrderOptions& job = planner->job();
+  PlacementRequest request{.blocks = room.blocks, .node = job.rank};
+  request.capacity_units.assign(job.world_size, room.capacity_units);
+  request.horizon_epochs = std::min(horizon_epochs, job.epochs);
+  request.seed = job.seed;
+  request.uses = [planner, blocks = room.blocks, start] {
+    return planner->MakeUses(blocks, start);
+  };
+  return request;
+}
+
 NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
                      const TiersSpec& spec)
     : factory_(factory), planner_(std::move(planner)), horizon_epochs_(spec.horizon_epochs) {}
@@ -46,17 +78,8 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
                                                    const TiersSpec& spec,
                                                    std::shared_ptr<const Planner> planner) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
-  if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
-    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
-                                                    " of them, must be 1 to " +
-                                                    std::to_string(kTiersMax));
-  }
   std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
-  const bool on_disk = std::any_of(spec.tiers.begin(), spec.tiers.end(),
-                                   [](const TierSpec& tier) { return !tier.path.empty(); });
-  HEADRACE_ASSIGN_OR_RETURN(
-      node->blocks_,
-      node->planner_->CacheBlocks(index, on_disk ? kUnitBytesOnDisk : kUnitBytesInMemory));
+  HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(*index, schema, spec));
   return node;
 }
@@ -64,12 +87,11 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
 Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> schema,
                             const TiersSpec& spec) {
   const std::string fingerprint = Fingerprint(index, schema);
-  const std::uint64_t unit_bytes = blocks_->unit_bytes();
+  const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
   for (const TierSpec& each : spec.tiers) {
     if (each.path.empty()) {
       HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
                                 RamTier::Make(each.capacity_bytes, unit_bytes));
-      capacity_units_.push_back(each.capacity_bytes / unit_bytes);
       tiers_.push_back(std::move(tier));
       continue;
     }
@@ -84,43 +106,30 @@ Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> sche
                        .dataset = fingerprint},
                       *executor));
     executors_.push_back(std::move(executor));
-    capacity_units_.push_back(each.capacity_bytes / unit_bytes);
     tiers_.push_back(std::move(tier));
   }
   return Status();
 }
 
-PlacementRequest NodeTiers::MakeRequest() const {
-  const OrderOptions& job = planner_->job();
-  // Every rank is a node, with the same tiers: what the others hold is not known.
-  PlacementRequest request{.blocks = blocks_, .node = job.rank};
-  request.capacity_units.assign(job.world_size, capacity_units_);
-  request.horizon_epochs = std::min(horizon_epochs_, job.epochs);
-  request.seed = job.seed;
-  return request;
-}
-
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(Position start) {
-  PlacementRequest request = MakeRequest();
-  request.uses = [this, start] { return planner_->MakeUses(blocks_, start); };
-  return Begin(std::move(request), start);
+  return Begin(MakePlacementRequest(planner_, room_, horizon_epochs_, start), start);
 }
 
 // Others' lists are not known: a node that is alone.
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list) {
-  PlacementRequest request = MakeRequest();
+  const Position start{.epoch = list.epoch, .step = list.first_step};
+  PlacementRequest request = MakePlacementRequest(planner_, room_, /*horizon_epochs=*/1, start);
   request.node = 0;
   request.capacity_units.resize(1);
-  request.horizon_epochs = 1;
   request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
-  return Begin(std::move(request), {.epoch = list.epoch, .step = list.first_step});
+  return Begin(std::move(request), start);
 }
 
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
   std::vector<Tier*> tiers;
   for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
   const std::vector<std::vector<std::uint32_t>> held =
-      TakeHeldBlocks(tiers, *blocks_, capacity_units_);
+      TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
   request.held[request.node] = held;
@@ -128,7 +137,7 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Po
   MutexLock lock(mutex_);
   request_ = std::move(request);
   start_ = start;
-  return std::make_unique<TierCache>(std::move(tiers), blocks_, std::move(placement), held);
+  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
 }
 
 Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position position) const {

@@ -39,6 +39,22 @@ struct TiersSpec {
   [[nodiscard]] std::uint64_t memory_bytes() const;  // of tiers in memory
 };
 
+// The units that tiers count in; what they keep as one, in these; and what each has room for.
+struct TierRoom {
+  std::shared_ptr<const BlockMap> blocks;
+  std::vector<std::uint64_t> capacity_units;  // by tier
+};
+
+// Errors: InvalidArgument  no tier or too many; those of Planner::CacheBlocks
+Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
+                              const Planner& planner);
+
+// What a placement is made from, for a run of the planner's own order from `start` on, with nothing
+// held. Every rank is a node, with the same tiers. Keeps the planner.
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+                                      const TierRoom& room, std::uint64_t horizon_epochs,
+                                      Position start);
+
 // The tiers of a node: opened once, and kept over the runs of a loader. Each rank is a node of its
 // own, and has a folder of its own in each folder.
 //
@@ -77,15 +93,13 @@ class NodeTiers {
             const TiersSpec& spec);
   Status OpenTiers(const Index& index, std::span<const BatchField> schema, const TiersSpec& spec);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
-  [[nodiscard]] PlacementRequest MakeRequest() const;
 
   const PlacementFactory* const factory_;
   const std::shared_ptr<const Planner> planner_;
   const std::uint64_t horizon_epochs_;
-  std::shared_ptr<const BlockMap> blocks_;
+  TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;
-  std::vector<std::uint64_t> capacity_units_;  // by tier
 
   mutable Mutex mutex_;
   std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run

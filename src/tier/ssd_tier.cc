@@ -1,5 +1,7 @@
 #include "tier/ssd_tier.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -58,6 +60,7 @@ SsdTier::SsdTier(SsdTierOptions options, Executor& executor)
     : options_(std::move(options)),
       capacity_units_(options_.capacity_bytes / options_.unit_bytes),
       dataset_(FingerprintOf(options_.dataset)),
+      pid_(::getpid()),
       executor_(executor) {}
 
 Result<std::unique_ptr<SsdTier>> SsdTier::Open(SsdTierOptions options, Executor& executor) {
@@ -101,7 +104,8 @@ Status SsdTier::Start() {
 
 SsdTier::~SsdTier() {
   gate_.Close();
-  if (folder_ == nullptr) return;  // It was never open.
+  // It was never open; or this is a forked child, which must not write to its parent's journal.
+  if (folder_ == nullptr || ::getpid() != pid_) return;
   MutexLock lock(journal_mutex_);
   // What can not be said now comes back as an entry of the next run.
   (void)JournalErased().ok();
@@ -145,6 +149,7 @@ std::size_t SsdTier::BufferBytes(const Pin& pin) const { return RoundUp(pin.byte
 void SsdTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
                    std::stop_token stop, DoneRead done) {
   HEADRACE_CHECK(buffer.size() >= BufferBytes(pin));
+  HEADRACE_CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % kTierBlock == 0);
   HEADRACE_CHECK(gate_.TryEnter());  // A tier that is being destroyed must not be called.
   auto* const entry = static_cast<Entry*>(pin.entry());
   executor_.Submit(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +51,7 @@ struct SsdTierOptions {
 //
 // Thread safety, ownership, shutdown: as Tier. `executor` must outlive it; its tasks block. Reads
 // are given their deadlines, inserts one later than all.
+// Fork: a child may destroy it, and leaves the folder as it is.
 class SsdTier final : public Tier {
  public:
   // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that can not be
@@ -127,6 +130,7 @@ class SsdTier final : public Tier {
   const SsdTierOptions options_;
   const std::uint64_t capacity_units_;
   const std::array<std::uint64_t, 2> dataset_;  // a fingerprint
+  const pid_t pid_;                             // of the process that may write
   Executor& executor_;
   std::string note_;
   std::unique_ptr<TierFolder> folder_;  // data() from any thread, the rest under journal_mutex_

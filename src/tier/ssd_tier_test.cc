@@ -101,6 +101,24 @@ TEST(SsdTierTest, ASecondProcessIsRefused) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(SsdTierTest, AForkedChildLeavesTheFolderToItsParent) {
+  SsdFolder folder;
+  Fill(folder);  // The journal does not yet know that one is gone.
+  const std::string journal = ContentOf(folder.journal_path());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    folder.Close();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ContentOf(folder.journal_path()), journal);
+  ExpectFilled(folder);
+  folder.Close();
+  EXPECT_NE(ContentOf(folder.journal_path()), journal);
+}
+
 TEST(SsdTierTest, EntriesOutliveTheTierAndErasedOnesDoNot) {
   SsdFolder folder;
   Fill(folder);

@@ -102,7 +102,7 @@ TEST(TierJournalTest, NoFlippedBitPasses) {
     std::vector<std::byte> bytes = file.bytes();
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
     const auto contents = ParseJournal(bytes);
-    ASSERT_EQ(contents.ok(), bit >= 64 * 8) << bit;
+    ASSERT_EQ(contents.ok(), bit >= kJournalHeaderBytes * 8) << bit;
     if (!contents.ok()) continue;
     const auto hit = std::upper_bound(ends.begin(), ends.end(), bit / 8) - 1;
     EXPECT_EQ(contents.value().valid_bytes, *hit) << bit;

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import choice, integer, items
+from headrace._arguments import items
 from headrace._dataset import Dataset, open_dataset
 from headrace.errors import InvalidArgumentError
 from headrace.image import ImageTransform
-from headrace.tiers import PLACEMENTS, Part, Tier, core_tiers
 
 _LABEL_INFLATION_MAX = 1.05  # docs/quality.md
 
@@ -34,49 +33,6 @@ def warn_of_alike_labels(
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def part_of(
-    budget: Part | None, memory: int | str | None, tiers: Iterable[Tier] | None
-) -> Part | None:
-    """The part of a budget that the loader is to have; None: it has none."""
-    if budget is None:
-        return None
-    if not isinstance(budget, Part):
-        raise InvalidArgumentError(
-            f"budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"
-        )
-    if memory is not None or tiers is not None:
-        raise InvalidArgumentError("budget decides memory and tiers: leave these two out")
-    return budget
-
-
-def set_tiers(
-    options: _core.LoaderOptions,
-    part: Part | None,
-    tiers: Iterable[Tier] | None,
-    placement: str,
-    horizon: int | None,
-) -> None:
-    """Writes what is kept where into the core's options."""
-    choice("placement", placement, PLACEMENTS)
-    wanted = list(part.tiers) if part is not None else core_tiers(tiers)
-    if part is not None:
-        options.memory_bytes = part.memory
-    if not wanted and placement not in ("coordinated", "none"):
-        raise InvalidArgumentError(
-            f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
-            'used, as tiers=[headrace.tiers.Ram("4GiB")]'
-        )
-    if wanted and options.io == _core.IoChoice.SYNTHETIC:
-        raise InvalidArgumentError("tiers with io='synthetic': nothing is read that could be kept")
-    for tier in wanted:
-        options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
-    options.placement = placement
-    if horizon is not None:
-        options.horizon_epochs = integer("horizon", horizon, 1, 2**24)
-    elif options.epochs < 2**24:
-        options.horizon_epochs = options.epochs
 
 
 def warn_of_held_batches(core: _core.Loader) -> None:

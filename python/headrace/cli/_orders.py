@@ -94,7 +94,7 @@ def _add(parameters: dict[str, str], name: str, value: str) -> None:
     parameters[key] = value
 
 
-def _values(parameters: dict[str, str]) -> dict[str, int | str]:
+def order_values(parameters: dict[str, str]) -> dict[str, int | str]:
     return {
         name: int(value) if re.fullmatch(r"[+-]?\d{1,18}", value) else value
         for name, value in parameters.items()
@@ -179,7 +179,7 @@ def make_planned(
     epochs: int = 1,
 ) -> Planned:
     """The order with its parameters resolved; what cannot be is refused here."""
-    parameters = _values(given)
+    parameters = order_values(given)
     if memory is not None:
         name = _core.budget_parameter(order)
         if not name:

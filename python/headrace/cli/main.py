@@ -12,7 +12,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import errors
-from headrace.cli import _commands, _order_commands, _profile_commands, _quality_commands
+from headrace.cli import (
+    _commands,
+    _order_commands,
+    _plan_commands,
+    _profile_commands,
+    _quality_commands,
+)
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -108,6 +114,7 @@ _ANY_OPTION = {"ignore_unknown_options": True}
 app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.order))
 app.command("quality", context_settings=_ANY_OPTION)(_guarded(_quality_commands.quality))
 app.command("profile")(_guarded(_profile_commands.profile))
+app.command("plan")(_guarded(_plan_commands.plan))
 
 
 def main() -> None:

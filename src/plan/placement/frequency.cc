@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/check.h"
 #include "plan/permutation.h"
 #include "plan/placement/tiers.h"
 
@@ -129,6 +130,7 @@ class CountedPlacement : public Planner {
     while (more && seen_.at.epoch < *period_end_) {
       for (std::uint32_t each = 0; each < nodes(); ++each) {
         for (const std::uint32_t block : seen_.OfNode(each)) {
+          HEADRACE_CHECK(block < block_count());
           std::uint16_t& count = counts_[std::size_t{block} * nodes() + each];
           if (count == 0 && each == node()) first_used_.push_back(block);
           if (count != std::numeric_limits<std::uint16_t>::max()) ++count;

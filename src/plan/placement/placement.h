@@ -26,8 +26,9 @@ inline constexpr std::size_t kTiersMax = 8;  // of a node
 // A change to what the tiers of a node keep: from kNoTier it is an insert, to kNoTier an eviction,
 // else a move.
 //
-// From an insert on, the tier is *wanted* to have the block: whoever reads it from storage puts it
-// there. An insert that is `ahead` may be read for that alone, before its first use.
+// From an insert on, the tier is *wanted* to have the block: whoever reads it puts it there, from
+// wherever the use found it. An insert that is `ahead` is of a block that the step does not use: it
+// may be read for that alone, before its first use.
 struct CacheOp {
   std::uint32_t block = 0;
   TierNumber from = kNoTier;
@@ -47,16 +48,19 @@ struct PlannedUse {
   friend bool operator==(const PlannedUse&, const PlannedUse&) = default;
 };
 
-// What a placement says of one step of its node's stream. Order: the uses find what the tiers had
-// before the step, but for what `ops` insert for use of the same step; then the ops are applied,
-// one after the other. At no moment do the wanted blocks of a tier take more than its capacity.
+// What a placement says of one step of its node's stream. Order: every use finds what the tiers of
+// all nodes have before the step's ops, those of the node and of its peers; then the ops are
+// applied, one after the other. After none of them do the wanted blocks of a tier take more than
+// its capacity. A block may go and come back in one step, which is where tiers that are full change
+// blocks.
 struct PlacedStep {
   Position at;
   std::vector<PlannedUse> uses;  // in the order of StepUses
   std::vector<CacheOp> ops;
 };
 
-// What tiers do, step for step with the order's own stream. Not thread-safe.
+// What tiers do, step for step with the order's own stream. Pure, as all of plan/: every node makes
+// its own and comes to the same plan of all of them. Not thread-safe.
 class Placement {
  public:
   virtual ~Placement() = default;
@@ -64,10 +68,15 @@ class Placement {
   // The next step, or nothing after the last.
   virtual std::optional<PlacedStep> Next() = 0;
 
-  // What the planner counted since it was made, by name. docs/placements.md says what they mean;
-  // every placement has: uses, local (found in a tier of the node), peer, storage, and for the node
-  // `units` of each kind by size, and `reuse` (of local: used by this node before, or held at the
-  // start).
+  // What the planner counted since it was made, by name, for its node. Each is a number of uses or
+  // ops; with `_units` behind it, the sum of their blocks' units. docs/placements.md says more.
+  //   uses = local + peer + storage   by where they were found; local: in a tier of the node
+  //   reuse                           of local: the copy was there since a use before, or was held
+  //                                   at the start; not one that was loaded ahead of its first use
+  //   inserted, ahead                 ops; ahead: of the inserts, those for no use of their step
+  //   moved, evicted                  ops
+  // Placements that plan all nodes together (all but none, lru and belady) have coverage_units,
+  // too: units of the blocks that are in a tier of any node now. Takes O(blocks) there.
   [[nodiscard]] virtual std::map<std::string, double> counters() const = 0;
 };
 
@@ -77,11 +86,13 @@ struct PlacementRequest {
   std::uint32_t node = 0;                  // whose steps the stream holds
   // Units of blocks->unit_bytes() of each tier of each node, [node][tier], fastest first.
   std::vector<std::vector<std::uint64_t>> capacity_units;
-  // Blocks that tiers hold at the start, [node][tier]; empty: nothing is known to be held.
+  // Blocks that tiers hold at the start, [node][tier], for `lru` the one used last first; empty:
+  // nothing is known to be held. Those not wanted are evicted by the ops of the first step.
   std::vector<std::vector<std::vector<std::uint32_t>>> held;
   std::uint64_t horizon_epochs = 16;  // how far ahead uses are looked at, at least 1
   std::uint64_t seed = 0;             // of what is drawn
-  // A stream of all uses from the start of the run on; asked for as often as needed.
+  // A stream of all uses from the start of the run on; asked for as often as needed, when the
+  // placement is made.
   std::function<Result<std::unique_ptr<UseStream>>()> uses;
 };
 
@@ -95,8 +106,9 @@ class PlacementFactory {
   // Whether it looks at uses to come. Those that do not, only at those that were.
   [[nodiscard]] virtual bool clairvoyant() const = 0;
 
-  // Errors: InvalidArgument  a node that is none, tiers beyond kTiersMax, held blocks that do not
-  //                          fit or are twice in a node, a horizon of 0; those of request.uses
+  // Errors: InvalidArgument  a node that is none, tiers beyond kTiersMax, 2^32 - 1 blocks or more,
+  //                          held blocks that do not fit or are twice in a node, a horizon of 0,
+  //                          `reuse` with 2^16 nodes or more; those of request.uses
   [[nodiscard]] virtual Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const = 0;
 };
 

@@ -148,15 +148,18 @@ class ReusePlacement final : public Planner {
   // The first use of a block by a node from the window's begin on, if it is soon; kNone: else.
   std::uint64_t OwnNext(std::uint32_t each, std::uint32_t block) {
     std::uint64_t use = window_.First(block);
+    std::uint32_t node = window_.FirstNode(block);
     std::uint64_t before = kNone;
     while (true) {
-      while (use < soon_end_ && window_.Node(use) != each) {
+      while (use < soon_end_ && node != each) {
         before = use;
+        node = window_.NodeAfter(use);
         use = window_.After(use);
       }
       if (use < soon_end_) return use;
       if (use != kNone || !Extend(soon_)) return kNone;
       use = before == kNone ? window_.First(block) : window_.After(before);
+      node = before == kNone ? window_.FirstNode(block) : window_.NodeAfter(before);
     }
   }
 
@@ -341,9 +344,9 @@ class ReusePlacement final : public Planner {
   UseWindow window_;
   std::vector<NodeTiers> nodes_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
-  bool active_ = false;                // whether any tier can hold anything
-  bool started_ = false;               // whether what was held is sorted out
-  std::vector<std::uint16_t> copies_;  // of each block
+  bool active_ = false;                                 // whether any tier can hold anything
+  bool started_ = false;                                // whether what was held is sorted out
+  std::vector<std::uint16_t> copies_;                   // of each block
   // What each tier has, [node][tier], by the use it is kept for.
   std::vector<std::vector<UseBits>> spare_;
   std::vector<std::vector<UseBits>> last_;

@@ -71,23 +71,32 @@ class UseWindow {
   }
   // The first use of a block from begin() on; kNone: none was seen.
   [[nodiscard]] std::uint64_t First(std::uint32_t block) const { return ends_[block].first; }
+  // Whose they are; only where there is one. So the next use itself need not be touched.
+  [[nodiscard]] std::uint32_t NodeAfter(std::uint64_t use) const {
+    return uses_[use & mask_].next_node;
+  }
+  [[nodiscard]] std::uint32_t FirstNode(std::uint32_t block) const {
+    return ends_[block].first_node;
+  }
 
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
-  // Says that the block of a use to come, if it is one, and its next use will be asked for soon.
+  // Says that the block of a use to come, if it is one, will be asked for soon.
   void Expect(std::uint64_t use) const {
     if (use >= end_) return;
     __builtin_prefetch(&ends_[Block(use)]);
-    __builtin_prefetch(&uses_[(use + uses_[use & mask_].next) & mask_]);
   }
   // How many uses before it is asked for that is worth saying.
   static constexpr std::uint64_t kAhead = 8;
 
   // Passes use begin().
   void Pass() {
-    const std::uint32_t block = Block(begin_);
-    ends_[block].first = After(begin_);
+    const std::uint64_t after = After(begin_);
+    Ends& ends = ends_[Block(begin_)];
+    ends.first_node = NodeAfter(begin_);
+    ends.span -= static_cast<std::uint32_t>(after - begin_);  // Means nothing after the last.
+    ends.first = after;
     ++begin_;
   }
   // Forgets the first step, all of whose uses were passed.
@@ -104,11 +113,13 @@ class UseWindow {
       if (end_ + blocks.size() - begin_ > size()) {
         Resize(std::bit_ceil(end_ + blocks.size() - begin_));
       }
+      for (const std::uint32_t block : blocks) HEADRACE_CHECK(block < ends_.size());
       // Blocks lie anywhere: what is touched next is asked for in time.
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&ends_[blocks[i + 2 * kAhead]]);
         if (i + kAhead < blocks.size()) {
-          __builtin_prefetch(&uses_[ends_[blocks[i + kAhead]].last & mask_]);
+          const Ends& ends = ends_[blocks[i + kAhead]];
+          __builtin_prefetch(&uses_[(ends.first + ends.span) & mask_]);
         }
         AppendUse(blocks[i], node);
       }
@@ -128,15 +139,18 @@ class UseWindow {
 
   void AppendUse(std::uint32_t block, std::uint32_t node) {
     const std::uint64_t use = end_++;
-    uses_[use & mask_] = {.block = block, .node = node};
+    const auto of_node = static_cast<std::uint16_t>(node);
+    uses_[use & mask_] = {.block = block, .node = of_node};
     Ends& ends = ends_[block];
     if (ends.first == kNone) {
       fresh_.push_back(use);
-      ends.first = use;
-    } else {
-      uses_[ends.last & mask_].next = static_cast<std::uint32_t>(use - ends.last);
+      ends = {.first = use, .first_node = node};
+      return;
     }
-    ends.last = use;
+    const std::uint64_t last = ends.first + ends.span;
+    uses_[last & mask_].next = static_cast<std::uint32_t>(use - last);
+    uses_[last & mask_].next_node = of_node;
+    ends.span = static_cast<std::uint32_t>(use - ends.first);
   }
 
   void Resize(std::uint64_t size) {
@@ -150,11 +164,13 @@ class UseWindow {
   struct Use {
     std::uint32_t block = 0;
     std::uint32_t next = 0;  // how much further the block's next use is; 0: not seen
-    std::uint32_t node = 0;
+    std::uint16_t node = 0;  // whose use it is
+    std::uint16_t next_node = 0;
   };
   struct Ends {
     std::uint64_t first = kNone;  // use of the block from begin() on
-    std::uint64_t last = 0;       // that was looked at, if there is a first
+    std::uint32_t span = 0;       // to the last that was looked at, if there is a first
+    std::uint32_t first_node = 0;
   };
 
   const std::unique_ptr<UseStream> stream_;

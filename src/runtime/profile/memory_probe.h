@@ -36,8 +36,7 @@ class DecodeProbe {
   // out.
   //
   // Errors: those of reading, of decoding if no sample is good, of MakeImageCodec(); Cancelled
-  static Result<std::unique_ptr<DecodeProbe>> Make(std::shared_ptr<const Index> index,
-                                                   StorageProbe& storage,
+  static Result<std::unique_ptr<DecodeProbe>> Make(const Index& index, StorageProbe& storage,
                                                    const DecodeProbeOptions& options,
                                                    const std::function<bool()>& keep_going);
 

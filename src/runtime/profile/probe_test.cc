@@ -180,13 +180,13 @@ TEST(DecodeProbeTest, CopiesWhatIsNoImage) {
   const Dataset dataset(2, 20);
   const auto storage = StorageProbe::Open(dataset.index()).value();
   const auto probe =
-      DecodeProbe::Make(dataset.index(), *storage, {.image = {}, .samples_max = 7}, {}).value();
+      DecodeProbe::Make(*dataset.index(), *storage, {.image = {}, .samples_max = 7}, {}).value();
   EXPECT_TRUE(probe->is_copy());
   EXPECT_EQ(probe->sample_count(), 7U);
   EXPECT_DOUBLE_EQ(probe->mean_bytes(), 1000);
   const Slice slice = probe->Run(3, kShort).value();
   EXPECT_EQ(slice.bytes, 1000 * slice.operations);
-  const auto few = DecodeProbe::Make(dataset.index(), *storage, {.bytes_max = 2500}, {}).value();
+  const auto few = DecodeProbe::Make(*dataset.index(), *storage, {.bytes_max = 2500}, {}).value();
   EXPECT_EQ(few->sample_count(), 3U);
 }
 
@@ -194,7 +194,7 @@ TEST(DecodeProbeTest, ImagesThatAreNoneAreAnErrorThatSaysSo) {
   const Dataset dataset(2, 20, FieldKind::kImage);
   const auto storage = StorageProbe::Open(dataset.index()).value();
   const Status status =
-      DecodeProbe::Make(dataset.index(), *storage, {.image = ImageTransform{}}, {}).status();
+      DecodeProbe::Make(*dataset.index(), *storage, {.image = ImageTransform{}}, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("no sample of field 'data' is good"));
 }
@@ -203,7 +203,7 @@ TEST(DecodeProbeTest, MakingItCanBeStopped) {
   const Dataset dataset(2, 20);
   const auto storage = StorageProbe::Open(dataset.index()).value();
   for (const int asked : {1, 2}) {  // while it reads, while it decodes
-    const auto made = DecodeProbe::Make(dataset.index(), *storage, {.samples_max = 7},
+    const auto made = DecodeProbe::Make(*dataset.index(), *storage, {.samples_max = 7},
                                         Stopping(asked).keep_going);
     EXPECT_EQ(made.status().code(), StatusCode::kCancelled);
   }

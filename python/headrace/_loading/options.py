@@ -1,0 +1,111 @@
+"""The core's options from a loader's arguments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from headrace import _core
+from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
+from headrace._dataset import Dataset
+from headrace._loading.arguments import field_names, field_transforms
+from headrace.errors import InvalidArgumentError
+from headrace.image import ImageTransform
+from headrace.orders import Order, core_order
+from headrace.profile import MachineProfile
+from headrace.profile import load as load_profile
+from headrace.tiers import PLACEMENTS, CoreTier, Part, Tier, core_tiers, profile_with_tiers
+
+EPOCHS_MAX = 2**24
+_IO = {
+    "auto": _core.IoChoice.AUTO,
+    "io_uring": _core.IoChoice.IO_URING,
+    "threads": _core.IoChoice.THREADS,
+    "synthetic": _core.IoChoice.SYNTHETIC,
+}
+
+
+def core_options(
+    dataset: Dataset,
+    order: Order,
+    *,
+    batch_size: int = 1,
+    shuffle: bool = True,
+    seed: int = 0,
+    drop_last: bool = False,
+    transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
+    fields: Iterable[str] | None = None,
+    epochs: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    io: str = "auto",
+    on_error: str = "raise",
+    verify: bool = True,
+    prefetch: int | None = None,
+    tiers: Iterable[Tier] | None = None,
+    placement: str = "coordinated",
+    horizon: int | None = None,
+    budget: Part | None = None,
+    profile: MachineProfile | str | os.PathLike[str] | None = None,
+) -> _core.LoaderOptions:
+    """Arguments as `Loader` has them; raises InvalidArgumentError, naming what cannot be."""
+    choice("io", io, tuple(_IO))
+    choice("on_error", on_error, ("raise", "substitute"))
+    options = _core.LoaderOptions()
+    names = field_names(dataset, fields)
+    for name, image in field_transforms(dataset, names, transform).items():
+        options.add_field(name, image)
+    options.batch_size = integer("batch_size", batch_size, 1, 2**24)
+    options.rank, options.world_size = rank_and_world(rank, world_size)
+    options.seed = integer("seed", seed, 0, 2**64 - 1)
+    options.shuffle = flag("shuffle", shuffle)
+    options.drop_last = flag("drop_last", drop_last)
+    options.epochs = EPOCHS_MAX if epochs is None else integer("epochs", epochs, 1, EPOCHS_MAX)
+    options.memory_bytes = memory_bytes(memory)
+    options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
+    options.batches_ahead = 0 if prefetch is None else integer("prefetch", prefetch, 1, 4096)
+    options.io = _IO[io]
+    options.substitute = on_error == "substitute"
+    options.verify = flag("verify", verify)
+    options.order = core_order(order, dataset)
+    if budget is not None:
+        _check_part(budget, memory, tiers)
+        options.memory_bytes = budget.memory
+    wanted = list(budget.tiers) if budget is not None else core_tiers(tiers)
+    set_tiers(options, wanted, placement, horizon)
+    if profile is not None:
+        machine = profile if isinstance(profile, MachineProfile) else load_profile(profile)
+        options.set_model(profile_with_tiers(machine, wanted).to_model())
+    return options
+
+
+def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | None) -> None:
+    if not isinstance(budget, Part):
+        raise InvalidArgumentError(
+            f"budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"
+        )
+    if memory is not None or tiers is not None:
+        raise InvalidArgumentError("budget decides memory and tiers: leave these two out")
+
+
+def set_tiers(
+    options: _core.LoaderOptions, tiers: list[CoreTier], placement: str, horizon: int | None
+) -> None:
+    """Writes what is kept where into the options."""
+    choice("placement", placement, PLACEMENTS)
+    if not tiers and placement not in ("coordinated", "none"):
+        raise InvalidArgumentError(
+            f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
+            'used, as tiers=[headrace.tiers.Ram("4GiB")]'
+        )
+    if tiers and options.io == _core.IoChoice.SYNTHETIC:
+        raise InvalidArgumentError("tiers with io='synthetic': nothing is read that could be kept")
+    for tier in tiers:
+        options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
+    options.placement = placement
+    if horizon is not None:
+        options.horizon_epochs = integer("horizon", horizon, 1, EPOCHS_MAX)
+    elif options.epochs < EPOCHS_MAX:
+        options.horizon_epochs = options.epochs

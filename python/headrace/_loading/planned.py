@@ -1,0 +1,61 @@
+"""What a loader's job reads from where, planned before it runs; and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace import _core
+from headrace._dataset import Dataset
+from headrace.profile import EpochWork, TierWork
+
+Reads = list[tuple[int, int]]
+"""(bytes of a read, how many)"""
+
+_IN_FLIGHT, _IN_FLIGHT_BLOCKS = 64, 16
+
+
+def total_bytes(reads: Reads) -> int:
+    return sum(size * count for size, count in reads)
+
+
+def total_reads(reads: Reads) -> int:
+    return sum(count for _, count in reads)
+
+
+@dataclass(frozen=True)
+class PlannedEpoch:
+    """One rank's epoch. Bytes are those of samples, as stored."""
+
+    epoch: int
+    samples: int
+    sample_bytes: int
+    storage: Reads
+    tiers: Sequence[tuple[Reads, Reads]]
+    """Reads and writes, fastest tier first."""
+    at_peers: int
+    """Of the reads from storage, those that a tier of another node would have."""
+    reads_blocks: bool
+    threads: int
+
+    def work(self, demand: float | None = None, sharers: int = 1) -> EpochWork:
+        """What to predict its time from."""
+        in_memory = self.sample_bytes if self.reads_blocks else 0  # Through the order's pool.
+        return EpochWork(
+            samples=self.samples,
+            decode_bytes=self.sample_bytes,
+            copy_bytes=in_memory,
+            storage_reads=self.storage,
+            tiers=[TierWork(reads=reads, writes=writes) for reads, writes in self.tiers],
+            demand=demand,
+            threads=self.threads,
+            reads_in_flight=_IN_FLIGHT_BLOCKS if self.reads_blocks else _IN_FLIGHT,
+            storage_sharers=sharers,
+        )
+
+
+def planned_epochs(dataset: Dataset, options: _core.LoaderOptions) -> Iterator[PlannedEpoch]:
+    """Epoch after epoch, from the first; nothing is read, and tiers begin empty."""
+    planner = _core.EpochPlanner(dataset.index, options)
+    while (epoch := planner.next()) is not None:
+        yield PlannedEpoch(**epoch, reads_blocks=planner.reads_blocks, threads=planner.threads)

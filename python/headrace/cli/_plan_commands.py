@@ -1,0 +1,196 @@
+"""`headrace plan`: what a job would read from where, and how long it would take."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core, _dataset, orders, tiers
+from headrace._arguments import integer
+from headrace._loading.options import core_options, set_tiers
+from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
+from headrace._units import format_bytes
+from headrace.cli import _orders
+from headrace.cli._order_commands import (
+    BlockSamples,
+    DropLast,
+    Json,
+    OrderName,
+    Settings,
+    Unshuffled,
+)
+from headrace.errors import InvalidArgumentError
+from headrace.profile import MachineProfile, Prediction, load, predict_epoch
+from headrace.profile._advice import parse_demand
+
+
+def plan(
+    dataset: Annotated[Path, typer.Argument(help="A folder, a pack or an index file.")],
+    order: OrderName = "exact",
+    batch: Annotated[int, typer.Option(help="Samples a step, of one rank.")] = 256,
+    epochs: Annotated[
+        int, typer.Option(help="How many to plan; the job's, with --job-epochs.")
+    ] = 3,
+    job_epochs: Annotated[
+        int | None, typer.Option(help="Of the whole job, which placements look ahead to.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Of the job, each a node of its own.")] = 1,
+    rank: Annotated[int, typer.Option(help="Whose reads are planned.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the order.")] = 0,
+    drop_last: DropLast = False,
+    no_shuffle: Unshuffled = False,
+    block_samples: BlockSamples = None,
+    settings: Settings = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of the loader: bytes, or a share of the machine's.")
+    ] = None,
+    ram: Annotated[str | None, typer.Option(help="A tier in memory of this capacity.")] = None,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER=CAPACITY", help="A tier in a folder; may be repeated."),
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="By which plan tiers are filled: " + ", ".join(tiers.PLACEMENTS))
+    ] = "coordinated",
+    horizon: Annotated[int | None, typer.Option(help="Epochs that it looks ahead.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="What headrace profile measured, to predict times with.")
+    ] = None,
+    demand: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="What the training takes: 1200 (samples/s) or 500MB/s."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a job: what each epoch reads from where, and, with a profile, how long it takes.
+
+    Reads no sample and writes nothing. Tiers are planned as empty at the start.
+
+    Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
+    --profile machine.toml[/bold]
+    """
+    source = _dataset.open_dataset(dataset)
+    integer("--epochs", epochs, 1, 2**24)
+    machine = None if profile is None else load(profile)
+    wanted = _tiers(ram, tier)
+    options = core_options(
+        source,
+        orders.Exact(),
+        batch_size=batch,
+        shuffle=not no_shuffle,
+        seed=seed,
+        drop_last=drop_last,
+        rank=rank,
+        world_size=ranks,
+        epochs=job_epochs,
+        memory=memory,
+        tiers=[],
+    )
+    parameters: dict[str, str] = {}
+    _orders.parse_settings(settings or [], parameters)
+    if block_samples is not None:
+        parameters["block_samples"] = str(block_samples)
+    options.order = _core.OrderSpec(order, _orders.order_values(parameters))
+    set_tiers(options, wanted, placement, horizon)
+    if machine is not None:
+        machine = tiers.profile_with_tiers(machine, wanted)
+        options.set_model(machine.to_model())
+    elif demand is not None:
+        raise InvalidArgumentError("--demand: says nothing without --profile, which predicts times")
+    planned = list(islice(planned_epochs(source, options), epochs))
+    rate = None if demand is None else parse_demand(demand, _mean_bytes(planned))
+    predicted = [
+        None if machine is None else _predict(machine, each, rate, ranks) for each in planned
+    ]
+    names = [each.path or "RAM" for each in wanted]
+    if as_json:
+        print(json.dumps(_plain(planned, predicted, names)))
+    else:
+        _print(planned, predicted, names, ranks)
+
+
+def _tiers(ram: str | None, folders: list[str] | None) -> list[tiers.CoreTier]:
+    """As for a loader, but no folder is made."""
+    given: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
+    for text in folders or []:
+        path, equals, capacity = text.rpartition("=")
+        if not equals or not path:
+            raise InvalidArgumentError(f'--tier: got "{text}", must be FOLDER=CAPACITY')
+        given.append(tiers.Ssd(path, capacity))
+    return tiers.core_tiers(given, make=False)
+
+
+def _mean_bytes(planned: list[PlannedEpoch]) -> float:
+    samples = sum(each.samples for each in planned)
+    return max(sum(each.sample_bytes for each in planned) / max(samples, 1), 1.0)
+
+
+def _predict(
+    machine: MachineProfile, epoch: PlannedEpoch, demand: float | None, ranks: int
+) -> Prediction:
+    return predict_epoch(machine, epoch.work(demand, sharers=ranks))
+
+
+def _plain(
+    planned: list[PlannedEpoch], predicted: list[Prediction | None], names: list[str]
+) -> dict[str, Any]:
+    epochs = []
+    for epoch, prediction in zip(planned, predicted, strict=True):
+        epochs.append(
+            {
+                "epoch": epoch.epoch,
+                "samples": epoch.samples,
+                "sample_bytes": epoch.sample_bytes,
+                "storage": _reads(epoch.storage),
+                "tiers": [
+                    {"name": name, "read": _reads(reads), "written": _reads(writes)}
+                    for name, (reads, writes) in zip(names, epoch.tiers, strict=True)
+                ],
+                "at_peers": epoch.at_peers,
+                "predicted": None if prediction is None else dataclasses.asdict(prediction),
+            }
+        )
+    return {"epochs": epochs}
+
+
+def _reads(reads: list[tuple[int, int]]) -> dict[str, int]:
+    return {"bytes": total_bytes(reads), "reads": total_reads(reads)}
+
+
+def _print(
+    planned: list[PlannedEpoch], predicted: list[Prediction | None], names: list[str], ranks: int
+) -> None:
+    console = Console(highlight=False, markup=False)
+    table = Table("epoch", "samples", "storage", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(f"from {name}", justify="right")
+        table.add_column("put there", justify="right")
+    if ranks > 1 and names:
+        table.add_column("at peers", justify="right")
+    if any(predicted):
+        table.add_column("time", justify="right")
+        table.add_column("bound by")
+    for epoch, prediction in zip(planned, predicted, strict=True):
+        row = [str(epoch.epoch), f"{epoch.samples:,}", _cell(epoch.storage, epoch.sample_bytes)]
+        for reads, writes in epoch.tiers:
+            row += [_cell(reads, epoch.sample_bytes), format_bytes(total_bytes(writes))]
+        if ranks > 1 and names:
+            row.append(f"{epoch.at_peers:,}")
+        if prediction is not None:
+            row += [f"{prediction.seconds:.1f} s", prediction.bound]
+        table.add_row(*row)
+    console.print(table)
+    if not any(predicted):
+        console.print("times: measure the machine with headrace profile, and give --profile")
+
+
+def _cell(reads: list[tuple[int, int]], whole: int) -> str:
+    count = total_bytes(reads)
+    return f"{format_bytes(count)} {count / max(whole, 1):4.0%}"
