@@ -149,6 +149,8 @@ class Fio:
 
 
 _BLKIO = Path("/sys/fs/cgroup/blkio")
+_MEMORY = Path("/sys/fs/cgroup/memory")
+_LEAVING_S = 15.0  # what processes of a group that ended may take to be gone
 
 
 @dataclass(frozen=True)
@@ -162,13 +164,113 @@ class Throttle:
         """Puts this process, and what it starts, under the limits for the device of `path`."""
         if self.bytes_per_s is None and self.reads_per_s is None:
             return
-        device = os.stat(path).st_dev
-        number = f"{os.major(device)}:{os.minor(device)}"
         group = _BLKIO / "headrace-bench"
         group.mkdir(exist_ok=True)
-        for name, limit in (("bps", self.bytes_per_s), ("iops", self.reads_per_s)):
-            (group / f"blkio.throttle.read_{name}_device").write_text(f"{number} {limit or 0}")
+        self.limit(group, _device_number(path))
         (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def limit(self, group: Path, device: str) -> None:
+        """Writes the limits of a device into a control group."""
+        for name, limit in (("bps", self.bytes_per_s), ("iops", self.reads_per_s)):
+            (group / f"blkio.throttle.read_{name}_device").write_text(f"{device} {limit or 0}")
+
+
+def _device_number(path: Path) -> str:
+    device = os.stat(path).st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+class DeviceGroup:
+    """A control group of its own for the device of `path`, as long as the `with` lasts.
+
+    Limits reads, and counts them; of those who share it, and not of the rest of the machine.
+    """
+
+    def __init__(self, path: Path, throttle: Throttle) -> None:
+        self._device = _device_number(path)
+        self._throttle = throttle
+        self._path = _BLKIO / f"headrace-bench-{os.getpid()}"
+
+    def __enter__(self) -> DeviceGroup:
+        self._path.mkdir()
+        self._throttle.limit(self._path, self._device)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _remove_group(self._path)
+
+    def join(self) -> None:
+        """Puts this process into the group."""
+        (self._path / "cgroup.procs").write_text(str(os.getpid()))
+
+    @property
+    def read_bytes(self) -> int:
+        """That the device was asked for since the group is there."""
+        counts = (self._path / "blkio.throttle.io_service_bytes").read_text()
+        for line in counts.splitlines():
+            if line.startswith(f"{self._device} Read "):
+                return int(line.split()[2])
+        return 0
+
+
+class MemoryGroup:
+    """A control group of its own for memory, the page cache included, as long as the `with` lasts.
+
+    Pages are charged to who touches them first: make files cold before.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._path = _MEMORY / f"headrace-bench-{os.getpid()}"
+        self._limit = limit_bytes
+
+    def __enter__(self) -> MemoryGroup:
+        self._path.mkdir()
+        if self._limit is not None:
+            (self._path / "memory.limit_in_bytes").write_text(str(self._limit))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _wait_until_empty(self._path)
+        (self._path / "memory.force_empty").write_text("0")
+        _remove_group(self._path)
+
+    def join(self) -> None:
+        """Puts this process into the group."""
+        (self._path / "cgroup.procs").write_text(str(os.getpid()))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of everything: the kernel's own count."""
+        return int((self._path / "memory.max_usage_in_bytes").read_text())
+
+    @property
+    def anon_bytes(self) -> int:
+        """What nothing can take back, now."""
+        return self.stat("total_rss")
+
+    def stat(self, name: str) -> int:
+        """A line of memory.stat; 0 if there is none."""
+        for line in (self._path / "memory.stat").read_text().splitlines():
+            if line.startswith(name + " "):
+                return int(line.split()[1])
+        return 0
+
+
+def _wait_until_empty(group: Path) -> None:
+    """Workers of a process that ended take a moment to notice."""
+    end = time.monotonic() + _LEAVING_S
+    while (group / "cgroup.procs").read_text() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _remove_group(group: Path) -> None:
+    _wait_until_empty(group)
+    group.rmdir()
+
+
+def can_limit_memory() -> bool:
+    """Whether `MemoryGroup` can work here."""
+    return os.geteuid() == 0 and (_MEMORY / "memory.limit_in_bytes").exists()
 
 
 def can_throttle() -> bool:
@@ -236,3 +338,12 @@ def record(name: str, result: dict[str, Any]) -> dict[str, Any]:
         file.write(line + "\n")
     print(line, flush=True)
     return recorded
+
+
+def replace_generated(page: Path, begin: str, end: str, text: str) -> None:
+    """Replaces what stands between two marks of a page."""
+    before, found_begin, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise SystemExit(f"{page}: has no {begin} before {end}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

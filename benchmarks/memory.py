@@ -33,48 +33,14 @@ import numpy as np
 import headrace as hr
 from headrace._units import parse_bytes
 
-_MEMORY = Path("/sys/fs/cgroup/memory")
 _GOAL = 1.10
 _SAMPLE_S = 0.004
 _BATCH = 128
 
 
-class Group:
-    """A control group of its own, for as long as the `with` lasts."""
-
-    def __init__(self, limit_bytes: int | None = None) -> None:
-        self._path = _MEMORY / f"headrace-bench-{os.getpid()}"
-        self._limit = limit_bytes
-
-    def __enter__(self) -> Group:
-        self._path.mkdir()
-        if self._limit is not None:
-            (self._path / "memory.limit_in_bytes").write_text(str(self._limit))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        (self._path / "memory.force_empty").write_text("0")
-        self._path.rmdir()
-
-    def join(self) -> None:
-        """Puts this process into the group."""
-        (self._path / "cgroup.procs").write_text(str(os.getpid()))
-
-    @property
-    def peak_bytes(self) -> int:
-        return int((self._path / "memory.max_usage_in_bytes").read_text())
-
-    @property
-    def anon_bytes(self) -> int:
-        for line in (self._path / "memory.stat").read_text().splitlines():
-            if line.startswith("total_rss "):
-                return int(line.split()[1])
-        return 0
-
-
 def _run(phase: Callable[[], dict[str, Any]], limit_bytes: int | None = None) -> dict[str, Any]:
     """Runs a phase in a process and a group of its own, and watches it."""
-    with Group(limit_bytes) as group:
+    with _harness.MemoryGroup(limit_bytes) as group:
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -126,7 +92,7 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", default=["256MiB", "1GiB"])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run")
     arguments = parser.parse_args()
-    if not (_MEMORY / "memory.limit_in_bytes").exists() or os.geteuid() != 0:
+    if not _harness.can_limit_memory():
         print("skipped: needs root, and cgroup v1 with the memory controller")
         return
 

@@ -216,11 +216,12 @@ void Engine::Advance() {
   HandOver();
   while (!ended_ && AdmitStep()) {
   }
+  if (!ended_ && tiers_ != nullptr) IssueMoves();
   if (!ended_) IssueReads();
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
   if (to_read_.empty()) IssueBlockReads();
   if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
-  if (!ended_ && tiers_ != nullptr && to_read_.empty() && block_units_.empty()) IssueFills();
+  if (!ended_ && tiers_ != nullptr && to_read_.empty() && block_units_.empty()) IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.
 }
 

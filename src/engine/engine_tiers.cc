@@ -14,6 +14,7 @@ namespace {
 
 // Of the reads in flight, what nobody waits for may be one in so many.
 constexpr std::uint32_t kReadsToAFill = 4;
+constexpr std::size_t kFillsMax = 64;
 
 }  // namespace
 
@@ -183,8 +184,7 @@ void Engine::FinishKeep(SampleId sample, Tier* tier, const Status& status) {
   if (!keeping.empty()) {
     for (const Row& row : keeping.mapped()) PlanAgain(row, *tier);
   }
-  // The plan may have gone on meanwhile.
-  if (status.ok() && tiers_->Wanted(sample) != tier) tier->Erase(sample);
+  if (status.ok()) tiers_->Settle(sample, *tier);
 }
 
 void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
@@ -194,33 +194,38 @@ void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
   uses.ahead += tiers_->TakeAheadMark(sample);
 }
 
-// Fetches ahead and moves, while there is nothing to read that somebody waits for.
-void Engine::IssueFills() {
+// Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
+// can not be moved now is given up.
+void Engine::IssueMoves() {
+  while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
+    if (tiers_->Wanted(move->sample) != move->to) continue;
+    auto fill = std::make_unique<TierFill>();
+    fill->sample = move->sample;
+    fill->from = std::move(move->pin);
+    fill->to = move->to;
+    const bool may = fills_.size() < kFillsMax && !keeping_.contains(Raw(move->sample));
+    if (may && AcquireFill(*fill)) {
+      IssueFill(std::move(fill));
+    } else {
+      ++stats_.tiers.not_kept;
+    }
+  }
+}
+
+// Fetches ahead, while there is nothing to read that somebody waits for.
+void Engine::IssueAhead() {
   while (fills_.size() * kReadsToAFill < options_.reads_in_flight_max &&
          stats_.reads_in_flight < options_.reads_in_flight_max) {
-    std::unique_ptr<TierFill> fill = NextFill();
+    std::unique_ptr<TierFill> fill = NextAhead();
     if (fill == nullptr) return;
-    if (!AcquireFill(*fill)) {
-      // A move that can not be made now is given up, for it keeps room in the tier that it leaves.
-      if (!fill->from) tiers_->PutBackAhead(fill->sample);
-      return;
-    }
-    keeping_.try_emplace(Raw(fill->sample));
-    fills_.push_back(std::move(fill));
-    ReadFill(*fills_.back());
+    if (!AcquireFill(*fill)) return tiers_->PutBackAhead(fill->sample);
+    IssueFill(std::move(fill));
   }
 }
 
 // Null: there is none.
-std::unique_ptr<Engine::TierFill> Engine::NextFill() {
+std::unique_ptr<Engine::TierFill> Engine::NextAhead() {
   auto fill = std::make_unique<TierFill>();
-  while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
-    if (tiers_->Wanted(move->sample) != move->to || keeping_.contains(Raw(move->sample))) continue;
-    fill->sample = move->sample;
-    fill->from = std::move(move->pin);
-    fill->to = move->to;
-    return fill;
-  }
   while (const auto ahead = tiers_->NextAhead()) {
     if (keeping_.contains(Raw(ahead->first))) continue;
     fill->sample = ahead->first;
@@ -235,6 +240,12 @@ std::unique_ptr<Engine::TierFill> Engine::NextFill() {
     if (fill->extents.size() == stored_fields_.size()) return fill;
   }
   return nullptr;
+}
+
+void Engine::IssueFill(std::unique_ptr<TierFill> fill) {
+  keeping_.try_emplace(Raw(fill->sample));
+  fills_.push_back(std::move(fill));
+  ReadFill(*fills_.back());
 }
 
 bool Engine::AcquireFill(TierFill& fill) {

@@ -53,6 +53,9 @@ class TierCache {
   // Puts it back, to be next again.
   void PutBackAhead(SampleId sample);
 
+  // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
+  void Settle(SampleId sample, Tier& tier);
+
   // The next sample to move from one tier to another, out of `pin`.
   struct Move {
     SampleId sample{};
@@ -70,6 +73,7 @@ class TierCache {
 
  private:
   void Apply(const CacheOp& op);
+  void Leave(SampleId sample, Tier& from, Tier* to);
   template <typename Visit>
   void ForEachSample(std::uint32_t block, Visit visit) const;
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {

@@ -1,9 +1,11 @@
 #include "store/file_table.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/stat.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -143,7 +145,10 @@ Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   auto file = std::make_shared<OpenFile>(std::move(info), fd);
   HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd));
   HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(file->info_, stat));
-  if (direct_) HEADRACE_RETURN_IF_ERROR(OpenDirect(*file));
+  if (!direct_) return file;
+  struct statfs system = {};
+  file->cache_is_its_own_ = ::fstatfs(fd, &system) == 0 && system.f_type != OVERLAYFS_SUPER_MAGIC;
+  HEADRACE_RETURN_IF_ERROR(OpenDirect(*file));
   return file;
 }
 

@@ -54,6 +54,9 @@ class OpenFile {
   [[nodiscard]] int direct_fd() const { return direct_fd_; }
   [[nodiscard]] std::uint64_t direct_alignment() const { return direct_alignment_; }
 
+  // Whether its pages are cached under the file itself: overlayfs has them under the layer's.
+  [[nodiscard]] bool cache_is_its_own() const { return cache_is_its_own_; }
+
   // Remembers that the file system takes O_DIRECT but refuses its reads (EINVAL).
   void RefuseDirect() { direct_refused_ = true; }
 
@@ -69,6 +72,7 @@ class OpenFile {
   const int fd_;
   int direct_fd_ = -1;
   std::uint64_t direct_alignment_ = 0;  // bytes
+  bool cache_is_its_own_ = false;
   std::atomic<bool> direct_refused_ = false;
 };
 

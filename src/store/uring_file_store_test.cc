@@ -1,13 +1,16 @@
 #include "store/uring_file_store.h"
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <functional>
@@ -47,6 +50,26 @@ int InChild(const std::function<int()>& body) {
   EXPECT_EQ(::waitpid(child, &state, 0), child);
   EXPECT_TRUE(WIFEXITED(state)) << "signal " << WTERMSIG(state);
   return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+// Takes a file out of the page cache.
+void Evict(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(::fsync(fd), 0);
+  EXPECT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  ::close(fd);
+}
+
+// Of the first kSize bytes of a file. Looking does not change it.
+std::ptrdiff_t PagesCached(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const map = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd, 0);
+  ::close(fd);
+  EXPECT_NE(map, MAP_FAILED);
+  std::vector<unsigned char> pages(kSize / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + 1);
+  EXPECT_EQ(::mincore(map, kSize, pages.data()), 0);
+  ::munmap(map, kSize);
+  return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
 }
 
 // From here on io_uring_setup fails with `error` in this process, as in a container.
@@ -149,6 +172,20 @@ TEST_F(UringFileStoreTest, RangesThatThePageCacheHoldsAreTakenFromIt) {
   ExpectBytes(*store, {4097, 4096});
   EXPECT_EQ(store->stats().bytes_page_cache, 4096U);
   EXPECT_EQ(store->stats().bytes_direct, 0U);
+}
+
+TEST_F(UringFileStoreTest, LookingIntoThePageCacheDoesNotFillIt) {
+  constexpr long kCacheStat = 451;
+  if (::syscall(kCacheStat, -1, nullptr, nullptr, 0) != 0 && errno == ENOSYS) {
+    GTEST_SKIP() << "looks by reading: cachestat needs Linux 6.5";
+  }
+  const std::string path = files_.file(kObject).value().path;
+  Evict(path);
+  if (PagesCached(path) != 0) GTEST_SKIP() << "the file system keeps its pages";
+  const auto store = Open();
+  for (std::uint64_t i = 0; i < 8; ++i) ExpectBytes(*store, {i * 100'000, 50'000});
+  EXPECT_EQ(PagesCached(path), 0);
+  EXPECT_EQ(store->stats().bytes_page_cache, 0U);
 }
 
 TEST_F(UringFileStoreTest, ReadNowGivesWhatThePageCacheHolds) {

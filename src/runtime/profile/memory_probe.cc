@@ -27,20 +27,19 @@ Result<Slice> MeasureCopy(int threads, const SliceLimits& limits) {
       std::clamp(kCopiedBytesOfAll / static_cast<std::uint64_t>(std::max(threads, 1)),
                  kCopiedBytesMin, kCopiedBytesMax);
   std::vector<Pair> pairs(static_cast<std::size_t>(std::max(threads, 1)));
-  return MeasureThreads(
-      std::max(threads, 1), limits, [&](int thread, std::uint64_t round) -> Result<std::uint64_t> {
-        Pair& pair = pairs[static_cast<std::size_t>(thread)];
-        if (round == 0) {  // Not counted: the thread's memory, all of it in place.
-          pair.from = std::make_unique<std::byte[]>(bytes);
-          pair.to = std::make_unique<std::byte[]>(bytes);
-          std::memset(pair.from.get(), 1, bytes);
-          std::memset(pair.to.get(), 2, bytes);
-          return bytes;
-        }
-        const std::uint64_t at = round * kPieceBytes % bytes;
-        std::memcpy(pair.to.get() + at, pair.from.get() + at, kPieceBytes);
-        return kPieceBytes;
-      });
+  for (Pair& pair : pairs) {  // Written, so that the memory is there: else all of it is one page.
+    pair.from = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    pair.to = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    std::memset(pair.from.get(), 1, bytes);
+    std::memset(pair.to.get(), 2, bytes);
+  }
+  return MeasureThreads(std::max(threads, 1), limits,
+                        [&](int thread, std::uint64_t round) -> Result<std::uint64_t> {
+                          Pair& pair = pairs[static_cast<std::size_t>(thread)];
+                          const std::uint64_t at = round * kPieceBytes % bytes;
+                          std::memcpy(pair.to.get() + at, pair.from.get() + at, kPieceBytes);
+                          return kPieceBytes;
+                        });
 }
 
 Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(const Index& index, StorageProbe& storage,

@@ -1,0 +1,64 @@
+"""Benchmarks that need no idle machine: that they run, and that pages show what was recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import _tiers_report
+
+    return _tiers_report
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The newest result."""
+    lines = (BENCHMARKS / "results" / f"{name}.jsonl").read_text().splitlines()
+    newest: dict[str, Any] = json.loads(lines[-1])
+    return newest
+
+
+def test_the_page_of_tiers_shows_the_newest_result(report: Any) -> None:
+    page = (ROOT / "docs" / "tiers-measured.md").read_text()
+    generated = page.partition(report.BEGIN)[2].partition(report.END)[0]
+    assert generated.strip() == report.text(recorded("tiers_read")).strip()
+
+
+def test_the_report_of_tiers_sees_what_falls_short(report: Any) -> None:
+    result = recorded("tiers_read")
+    for run in result["placements"]["runs"]["pinned"]:
+        run["device_later"] += 0.05
+    fallen = [what for what, holds in verdict(report, result) if not holds]
+    assert any(what.startswith("pinned: bytes") for what in fallen)
+    for run in result["sweep"][2]["runs"]["coordinated"]:
+        run["seconds_later"] *= 1.5
+    fallen = [what for what, holds in verdict(report, result) if not holds]
+    assert any(what.startswith("no cliff") for what in fallen)
+
+
+def verdict(report: Any, result: dict[str, Any]) -> list[tuple[str, bool]]:
+    found: list[tuple[str, bool]] = report.verdicts(result)
+    return found
+
+
+@pytest.mark.parametrize("name", ["tiers_read", "predicted"])
+def test_a_quick_run_ends(name: str, tmp_path: Path) -> None:
+    for module in ("torch", "pyarrow"):
+        pytest.importorskip(module)
+    command = [sys.executable, BENCHMARKS / f"{name}.py", "--quick", "--data", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("skipped"):
+        pytest.skip(done.stdout.strip())
+    assert "| `coordinated` |" in done.stdout or "| exact |" in done.stdout
