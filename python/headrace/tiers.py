@@ -158,6 +158,8 @@ class Budget:
     """
 
     def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
+        if memory is None:
+            raise InvalidArgumentError("budget: memory must be said, as bytes or 8GiB")
         self.memory = memory_bytes(memory)
         self._tiers = core_tiers(tiers)
         self._parts: dict[str, float] = {}
@@ -192,6 +194,11 @@ class Budget:
         for tier in tiers:
             if tier.path:
                 os.makedirs(tier.path, exist_ok=True)
+        if int(self.memory * share) == 0 or any(tier.capacity_bytes == 0 for tier in tiers):
+            del self._parts[name]
+            raise InvalidArgumentError(
+                f"part {name!r}: share {share!r} leaves nothing of the budget"
+            )
         return Part(name, int(self.memory * share), tiers)
 
 

@@ -87,6 +87,7 @@ EngineStats Engine::stats() const {
     if (tiers_ != nullptr) {
       const std::span<const std::uint64_t> planned = tiers_->planned_uses();
       stats.tiers.planned.assign(planned.begin(), planned.end());
+      stats.tiers.not_kept += tiers_->moves_dropped();
     }
   }
   stats.staging = parts_.staging->stats();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -64,7 +65,7 @@ class BatchSink {
 // is what the plan has resident, and the plan leaves room for the block read beside that.
 //
 // To decode a sample whose cells are not neighbours, a task gathers it first, unless the codec only
-// copies: each thread of the executor may have one sample in memory beside the budgets.
+// copies: each thread of the executor may have one sample beside the budgets.
 //
 // Tiers hold samples as they are stored. What one has is taken from there; what the placement wants
 // one to have is put there by whoever reads it from storage, or fetched ahead while there is
@@ -99,14 +100,12 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // Begins. Once.
-  void Start();
+  void Start();  // Once.
   // The consumer took a batch out of the sink: there is room for another.
   void OnTaken();
   // The consumer found the sink empty and waits, from now until the next batch.
   void OnWaiting();
-  // Issues no more work, and nothing more reaches the sink once this has returned. What is in
-  // flight comes back on its own.
+  // Issues no more work; nothing more reaches the sink. What is in flight comes back on its own.
   void Stop();
   // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
   // needs for that.
@@ -261,6 +260,7 @@ class Engine {
   const EngineOptions options_;
   const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
   std::stop_source stop_;                         // requested by Stop()
+  std::atomic<std::uint32_t> inserts_ = 0;        // of rows, under way to tiers on disk
 
   mutable Mutex inbox_mutex_;
   CondVar idle_;

@@ -14,7 +14,11 @@ namespace {
 
 // Of the reads in flight, what nobody waits for may be one in so many.
 constexpr std::uint32_t kReadsToAFill = 4;
-constexpr std::size_t kFillsMax = 64;
+constexpr std::size_t kFillsMax = 32;
+
+// A disk with more inserts than this ahead of it is slower than storage: what comes then is not
+// kept this time, so that no batch waits longer for it.
+constexpr std::uint32_t kInsertsMax = 256;
 
 }  // namespace
 
@@ -156,12 +160,18 @@ void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
     task.kept.emplace_back(slot, std::move(kept));
     return;
   }
+  if (inserts_.fetch_add(1) >= kInsertsMax) {
+    inserts_.fetch_sub(1);
+    task.kept.emplace_back(slot, Status(StatusCode::kResourceExhausted, "the disk is behind"));
+    return;
+  }
   sample.ends_left = 2;  // Its bytes have to stay until the tier has them.
   {
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
   }
   sample.keep->Insert(id, std::move(parts), [this, row = Row(&work, slot)](Status status) {
+    inserts_.fetch_sub(1);
     Event event{.kind = Event::Kind::kKept};
     event.row = row;
     if (!status.ok()) event.data = std::move(status);
@@ -406,8 +416,11 @@ void Engine::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
         std::any_of(positions.begin(), positions.end(),
                     [&](std::size_t i) { return unit.pieces[i].field == 0; });
     Tier* const tier = tiers_->Wanted(sample);
-    if (tier == nullptr || positions.size() != stored_fields_.size()) continue;
-    if (!block.entries.empty() && block.entries[kept]) continue;
+    if (tier == nullptr || (!block.entries.empty() && block.entries[kept])) continue;
+    if (positions.size() != stored_fields_.size()) {
+      ++stats_.tiers.not_kept;  // Its fields come in several reads.
+      continue;
+    }
     std::sort(positions.begin(), positions.end(), [&](std::size_t a, std::size_t b) {
       return unit.pieces[a].field < unit.pieces[b].field;
     });

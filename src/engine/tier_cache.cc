@@ -59,7 +59,11 @@ void TierCache::Leave(SampleId sample, Tier& from, Tier* to) {
   Tier::Pin pin = from.Find(sample);
   if (!pin) return;
   from.Erase(sample);
-  if (to == nullptr || moves_.size() == kMovesMax) return;
+  if (to == nullptr) return;
+  if (moves_.size() == kMovesMax) {
+    ++moves_dropped_;
+    return;
+  }
   moves_.push_back({.sample = sample, .pin = std::move(pin), .to = to});
 }
 
@@ -123,12 +127,14 @@ std::vector<std::vector<std::uint32_t>> TakeHeldBlocks(
     std::span<Tier* const> tiers, const BlockMap& blocks,
     std::span<const std::uint64_t> capacity_units) {
   std::vector<std::vector<std::uint32_t>> held(tiers.size());
-  std::vector<bool> seen(blocks.block_count());
+  std::vector<bool> seen(blocks.block_count());  // held, in this tier or a faster one
+  std::vector<bool> refused;                     // of this tier: it has no room for them
   std::vector<std::uint32_t> units;
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     std::vector<SampleId> samples = tiers[tier]->Held();
     std::sort(samples.begin(), samples.end());
     std::uint64_t used = 0;
+    refused.assign(blocks.block_count(), false);
     for (const SampleId sample : samples) {
       if (Raw(sample) >= blocks.sample_count()) {
         tiers[tier]->Erase(sample);
@@ -136,11 +142,16 @@ std::vector<std::vector<std::uint32_t>> TakeHeldBlocks(
       }
       const auto block = static_cast<std::uint32_t>(blocks.Find(sample));
       if (!held[tier].empty() && held[tier].back() == block) continue;
+      if (seen[block] || refused[block]) {
+        tiers[tier]->Erase(sample);
+        continue;
+      }
       const BlockMap::Block of = blocks.block(block);
       units.resize(of.count);
       blocks.Charges(of.first, units);
       const std::uint64_t charge = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
-      if (seen[block] || used + charge > capacity_units[tier]) {
+      if (used + charge > capacity_units[tier]) {
+        refused[block] = true;
         tiers[tier]->Erase(sample);
         continue;
       }

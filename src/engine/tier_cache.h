@@ -64,6 +64,9 @@ class TierCache {
   };
   [[nodiscard]] std::optional<Move> NextMove();
 
+  // Moves that were planned and given up, because too many waited.
+  [[nodiscard]] std::uint64_t moves_dropped() const { return moves_dropped_; }
+
   // Marks a sample as fetched ahead of its first use; true, once, when asked whether it was.
   void MarkAhead(SampleId sample) { ahead_unused_.at(Raw(sample)) = true; }
   [[nodiscard]] bool TakeAheadMark(SampleId sample);
@@ -88,6 +91,7 @@ class TierCache {
   std::vector<bool> ahead_unused_;   // by sample, where blocks are samples
   std::deque<std::uint32_t> ahead_;  // blocks, where these are samples
   std::deque<Move> moves_;
+  std::uint64_t moves_dropped_ = 0;
   std::vector<std::uint64_t> planned_uses_;
 };
 

@@ -80,9 +80,12 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
   if (placed.has_value()) AddOps(*placed, epoch);
 }
 
-void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch) const {
+void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch) {
   const std::optional<MachineModel>& model = job_.options.model;
-  if (use == nullptr || use->tier == kNoTier ||
+  // Where the order reads blocks nothing is fetched ahead: the first use brings it.
+  const bool awaited =
+      use != nullptr && job_.planner->reads_blocks() && awaited_.erase(use->block) != 0;
+  if (use == nullptr || use->tier == kNoTier || awaited ||
       (model.has_value() && StorageIsFaster(*model, use->tier, static_cast<double>(bytes)))) {
     Count(bytes, epoch.storage);
     epoch.at_peers += use != nullptr && use->at_peer;
@@ -91,7 +94,7 @@ void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpo
   Count(bytes, epoch.tiers[use->tier].reads);
 }
 
-void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) const {
+void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
   for (const CacheOp& op : placed.ops) {
     if (op.to == kNoTier) continue;
     const BlockMap::Block block = room_.blocks->block(op.block);
@@ -99,6 +102,8 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) const {
     Count(bytes, epoch.tiers[op.to].writes);
     if (op.from != kNoTier) {
       Count(bytes, epoch.tiers[op.from].reads);
+    } else if (op.ahead && job_.planner->reads_blocks()) {
+      awaited_.insert(op.block);
     } else if (op.ahead) {
       Count(bytes, epoch.storage);  // No use of the step brings it.
     }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -53,8 +54,8 @@ class EpochPlanner {
       : index_(std::move(index)), job_(std::move(job)) {}
   Status Begin();
   void AddStep(const Step& step, PlannedEpoch& epoch);
-  void AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch) const;
-  void AddOps(const PlacedStep& placed, PlannedEpoch& epoch) const;
+  void AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch);
+  void AddOps(const PlacedStep& placed, PlannedEpoch& epoch);
   [[nodiscard]] std::uint64_t BytesOf(SampleId first, std::uint32_t count) const;
 
   const std::shared_ptr<const Index> index_;
@@ -63,6 +64,7 @@ class EpochPlanner {
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placement> placement_;  // null: no tiers
   std::optional<Step> next_;
+  std::unordered_set<std::uint32_t> awaited_;  // blocks that tiers are to have, and no read brought
 };
 
 }  // namespace headrace

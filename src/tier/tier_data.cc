@@ -77,7 +77,9 @@ TierData::TierData(std::string path, OwnedFd file, OwnedFd direct, std::uint64_t
 TierData::Chunk TierData::TakeChunk() {
   MutexLock lock(mutex_);
   if (chunks_.empty()) {
-    return {static_cast<std::byte*>(std::aligned_alloc(kTierBlock, kChunkBytes)), std::free};
+    Chunk chunk{static_cast<std::byte*>(std::aligned_alloc(kTierBlock, kChunkBytes)), std::free};
+    HEADRACE_CHECK(chunk != nullptr);  // 1 MiB.
+    return chunk;
   }
   Chunk chunk = std::move(chunks_.back());
   chunks_.pop_back();
