@@ -179,14 +179,17 @@ class PyLoader {
   }
 
   nb::list Explain(std::uint64_t epoch, std::uint64_t step) const {
-    return Listed(ValueOrThrow(loader()->Explain({.epoch = epoch, .step = step})));
+    const std::shared_ptr<Loader> loader = this->loader();
+    return Listed(
+        ValueOrThrow(WithoutGil([&] { return loader->Explain({.epoch = epoch, .step = step}); })));
   }
 
   nb::list ExplainRows(const std::vector<std::uint64_t>& ids) const {
     std::vector<SampleId> samples;
     samples.reserve(ids.size());
     for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
-    return Listed(ValueOrThrow(loader()->ExplainRows(samples)));
+    const std::shared_ptr<Loader> loader = this->loader();
+    return Listed(ValueOrThrow(WithoutGil([&] { return loader->ExplainRows(samples); })));
   }
 
   nb::dict Stats() const;

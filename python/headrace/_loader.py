@@ -159,6 +159,7 @@ class Loader:
         )
         self._given = dict(options.order.parameters)  # What a state has to agree with.
         self._part = budget
+        self._has_part = False
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
             if self._order.name != "exact":
@@ -200,15 +201,21 @@ class Loader:
         if self._part is None:
             return _core.Loader(self.dataset.index, options)
         self._part.take()
+        self._has_part = True
         try:
             return _core.Loader(self.dataset.index, options)
         except BaseException:
-            self._part.give_back()
+            self._give_part_back()
             raise
 
     def _close_core(self) -> None:
         self._core.close()
-        if self._part is not None:
+        self._give_part_back()
+
+    def _give_part_back(self) -> None:
+        """Once: it may be another loader's by now."""
+        if self._part is not None and self._has_part:
+            self._has_part = False
             self._part.give_back()
 
     @property

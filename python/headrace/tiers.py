@@ -36,8 +36,8 @@ class Ram:
 class Ssd:
     """A folder on a disk that is faster than storage.
 
-    What it holds outlives the loader: the next one with the same dataset, fields and rank takes it
-    over, and checks every sample before use. One rank has the subfolder ``rank-N``.
+    What it holds outlives the loader: the next one with the same dataset, fields, rank and `verify`
+    takes it over, and checks every sample before use. One rank has the subfolder ``rank-N``.
 
     Args:
         path: of the folder, made if it is not there.

@@ -26,7 +26,7 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr
       options_(options),
       stored_fields_(StoredFields(parts.schema)),
       order_(std::move(order)),
-      tiers_(std::move(tiers)) {
+      tiers_(stored_fields_.empty() ? nullptr : std::move(tiers)) {
   if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
   HEADRACE_CHECK(options.batches_max > 0 && options.reads_in_flight_max > 0);
   parts_.batch_memory->SetReleaseHook([this] { PostLater({.kind = Event::Kind::kReleased}); });
@@ -216,11 +216,12 @@ void Engine::Advance() {
   HandOver();
   while (!ended_ && AdmitStep()) {
   }
+  if (!ended_ && tiers_ != nullptr) IssueMoves();
   if (!ended_) IssueReads();
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
   if (to_read_.empty()) IssueBlockReads();
   if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
-  if (!ended_ && tiers_ != nullptr && to_read_.empty() && block_units_.empty()) IssueFills();
+  if (!ended_ && tiers_ != nullptr && to_read_.empty() && block_units_.empty()) IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.
 }
 

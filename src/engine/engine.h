@@ -94,7 +94,8 @@ class Engine {
     const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
   };
 
-  // `tiers`: null, or what the node keeps, planned for the stream of `order`.
+  // `tiers`: null, or what the node keeps, planned for the stream of `order`; let go where no field
+  // of the schema is stored, for then there is nothing to keep.
   Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
          std::unique_ptr<TierCache> tiers = nullptr);
   ~Engine();
@@ -128,9 +129,9 @@ class Engine {
   struct BlockWork;
   struct TierFill;
   struct Event;
-  using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   struct PieceRef;
   struct Piece;
+  using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   // Events: how anything gets into the machine.
   void Post(Event event);       // and runs the machine here, if nobody else does
   void PostLater(Event event);  // and has the executor run it
@@ -244,8 +245,10 @@ class Engine {
   void FinishKeep(SampleId sample, Tier* tier, const Status& status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void CountUse(SampleId sample, const Tier::Pin& entry) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void IssueFills() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  std::unique_ptr<TierFill> NextFill() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueMoves() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueAhead() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::unique_ptr<TierFill> NextAhead() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void IssueFill(std::unique_ptr<TierFill> fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AcquireFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data)
@@ -253,7 +256,6 @@ class Engine {
   void RunFill(TierFill& fill);
   void OnFilled(TierFill& fill, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
-  // Stalls.
   [[nodiscard]] StallCause CurrentCause() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void AccountStall(std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 

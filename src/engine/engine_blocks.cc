@@ -320,9 +320,11 @@ Engine::BlockUnit* Engine::MakeBlockUnit(BlockWork& block, std::span<const Block
   return block.units.emplace_back(std::move(unit)).get();
 }
 
-// A whole block is read straight into pinned memory, while there is room for all of it.
+// A whole block is read straight into pinned memory, while there is room for all of it. Not one of
+// which a tier has a sample: what a tier reads is laid out as an entry, not as the block is.
 void Engine::PinBlock(BlockWork& block) {
   if (parts_.pinned == nullptr || !block.plan.kept.empty() || !block.failures.empty()) return;
+  if (!block.entries.empty()) return;
   for (const std::unique_ptr<BlockUnit>& unit : block.units) {
     std::optional<Buffer> buffer;
     if (!unit->is_pinned) {

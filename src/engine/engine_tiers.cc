@@ -14,6 +14,7 @@ namespace {
 
 // Of the reads in flight, what nobody waits for may be one in so many.
 constexpr std::uint32_t kReadsToAFill = 4;
+constexpr std::size_t kFillsMax = 64;
 
 }  // namespace
 
@@ -68,22 +69,27 @@ bool Engine::PassOver(const Tier::Pin& entry) const {
 bool Engine::TakeEntry(StepWork& work, std::uint32_t slot) {
   const Tier::Pin& entry = work.samples[slot].entry;
   const SampleId id = work.batch->samples[slot];
+  Piece* const pieces = work.pieces.data() + slot * stored_fields_.size();
   std::uint64_t offset = 0;
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
     const BatchField& stored = parts_.schema[stored_fields_[field]];
     const Result<Extent> extent = parts_.index->extent(stored.index_field, id);
     if (!extent.ok()) return false;
-    const std::uint64_t size = extent.value().range.size;
-    work.pieces[slot * stored_fields_.size() + field] = {.offset = offset, .size = size};
-    offset += size;
-    if (!stored.ragged) continue;
-    // Room for a direct read into it is larger than the row.
-    std::span<std::byte>& row = work.batch->fields[stored_fields_[field]].rows[slot];
-    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(size)));
+    pieces[field] = {.offset = offset, .size = extent.value().range.size};
+    offset += pieces[field].size;
   }
-  if (offset == entry.bytes()) return true;
-  entry.tier()->Erase(id);
-  return false;
+  if (offset != entry.bytes()) {
+    entry.tier()->Erase(id);
+    return false;
+  }
+  // Only now: storage reads straight into rows, whose room is larger than they are.
+  for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
+    const BatchField& stored = parts_.schema[stored_fields_[field]];
+    if (!stored.ragged) continue;
+    std::span<std::byte>& row = work.batch->fields[stored_fields_[field]].rows[slot];
+    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(pieces[field].size)));
+  }
+  return true;
 }
 
 void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
@@ -178,8 +184,7 @@ void Engine::FinishKeep(SampleId sample, Tier* tier, const Status& status) {
   if (!keeping.empty()) {
     for (const Row& row : keeping.mapped()) PlanAgain(row, *tier);
   }
-  // The plan may have gone on meanwhile.
-  if (status.ok() && tiers_->Wanted(sample) != tier) tier->Erase(sample);
+  if (status.ok()) tiers_->Settle(sample, *tier);
 }
 
 void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
@@ -189,33 +194,38 @@ void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
   uses.ahead += tiers_->TakeAheadMark(sample);
 }
 
-// Fetches ahead and moves, while there is nothing to read that somebody waits for.
-void Engine::IssueFills() {
+// Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
+// can not be moved now is given up.
+void Engine::IssueMoves() {
+  while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
+    if (tiers_->Wanted(move->sample) != move->to) continue;
+    auto fill = std::make_unique<TierFill>();
+    fill->sample = move->sample;
+    fill->from = std::move(move->pin);
+    fill->to = move->to;
+    const bool may = fills_.size() < kFillsMax && !keeping_.contains(Raw(move->sample));
+    if (may && AcquireFill(*fill)) {
+      IssueFill(std::move(fill));
+    } else {
+      ++stats_.tiers.not_kept;
+    }
+  }
+}
+
+// Fetches ahead, while there is nothing to read that somebody waits for.
+void Engine::IssueAhead() {
   while (fills_.size() * kReadsToAFill < options_.reads_in_flight_max &&
          stats_.reads_in_flight < options_.reads_in_flight_max) {
-    std::unique_ptr<TierFill> fill = NextFill();
+    std::unique_ptr<TierFill> fill = NextAhead();
     if (fill == nullptr) return;
-    if (!AcquireFill(*fill)) {
-      // A move that can not be made now is given up, for it keeps room in the tier that it leaves.
-      if (!fill->from) tiers_->PutBackAhead(fill->sample);
-      return;
-    }
-    keeping_.try_emplace(Raw(fill->sample));
-    fills_.push_back(std::move(fill));
-    ReadFill(*fills_.back());
+    if (!AcquireFill(*fill)) return tiers_->PutBackAhead(fill->sample);
+    IssueFill(std::move(fill));
   }
 }
 
 // Null: there is none.
-std::unique_ptr<Engine::TierFill> Engine::NextFill() {
+std::unique_ptr<Engine::TierFill> Engine::NextAhead() {
   auto fill = std::make_unique<TierFill>();
-  while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
-    if (tiers_->Wanted(move->sample) != move->to || keeping_.contains(Raw(move->sample))) continue;
-    fill->sample = move->sample;
-    fill->from = std::move(move->pin);
-    fill->to = move->to;
-    return fill;
-  }
   while (const auto ahead = tiers_->NextAhead()) {
     if (keeping_.contains(Raw(ahead->first))) continue;
     fill->sample = ahead->first;
@@ -230,6 +240,12 @@ std::unique_ptr<Engine::TierFill> Engine::NextFill() {
     if (fill->extents.size() == stored_fields_.size()) return fill;
   }
   return nullptr;
+}
+
+void Engine::IssueFill(std::unique_ptr<TierFill> fill) {
+  keeping_.try_emplace(Raw(fill->sample));
+  fills_.push_back(std::move(fill));
+  ReadFill(*fills_.back());
 }
 
 bool Engine::AcquireFill(TierFill& fill) {
@@ -268,14 +284,15 @@ void Engine::ReadFill(TierFill& fill) {
     Post(std::move(event));
   };
   if (fill.from) {
-    const std::span<std::byte> buffer = fill.buffers.front().bytes();
-    if (fill.from.tier()->in_memory()) {
-      fill.from.tier()->CopyOut(fill.from, 0, buffer.first(fill.from.bytes()));
-      return done(0, buffer.first(fill.from.bytes()));
-    }
-    return fill.from.tier()->Read(
-        fill.from, sequence_, buffer, stop_.get_token(),
-        [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
+    // The tier it goes to gives it a checksum of its own: what changed here must not get there.
+    const auto read = [this, &fill, done, deadline = sequence_] {
+      fill.from.tier()->Read(
+          fill.from, deadline, fill.buffers.front().bytes(), stop_.get_token(),
+          [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
+    };
+    // Out of memory it is copied and checked inside the call: work for a task.
+    if (fill.from.tier()->in_memory()) return parts_.executor->Submit(sequence_, read);
+    return read();
   }
   std::vector<ReadRequest> requests;
   for (std::size_t part = 0; part < fill.extents.size(); ++part) {
@@ -296,7 +313,8 @@ void Engine::OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::
     fill.error = data.status();
   }
   if (--fill.reads_left > 0) return;
-  if (!fill.error.ok() || ended_) return OnFilled(fill, fill.error);
+  if (ended_ && fill.error.ok()) fill.error = Status(StatusCode::kCancelled, "the run has ended");
+  if (!fill.error.ok()) return OnFilled(fill, fill.error);
   {
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
@@ -383,7 +401,10 @@ void Engine::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
   }
   for (auto& [kept, positions] : by_sample) {
     const SampleId sample = unit.pieces[positions.front()].sample;
-    ++stats_.tiers.storage_uses;
+    // Once a sample, in however many reads it comes.
+    stats_.tiers.storage_uses +=
+        std::any_of(positions.begin(), positions.end(),
+                    [&](std::size_t i) { return unit.pieces[i].field == 0; });
     Tier* const tier = tiers_->Wanted(sample);
     if (tier == nullptr || positions.size() != stored_fields_.size()) continue;
     if (!block.entries.empty() && block.entries[kept]) continue;

@@ -50,14 +50,22 @@ void TierCache::Apply(const CacheOp& op) {
     return;
   }
   Tier& from = *tiers_.at(op.from);
-  ForEachSample(op.block, [&](SampleId sample) {
-    // What is on its way there is not erased: rows may wait for it. It goes when it has come.
-    Tier::Pin pin = from.Find(sample);
-    if (!pin) return;
-    from.Erase(sample);
-    if (op.to == kNoTier || moves_.size() == kMovesMax) return;
-    moves_.push_back({.sample = sample, .pin = std::move(pin), .to = tiers_.at(op.to)});
-  });
+  Tier* const to = op.to == kNoTier ? nullptr : tiers_.at(op.to);
+  ForEachSample(op.block, [&](SampleId sample) { Leave(sample, from, to); });
+}
+
+// What is on its way to `from` is not erased, for rows may wait for it: see Settle().
+void TierCache::Leave(SampleId sample, Tier& from, Tier* to) {
+  Tier::Pin pin = from.Find(sample);
+  if (!pin) return;
+  from.Erase(sample);
+  if (to == nullptr || moves_.size() == kMovesMax) return;
+  moves_.push_back({.sample = sample, .pin = std::move(pin), .to = to});
+}
+
+void TierCache::Settle(SampleId sample, Tier& tier) {
+  Tier* const wanted = Wanted(sample);
+  if (wanted != &tier) Leave(sample, tier, wanted);
 }
 
 template <typename Visit>
@@ -66,7 +74,6 @@ void TierCache::ForEachSample(std::uint32_t block, Visit visit) const {
   for (std::uint32_t i = 0; i < samples.count; ++i) visit(SampleId{Raw(samples.first) + i});
 }
 
-// Where it is wanted first; it may still be on its way there from another.
 Tier::Pin TierCache::Find(SampleId sample) {
   const TierNumber wanted = wanted_[BlockOf(sample)];
   if (wanted == kNoTier) return {};

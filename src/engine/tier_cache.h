@@ -36,10 +36,11 @@ class TierCache {
   // step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The entry of a sample in the fastest tier that has it, pinned; or an empty pin.
+  // The entry of a sample in the tier that is to have it, pinned; empty: it is not there, or there
+  // not yet.
   [[nodiscard]] Tier::Pin Find(SampleId sample);
 
-  // The tier that is to have `sample` and does not say that it failed; null: none.
+  // The tier that is to have `sample`, failed or not; null: none.
   [[nodiscard]] Tier* Wanted(SampleId sample) const;
 
   // Numbers of `tier` in its node's list.
@@ -51,6 +52,9 @@ class TierCache {
   [[nodiscard]] std::optional<std::pair<SampleId, Tier*>> NextAhead();
   // Puts it back, to be next again.
   void PutBackAhead(SampleId sample);
+
+  // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
+  void Settle(SampleId sample, Tier& tier);
 
   // The next sample to move from one tier to another, out of `pin`.
   struct Move {
@@ -69,6 +73,7 @@ class TierCache {
 
  private:
   void Apply(const CacheOp& op);
+  void Leave(SampleId sample, Tier& from, Tier* to);
   template <typename Visit>
   void ForEachSample(std::uint32_t block, Visit visit) const;
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {

@@ -26,6 +26,10 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
     return Status(StatusCode::kInvalidArgument,
                   "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
   }
+  if (!options.tiers.tiers.empty() && options.io == IoChoice::kSynthetic) {
+    return Status(StatusCode::kInvalidArgument,
+                  "tiers with io='synthetic': nothing is read that could be kept");
+  }
   if (options.threads == 0) options.threads = UsableCores();
   if (options.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*options.model));
   HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));

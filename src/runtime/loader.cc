@@ -372,7 +372,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   std::unique_ptr<NodeTiers> tiers;
   if (!job.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(tiers,
-                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner));
+                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner,
+                                              job.options.verify));
   }
   std::shared_ptr<CellPool> residents;
   if (planner.reads_blocks()) {
@@ -456,6 +457,7 @@ void Loader::Stop() {
 }
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
                             impl_->planner_->MakeOrder(position));
   const std::optional<Step> step = order->Next();
@@ -464,6 +466,7 @@ Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
 }
 
 Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   std::vector<Delivery> deliveries;
   deliveries.reserve(samples.size());
   for (const SampleId sample : samples) {

@@ -152,7 +152,8 @@ class Loader {
   // Ends the run. Its batches not taken are lost.
   void Stop();
 
-  // Where the rows of one step of the loader's own order come from. Reads nothing.
+  // Where the rows of one step of the loader's own order come from. Reads nothing; with tiers plans
+  // the run again up to there.
   //
   // Errors: those of OrderFactory::Make
   Result<std::vector<PlannedRow>> Explain(Position position) const;

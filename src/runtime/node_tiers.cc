@@ -18,9 +18,11 @@ namespace {
 constexpr std::uint64_t kUnitBytesOnDisk = 4096;
 constexpr std::uint64_t kUnitBytesInMemory = 64;
 
-// What an entry is made of: the dataset, and which of its fields, in order.
-std::string Fingerprint(const Index& index, std::span<const BatchField> schema) {
+// What an entry is made of: the dataset, and which of its fields, in order; and whether it was
+// compared with the index's checksum, for it is not when it is taken from a tier.
+std::string Fingerprint(const Index& index, std::span<const BatchField> schema, bool verified) {
   std::string text = index.fingerprint();
+  if (!verified) text.append("/unverified");
   for (const BatchField& field : schema) {
     if (!field.is_inline()) text.append("/").append(index.fields()[field.index_field].name);
   }
@@ -76,17 +78,17 @@ NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Plan
 Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const Index>& index,
                                                    std::span<const BatchField> schema,
                                                    const TiersSpec& spec,
-                                                   std::shared_ptr<const Planner> planner) {
+                                                   std::shared_ptr<const Planner> planner,
+                                                   bool verified) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
   std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
-  HEADRACE_RETURN_IF_ERROR(node->OpenTiers(*index, schema, spec));
+  const std::string fingerprint = Fingerprint(*index, schema, verified);
+  HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
 }
 
-Status NodeTiers::OpenTiers(const Index& index, std::span<const BatchField> schema,
-                            const TiersSpec& spec) {
-  const std::string fingerprint = Fingerprint(index, schema);
+Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
   const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
   for (const TierSpec& each : spec.tiers) {
     if (each.path.empty()) {
@@ -122,7 +124,10 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list
   request.node = 0;
   request.capacity_units.resize(1);
   request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
-  return Begin(std::move(request), start);
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<TierCache> tiers, Begin(std::move(request), start));
+  MutexLock lock(mutex_);
+  request_.reset();  // Its steps are not those of the planner's own order.
+  return tiers;
 }
 
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {

@@ -62,8 +62,9 @@ PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& plan
 // Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads.
 class NodeTiers {
  public:
-  // Makes the tiers, and takes over what folders hold of a run before with the same dataset and
-  // fields.
+  // Makes the tiers, and takes over what folders hold of a run before with the same dataset, fields
+  // and `verified`: whether the run compares what it reads with the index's checksums. What was not
+  // compared then would not be later.
   //
   // Errors: InvalidArgument     no such placement, no tier or too many, a capacity of 0, a folder
   //                             that cannot be one
@@ -72,7 +73,8 @@ class NodeTiers {
   static Result<std::unique_ptr<NodeTiers>> Open(const std::shared_ptr<const Index>& index,
                                                  std::span<const BatchField> schema,
                                                  const TiersSpec& spec,
-                                                 std::shared_ptr<const Planner> planner);
+                                                 std::shared_ptr<const Planner> planner,
+                                                 bool verified);
 
   // For a run of the planner's own order from `start` on, or of a list.
   //
@@ -80,8 +82,9 @@ class NodeTiers {
   Result<std::unique_ptr<TierCache>> Begin(Position start);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
-  // From which tier each use of a step was, or is to be, by the plan of the newest run; nothing if
-  // that run began after it. Plans the run again up to there.
+  // From which tier each use of a step of the planner's own order was, or is to be, by the plan of
+  // the newest run; nothing if that run began after it, or was of a list. Plans the run again up to
+  // there: of a long one that takes seconds.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
@@ -91,7 +94,7 @@ class NodeTiers {
  private:
   NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
             const TiersSpec& spec);
-  Status OpenTiers(const Index& index, std::span<const BatchField> schema, const TiersSpec& spec);
+  Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
 
   const PlacementFactory* const factory_;
@@ -102,7 +105,8 @@ class NodeTiers {
   std::vector<std::unique_ptr<Tier>> tiers_;
 
   mutable Mutex mutex_;
-  std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run
+  // Of the newest run; nothing: there was none, or it was of a list.
+  std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);
   Position start_ HEADRACE_GUARDED_BY(mutex_);
 };
 

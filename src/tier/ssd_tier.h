@@ -51,7 +51,8 @@ struct SsdTierOptions {
 //
 // Thread safety, ownership, shutdown: as Tier. `executor` must outlive it; its tasks block. Reads
 // are given their deadlines, inserts one later than all.
-// Fork: a child may destroy it, and leaves the folder as it is.
+// Fork: a child may destroy it if no call was under way at the fork (it would wait for that call),
+// and leaves the folder as it is.
 class SsdTier final : public Tier {
  public:
   // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that can not be

@@ -100,8 +100,6 @@ def set_tiers(
             f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
             'used, as tiers=[headrace.tiers.Ram("4GiB")]'
         )
-    if tiers and options.io == _core.IoChoice.SYNTHETIC:
-        raise InvalidArgumentError("tiers with io='synthetic': nothing is read that could be kept")
     for tier in tiers:
         options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
     options.placement = placement

@@ -1,0 +1,110 @@
+"""`headrace plan`: what it says is what the loader then reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import orders
+from headrace._loading.options import core_options
+from headrace._loading.planned import planned_epochs, total_bytes, total_reads
+from headrace.cli.main import app
+from headrace.tiers import PLACEMENTS, Ram, Ssd
+
+ROOM = 4096  # of a sample where a tier is on disk
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["plan", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "none"])
+def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, placement: str) -> None:
+    tiers = [Ram(20 * ROOM), Ssd(tmp_path / "tier", 20 * ROOM)]
+    options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
+    options |= {"tiers": tiers, "placement": placement, "prefetch": 1}
+    dataset = hr.open(numbered)
+    planned = list(planned_epochs(dataset, core_options(dataset, orders.Exact(), **options)))
+    with hr.Loader(dataset, **options) as loader:
+        for _ in range(3):
+            epoch_ids(loader)
+        stats = loader.stats()
+    assert [each.samples for each in planned] == [COUNT] * 3
+    assert stats["sources"] is not None
+    lost = stats["sources"]["not_kept"]  # There was no room at the moment.
+    if placement not in ("lru", "belady", "reuse"):
+        assert lost == 0
+    reads = sum(total_reads(each.storage) for each in planned)
+    # What is not there may be missed again before it is kept.
+    assert reads <= stats["io"]["reads"] <= reads + 2 * lost
+    for number, tier in enumerate(stats["tiers"]):
+        wanted = sum(total_reads(each.tiers[number][0]) for each in planned)
+        assert tier["uses"] <= wanted  # Moves read a tier, too.
+
+
+@pytest.mark.parametrize("placement", ["lru", "belady"])
+def test_without_moves_nothing_is_lost(numbered: Path, placement: str) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
+    options |= {"tiers": [Ram(10 * ROOM)], "placement": placement, "prefetch": 1}
+    dataset = hr.open(numbered)
+    planned = list(planned_epochs(dataset, core_options(dataset, orders.Exact(), **options)))
+    with hr.Loader(dataset, **options) as loader:
+        for _ in range(3):
+            epoch_ids(loader)
+        stats = loader.stats()
+    assert sum(total_reads(each.storage) for each in planned) == stats["io"]["reads"]
+    assert sum(total_bytes(each.storage) for each in planned) == stats["bytes"]["read"]
+
+
+def test_each_epoch_is_the_whole_dataset_once(numbered: Path) -> None:
+    dataset = hr.open(numbered)
+    whole = sum(path.stat().st_size for path in numbered.rglob("*.jpg"))
+    options = core_options(
+        dataset, orders.Exact(), batch_size=8, epochs=4, tiers=[Ram(whole // 2)], placement="pinned"
+    )
+    for epoch in planned_epochs(dataset, options):
+        assert epoch.sample_bytes == whole
+        from_tiers = sum(total_bytes(reads) for reads, _ in epoch.tiers)
+        assert total_bytes(epoch.storage) + from_tiers == whole
+
+
+def test_json_and_table_agree(numbered: Path) -> None:
+    arguments = (numbered, "--batch", 8, "--ram", "20KB", "--epochs", 2)
+    plain = json.loads(run(*arguments, "--json"))
+    assert [epoch["epoch"] for epoch in plain["epochs"]] == [0, 1]
+    assert plain["epochs"][0]["tiers"][0]["name"] == "RAM"
+    assert plain["epochs"][0]["predicted"] is None
+    table = run(*arguments)
+    assert "from RAM" in table
+    assert "headrace profile" in table
+
+
+def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
+    run(numbered, "--tier", f"{tmp_path / 'tier'}=1MB")
+    assert not (tmp_path / "tier").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tier", "nowhere"], "must be FOLDER=CAPACITY"),
+        (["--ram", "1MB", "--placement", "magic"], "placement: got 'magic'"),
+        (["--placement", "belady"], "without tiers"),
+        (["--demand", "100"], "without --profile"),
+        (["--profile", "/nowhere.toml"], "nowhere.toml"),
+        (["--order", "sorted"], "order: got 'sorted'"),
+        (["--rank", "3"], "rank"),
+        (["--epochs", "0"], "--epochs"),
+        (["--set", "pool_bytes=1"], "pool_bytes"),
+    ],
+)
+def test_bad_arguments_are_named(numbered: Path, arguments: list[str], message: str) -> None:
+    assert message in run(numbered, *arguments, code=2).replace("\n", " ")
