@@ -100,6 +100,10 @@ def set_tiers(
             f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
             'used, as tiers=[headrace.tiers.Ram("4GiB")]'
         )
+    if not tiers and horizon is not None:
+        raise InvalidArgumentError(
+            f"horizon={horizon!r} without tiers=: only what is kept is planned ahead; leave it out"
+        )
     for tier in tiers:
         options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
     options.placement = placement
