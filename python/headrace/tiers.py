@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 from headrace import _core
@@ -66,8 +67,10 @@ class CoreTier:
     threads: int
 
 
-def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreTier]:
-    """The core's tiers, with their folders made unless told not to.
+def core_tiers(
+    tiers: Iterable[Tier] | None, *, make: bool = True, images: str | None = None
+) -> list[CoreTier]:
+    """The core's tiers, with their folders made unless told not to, none of them in `images`.
 
     Raises:
         InvalidArgumentError: names what cannot be.
@@ -77,6 +80,10 @@ def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreT
     if isinstance(tiers, (Ram, Ssd)):
         tiers = [tiers]
     given = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
+    if images is not None:
+        for each in given:
+            if isinstance(each, Ssd):
+                check_apart(each.path, images)
     made = [_core_tier(number, each, make) for number, each in enumerate(given)]
     folders = [os.path.realpath(each.path) for each in made if each.path]
     for folder in folders:
@@ -114,6 +121,19 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     capacity = integer(name, capacity, _SSD_UNIT_BYTES, 2**62)
     threads = integer(f"tiers[{number}] threads", tier.threads, 1, 1024)
     return CoreTier(path, capacity, threads)
+
+
+def check_apart(path: Any, images: str) -> None:
+    """That a tier's folder is not taken for one of classes when the dataset is opened again."""
+    try:
+        inside = Path(os.path.realpath(os.fsdecode(path))).is_relative_to(os.path.realpath(images))
+    except (TypeError, ValueError):  # Named by what comes next.
+        return
+    if inside:
+        raise InvalidArgumentError(
+            f"tiers: folder {os.fsdecode(path)} lies in the dataset {images}, whose folders are "
+            "classes; name one outside"
+        )
 
 
 def _check_capacity(capacity: Any, name: str) -> None:

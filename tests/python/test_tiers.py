@@ -418,6 +418,8 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ram("1MB")] * 9}, "tiers: got 9"),
         ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
         ({"budget": 3}, "budget: got 3"),
+        ({"profile": 3}, "profile: got 3, must be what headrace.profile.load"),
+        ({"profile": "."}, r"profile \.: this is a folder"),
     ],
 )
 def test_bad_arguments_are_named(
@@ -476,3 +478,17 @@ def test_bad_parts_are_named_and_take_nothing(tmp_path: Path) -> None:
         with pytest.raises(errors.InvalidArgumentError, match=message):
             budget.part(name, share)
     assert budget.part("all", 1.0).memory == 2**20
+
+
+def test_a_folder_among_the_classes_is_refused_before_it_is_made(
+    numbered_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(numbered_copy)
+    for folder in (numbered_copy, numbered_copy / "cache", tmp_path / "link" / "cache"):
+        with pytest.raises(errors.InvalidArgumentError, match="lies in the dataset"):
+            make(numbered_copy, tiers=[Ssd(folder, "1MB")])
+    assert not (numbered_copy / "cache").exists()
+    dataset = hr.open(numbered_copy)
+    budget = Budget("64MiB", [Ssd(numbered_copy / "cache", "1MB")])
+    with pytest.raises(errors.InvalidArgumentError, match="lies in the dataset"):
+        make(dataset, budget=budget.part("all", 1.0))
