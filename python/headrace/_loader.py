@@ -159,7 +159,6 @@ class Loader:
         )
         self._given = dict(options.order.parameters)  # What a state has to agree with.
         self._part = budget
-        self._has_part = False
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
             if self._order.name != "exact":
@@ -200,23 +199,17 @@ class Loader:
         """Opens the core loader, with the part of a budget that it has."""
         if self._part is None:
             return _core.Loader(self.dataset.index, options)
-        self._part.take()
-        self._has_part = True
+        self._part.take(self)
         try:
             return _core.Loader(self.dataset.index, options)
         except BaseException:
-            self._give_part_back()
+            self._part.give_back(self)
             raise
 
     def _close_core(self) -> None:
         self._core.close()
-        self._give_part_back()
-
-    def _give_part_back(self) -> None:
-        """Once: it may be another loader's by now."""
-        if self._part is not None and self._has_part:
-            self._has_part = False
-            self._part.give_back()
+        if self._part is not None:
+            self._part.give_back(self)
 
     @property
     def epoch(self) -> int:

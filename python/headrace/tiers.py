@@ -269,19 +269,21 @@ class Part:
         self.name = name
         self.memory = memory
         self.tiers = tiers
-        self._taken = False
+        self._taken_by: int | None = None  # id() of a loader: it gives the part back before it dies
 
-    def take(self) -> None:
+    def take(self, loader: object) -> None:
         """For one loader; until it gives it back."""
-        if self._taken:
+        if self._taken_by is not None:
             raise InvalidArgumentError(
                 f"budget: part {self.name!r} has a loader already; close it first, or take "
                 "another part"
             )
-        self._taken = True
+        self._taken_by = id(loader)
 
-    def give_back(self) -> None:
-        self._taken = False
+    def give_back(self, loader: object) -> None:
+        """Does nothing if the loader has it no more: it may be another's by now."""
+        if self._taken_by == id(loader):
+            self._taken_by = None
 
     def __repr__(self) -> str:
         return f"<part {self.name!r} of a budget: {format_bytes(self.memory)}>"

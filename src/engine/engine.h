@@ -86,16 +86,14 @@ class Engine {
     Executor* executor = nullptr;
     const Clock* clock = nullptr;
     BatchSink* sink = nullptr;
-    std::shared_ptr<BufferPool> staging;  // for bytes read and not decoded yet
-    std::shared_ptr<BufferPool>
-        batch_memory;                      // for batches in work, ready, and held by the consumer
+    std::shared_ptr<BufferPool> staging;       // for bytes read and not decoded yet
+    std::shared_ptr<BufferPool> batch_memory;  // for batches in work, ready, held by the consumer
     std::shared_ptr<CellPool> residents;   // for samples of block reads; null: the plan has none
     std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
     const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
   };
 
-  // `tiers`: null, or what the node keeps, planned for the stream of `order`; let go where no field
-  // of the schema is stored, for then there is nothing to keep.
+  // `tiers`: null, or what the node keeps, planned for `order`; let go where no field is stored.
   Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
          std::unique_ptr<TierCache> tiers = nullptr);
   ~Engine();

@@ -12,11 +12,11 @@
 namespace headrace {
 namespace {
 
-// In pieces no larger than the engine reads.
+// In pieces no larger than the engine reads. Of nothing there is none: a model knows no such read.
 void Count(std::uint64_t bytes, ReadCounts& counts) {
   const std::uint64_t piece = EngineOptions().block_read_bytes_max;
   if (bytes / piece != 0) counts[piece] += bytes / piece;
-  if (bytes % piece != 0 || bytes == 0) ++counts[bytes % piece];
+  if (bytes % piece != 0) ++counts[bytes % piece];
 }
 
 }  // namespace

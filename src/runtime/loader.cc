@@ -371,9 +371,8 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                             planner.Inflation(*index));
   std::unique_ptr<NodeTiers> tiers;
   if (!job.options.tiers.tiers.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(tiers,
-                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner,
-                                              job.options.verify));
+    HEADRACE_ASSIGN_OR_RETURN(tiers, NodeTiers::Open(index, job.schema, job.options.tiers,
+                                                     job.planner, job.options.verify));
   }
   std::shared_ptr<CellPool> residents;
   if (planner.reads_blocks()) {
