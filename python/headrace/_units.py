@@ -40,7 +40,9 @@ def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:
     """The bytes that `text` means, or its share of `whole` where it says "20%"."""
     if isinstance(text, str):
         share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
-        if share and 0 < float(share[1]) <= 100:
+        if share and not 0 < float(share[1]) <= 100:
+            raise InvalidArgumentError(f'{what}: got "{text}", must be above 0% and at most 100%')
+        if share:
             return max(1, int(whole * float(share[1]) / 100))
     return parse_bytes(text, what)
 

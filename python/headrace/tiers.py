@@ -6,7 +6,9 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from pathlib import Path
+from typing import Any, SupportsIndex
 
 from headrace import _core
 from headrace._arguments import integer, items, memory_bytes
@@ -16,6 +18,9 @@ from headrace.profile import MachineProfile, SizedRates
 from headrace.profile import Tier as ProfileTier
 
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
+
+_SSD_UNIT_BYTES = 4096
+"""No sample takes less of a disk."""
 
 PLACEMENTS = tuple(_core.placements())
 """Names of the placements; docs/placements.md says what each does."""
@@ -62,8 +67,10 @@ class CoreTier:
     threads: int
 
 
-def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreTier]:
-    """The core's tiers, with their folders made unless told not to.
+def core_tiers(
+    tiers: Iterable[Tier] | None, *, make: bool = True, images: str | None = None
+) -> list[CoreTier]:
+    """The core's tiers, with their folders made unless told not to, none of them in `images`.
 
     Raises:
         InvalidArgumentError: names what cannot be.
@@ -73,6 +80,10 @@ def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreT
     if isinstance(tiers, (Ram, Ssd)):
         tiers = [tiers]
     given = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
+    if images is not None:
+        for each in given:
+            if isinstance(each, Ssd):
+                check_apart(each.path, images)
     made = [_core_tier(number, each, make) for number, each in enumerate(given)]
     folders = [os.path.realpath(each.path) for each in made if each.path]
     for folder in folders:
@@ -82,17 +93,18 @@ def core_tiers(tiers: Iterable[Tier] | None, *, make: bool = True) -> list[CoreT
 
 
 def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
+    name = f"tiers[{number}] capacity"
     if isinstance(tier, (int, str)):
         tier = Ram(tier)
     if isinstance(tier, Ram):
-        capacity = memory_bytes(tier.capacity, f"tiers[{number}] capacity")
-        return CoreTier("", capacity, 1)
+        _check_capacity(tier.capacity, name)
+        return CoreTier("", memory_bytes(tier.capacity, name), 1)
     if not isinstance(tier, Ssd):
         raise InvalidArgumentError(
             f"tiers[{number}]: got {tier!r}, must be headrace.tiers.Ram or Ssd, or the bytes of "
             "one in memory"
         )
-    path = os.path.abspath(os.fspath(tier.path))
+    path = _folder(number, tier.path)
     try:
         if make:
             os.makedirs(path, exist_ok=True)
@@ -101,11 +113,47 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
         raise InvalidArgumentError(
             f"tiers[{number}]: making folder {path}: {error.strerror}"
         ) from None
-    capacity = parse_share_or_bytes(
-        tier.capacity, f"tiers[{number}] capacity", system.f_frsize * system.f_blocks
-    )
+    _check_capacity(tier.capacity, name)
+    capacity = tier.capacity
+    if isinstance(capacity, str):
+        whole = system.f_frsize * system.f_blocks
+        capacity = parse_share_or_bytes(capacity, name, whole)
+    capacity = integer(name, capacity, _SSD_UNIT_BYTES, 2**62)
     threads = integer(f"tiers[{number}] threads", tier.threads, 1, 1024)
-    return CoreTier(path, integer(f"tiers[{number}] capacity", capacity, 1, 2**62), threads)
+    return CoreTier(path, capacity, threads)
+
+
+def check_apart(path: Any, images: str) -> None:
+    """That a tier's folder is not taken for one of classes when the dataset is opened again."""
+    try:
+        inside = Path(os.path.realpath(os.fsdecode(path))).is_relative_to(os.path.realpath(images))
+    except (TypeError, ValueError):  # Named by what comes next.
+        return
+    if inside:
+        raise InvalidArgumentError(
+            f"tiers: folder {os.fsdecode(path)} lies in the dataset {images}, whose folders are "
+            "classes; name one outside"
+        )
+
+
+def _check_capacity(capacity: Any, name: str) -> None:
+    if not isinstance(capacity, (str, SupportsIndex)):
+        raise InvalidArgumentError(f'{name}: got {capacity!r}, must be bytes, or "4GiB", or "20%"')
+
+
+def _folder(number: int, given: Any) -> str:
+    """The absolute path that is given for a tier's folder, which may have to be made."""
+    try:
+        text = os.fsdecode(given)
+    except TypeError:
+        text = ""
+    if not text or "\0" in text:
+        raise InvalidArgumentError(f"tiers[{number}]: got folder {given!r}, must be a path")
+    path = os.path.abspath(text)
+    for there in (path, _there(path)):
+        if os.path.lexists(there) and not os.path.isdir(there):
+            raise InvalidArgumentError(f"tiers[{number}]: {there} is no folder; name another")
+    return path
 
 
 def _there(path: str) -> str:
@@ -171,18 +219,21 @@ class Budget:
             InvalidArgumentError: a name that is no folder name or is there already, or a share
                 that is more than what is left.
         """
-        if not name or name != os.path.basename(name) or name.startswith("."):
-            raise InvalidArgumentError(f"part: name {name!r} must be one that a folder can have")
+        _check_part_name(name)
         if name in self._parts:
             raise InvalidArgumentError(f"part {name!r}: the budget has one of that name")
         left = 1.0 - sum(self._parts.values())
-        if not 0 < share <= left + 1e-9:
+        if not _is_number(share) or not 0 < share <= left + 1e-9:
             taken = ", ".join(f"{each!r} {part:.0%}" for each, part in self._parts.items())
             raise InvalidArgumentError(
                 f"part {name!r}: got share {share!r}, must be above 0 and at most {left:.4g}: "
                 f"taken are {taken or 'none'}"
             )
-        self._parts[name] = share
+        if int(self.memory * share) == 0:
+            raise InvalidArgumentError(
+                f"part {name!r}: got share {share!r}, less than a byte of the budget's "
+                f"{format_bytes(self.memory)}"
+            )
         tiers = tuple(
             CoreTier(
                 os.path.join(tier.path, name) if tier.path else "",
@@ -193,13 +244,28 @@ class Budget:
         )
         for tier in tiers:
             if tier.path:
-                os.makedirs(tier.path, exist_ok=True)
+                try:
+                    os.makedirs(tier.path, exist_ok=True)
+                except OSError as error:
+                    raise InvalidArgumentError(
+                        f"part {name!r}: making folder {tier.path}: {error.strerror}"
+                    ) from None
         if int(self.memory * share) == 0 or any(tier.capacity_bytes == 0 for tier in tiers):
-            del self._parts[name]
             raise InvalidArgumentError(
                 f"part {name!r}: share {share!r} leaves nothing of the budget"
             )
+        self._parts[name] = share
         return Part(name, int(self.memory * share), tiers)
+
+
+def _check_part_name(name: Any) -> None:
+    usable = isinstance(name, str) and name and "\0" not in name and not name.startswith(".")
+    if not usable or name != os.path.basename(name):
+        raise InvalidArgumentError(f"part: name {name!r} must be one that a folder can have")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)
 
 
 class Part:

@@ -97,12 +97,15 @@ def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
     [
         (["--tier", "nowhere"], "must be FOLDER=CAPACITY"),
         (["--ram", "1MB", "--placement", "magic"], "placement: got 'magic'"),
-        (["--placement", "belady"], "without tiers"),
+        (["--placement", "belady"], "nothing to place"),
         (["--demand", "100"], "without --profile"),
         (["--profile", "/nowhere.toml"], "nowhere.toml"),
         (["--order", "sorted"], "order: got 'sorted'"),
         (["--rank", "3"], "rank"),
         (["--epochs", "0"], "--epochs"),
+        (["--epochs", "3", "--job-epochs", "2"], "--job-epochs 2"),
+        (["--tier", "/dev/null=1MB"], "/dev/null is no folder"),
+        (["--tier", "tier=1"], "capacity: got 1, must be in [4096"),
         (["--set", "pool_bytes=1"], "pool_bytes"),
     ],
 )

@@ -102,6 +102,7 @@ def test_wrong_arguments_are_told_before_anything_is_measured(
         (("--output", other), "is no machine profile"),
         (("--output", tmp_path / "none" / "m.toml"), "no such folder"),
         (("--plot", tmp_path / "none" / "m.png"), "no such folder"),
+        (("--plot", tmp_path / "m.zzz"), "no format '.zzz'"),
         (("--demand", "much"), "--demand"),
         (("--tier", tmp_path / "none"), "no such folder; make it first"),
         (("--seconds", "0"), "seconds: got 0"),

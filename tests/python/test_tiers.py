@@ -46,6 +46,11 @@ def tiers_for(kind: str, folder: Path, share: float) -> list[Any]:
     return [Ram(capacity // 2), Ssd(folder / "a", capacity // 4), Ssd(folder / "b", capacity // 4)]
 
 
+def wrong(kind: Any, *arguments: Any) -> Any:
+    """A tier of arguments that its types do not allow."""
+    return kind(*arguments)
+
+
 @pytest.fixture(scope="session")
 def plain(numbered: Path) -> list[list[list[int]]]:
     """What three epochs deliver without tiers."""
@@ -395,6 +400,17 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ram(0)]}, r"tiers\[0\] capacity: got 0"),
         ({"tiers": [Ram("5 apples")]}, "no number of bytes"),
         ({"tiers": [Ram(10)]}, "RAM tier: got 10 bytes"),
+        ({"tiers": [Ram("120%")]}, r"tiers\[0\] capacity: got \"120%\", must be above 0%"),
+        ({"tiers": [wrong(Ram, None)]}, r"tiers\[0\] capacity: got None, must be bytes"),
+        (
+            {"tiers": [Ram("1MB"), wrong(Ssd, "tier", 2.5)]},
+            r"tiers\[1\] capacity: got 2.5, must be bytes",
+        ),
+        ({"tiers": [Ssd("tier", 4095)]}, r"tiers\[0\] capacity: got 4095, must be in \[4096"),
+        ({"tiers": [Ssd("", "1MB")]}, r"tiers\[0\]: got folder '', must be a path"),
+        ({"tiers": [wrong(Ssd, 5, "1MB")]}, r"tiers\[0\]: got folder 5, must be a path"),
+        ({"tiers": [Ssd("a\0b", "1MB")]}, r"tiers\[0\]: got folder"),
+        ({"horizon": 3}, "horizon=3 without tiers="),
         ({"tiers": [Ram("1MB")], "placement": "magic"}, "placement: got 'magic'"),
         ({"placement": "belady"}, "without tiers"),
         ({"tiers": [Ram("1MB")], "horizon": 0}, "horizon: got 0"),
@@ -402,17 +418,34 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ram("1MB")] * 9}, "tiers: got 9"),
         ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
         ({"budget": 3}, "budget: got 3"),
+        ({"profile": 3}, "profile: got 3, must be what headrace.profile.load"),
+        ({"profile": "."}, r"profile \.: this is a folder"),
     ],
 )
-def test_bad_arguments_are_named(numbered: Path, options: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_named(
+    numbered: Path,
+    options: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(errors.InvalidArgumentError, match=message):
         make(numbered, **options)
 
 
 def test_bad_folders_are_named(numbered: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(errors.InvalidArgumentError, match="making folder"):
-        make(numbered, tiers=[Ssd(tmp_path / "file" / "tier", "1MB")])
+    for path in (tmp_path / "file", tmp_path / "file" / "tier"):
+        with pytest.raises(errors.InvalidArgumentError, match="/file is no folder"):
+            make(numbered, tiers=[Ssd(path, "1MB")])
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(errors.InvalidArgumentError, match="/link is no folder"):
+        make(numbered, tiers=[Ssd(tmp_path / "link", "1MB")])
+    with pytest.raises(errors.InvalidArgumentError, match="making folder /proc/tier"):
+        make(numbered, tiers=[Ssd("/proc/tier", "1MB")])
+    with make(numbered, tiers=[wrong(Ssd, os.fsencode(tmp_path / "bytes"), "1MB")]):
+        assert (tmp_path / "bytes" / "rank-0").is_dir()
     twice = [Ssd(tmp_path / "a", "1MB"), Ssd(tmp_path / "b" / ".." / "a", "1MB")]
     with pytest.raises(errors.InvalidArgumentError, match="there twice"):
         make(numbered, tiers=twice)
@@ -429,3 +462,33 @@ def test_a_foreign_file_is_never_touched(numbered: Path, tmp_path: Path) -> None
     ):
         epoch_ids(loader)
     assert mine.read_text() == "years of work"
+
+
+def test_bad_parts_are_named_and_take_nothing(tmp_path: Path) -> None:
+    budget = Budget("1MiB", [Ssd(tmp_path / "tier", "1MB")])
+    (tmp_path / "tier" / "file").write_text("not a folder")
+    cases: list[tuple[Any, Any, str]] = [
+        (3, 0.5, "name 3 must be"),
+        ("a\0b", 0.5, "name .* must be one that a folder can have"),
+        ("half", "50%", "got share '50%', must be above 0"),
+        ("file", 0.5, "part 'file': making folder"),
+        ("none", 1e-9, "less than a byte of the budget's 1.0 MiB"),
+    ]
+    for name, share, message in cases:
+        with pytest.raises(errors.InvalidArgumentError, match=message):
+            budget.part(name, share)
+    assert budget.part("all", 1.0).memory == 2**20
+
+
+def test_a_folder_among_the_classes_is_refused_before_it_is_made(
+    numbered_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(numbered_copy)
+    for folder in (numbered_copy, numbered_copy / "cache", tmp_path / "link" / "cache"):
+        with pytest.raises(errors.InvalidArgumentError, match="lies in the dataset"):
+            make(numbered_copy, tiers=[Ssd(folder, "1MB")])
+    assert not (numbered_copy / "cache").exists()
+    dataset = hr.open(numbered_copy)
+    budget = Budget("64MiB", [Ssd(numbered_copy / "cache", "1MB")])
+    with pytest.raises(errors.InvalidArgumentError, match="lies in the dataset"):
+        make(dataset, budget=budget.part("all", 1.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from headrace import _core
 from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
@@ -14,7 +15,15 @@ from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
 from headrace.profile import MachineProfile
 from headrace.profile import load as load_profile
-from headrace.tiers import PLACEMENTS, CoreTier, Part, Tier, core_tiers, profile_with_tiers
+from headrace.tiers import (
+    PLACEMENTS,
+    CoreTier,
+    Part,
+    Tier,
+    check_apart,
+    core_tiers,
+    profile_with_tiers,
+)
 
 EPOCHS_MAX = 2**24
 _IO = {
@@ -73,12 +82,26 @@ def core_options(
     if budget is not None:
         _check_part(budget, memory, tiers)
         options.memory_bytes = budget.memory
-    wanted = list(budget.tiers) if budget is not None else core_tiers(tiers)
+    images = dataset.path if dataset.format == "folder" else None
+    wanted = list(budget.tiers) if budget is not None else core_tiers(tiers, images=images)
+    for tier in wanted:
+        if images is not None and tier.path:
+            check_apart(tier.path, images)  # A budget's are made already.
     set_tiers(options, wanted, placement, horizon)
     if profile is not None:
-        machine = profile if isinstance(profile, MachineProfile) else load_profile(profile)
+        machine = _machine(profile)
         options.set_model(profile_with_tiers(machine, wanted).to_model())
     return options
+
+
+def _machine(profile: Any) -> MachineProfile:
+    if isinstance(profile, MachineProfile):
+        return profile
+    if not isinstance(profile, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"profile: got {profile!r}, must be what headrace.profile.load() returns, or a file"
+        )
+    return load_profile(profile)
 
 
 def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | None) -> None:
@@ -99,6 +122,10 @@ def set_tiers(
         raise InvalidArgumentError(
             f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
             'used, as tiers=[headrace.tiers.Ram("4GiB")]'
+        )
+    if not tiers and horizon is not None:
+        raise InvalidArgumentError(
+            f"horizon={horizon!r} without tiers=: only what is kept is planned ahead; leave it out"
         )
     for tier in tiers:
         options.add_tier(tier.path, tier.capacity_bytes, tier.threads)

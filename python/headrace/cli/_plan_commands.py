@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core, _dataset, orders, tiers
@@ -30,13 +31,15 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 from headrace.profile._advice import parse_demand
 
+_WIDEST = 2000  # characters of a line
+
 
 def plan(
     dataset: Annotated[Path, typer.Argument(help="A folder, a pack or an index file.")],
     order: OrderName = "exact",
     batch: Annotated[int, typer.Option(help="Samples a step, of one rank.")] = 256,
     epochs: Annotated[
-        int, typer.Option(help="How many to plan; the job's, with --job-epochs.")
+        int, typer.Option(help="How many to plan, from the first; at most --job-epochs.")
     ] = 3,
     job_epochs: Annotated[
         int | None, typer.Option(help="Of the whole job, which placements look ahead to.")
@@ -80,6 +83,15 @@ def plan(
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
     wanted = _tiers(ram, tier)
+    if not wanted and placement not in ("coordinated", "none"):
+        raise InvalidArgumentError(
+            f"--placement {placement}: there is nothing to place; say what may be used, with --ram "
+            "or --tier"
+        )
+    if job_epochs is not None and job_epochs < epochs:
+        raise InvalidArgumentError(
+            f"--epochs {epochs}: the job has --job-epochs {job_epochs}; plan at most these"
+        )
     options = core_options(
         source,
         orders.Exact(),
@@ -168,7 +180,9 @@ def _print(
     planned: list[PlannedEpoch], predicted: list[Prediction | None], names: list[str], ranks: int
 ) -> None:
     console = Console(highlight=False, markup=False)
-    table = Table("epoch", "samples", "storage", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("epoch", "samples", "storage"):
+        table.add_column(name, justify="right")
     for name in names:
         table.add_column(f"from {name}", justify="right")
         table.add_column("put there", justify="right")
@@ -186,6 +200,9 @@ def _print(
         if prediction is not None:
             row += [f"{prediction.seconds:.1f} s", prediction.bound]
         table.add_row(*row)
+    # A line that is too long for the terminal is better than cells that are cut.
+    wide = console.options.update(width=_WIDEST)
+    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
     console.print(table)
     if not any(predicted):
         console.print("times: measure the machine with headrace profile, and give --profile")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace._units import format_bytes
-from headrace.errors import NotFoundError
+from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile import MachineProfile, Rates, SizedRates
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -16,7 +16,13 @@ _MEGABYTE = 1e6
 
 def check(path: Path) -> None:
     """That a chart can be drawn there: asked before minutes are spent on measuring."""
-    _matplotlib()
+    _, figure_class = _matplotlib()
+    formats = figure_class().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise InvalidArgumentError(
+            f"writing the chart {path}: no format {path.suffix!r}; known are "
+            + ", ".join(sorted(formats))
+        )
     if not path.parent.is_dir():
         raise NotFoundError(f"writing the chart {path}: no such folder {path.parent}")
 

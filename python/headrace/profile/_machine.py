@@ -252,6 +252,8 @@ def _parse(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFoundError(f"profile {path}: no such file; `headrace profile` makes one") from None
+    except IsADirectoryError:
+        raise InvalidArgumentError(f"profile {path}: this is a folder, must be a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(f"profile {path}: no TOML: {error}") from error
     schema = values.get("schema")
