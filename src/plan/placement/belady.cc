@@ -52,11 +52,12 @@ class BeladyPlacement final : public Planner {
     used_.clear();
     for (std::uint64_t use = window_.begin(); use < end; ++use) {
       used_.push_back(window_.Block(use));
+      tiers_.Expect(used_.back());
+      ExpectUse(used_.back());
     }
     PlacedStep step = Begin(at, used_);
-    const std::uint64_t ahead_uses = used_.size();  // Uses of the next step: Begin() asks first.
     while (window_.begin() < end) {
-      Expect(window_.begin() + ahead_uses);
+      Expect(window_.begin() + kAhead);
       Use();
     }
     window_.PassStep();
@@ -93,11 +94,8 @@ class BeladyPlacement final : public Planner {
     return true;
   }
 
-  void Expect(std::uint64_t use) const {
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
     if (use >= window_.end() || !active_) return;
-    const std::uint32_t block = window_.Block(use);
-    tiers_.Expect(block);
-    ExpectUse(block);
     const std::uint64_t next = window_.After(use);
     if (next == kNone) return;
     for (const UseBits& near : near_) near.Expect(next);
@@ -188,6 +186,9 @@ class BeladyPlacement final : public Planner {
   void Unlist(const Victim& victim, TierNumber tier) {
     victim.next == kNone ? far_[tier].Clear(victim.block) : near_[tier].Clear(victim.next);
   }
+
+  // How many uses before Use() comes to one its next use is asked for.
+  static constexpr std::uint64_t kAhead = 8;
 
   UseWindow window_;
   NodeTiers tiers_;

@@ -67,7 +67,6 @@ class ReusePlacement final : public Planner {
     const UseWindow::Step& front = window_.steps().front();
     HEADRACE_CHECK(!several_ || front.node_ends.size() == nodes());
     const std::uint64_t end = front.end;
-    const std::uint64_t count = end - front.first;
     at_ = front.at;
     horizon_ = {.epoch = at_.epoch + std::min(request().horizon_epochs, kEnd.epoch - at_.epoch),
                 .step = at_.step};
@@ -79,12 +78,16 @@ class ReusePlacement final : public Planner {
     const std::uint64_t first = node() == 0 ? front.first : front.node_ends[node() - 1];
     const std::uint64_t last = several_ ? front.node_ends[node()] : end;
     used_.clear();
-    for (std::uint64_t use = first; use < last; ++use) used_.push_back(window_.Block(use));
+    for (std::uint64_t use = first; use < last; ++use) {
+      used_.push_back(window_.Block(use));
+      nodes_[node()].Expect(used_.back());
+      ExpectUse(used_.back());
+    }
     PlacedStep step = Begin(at_, used_);
     if (!started_) Start();
     started_ = true;
     while (window_.begin() < end) {
-      Expect(window_.begin() + count);  // A use of the next step: Begin() asks first.
+      Expect(window_.begin() + kAhead);
       Use();
     }
     window_.PassStep();
@@ -188,12 +191,11 @@ class ReusePlacement final : public Planner {
     return window_.After(use);
   }
 
-  void Expect(std::uint64_t use) const {
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
     if (use >= window_.end() || !active_) return;
     const std::uint32_t block = window_.Block(use);
     const std::uint32_t each = window_.Node(use);
     nodes_[each].Expect(block);
-    if (each == node()) ExpectUse(block);
     if (several_) {
       window_.Expect(use);
       __builtin_prefetch(&copies_[block]);
@@ -202,6 +204,8 @@ class ReusePlacement final : public Planner {
     if (next == kNone) return;
     if (several_) window_.ExpectAt(next);
     for (const UseBits& last : last_[each]) last.Expect(next);
+    if (!several_) return;
+    for (const UseBits& spare : spare_[each]) spare.Expect(next);
   }
 
   // Takes the first use of the window.
@@ -294,8 +298,13 @@ class ReusePlacement final : public Planner {
         victims.push_back({.block = window_.Block(before), .copy = {.need = before, .last = last}});
         found += sizes().Of(victims.back().block);
       }
+      if (found < needed) continue;
+      // Whatever needs room next will mostly take the next one.
+      before = bits.Greatest(copy.need + 1, before);
+      if (before != UseBits::kNone) window_.ExpectAt(before);
+      return true;
     }
-    return found >= needed;
+    return false;
   }
 
   // A node has got a copy, which is in no list yet. Another's may go for it.
@@ -321,7 +330,12 @@ class ReusePlacement final : public Planner {
       const std::uint64_t next = own ? copy.need : OwnNext(each, block);
       if (next < soon_end_) ahead_[each] = std::min(ahead_[each], next);
     }
-    if (!several_ || --copies_[block] != 1) return;
+    if (!several_) return;
+    if (copy.last) {
+      copies_[block] = 0;  // Only written.
+      return;
+    }
+    if (--copies_[block] != 1) return;
     const std::uint32_t other = OtherHolder(each, block);
     const TierNumber tier = nodes_[other].Of(block);
     Unlist(other, tier, {.need = OwnNext(other, block), .last = false});
@@ -346,6 +360,16 @@ class ReusePlacement final : public Planner {
     return other;
   }
 
+  [[gnu::always_inline]] void ExpectLoad(std::uint32_t each, std::uint64_t use) const {
+    if (use >= window_.end() || window_.Node(use) != each) return;
+    nodes_[each].Expect(window_.Block(use));
+    if (!several_) return;
+    window_.Expect(use);
+    __builtin_prefetch(&copies_[window_.Block(use)]);
+    const std::uint64_t after = window_.After(use);
+    if (after != kNone) window_.ExpectAt(after);
+  }
+
   // Fills the room of a node with what it needs next.
   void LoadAhead(std::uint32_t each) {
     NodeTiers& tiers = nodes_[each];
@@ -357,7 +381,7 @@ class ReusePlacement final : public Planner {
         if (!Extend(soon_)) return;
       }
       if (next >= soon_end_) return;
-      if (next + kScanAhead < window_.end()) tiers.Expect(window_.Block(next + kScanAhead));
+      ExpectLoad(each, next + kScanAhead);
       const std::uint32_t block = window_.Block(next);
       if (window_.Node(next) == each && !tiers.Has(block)) {
         const TierNumber tier = tiers.WithRoom(block);
@@ -385,6 +409,9 @@ class ReusePlacement final : public Planner {
 
   // How many uses before LoadAhead() comes to one its block is asked for.
   static constexpr std::uint64_t kScanAhead = 16;
+  // The same for Use(): enough for a read of memory, not more than the processor's first cache and
+  // its table of pages hold.
+  static constexpr std::uint64_t kAhead = 8;
 
   const bool several_;  // nodes; with one every copy is the last, and what it uses is all
   UseWindow window_;

@@ -64,7 +64,9 @@ class NodeTiers {
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block * stride_]; }
   [[nodiscard]] bool Has(std::uint32_t block) const { return Of(block) != kNoTier; }
   // Says that a block will be asked for soon.
-  void Expect(std::uint32_t block) const { __builtin_prefetch(&tier_of_[block * stride_]); }
+  [[gnu::always_inline]] void Expect(std::uint32_t block) const {
+    __builtin_prefetch(&tier_of_[block * stride_]);
+  }
   [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
   [[nodiscard]] std::uint64_t Capacity(TierNumber tier) const { return capacity_[tier]; }
 
@@ -124,7 +126,9 @@ class Planner : public Placement {
   [[nodiscard]] virtual PlannedUse Locate(std::uint32_t block) const = 0;
 
   // Says that Begin() will be given a block soon.
-  void ExpectUse(std::uint32_t block) const { __builtin_prefetch(&marks_[block / kMarked]); }
+  [[gnu::always_inline]] void ExpectUse(std::uint32_t block) const {
+    __builtin_prefetch(&marks_[block / kMarked]);
+  }
 
   // The node's own uses of a step.
   [[nodiscard]] std::span<const std::uint32_t> OwnUses(const StepUses& step) const;

@@ -38,7 +38,7 @@ class UseBits {
   }
 
   // Says that a number will be set soon.
-  void Expect(std::uint64_t number) const {
+  [[gnu::always_inline]] void Expect(std::uint64_t number) const {
     if (!levels_.empty()) __builtin_prefetch(&levels_[0][(number & mask_) / 64]);
   }
 

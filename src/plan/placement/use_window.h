@@ -87,12 +87,14 @@ class UseWindow {
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
+  // Inlined always: GCC 12 leaves out calls of what does nothing but prefetch.
+  //
   // Says that a use to come, if it is one, will be passed soon.
-  void Expect(std::uint64_t use) const {
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
     if (!first_.empty()) __builtin_prefetch(&first_[Block(use)]);
   }
   // Says that what follows a use will be asked for soon.
-  void ExpectAt(std::uint64_t use) const {
+  [[gnu::always_inline]] void ExpectAt(std::uint64_t use) const {
     __builtin_prefetch(&uses_[use & mask_]);
     if (!only_.has_value()) __builtin_prefetch(&nodes_[use & mask_]);
   }
