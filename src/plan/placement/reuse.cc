@@ -366,8 +366,6 @@ class ReusePlacement final : public Planner {
     if (!several_) return;
     window_.Expect(use);
     __builtin_prefetch(&copies_[window_.Block(use)]);
-    const std::uint64_t after = window_.After(use);
-    if (after != kNone) window_.ExpectAt(after);
   }
 
   // Fills the room of a node with what it needs next.
