@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "plan/placement/tiers.h"
 #include "plan/placement/use_bits.h"
@@ -30,7 +31,7 @@ class BeladyPlacement final : public Planner {
 
   BeladyPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
-        window_(std::move(stream), block_count(), node()),
+        window_(std::move(stream), block_count(), node(), /*firsts=*/false),
         tiers_(MakeTiers(node())),
         near_(tiers_.count()),
         far_(tiers_.count()) {
@@ -52,10 +53,11 @@ class BeladyPlacement final : public Planner {
     for (std::uint64_t use = window_.begin(); use < end; ++use) {
       used_.push_back(window_.Block(use));
       tiers_.Expect(used_.back());
+      ExpectUse(used_.back());
     }
     PlacedStep step = Begin(at, used_);
     while (window_.begin() < end) {
-      window_.Expect(window_.begin() + UseWindow::kAhead);
+      Expect(window_.begin() + kAhead);
       Use();
     }
     window_.PassStep();
@@ -92,6 +94,13 @@ class BeladyPlacement final : public Planner {
     return true;
   }
 
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
+    if (use >= window_.end() || !active_) return;
+    const std::uint64_t next = window_.After(use);
+    if (next == kNone) return;
+    for (const UseBits& near : near_) near.Expect(next);
+  }
+
   // Takes the first use of the window.
   void Use() {
     const std::uint64_t use = window_.begin();
@@ -110,13 +119,12 @@ class BeladyPlacement final : public Planner {
       if (from != kNoTier) far_[from].Set(block);
       return;
     }
-    Offer(block, next, 0);
+    Offer(block, next, from, 0);
   }
 
-  // Finds a tier for a block that is in no list: from `first` on, up to the one that has it now.
-  // Out of its tier if there is none.
-  void Offer(std::uint32_t block, std::uint64_t next, TierNumber first) {
-    const TierNumber from = tiers_.Of(block);
+  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the one that
+  // has it now. Out of its tier if there is none.
+  void Offer(std::uint32_t block, std::uint64_t next, TierNumber from, TierNumber first) {
     const bool used_again = next != kNone || !window_.ended();
     for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
       if (tier != from) {
@@ -124,17 +132,18 @@ class BeladyPlacement final : public Planner {
         victims.clear();
         if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
-        if (!victims.empty() && from > tier) tiers_.Move(block, kNoTier);
+        if (!victims.empty() && from > tier)
+          tiers_.Move(block, std::exchange(from, kNoTier), kNoTier);
         for (const Victim& victim : victims) Unlist(victim, tier);
         for (const Victim& victim : victims) {
-          Offer(victim.block, victim.next, static_cast<TierNumber>(tier + 1));
+          Offer(victim.block, victim.next, tier, static_cast<TierNumber>(tier + 1));
         }
-        tiers_.Move(block, tier);
+        tiers_.Move(block, from, tier);
       }
       List(block, next, tier);
       return;
     }
-    tiers_.Move(block, kNoTier);
+    tiers_.Move(block, from, kNoTier);
   }
 
   struct Victim {
@@ -177,6 +186,9 @@ class BeladyPlacement final : public Planner {
   void Unlist(const Victim& victim, TierNumber tier) {
     victim.next == kNone ? far_[tier].Clear(victim.block) : near_[tier].Clear(victim.next);
   }
+
+  // How many uses before Use() comes to one its next use is asked for.
+  static constexpr std::uint64_t kAhead = 8;
 
   UseWindow window_;
   NodeTiers tiers_;

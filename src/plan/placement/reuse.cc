@@ -3,6 +3,7 @@
 #include <deque>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "plan/placement/tiers.h"
@@ -46,9 +47,11 @@ class ReusePlacement final : public Planner {
 
   ReusePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
-        window_(std::move(stream), block_count(), std::nullopt),
+        several_(nodes() > 1),
+        window_(std::move(stream), block_count(),
+                several_ ? std::nullopt : std::optional<std::uint32_t>(0), /*firsts=*/true),
         nodes_(MakeAllTiers()),
-        copies_(block_count()),
+        copies_(several_ ? block_count() : 0),
         ahead_(nodes_.size()) {
     for (const NodeTiers& tiers : nodes_) {
       spare_.emplace_back(tiers.count());
@@ -61,8 +64,9 @@ class ReusePlacement final : public Planner {
 
   std::optional<PlacedStep> Next() override {
     if (window_.steps().empty() && !Extend(kEnd)) return std::nullopt;
-    const UseWindow::Step front = window_.steps().front();
-    HEADRACE_CHECK(front.node_ends.size() == nodes());
+    const UseWindow::Step& front = window_.steps().front();
+    HEADRACE_CHECK(!several_ || front.node_ends.size() == nodes());
+    const std::uint64_t end = front.end;
     at_ = front.at;
     horizon_ = {.epoch = at_.epoch + std::min(request().horizon_epochs, kEnd.epoch - at_.epoch),
                 .step = at_.step};
@@ -72,15 +76,18 @@ class ReusePlacement final : public Planner {
       late_.pop_front();
     }
     const std::uint64_t first = node() == 0 ? front.first : front.node_ends[node() - 1];
+    const std::uint64_t last = several_ ? front.node_ends[node()] : end;
     used_.clear();
-    for (std::uint64_t use = first; use < front.node_ends[node()]; ++use) {
+    for (std::uint64_t use = first; use < last; ++use) {
       used_.push_back(window_.Block(use));
+      nodes_[node()].Expect(used_.back());
+      ExpectUse(used_.back());
     }
     PlacedStep step = Begin(at_, used_);
     if (!started_) Start();
     started_ = true;
-    while (window_.begin() < front.end) {
-      Expect(window_.begin() + UseWindow::kAhead);
+    while (window_.begin() < end) {
+      Expect(window_.begin() + kAhead);
       Use();
     }
     window_.PassStep();
@@ -127,39 +134,48 @@ class ReusePlacement final : public Planner {
 
   // Sorts out what is held at the start.
   void Start() {
-    for (std::uint32_t each = 0; each < nodes(); ++each) {
+    for (std::uint32_t each = 0; each < nodes() && several_; ++each) {
       ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) { ++copies_[block]; });
     }
     for (std::uint32_t each = 0; each < nodes(); ++each) {
-      ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) {
-        const std::uint64_t wanted = copies_[block] > 1 ? OwnNext(each, block) : AnyNext(block);
+      ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
+        const std::uint64_t wanted =
+            Copies(each, block) > 1 ? OwnNext(each, block) : AnyNext(block);
         if (wanted != kNone) return;
-        nodes_[each].Move(block, kNoTier);
-        --copies_[block];
+        nodes_[each].Move(block, tier, kNoTier);
+        if (several_) --copies_[block];
       });
     }
     for (std::uint32_t each = 0; each < nodes(); ++each) {
-      ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) {
-        if (nodes_[each].Has(block)) List(each, block);
+      ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
+        if (nodes_[each].Has(block)) List(each, block, tier);
       });
     }
+    if (!several_) window_.ForgetFirsts();  // A use that is passed says which is next.
+  }
+
+  // How many nodes have a copy, if no node but `each` may be the only one.
+  [[nodiscard]] std::uint32_t Copies(std::uint32_t each, std::uint32_t block) const {
+    return several_ ? copies_[block] : nodes_[each].Has(block) ? 1 : 0;
   }
 
   // The first use of a block by a node from the window's begin on, if it is soon; kNone: else.
   std::uint64_t OwnNext(std::uint32_t each, std::uint32_t block) {
-    std::uint64_t use = window_.First(block);
-    std::uint32_t node = window_.FirstNode(block);
-    std::uint64_t before = kNone;
+    while (window_.First(block) == kNone && Extend(soon_)) {
+    }
+    const std::uint64_t first = window_.First(block);
+    if (first >= soon_end_) return kNone;
+    return window_.Node(first) == each ? first : OwnAfter(each, first);
+  }
+
+  // The first after a use of the same block.
+  std::uint64_t OwnAfter(std::uint32_t each, std::uint64_t use) {
     while (true) {
-      while (use < soon_end_ && node != each) {
-        before = use;
-        node = window_.NodeAfter(use);
-        use = window_.After(use);
+      while (window_.After(use) == kNone && Extend(soon_)) {
       }
-      if (use < soon_end_) return use;
-      if (use != kNone || !Extend(soon_)) return kNone;
-      use = before == kNone ? window_.First(block) : window_.After(before);
-      node = before == kNone ? window_.FirstNode(block) : window_.NodeAfter(before);
+      use = window_.After(use);
+      if (use >= soon_end_) return kNone;  // kNone, too.
+      if (window_.Node(use) == each) return use;
     }
   }
 
@@ -169,12 +185,27 @@ class ReusePlacement final : public Planner {
     }
     return window_.First(block);
   }
+  std::uint64_t AnyAfter(std::uint64_t use) {
+    while (window_.After(use) == kNone && Extend(horizon_)) {
+    }
+    return window_.After(use);
+  }
 
-  void Expect(std::uint64_t use) const {
-    window_.Expect(use);
-    if (use >= window_.end()) return;
-    __builtin_prefetch(&copies_[window_.Block(use)]);
-    nodes_[window_.Node(use)].Expect(window_.Block(use));
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
+    if (use >= window_.end() || !active_) return;
+    const std::uint32_t block = window_.Block(use);
+    const std::uint32_t each = window_.Node(use);
+    nodes_[each].Expect(block);
+    if (several_) {
+      window_.Expect(use);
+      __builtin_prefetch(&copies_[block]);
+    }
+    const std::uint64_t next = window_.After(use);
+    if (next == kNone) return;
+    if (several_) window_.ExpectAt(next);
+    for (const UseBits& last : last_[each]) last.Expect(next);
+    if (!several_) return;
+    for (const UseBits& spare : spare_[each]) spare.Expect(next);
   }
 
   // Takes the first use of the window.
@@ -186,54 +217,63 @@ class ReusePlacement final : public Planner {
       window_.Pass();
       return;
     }
-    const bool has = nodes_[each].Has(block);
-    const std::uint32_t other = !has && copies_[block] == 1 ? OtherHolder(each, block) : each;
-    const bool sole = copies_[block] == 1;
-    if (sole) last_[other][nodes_[other].Of(block)].Clear(use);
-    if (has && !sole) spare_[each][nodes_[each].Of(block)].Clear(use);
+    const TierNumber from = nodes_[each].Of(block);
+    const bool has = from != kNoTier;
+    const bool sole = Copies(each, block) == 1;
+    const std::uint32_t other = !has && sole ? OtherHolder(each, block) : each;
+    if (sole) last_[other][has ? from : nodes_[other].Of(block)].Clear(use);
+    if (has && !sole) spare_[each][from].Clear(use);
+    const std::uint64_t own = OwnAfter(each, use);
+    const std::uint64_t any = !sole && Copies(each, block) > 0 ? kNone : AnyAfter(use);
     window_.Pass();
-    const std::uint64_t own = OwnNext(each, block);
-    const std::uint64_t any = copies_[block] > 1 ? kNone : AnyNext(block);
     if (!has && sole) {
-      any != kNone ? List(other, block) : Drop(other, block);
+      const TierNumber tier = nodes_[other].Of(block);
+      any != kNone ? last_[other][tier].Set(any) : Drop(other, block, tier, {.last = true});
     }
-    const bool last = copies_[block] == (has ? 1 : 0);
+    const bool last = Copies(each, block) == (has ? 1 : 0);
     if (own != kNone || (last && any != kNone)) {
-      Offer(each, block, {.need = last ? any : own, .last = last}, 0);
+      Offer(each, block, {.need = last ? any : own, .last = last}, from, 0);
     } else if (has) {
-      Drop(each, block);
+      Drop(each, block, from, {.last = last});
     }
   }
 
   struct Copy {
-    std::uint64_t need = 0;  // the use that it is kept for
+    std::uint64_t need = kNone;  // the use that it is kept for
     bool last = false;
   };
 
-  // Finds a tier for a block that is in no list: from `first` on, up to the one that has it now.
-  // Out of its tier if there is none.
-  void Offer(std::uint32_t each, std::uint32_t block, Copy copy, TierNumber first) {
+  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the one that
+  // has it now. Out of its tier if there is none.
+  void Offer(std::uint32_t each, std::uint32_t block, Copy copy, TierNumber from,
+             TierNumber first) {
     NodeTiers& tiers = nodes_[each];
-    const TierNumber from = tiers.Of(block);
+    const bool had = from != kNoTier;
     for (TierNumber tier = first; tier < tiers.count(); ++tier) {
       if (tier != from) {
         std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
         victims.clear();
         if (!tiers.CanHold(tier, block) || !FindRoom(each, tier, block, copy, victims)) continue;
         // Used just now, so that its bytes are at hand: its place is free for a victim.
-        if (!victims.empty() && from > tier) tiers.Move(block, kNoTier);
+        if (!victims.empty() && from > tier)
+          tiers.Move(block, std::exchange(from, kNoTier), kNoTier);
         for (const Victim& victim : victims) Unlist(each, tier, victim.copy);
         for (const Victim& victim : victims) {
-          Offer(each, victim.block, victim.copy, static_cast<TierNumber>(tier + 1));
+          Offer(each, victim.block, victim.copy, tier, static_cast<TierNumber>(tier + 1));
         }
-        tiers.Move(block, tier);
+        tiers.Move(block, from, tier);
       }
-      if (from == kNoTier) Added(each, block);
-      // What a spare copy is needed for is known; another may just have become the last.
-      copies_[block] == 1 ? List(each, block) : spare_[each][tier].Set(copy.need);
+      if (!had) Added(each, block);
+      if (copy.last) {
+        last_[each][tier].Set(copy.need);
+      } else if (copies_[block] == 1) {  // The others have gone since.
+        List(each, block, tier);
+      } else {
+        spare_[each][tier].Set(copy.need);
+      }
       return;
     }
-    if (from != kNoTier) Drop(each, block);
+    if (had) Drop(each, block, from, copy);
   }
 
   struct Victim {
@@ -258,42 +298,53 @@ class ReusePlacement final : public Planner {
         victims.push_back({.block = window_.Block(before), .copy = {.need = before, .last = last}});
         found += sizes().Of(victims.back().block);
       }
+      if (found < needed) continue;
+      // Whatever needs room next will mostly take the next one.
+      before = bits.Greatest(copy.need + 1, before);
+      if (before != UseBits::kNone) window_.ExpectAt(before);
+      return true;
     }
-    return found >= needed;
+    return false;
   }
 
   // A node has got a copy, which is in no list yet. Another's may go for it.
   void Added(std::uint32_t each, std::uint32_t block) {
-    if (++copies_[block] == 2) {
-      const std::uint32_t other = OtherHolder(each, block);
-      Unlist(other, nodes_[other].Of(block), {.need = window_.First(block), .last = true});
-      if (OwnNext(other, block) != kNone) {
-        List(other, block);
-      } else {
-        --copies_[block];
-        Leave(other, block);
-      }
+    if (!several_ || ++copies_[block] != 2) return;
+    const std::uint32_t other = OtherHolder(each, block);
+    const TierNumber tier = nodes_[other].Of(block);
+    Unlist(other, tier, {.need = window_.First(block), .last = true});
+    const std::uint64_t own = OwnNext(other, block);
+    if (own != kNone) {
+      spare_[other][tier].Set(own);
+    } else {
+      --copies_[block];
+      nodes_[other].Move(block, tier, kNoTier);  // Nothing that it will load ahead.
     }
   }
 
   // A node loses its copy, which is in no list.
-  void Drop(std::uint32_t each, std::uint32_t block) {
-    Leave(each, block);
+  void Drop(std::uint32_t each, std::uint32_t block, TierNumber from, Copy copy) {
+    nodes_[each].Move(block, from, kNoTier);
+    if (ahead_[each] > window_.begin() && copy.need < ahead_[each]) {
+      const bool own = !copy.last || !several_;  // Else it may be needed by others first.
+      const std::uint64_t next = own ? copy.need : OwnNext(each, block);
+      if (next < soon_end_) ahead_[each] = std::min(ahead_[each], next);
+    }
+    if (!several_) return;
+    if (copy.last) {
+      copies_[block] = 0;  // Only written.
+      return;
+    }
     if (--copies_[block] != 1) return;
     const std::uint32_t other = OtherHolder(each, block);
-    Unlist(other, nodes_[other].Of(block), {.need = OwnNext(other, block), .last = false});
-    List(other, block);
+    const TierNumber tier = nodes_[other].Of(block);
+    Unlist(other, tier, {.need = OwnNext(other, block), .last = false});
+    List(other, block, tier);
   }
 
-  void Leave(std::uint32_t each, std::uint32_t block) {
-    nodes_[each].Move(block, kNoTier);
-    if (ahead_[each] <= window_.begin()) return;
-    ahead_[each] = std::min(ahead_[each], OwnNext(each, block));
-  }
-
-  void List(std::uint32_t each, std::uint32_t block) {
-    const TierNumber tier = nodes_[each].Of(block);
-    if (copies_[block] == 1) {
+  // Puts a copy where it is found by its need.
+  void List(std::uint32_t each, std::uint32_t block, TierNumber tier) {
+    if (Copies(each, block) == 1) {
       last_[each][tier].Set(window_.First(block));
     } else {
       spare_[each][tier].Set(OwnNext(each, block));
@@ -309,23 +360,36 @@ class ReusePlacement final : public Planner {
     return other;
   }
 
+  [[gnu::always_inline]] void ExpectLoad(std::uint32_t each, std::uint64_t use) const {
+    if (use >= window_.end() || window_.Node(use) != each) return;
+    nodes_[each].Expect(window_.Block(use));
+    if (!several_) return;
+    window_.Expect(use);
+    __builtin_prefetch(&copies_[window_.Block(use)]);
+  }
+
   // Fills the room of a node with what it needs next.
   void LoadAhead(std::uint32_t each) {
     NodeTiers& tiers = nodes_[each];
     std::uint64_t& next = ahead_[each];
     next = std::max(next, window_.begin());
-    while (!tiers.Full()) {
+    bool full = tiers.Full();
+    while (!full) {
       while (next >= window_.end()) {
         if (!Extend(soon_)) return;
       }
       if (next >= soon_end_) return;
+      ExpectLoad(each, next + kScanAhead);
       const std::uint32_t block = window_.Block(next);
       if (window_.Node(next) == each && !tiers.Has(block)) {
         const TierNumber tier = tiers.WithRoom(block);
         if (tier != kNoTier) {
-          tiers.Move(block, tier);
+          tiers.Move(block, kNoTier, tier);
           Added(each, block);
-          copies_[block] == 1 ? List(each, block) : spare_[each][tier].Set(next);
+          const bool last = !several_ || copies_[block] == 1;
+          const bool first = !several_ || window_.First(block) == next;
+          last && !first ? List(each, block, tier) : (last ? last_ : spare_)[each][tier].Set(next);
+          full = tiers.Full();
         } else if (FitsSomewhere(tiers, block)) {
           return;
         }
@@ -341,12 +405,19 @@ class ReusePlacement final : public Planner {
     return false;
   }
 
+  // How many uses before LoadAhead() comes to one its block is asked for.
+  static constexpr std::uint64_t kScanAhead = 16;
+  // The same for Use(): enough for a read of memory, not more than the processor's first cache and
+  // its table of pages hold.
+  static constexpr std::uint64_t kAhead = 8;
+
+  const bool several_;  // nodes; with one every copy is the last, and what it uses is all
   UseWindow window_;
   std::vector<NodeTiers> nodes_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                                 // whether any tier can hold anything
   bool started_ = false;                                // whether what was held is sorted out
-  std::vector<std::uint16_t> copies_;                   // of each block
+  std::vector<std::uint16_t> copies_;                   // of each block, with several nodes
   // What each tier has, [node][tier], by the use it is kept for.
   std::vector<std::vector<UseBits>> spare_;
   std::vector<std::vector<UseBits>> last_;

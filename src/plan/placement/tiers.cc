@@ -37,11 +37,33 @@ BlockSizes::BlockSizes(const BlockMap& blocks)
 
 NodeTiers::NodeTiers(std::shared_ptr<const BlockSizes> sizes,
                      std::vector<std::uint64_t> capacity_units, bool recorded)
+    : NodeTiers(sizes, std::move(capacity_units), recorded,
+                std::make_shared<std::vector<TierNumber>>(sizes->count(), kNoTier), 1, 0) {}
+
+NodeTiers::NodeTiers(std::shared_ptr<const BlockSizes> sizes,
+                     std::vector<std::uint64_t> capacity_units, bool recorded,
+                     std::shared_ptr<std::vector<TierNumber>> table, std::size_t stride,
+                     std::size_t place)
     : sizes_(std::move(sizes)),
       capacity_(std::move(capacity_units)),
       recorded_(recorded),
       free_(capacity_),
-      tier_of_(sizes_->count(), kNoTier) {}
+      table_(std::move(table)),
+      stride_(stride),
+      tier_of_(table_->data() + place) {}
+
+std::vector<NodeTiers> NodeTiers::MakeAll(
+    const std::shared_ptr<const BlockSizes>& sizes,
+    const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded) {
+  const std::size_t nodes = capacity_units.size();
+  const auto table = std::make_shared<std::vector<TierNumber>>(sizes->count() * nodes, kNoTier);
+  std::vector<NodeTiers> all;
+  all.reserve(nodes);
+  for (std::size_t node = 0; node < nodes; ++node) {
+    all.push_back(NodeTiers(sizes, capacity_units[node], node == recorded, table, nodes, node));
+  }
+  return all;
+}
 
 TierNumber NodeTiers::WithRoom(std::uint32_t block) const {
   for (TierNumber tier = 0; tier < count(); ++tier) {
@@ -54,29 +76,29 @@ bool NodeTiers::Full() const {
   return std::ranges::all_of(free_, [&](std::uint64_t free) { return free < sizes_->least(); });
 }
 
-void NodeTiers::Move(std::uint32_t block, TierNumber to, bool ahead) {
-  const TierNumber from = tier_of_[block];
+void NodeTiers::Move(std::uint32_t block, TierNumber from, TierNumber to) {
   if (from == to) return;
-  if (recorded_) ops_.push_back({.block = block, .from = from, .to = to, .ahead = ahead});
-  Place(block, to);
+  if (recorded_) ops_.push_back({.block = block, .from = from, .to = to});
+  Place(block, from, to);
 }
 
-void NodeTiers::Place(std::uint32_t block, TierNumber to) {
+void NodeTiers::Place(std::uint32_t block, TierNumber from, TierNumber to) {
   const std::uint64_t units = sizes_->Of(block);
-  TierNumber& tier = tier_of_[block];
-  if (tier != kNoTier) free_[tier] += units;
+  if (from != kNoTier) free_[from] += units;
   if (to != kNoTier) {
     HEADRACE_CHECK(units <= free_[to]);
     free_[to] -= units;
   }
-  tier = to;
+  tier_of_[block * stride_] = to;
 }
 
 Planner::Planner(PlacementRequest request)
     : request_(std::move(request)),
       sizes_(std::make_shared<BlockSizes>(*request_.blocks)),
-      kept_(sizes_->count(), false) {
-  ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) { kept_[block] = true; });
+      marks_(sizes_->count() / kMarked + 1) {
+  ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) {
+    marks_[block / kMarked] |= kKept << Shift(block);
+  });
 }
 
 PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
@@ -91,11 +113,12 @@ PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
     Kind& kind = local ? local_ : use.at_peer ? peer_ : storage_;
     kind.uses += 1;
     kind.units += units;
-    if (local && kept_[block]) {
+    std::uint64_t& marks = marks_[block / kMarked];
+    if (local && (marks >> Shift(block) & kKept) != 0) {
       reuse_.uses += 1;
       reuse_.units += units;
     }
-    kept_[block] = true;
+    marks |= (kKept | kUsed) << Shift(block);
     step.uses.push_back(use);
   }
   step_used_.assign(blocks.begin(), blocks.end());
@@ -104,21 +127,21 @@ PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
 
 void Planner::Finish(PlacedStep& step, NodeTiers& own) {
   step.ops = own.TakeOps();
-  if (step.ops.empty()) return;
-  std::ranges::sort(step_used_);
   for (CacheOp& op : step.ops) {
     const bool insert = op.from == kNoTier;
-    op.ahead = insert && !std::ranges::binary_search(step_used_, op.block);
+    std::uint64_t& marks = marks_[op.block / kMarked];
+    op.ahead = insert && (marks >> Shift(op.block) & kUsed) == 0;
     Kind& kind = insert ? inserted_ : op.to == kNoTier ? evicted_ : moved_;
     const auto units = static_cast<double>(sizes_->Of(op.block));
     kind.uses += 1;
     kind.units += units;
     if (op.ahead) {
-      kept_[op.block] = false;
+      marks &= ~(kKept << Shift(op.block));
       ahead_.uses += 1;
       ahead_.units += units;
     }
   }
+  for (const std::uint32_t block : step_used_) marks_[block / kMarked] &= ~(kUsed << Shift(block));
 }
 
 std::span<const std::uint32_t> Planner::OwnUses(const StepUses& step) const {
@@ -137,9 +160,10 @@ NodeTiers Planner::MakeTiers(std::uint32_t node) const {
 }
 
 std::vector<NodeTiers> Planner::MakeAllTiers() const {
-  std::vector<NodeTiers> all;
-  all.reserve(nodes());
-  for (std::uint32_t node = 0; node < nodes(); ++node) all.push_back(MakeTiers(node));
+  std::vector<NodeTiers> all = NodeTiers::MakeAll(sizes_, request_.capacity_units, node());
+  for (std::uint32_t each = 0; each < nodes(); ++each) {
+    ForHeld(each, [&](std::uint32_t block, TierNumber tier) { all[each].Hold(block, tier); });
+  }
   return all;
 }
 

@@ -40,18 +40,33 @@ class BlockSizes {
 };
 
 // Which tier of one node has which block, and the changes since they were last taken. A block is in
-// one tier at most, and no tier is ever above its capacity. Memory: 1 byte a block.
+// one tier at most, and no tier is ever above its capacity. Memory: 1 byte a block. Nodes that are
+// planned together share a table in which the bytes of one block lie side by side: who asks of one
+// node mostly asks of the others next.
 class NodeTiers {
  public:
   // `recorded`: whether changes are kept for TakeOps().
   NodeTiers(std::shared_ptr<const BlockSizes> sizes, std::vector<std::uint64_t> capacity_units,
             bool recorded);
 
+  NodeTiers(NodeTiers&&) = default;
+  NodeTiers& operator=(NodeTiers&&) = default;
+  NodeTiers(const NodeTiers&) = delete;
+  NodeTiers& operator=(const NodeTiers&) = delete;
+  ~NodeTiers() = default;
+
+  // Those of each node, nothing in them; of node `recorded` changes are kept.
+  static std::vector<NodeTiers> MakeAll(
+      const std::shared_ptr<const BlockSizes>& sizes,
+      const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded);
+
   [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
-  [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
-  [[nodiscard]] bool Has(std::uint32_t block) const { return tier_of_[block] != kNoTier; }
+  [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block * stride_]; }
+  [[nodiscard]] bool Has(std::uint32_t block) const { return Of(block) != kNoTier; }
   // Says that a block will be asked for soon.
-  void Expect(std::uint32_t block) const { __builtin_prefetch(&tier_of_[block]); }
+  [[gnu::always_inline]] void Expect(std::uint32_t block) const {
+    __builtin_prefetch(&tier_of_[block * stride_]);
+  }
   [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
   [[nodiscard]] std::uint64_t Capacity(TierNumber tier) const { return capacity_[tier]; }
 
@@ -70,20 +85,27 @@ class NodeTiers {
   [[nodiscard]] bool Full() const;
 
   // Puts what is held at the start, which is no change.
-  void Hold(std::uint32_t block, TierNumber tier) { Place(block, tier); }
+  void Hold(std::uint32_t block, TierNumber tier) { Place(block, Of(block), tier); }
   // To another tier, which must have room, or to none.
-  void Move(std::uint32_t block, TierNumber to, bool ahead = false);
+  void Move(std::uint32_t block, TierNumber to) { Move(block, Of(block), to); }
+  // The same, where it is known to be in `from`: its byte, which may be far, is only written.
+  void Move(std::uint32_t block, TierNumber from, TierNumber to);
 
   [[nodiscard]] std::vector<CacheOp> TakeOps() { return std::exchange(ops_, {}); }
 
  private:
-  void Place(std::uint32_t block, TierNumber to);
+  NodeTiers(std::shared_ptr<const BlockSizes> sizes, std::vector<std::uint64_t> capacity_units,
+            bool recorded, std::shared_ptr<std::vector<TierNumber>> table, std::size_t stride,
+            std::size_t place);
+  void Place(std::uint32_t block, TierNumber from, TierNumber to);
 
   std::shared_ptr<const BlockSizes> sizes_;
   std::vector<std::uint64_t> capacity_;
   bool recorded_;
   std::vector<std::uint64_t> free_;
-  std::vector<TierNumber> tier_of_;
+  std::shared_ptr<std::vector<TierNumber>> table_;
+  std::size_t stride_;   // from a block to the next
+  TierNumber* tier_of_;  // of block 0, in table_
   std::vector<CacheOp> ops_;
 };
 
@@ -102,6 +124,11 @@ class Planner : public Placement {
 
   // Where the node finds a block now.
   [[nodiscard]] virtual PlannedUse Locate(std::uint32_t block) const = 0;
+
+  // Says that Begin() will be given a block soon.
+  [[gnu::always_inline]] void ExpectUse(std::uint32_t block) const {
+    __builtin_prefetch(&marks_[block / kMarked]);
+  }
 
   // The node's own uses of a step.
   [[nodiscard]] std::span<const std::uint32_t> OwnUses(const StepUses& step) const;
@@ -141,10 +168,17 @@ class Planner : public Placement {
     double units = 0;
   };
 
+  // What is marked of each block: two bits in a word.
+  static constexpr std::uint32_t kMarked = 32;  // blocks a word
+  static constexpr std::uint64_t kKept = 1;     // used by the node, or held, and not loaded
+                                                // ahead since
+  static constexpr std::uint64_t kUsed = 2;     // by the step that was begun
+  static constexpr std::uint32_t Shift(std::uint32_t block) { return block % kMarked * 2; }
+
   const PlacementRequest request_;
   const std::shared_ptr<const BlockSizes> sizes_;
-  std::vector<bool> kept_;                // used by the node, or held, and not loaded ahead since
-  std::vector<std::uint32_t> step_used_;  // by the step begun, ascending
+  std::vector<std::uint64_t> marks_;
+  std::vector<std::uint32_t> step_used_;  // by the step that was begun
   Kind local_;
   Kind peer_;
   Kind storage_;

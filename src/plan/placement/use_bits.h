@@ -37,6 +37,11 @@ class UseBits {
     }
   }
 
+  // Says that a number will be set soon.
+  [[gnu::always_inline]] void Expect(std::uint64_t number) const {
+    if (!levels_.empty()) __builtin_prefetch(&levels_[0][(number & mask_) / 64]);
+  }
+
   void Set(std::uint64_t number) {
     std::uint64_t slot = number & mask_;
     for (std::vector<std::uint64_t>& level : levels_) {

@@ -17,8 +17,9 @@ namespace headrace::placement {
 // Uses are numbered 0, 1, 2, ... in the order of the stream; those of one block are linked, each to
 // the next. Either the uses of one node or of all.
 //
-// Memory: 12 bytes a use that was looked at and has not been passed, rounded up to a power of two
-// of them; 16 bytes a block. Not thread-safe.
+// Memory: 8 bytes a use that was looked at and has not been passed, with all nodes 10, rounded up
+// to a power of two of them; 4 bytes a block, with First() 8. Little, as blocks lie anywhere: each
+// table that does not fit a processor's caches is a miss a use. Not thread-safe.
 class UseWindow {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -30,12 +31,18 @@ class UseWindow {
     std::vector<std::uint64_t> node_ends;  // of uses, with all nodes
   };
 
-  // `only`: the node whose uses count.
+  // `only`: the node whose uses count. `firsts`: whether First() will be asked for.
   UseWindow(std::unique_ptr<UseStream> stream, std::uint32_t block_count,
-            std::optional<std::uint32_t> only)
-      : stream_(std::move(stream)), only_(only), ends_(block_count) {
+            std::optional<std::uint32_t> only, bool firsts)
+      : stream_(std::move(stream)),
+        only_(only),
+        last_(block_count),
+        first_(firsts ? block_count : 0) {
     Resize(64);
   }
+
+  // First() will not be asked for any more.
+  void ForgetFirsts() { first_ = {}; }
 
   // Looks one step further, if one lies before `limit`.
   bool Extend(Position limit) {
@@ -63,40 +70,40 @@ class UseWindow {
   [[nodiscard]] std::uint64_t size() const { return uses_.size(); }
 
   [[nodiscard]] std::uint32_t Block(std::uint64_t use) const { return uses_[use & mask_].block; }
-  [[nodiscard]] std::uint32_t Node(std::uint64_t use) const { return uses_[use & mask_].node; }
+  // Whose use it is.
+  [[nodiscard]] std::uint32_t Node(std::uint64_t use) const {
+    return only_.has_value() ? *only_ : nodes_[use & mask_];
+  }
   // The next use of the same block; kNone: none was seen.
   [[nodiscard]] std::uint64_t After(std::uint64_t use) const {
     const std::uint32_t distance = uses_[use & mask_].next;
     return distance == 0 ? kNone : use + distance;
   }
   // The first use of a block from begin() on; kNone: none was seen.
-  [[nodiscard]] std::uint64_t First(std::uint32_t block) const { return ends_[block].first; }
-  // Whose they are; only where there is one. So the next use itself need not be touched.
-  [[nodiscard]] std::uint32_t NodeAfter(std::uint64_t use) const {
-    return uses_[use & mask_].next_node;
-  }
-  [[nodiscard]] std::uint32_t FirstNode(std::uint32_t block) const {
-    return ends_[block].first_node;
+  [[nodiscard]] std::uint64_t First(std::uint32_t block) const {
+    return Live(first_[block], block);
   }
 
   // Uses of the last step looked at that are the first from begin() on of their block.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
-  // Says that the block of a use to come, if it is one, will be asked for soon.
-  void Expect(std::uint64_t use) const {
-    if (use >= end_) return;
-    __builtin_prefetch(&ends_[Block(use)]);
+  // Inlined always: GCC 12 leaves out calls of what does nothing but prefetch.
+  //
+  // Says that a use to come, if it is one, will be passed soon.
+  [[gnu::always_inline]] void Expect(std::uint64_t use) const {
+    if (!first_.empty()) __builtin_prefetch(&first_[Block(use)]);
   }
-  // How many uses before it is asked for that is worth saying.
-  static constexpr std::uint64_t kAhead = 8;
+  // Says that what follows a use will be asked for soon.
+  [[gnu::always_inline]] void ExpectAt(std::uint64_t use) const {
+    __builtin_prefetch(&uses_[use & mask_]);
+    if (!only_.has_value()) __builtin_prefetch(&nodes_[use & mask_]);
+  }
 
   // Passes use begin().
   void Pass() {
-    const std::uint64_t after = After(begin_);
-    Ends& ends = ends_[Block(begin_)];
-    ends.first_node = NodeAfter(begin_);
-    ends.span -= static_cast<std::uint32_t>(after - begin_);  // Means nothing after the last.
-    ends.first = after;
+    if (!first_.empty() && After(begin_) != kNone) {
+      first_[Block(begin_)] = static_cast<std::uint32_t>(After(begin_));
+    }
     ++begin_;
   }
   // Forgets the first step, all of whose uses were passed.
@@ -113,13 +120,12 @@ class UseWindow {
       if (end_ + blocks.size() - begin_ > size()) {
         Resize(std::bit_ceil(end_ + blocks.size() - begin_));
       }
-      for (const std::uint32_t block : blocks) HEADRACE_CHECK(block < ends_.size());
+      for (const std::uint32_t block : blocks) HEADRACE_CHECK(block < last_.size());
       // Blocks lie anywhere: what is touched next is asked for in time.
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&ends_[blocks[i + 2 * kAhead]]);
+        if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&last_[blocks[i + 2 * kAhead]]);
         if (i + kAhead < blocks.size()) {
-          const Ends& ends = ends_[blocks[i + kAhead]];
-          __builtin_prefetch(&uses_[(ends.first + ends.span) & mask_]);
+          __builtin_prefetch(&uses_[last_[blocks[i + kAhead]] & mask_]);
         }
         AppendUse(blocks[i], node);
       }
@@ -139,18 +145,28 @@ class UseWindow {
 
   void AppendUse(std::uint32_t block, std::uint32_t node) {
     const std::uint64_t use = end_++;
-    const auto of_node = static_cast<std::uint16_t>(node);
-    uses_[use & mask_] = {.block = block, .node = of_node};
-    Ends& ends = ends_[block];
-    if (ends.first == kNone) {
-      fresh_.push_back(use);
-      ends = {.first = use, .first_node = node};
+    uses_[use & mask_] = {.block = block};
+    if (!only_.has_value()) nodes_[use & mask_] = static_cast<std::uint16_t>(node);
+    const std::uint64_t last = LiveBefore(last_[block], block, use);
+    last_[block] = static_cast<std::uint32_t>(use);
+    if (last != kNone) {
+      uses_[last & mask_].next = static_cast<std::uint32_t>(use - last);
       return;
     }
-    const std::uint64_t last = ends.first + ends.span;
-    uses_[last & mask_].next = static_cast<std::uint32_t>(use - last);
-    uses_[last & mask_].next_node = of_node;
-    ends.span = static_cast<std::uint32_t>(use - ends.first);
+    fresh_.push_back(use);
+    if (!first_.empty()) first_[block] = static_cast<std::uint32_t>(use);
+  }
+
+  // The use of the window whose number has these low bits, if it is of this block; kNone: else.
+  // Tables need no more bits, and what was passed need not be taken out of them: a use that was
+  // passed is in no window, and whenever another one of the block comes, the tables say so.
+  [[nodiscard]] std::uint64_t Live(std::uint32_t low, std::uint32_t block) const {
+    return LiveBefore(low, block, end_);
+  }
+  [[nodiscard]] std::uint64_t LiveBefore(std::uint32_t low, std::uint32_t block,
+                                         std::uint64_t end) const {
+    const std::uint64_t use = begin_ + (low - static_cast<std::uint32_t>(begin_));
+    return use < end && Block(use) == block ? use : kNone;
   }
 
   void Resize(std::uint64_t size) {
@@ -158,20 +174,22 @@ class UseWindow {
     std::vector<Use> uses(size);
     for (std::uint64_t use = begin_; use < end_; ++use) uses[use & (size - 1)] = uses_[use & mask_];
     uses_ = std::move(uses);
+    if (!only_.has_value()) {
+      std::vector<std::uint16_t> nodes(size);
+      for (std::uint64_t use = begin_; use < end_; ++use) {
+        nodes[use & (size - 1)] = nodes_[use & mask_];
+      }
+      nodes_ = std::move(nodes);
+    }
     mask_ = size - 1;
   }
 
   struct Use {
     std::uint32_t block = 0;
     std::uint32_t next = 0;  // how much further the block's next use is; 0: not seen
-    std::uint16_t node = 0;  // whose use it is
-    std::uint16_t next_node = 0;
   };
-  struct Ends {
-    std::uint64_t first = kNone;  // use of the block from begin() on
-    std::uint32_t span = 0;       // to the last that was looked at, if there is a first
-    std::uint32_t first_node = 0;
-  };
+  // How many uses before a table is touched it is asked for.
+  static constexpr std::uint64_t kAhead = 12;
 
   const std::unique_ptr<UseStream> stream_;
   const std::optional<std::uint32_t> only_;
@@ -182,8 +200,11 @@ class UseWindow {
   std::uint64_t end_ = 0;
   std::uint64_t mask_ = 0;
   std::deque<Step> steps_;
-  std::vector<Use> uses_;   // by number modulo size()
-  std::vector<Ends> ends_;  // of each block
+  std::vector<Use> uses_;             // by number modulo size()
+  std::vector<std::uint16_t> nodes_;  // whose they are, with all nodes
+  // Of each block, of the numbers of uses the low bits: see Live().
+  std::vector<std::uint32_t> last_;   // the last that was looked at
+  std::vector<std::uint32_t> first_;  // the first from begin() on; empty: not kept
   std::vector<std::uint64_t> fresh_;
 };
 
