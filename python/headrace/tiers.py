@@ -250,10 +250,6 @@ class Budget:
                     raise InvalidArgumentError(
                         f"part {name!r}: making folder {tier.path}: {error.strerror}"
                     ) from None
-        if int(self.memory * share) == 0 or any(tier.capacity_bytes == 0 for tier in tiers):
-            raise InvalidArgumentError(
-                f"part {name!r}: share {share!r} leaves nothing of the budget"
-            )
         self._parts[name] = share
         return Part(name, int(self.memory * share), tiers)
 
