@@ -35,6 +35,10 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
   HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));
   const auto planner = std::make_shared<Planner>(std::move(made));
 
+  const auto is_inline = [](const BatchField& field) { return field.is_inline(); };
+  if (std::all_of(schema.begin(), schema.end(), is_inline)) {
+    options.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
+  }
   const SampleSizes sizes = LookAtSizes(*index, schema);
   const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
@@ -55,6 +59,7 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
                     .tier_bytes = options.tiers.memory_bytes()};
   if (planner->reads_blocks()) needs.reads_in_flight = kBlockReadsInFlight;
   HEADRACE_RETURN_IF_ERROR(planner->AddNeeds(needs));
+  if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
   HEADRACE_RETURN_IF_ERROR(planner->Settle(budget));
   return Job{.options = std::move(options),

@@ -17,6 +17,7 @@ namespace {
 // All tiers of a node count in the same units, those of the coarsest.
 constexpr std::uint64_t kUnitBytesOnDisk = 4096;
 constexpr std::uint64_t kUnitBytesInMemory = 64;
+constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // Of one tier; larger ones have larger units.
 
 // What an entry is made of: the dataset, and which of its fields, in order; and whether it was
 // compared with the index's checksum, for it is not when it is taken from a tier.
@@ -46,11 +47,13 @@ Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const T
                                                     " of them, must be 1 to " +
                                                     std::to_string(kTiersMax));
   }
-  const bool on_disk = std::any_of(spec.tiers.begin(), spec.tiers.end(),
-                                   [](const TierSpec& tier) { return !tier.path.empty(); });
+  std::uint64_t unit_bytes = kUnitBytesInMemory;
+  for (const TierSpec& tier : spec.tiers) {
+    if (!tier.path.empty()) unit_bytes = std::max(unit_bytes, kUnitBytesOnDisk);
+    while (tier.capacity_bytes / unit_bytes >= kUnitsMax) unit_bytes *= 2;
+  }
   TierRoom room;
-  HEADRACE_ASSIGN_OR_RETURN(
-      room.blocks, planner.CacheBlocks(index, on_disk ? kUnitBytesOnDisk : kUnitBytesInMemory));
+  HEADRACE_ASSIGN_OR_RETURN(room.blocks, planner.CacheBlocks(index, unit_bytes));
   for (const TierSpec& tier : spec.tiers) {
     room.capacity_units.push_back(tier.capacity_bytes / room.blocks->unit_bytes());
   }

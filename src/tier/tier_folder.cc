@@ -66,7 +66,7 @@ Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t data_bytes, folder->OpenData());
   found->space = UnitSpace(static_cast<std::uint32_t>(folder->header().capacity_units));
-  const bool clear = !journal.ok();
+  bool clear = !journal.ok();
   if (clear) {
     const bool is_new = journal.status().code() == StatusCode::kNotFound && data_bytes == 0;
     found->note = is_new ? "new" : "cleared: " + std::string(journal.status().message());
@@ -74,7 +74,19 @@ Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
     folder->Reconcile(std::move(journal).value(), data_bytes, *found);
   }
   // First the journal, then the data: until it is replaced, the old one is of the old data.
-  HEADRACE_RETURN_IF_ERROR(folder->Rewrite(found->entries));
+  Status written = folder->Rewrite(found->entries);
+  if (!written.ok() && data_bytes > 0) {
+    // A disk that is full of what it keeps: it is a cache, and gives way. Without a journal nothing
+    // that is left of the data is believed.
+    (void)::unlinkat(folder->folder_.get(), kTierJournalName, 0);
+    HEADRACE_RETURN_IF_ERROR(folder->data().Resize(/*clear=*/true, 0));
+    clear = true;
+    found->note = "cleared: " + std::string(written.message());
+    found->entries.clear();
+    found->space = UnitSpace(static_cast<std::uint32_t>(folder->header().capacity_units));
+    written = folder->Rewrite({});
+  }
+  HEADRACE_RETURN_IF_ERROR(written);
   HEADRACE_RETURN_IF_ERROR(
       folder->data().Resize(clear, folder->header().capacity_units * folder->header().unit_bytes));
   return folder;

@@ -15,7 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loader_data import COUNT, FLAT, as_bytes, epoch_ids, flat, payload_ids, python_command
+from loader_data import (
+    COUNT,
+    FLAT,
+    as_bytes,
+    epoch_ids,
+    flat,
+    payload_ids,
+    python_command,
+    write_tiny,
+)
 
 import headrace as hr
 from headrace import errors, orders
@@ -254,6 +263,11 @@ def test_a_full_disk_costs_speed_alone(
     assert ["tier" in str(each.message) for each in caught] == [True]
     assert stats["tiers"][0]["degraded"] is not None
     assert 0 < stats["tiers"][0]["inserts"] < COUNT
+    # The disk is full of what the tier left: the next run starts all the same.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with make(numbered, tiers=[tier]) as loader:
+            assert [epoch_ids(loader) for _ in range(3)] == plain
 
 
 KILLED = """
@@ -377,6 +391,12 @@ def test_samples_that_cannot_be_read_are_kept_nowhere(numbered_copy: Path) -> No
     assert bad not in flat(second)
     assert stats["substituted"] >= 2
     assert stats["tiers"][0]["entries"] <= COUNT - 1
+
+
+def test_a_dataset_without_stored_fields_has_nothing_to_keep(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "tiny.hri", 20)
+    with hr.Loader(tmp_path / "tiny.hri", batch_size=6, tiers=[Ram("1MB")]) as loader:
+        assert sum(len(batch.label) for batch in loader) == 20
 
 
 def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> None:

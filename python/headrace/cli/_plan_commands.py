@@ -121,7 +121,8 @@ def plan(
     predicted = [
         None if machine is None else _predict(machine, each, rate, ranks) for each in planned
     ]
-    names = [each.path or "RAM" for each in wanted]
+    # A dataset that is all in its index has nothing to keep.
+    names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
     if as_json:
         print(json.dumps(_plain(planned, predicted, names)))
     else:
