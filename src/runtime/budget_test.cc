@@ -41,9 +41,30 @@ TEST(BudgetTest, ResidentsBeyondTheMachineAreRefusedBeforeTheyFillIt) {
                     .resident_fixed = true};
   EXPECT_EQ(MakeBudget(needs).status().ToString(),
             "InvalidArgument: memory: the order keeps 1.0 GiB resident, the machine has 1.0 GiB; "
-            "lower what the order keeps");
+            "lower what is kept");
   needs.resident_fixed = false;  // takes what there is
   EXPECT_TRUE(MakeBudget(needs).ok());
+  needs.resident_bytes = 0;
+  needs.tier_bytes = kGiB + 1;
+  EXPECT_EQ(MakeBudget(needs).status().ToString(),
+            "InvalidArgument: memory: tiers= take 1.0 GiB, the machine has 1.0 GiB; "
+            "lower what is kept");
+}
+
+TEST(BudgetTest, TiersHaveWhatWasAskedForAndTheRestIsDividedAsWithout) {
+  BudgetNeeds needs{.memory_bytes = 64 * kMiB,
+                    .memory_limit_bytes = kGiB,
+                    .batch_bytes = kMiB,
+                    .read_bytes = kKiB,
+                    .read_bytes_max = kKiB};
+  const Budget without = MakeBudget(needs).value();
+  needs.memory_bytes += 100 * kMiB;
+  needs.tier_bytes = 100 * kMiB;
+  const Budget with = MakeBudget(needs).value();
+  EXPECT_EQ(with.staging_bytes, without.staging_bytes);
+  EXPECT_EQ(with.batch_bytes, without.batch_bytes);
+  needs.memory_bytes = 100 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(BudgetTest, ResidentsAndPinnedBlocksStayInsideTheMemoryAndFixedOnesAreWhole) {
