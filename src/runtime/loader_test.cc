@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
 #include "plan/block_map.h"
+#include "plan/placement/placement.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
@@ -208,6 +210,32 @@ TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
     const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
     ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
   }
+}
+
+// In memory and in a folder, with real threads; what one loader left there the next one finds.
+TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
+  const OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 4};
+  const std::string folder = folder_ + "/tier";
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  for (const PlacementFactory* const placement : AllPlacements()) {
+    const TiersSpec tiers{
+        .tiers = {{.capacity_bytes = 300 * kKiB}, {.path = folder, .capacity_bytes = 500 * kKiB}},
+        .placement = std::string(placement->name())};
+    auto loader = Open({.job = order, .threads = 3, .tiers = tiers});
+    ASSERT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Planned(order)) << placement->name();
+    ASSERT_TRUE(loader->Start({}).ok());  // Left in the middle, with inserts under way.
+    ASSERT_TRUE(loader->Next(-1).ok());
+    const LoaderStats stats = loader->stats().value();
+    ASSERT_EQ(stats.tiers.size(), 2u);
+    for (const NamedTierStats& tier : stats.tiers) {
+      EXPECT_LE(tier.stats.used_bytes_peak, tier.stats.capacity_bytes) << placement->name();
+      EXPECT_EQ(tier.stats.corrupt, 0u);
+      EXPECT_FALSE(tier.stats.degraded) << tier.stats.degraded_reason;
+    }
+    EXPECT_EQ(stats.engine.tiers.fallbacks, 0u);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // What the planner says that an `epoch` loader delivers.
