@@ -450,10 +450,7 @@ void BindOptions(nb::module_& module) {
       .def_rw("verify", &LoaderOptions::verify);
 }
 
-}  // namespace
-
-void BindLoader(nb::module_& module) {
-  BindOptions(module);
+void BindBatch(nb::module_& module) {
   nb::class_<PyBatch>(module, "Batch", "One batch; its arrays are views that keep its memory.")
       .def_prop_ro("epoch", [](const PyBatch& self) { return self.batch->epoch; })
       .def_prop_ro("step", [](const PyBatch& self) { return self.batch->step; })
@@ -463,6 +460,9 @@ void BindLoader(nb::module_& module) {
       .def("field", &FieldView, nb::arg("position"),
            nb::sig("def field(self, position: int) -> object"),
            "A DLPack and buffer exporter; a list of them where rows differ in length.");
+}
+
+void BindPyLoader(nb::module_& module) {
   nb::class_<PyLoader>(module, "Loader", "Runs a plan in this process.")
       .def(nb::init<const PyIndex&, const LoaderOptions&>(), nb::arg("index"), nb::arg("options"))
       .def_prop_ro(
@@ -513,6 +513,14 @@ void BindLoader(nb::module_& module) {
            nb::sig("def tiers_in_trouble(self) -> list[tuple[str, str]]"),
            "(name, reason) of the tiers that failed")
       .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
+}
+
+}  // namespace
+
+void BindLoader(nb::module_& module) {
+  BindOptions(module);
+  BindBatch(module);
+  BindPyLoader(module);
   module.def(
       "placements",
       [] {

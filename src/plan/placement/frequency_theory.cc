@@ -1,10 +1,22 @@
 #include "plan/placement/frequency_theory.h"
 
+#include <math.h>
+
 #include <cmath>
+#include <cstdint>
 
 #include "base/check.h"
 
 namespace headrace {
+namespace {
+
+// log(n!). Not lgamma(), which writes a global.
+double LogFactorial(double n) {
+  int sign = 0;
+  return ::lgamma_r(n + 1, &sign);
+}
+
+}  // namespace
 
 double FrequentShare(std::uint64_t epochs, std::uint64_t nodes, double delta) {
   HEADRACE_CHECK(epochs >= 1 && nodes >= 1 && delta >= 0);
@@ -15,13 +27,13 @@ double FrequentShare(std::uint64_t epochs, std::uint64_t nodes, double delta) {
   if (least > trials) return 0;
   if (nodes == 1) return 1;
   const double p = 1 / static_cast<double>(nodes);
-  const double log_ways =
-      std::lgamma(trials + 1) - std::lgamma(least + 1) - std::lgamma(trials - least + 1);
+  const double log_ways = LogFactorial(trials) - LogFactorial(least) - LogFactorial(trials - least);
   double term = std::exp(log_ways + least * std::log(p) + (trials - least) * std::log1p(-p));
   double sum = 0;
-  for (double uses = least; uses <= trials; uses += 1) {
+  for (auto uses = static_cast<std::uint64_t>(least); uses <= epochs; ++uses) {
     sum += term;
-    term *= (trials - uses) / (uses + 1) * p / (1 - p);
+    const auto done = static_cast<double>(uses);
+    term *= (trials - done) / (done + 1) * p / (1 - p);
   }
   return sum;
 }

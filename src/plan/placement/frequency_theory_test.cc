@@ -83,7 +83,8 @@ TEST(FrequencyTheoryTest, WhoeverUsesASampleOftenLeavesFewUsesToSomeOther) {
         if (least + 1 >= bound.some_at_most) most_met[counts[0]] = true;
         // As the paper writes it, for every delta that gives this number of uses.
         const auto others = static_cast<double>(nodes - 1);
-        for (double delta = 0; delta <= others; delta += 1.0 / 64) {
+        for (std::uint64_t step = 0; step <= 64 * (nodes - 1); ++step) {
+          const double delta = static_cast<double>(step) / 64;
           if (std::ceil((1 + delta) * mean) == static_cast<double>(counts[0])) {
             ASSERT_LE(static_cast<double>(least), std::ceil((others - delta) / others * mean));
           }

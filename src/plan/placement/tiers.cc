@@ -35,7 +35,7 @@ BlockSizes::BlockSizes(const BlockMap& blocks)
   }
 }
 
-NodeTiers::NodeTiers(std::shared_ptr<const BlockSizes> sizes,
+NodeTiers::NodeTiers(const std::shared_ptr<const BlockSizes>& sizes,
                      std::vector<std::uint64_t> capacity_units, bool recorded)
     : NodeTiers(sizes, std::move(capacity_units), recorded,
                 std::make_shared<std::vector<TierNumber>>(sizes->count(), kNoTier), 1, 0) {}

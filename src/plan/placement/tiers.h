@@ -46,8 +46,8 @@ class BlockSizes {
 class NodeTiers {
  public:
   // `recorded`: whether changes are kept for TakeOps().
-  NodeTiers(std::shared_ptr<const BlockSizes> sizes, std::vector<std::uint64_t> capacity_units,
-            bool recorded);
+  NodeTiers(const std::shared_ptr<const BlockSizes>& sizes,
+            std::vector<std::uint64_t> capacity_units, bool recorded);
 
   NodeTiers(NodeTiers&&) = default;
   NodeTiers& operator=(NodeTiers&&) = default;

@@ -82,7 +82,7 @@ TEST(UsesTest, ExactUsesAreThoseOfEveryRanksOrder) {
         ExpectSame(job, MakeUniformBlocks(samples, 1), {});
         job.request.job.shuffle = true;
         job.request.job.drop_last = true;
-        if (samples < world * 3) continue;
+        if (samples < std::uint64_t{world} * 3) continue;
         ExpectSame(job, MakeUniformBlocks(samples, 1), {.epoch = 1, .step = 0});
       }
     }
