@@ -34,8 +34,8 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
 
 void TierCache::Advance(const Step& step) {
   const std::optional<PlacedStep> placed = placement_->Next();
-  HEADRACE_CHECK(placed.has_value() && placed->at.epoch == step.epoch &&
-                 placed->at.step == step.step);
+  const Position at{.epoch = step.epoch, .step = step.step};
+  HEADRACE_CHECK(placed.has_value() && placed->at == at);
   for (const PlannedUse& use : placed->uses) {
     ++planned_uses_[use.tier == kNoTier ? tiers_.size() : use.tier];
   }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,7 +42,7 @@ class TierCache {
   // The tier that is to have `sample`, failed or not; null: none.
   [[nodiscard]] Tier* Wanted(SampleId sample) const;
 
-  // Numbers of `tier` in its node's list.
+  // Position of `tier` in its node's list.
   [[nodiscard]] TierNumber NumberOf(const Tier* tier) const;
   [[nodiscard]] std::span<Tier* const> tiers() const { return tiers_; }
 

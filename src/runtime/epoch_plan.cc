@@ -58,7 +58,8 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
   std::optional<PlacedStep> placed;
   if (placement_ != nullptr) {
     placed = placement_->Next();
-    HEADRACE_CHECK(placed.has_value() && placed->at.step == step.step);
+    const Position at{.epoch = step.epoch, .step = step.step};
+    HEADRACE_CHECK(placed.has_value() && placed->at == at);
   }
   std::size_t use = 0;
   const auto add = [&](std::uint64_t bytes) {

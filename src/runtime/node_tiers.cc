@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/hash.h"
-#include "base/units.h"
 #include "index/index.h"
 #include "runtime/planner.h"
 #include "runtime/thread_executor.h"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace.profile import EpochWork, TierWork
+from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, READS_IN_FLIGHT
 
 Reads = list[tuple[int, int]]
 """(bytes of a read, how many)"""
-
-_IN_FLIGHT, _IN_FLIGHT_BLOCKS = 64, 16
 
 
 def total_bytes(reads: Reads) -> int:
@@ -49,7 +48,7 @@ class PlannedEpoch:
             tiers=[TierWork(reads=reads, writes=writes) for reads, writes in self.tiers],
             demand=demand,
             threads=self.threads,
-            reads_in_flight=_IN_FLIGHT_BLOCKS if self.reads_blocks else _IN_FLIGHT,
+            reads_in_flight=BLOCK_READS_IN_FLIGHT if self.reads_blocks else READS_IN_FLIGHT,
             storage_sharers=sharers,
         )
 

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from headrace._units import format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
-from headrace.profile._predict import EpochWork, Prediction, predict_epoch
+from headrace.profile._predict import (
+    BLOCK_READS_IN_FLIGHT,
+    READS_IN_FLIGHT,
+    EpochWork,
+    Prediction,
+    predict_epoch,
+)
 
 ENOUGH = 0.95
 """Of what is asked for; less is noise of the measurement."""
-
-_SAMPLE_READS_IN_FLIGHT = 64
-_BLOCK_READS_IN_FLIGHT = 16  # as the engine has it
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
             decode_bytes=total,
             copy_bytes=0 if block is None else total,
             storage_reads=[(read_bytes, total / read_bytes)],
-            reads_in_flight=_SAMPLE_READS_IN_FLIGHT if block is None else _BLOCK_READS_IN_FLIGHT,
+            reads_in_flight=READS_IN_FLIGHT if block is None else BLOCK_READS_IN_FLIGHT,
         )
         found: Prediction = predict_epoch(profile, work)
         return Candidate(

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 from headrace.profile._machine import MachineProfile
 
+READS_IN_FLIGHT = 64
+"""Of single samples that the loader has under way at once."""
+BLOCK_READS_IN_FLIGHT = 16
+"""Of blocks that its memory is divided for."""
+
 Reads = Sequence[tuple[float, float]]
 """(bytes of a read, how many reads)"""
 
@@ -38,7 +43,7 @@ class EpochWork:
     """Samples a second that the trainer takes; None: as many as come."""
     threads: int | None = None
     """That decode and copy; None: the profile's cpus."""
-    reads_in_flight: int = 64
+    reads_in_flight: int = READS_IN_FLIGHT
     """Of this node at storage. The loader has up to 64 in `exact`, 16 where it reads blocks."""
     storage_sharers: int = 1
     """Nodes that read the storage like this one, at once."""

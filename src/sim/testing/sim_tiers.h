@@ -69,8 +69,6 @@ class SimTiers {
     return std::make_unique<TierCache>(tiers, blocks_, std::move(placement).value(), held);
   }
 
-  [[nodiscard]] std::string placement() const { return std::string(placement_->name()); }
-
   // Adds what one engine did; what all did.
   void Count(const TierCounts& counts) {
     counts_.uses.resize(tiers_.size());
