@@ -207,9 +207,8 @@ void RunEngine(const Shape& shape, TableIndex& index, const Memory& memory, Cost
                  .store = &store,
                  .executor = &executor,
                  .clock = &clock,
-                 .sink = &sink,
+                 .lanes = {{.sink = &sink, .batch_memory = memory.batches}},
                  .staging = memory.staging,
-                 .batch_memory = memory.batches,
                  .residents = memory.residents},
                 {.batches_max = 4}, std::make_unique<MadeSteps>(MakeSteps(shape)));
   const std::int64_t begin_ns = ThreadNanos();

@@ -31,8 +31,8 @@ from typing import Any
 
 import _data
 import _harness
-import _orders_markdown
 import numpy as np
+from _reports import orders_markdown
 
 import headrace as hr
 from headrace import _core
@@ -283,10 +283,10 @@ def main() -> None:
         "uniform": nulls[0], "quality": quality, "storage": storage,
     }  # fmt: skip
     if arguments.quick:
-        print(_orders_markdown.table(result))
+        print(orders_markdown.table(result))
         return
     recorded = _harness.record("orders_table", result)
-    _orders_markdown.write(recorded)
+    orders_markdown.write(recorded)
 
 
 if __name__ == "__main__":

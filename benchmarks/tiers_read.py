@@ -47,9 +47,9 @@ from typing import Any
 
 import _data
 import _harness
-import _tiers_report
 import numpy as np
 import torch
+from _reports import tiers_report
 from _torch_side import Order, make_loader
 
 import headrace as hr
@@ -303,12 +303,12 @@ def main() -> None:
         )
         for share in shares
     ]
-    print(_tiers_report.tables(result))
+    print(tiers_report.tables(result))
     if arguments.quick:
         return
-    for what, holds in _tiers_report.verdicts(result):
+    for what, holds in tiers_report.verdicts(result):
         print(f"{what}: {'holds' if holds else 'FALLS SHORT'}")
-    _tiers_report.write(_harness.record("tiers_read", result))
+    tiers_report.write(_harness.record("tiers_read", result))
 
 
 if __name__ == "__main__":

@@ -281,7 +281,7 @@ void RunReleased(const Call& call) {
 
 PyIndex OpenIndex(const Text& path) {
   const std::string name = FromText(path);
-  PyIndex opened;
+  PyIndex opened{.index = nullptr, .path = name};
   RunReleased([&]() -> Status {
     HEADRACE_ASSIGN_OR_RETURN(opened.index, Index::Open(name));
     return {};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "index/index.h"
 
@@ -10,6 +11,7 @@ namespace headrace::bindings {
 // for as long as an engine or a Python object reads from it.
 struct PyIndex {
   std::shared_ptr<const Index> index;
+  std::string path;  // of its file, as it was opened
 };
 
 }  // namespace headrace::bindings

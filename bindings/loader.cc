@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,11 +22,14 @@
 #include "base/prng.h"
 #include "index.h"
 #include "keywords.h"
+#include "loader.h"
+#include "loader_stats.h"
 #include "module.h"
 #include "order_parameters.h"
 #include "plan/block_map.h"
 #include "plan/permutation.h"
 #include "runtime/machine.h"
+#include "runtime/node/remote_loader.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -107,17 +111,40 @@ OutArray<std::uint64_t> Samples(const PyBatch& self) {
   return ToArray(std::move(ids));
 }
 
-template <typename Work>
-auto WithoutGil(Work work) {
-  const nb::gil_scoped_release released;
-  return work();
+// Asked of the node process, which may take its time: Ctrl-C is looked for meanwhile.
+std::shared_ptr<BatchSource> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
+                                        NodeAddress node) {
+  node.index_path = std::filesystem::absolute(index.path).string();
+  node.fingerprint = index.index->fingerprint();
+  bool interrupted = false;
+  auto opened = WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> loader,
+                              RemoteLoader::Open(node, options, [&] {
+                                const nb::gil_scoped_acquire acquired;
+                                interrupted = PyErr_CheckSignals() != 0;
+                                if (interrupted) PyErr_Clear();
+                                return !interrupted;
+                              }));
+    return loader;
+  });
+  if (interrupted) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+  }
+  return ValueOrThrow(std::move(opened));
 }
 
 class PyLoader {
  public:
-  PyLoader(const PyIndex& index, const LoaderOptions& options) {
-    std::shared_ptr<Loader> loader =
-        ValueOrThrow(WithoutGil([&] { return Loader::Open(index.index, options); }));
+  PyLoader(const PyIndex& index, const LoaderOptions& options,
+           const std::optional<NodeAddress>& node) {
+    std::shared_ptr<BatchSource> loader =
+        node.has_value() ? OpenAtNode(index, options, *node)
+                         : ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
+                             HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> opened,
+                                                       Loader::Open(index.index, options));
+                             return opened;
+                           }));
     schema_.assign(loader->schema().begin(), loader->schema().end());
     MutexLock lock(mutex_);
     loader_ = std::move(loader);
@@ -128,8 +155,8 @@ class PyLoader {
   PyLoader& operator=(const PyLoader&) = delete;
 
   // A lease: another thread may close the loader meanwhile.
-  [[nodiscard]] std::shared_ptr<Loader> loader() const {
-    std::shared_ptr<Loader> loader = Lease();
+  [[nodiscard]] std::shared_ptr<BatchSource> loader() const {
+    std::shared_ptr<BatchSource> loader = Lease();
     if (loader == nullptr) {
       ThrowStatus(Status(StatusCode::kFailedPrecondition, "the loader is closed"));
     }
@@ -138,7 +165,7 @@ class PyLoader {
   [[nodiscard]] const std::vector<BatchField>& schema() const { return schema_; }
 
   void Start(std::uint64_t epoch, std::uint64_t step) {
-    const std::shared_ptr<Loader> loader = this->loader();
+    const std::shared_ptr<BatchSource> loader = this->loader();
     ThrowIfError(WithoutGil([&] { return loader->Start({.epoch = epoch, .step = step}); }));
   }
 
@@ -147,12 +174,12 @@ class PyLoader {
     ListOrderOptions list{.epoch = epoch, .first_step = first_step};
     for (std::size_t i = 0; i < ids.size(); ++i) list.ids.push_back(SampleId{ids.data()[i]});
     list.batch_ends.assign(ends.data(), ends.data() + ends.size());
-    const std::shared_ptr<Loader> loader = this->loader();
+    const std::shared_ptr<BatchSource> loader = this->loader();
     ThrowIfError(WithoutGil([&] { return loader->StartList(std::move(list)); }));
   }
 
   std::optional<PyBatch> Next() {
-    const std::shared_ptr<Loader> loader = this->loader();
+    const std::shared_ptr<BatchSource> loader = this->loader();
     for (;;) {
       Result<BatchQueue::Taken> taken = WithoutGil([&] { return loader->Next(kSignalsEveryNs); });
       BatchQueue::Taken got = ValueOrThrow(std::move(taken));
@@ -163,12 +190,12 @@ class PyLoader {
   }
 
   void Stop() {
-    if (const std::shared_ptr<Loader> loader = Lease()) WithoutGil([&] { loader->Stop(); });
+    if (const std::shared_ptr<BatchSource> loader = Lease()) WithoutGil([&] { loader->Stop(); });
   }
 
   // Waits for the loader's threads, which need no GIL.
   void Close() {
-    std::shared_ptr<Loader> loader = Lease();
+    std::shared_ptr<BatchSource> loader = Lease();
     if (loader == nullptr) return;
     WithoutGil([&] {
       loader->Stop();
@@ -179,7 +206,7 @@ class PyLoader {
   }
 
   nb::list Explain(std::uint64_t epoch, std::uint64_t step) const {
-    const std::shared_ptr<Loader> loader = this->loader();
+    const std::shared_ptr<BatchSource> loader = this->loader();
     return Listed(
         ValueOrThrow(WithoutGil([&] { return loader->Explain({.epoch = epoch, .step = step}); })));
   }
@@ -188,12 +215,14 @@ class PyLoader {
     std::vector<SampleId> samples;
     samples.reserve(ids.size());
     for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
-    const std::shared_ptr<Loader> loader = this->loader();
+    const std::shared_ptr<BatchSource> loader = this->loader();
     return Listed(ValueOrThrow(WithoutGil([&] { return loader->ExplainRows(samples); })));
   }
 
   nb::dict Stats() const;
+  nb::dict StepTimes() const;
   nb::list TiersInTrouble() const;
+  nb::list Learned() const;
 
  private:
   static nb::list Listed(const std::vector<PlannedRow>& rows) {
@@ -205,71 +234,29 @@ class PyLoader {
     return list;
   }
 
-  [[nodiscard]] std::shared_ptr<Loader> Lease() const {
+  [[nodiscard]] std::shared_ptr<BatchSource> Lease() const {
     MutexLock lock(mutex_);
     return loader_;
   }
 
   mutable Mutex mutex_;
-  std::shared_ptr<Loader> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
+  std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
   std::vector<BatchField> schema_;
 };
 
-nb::dict PoolDict(const BufferPool::Stats& pool) {
-  nb::dict dict;
-  dict["capacity"] = pool.capacity_bytes;
-  dict["used"] = pool.used_bytes;
-  dict["peak"] = pool.used_bytes_peak;
-  dict["beyond"] = pool.beyond_bytes;
-  dict["beyond_peak"] = pool.beyond_bytes_peak;
-  dict["beyond_count"] = pool.beyond_count;
-  return dict;
-}
-
-nb::list TierDicts(const LoaderStats& stats) {
+// (transform, bytes, threads, count, seconds) of each mean.
+nb::list PyLoader::Learned() const {
+  const std::shared_ptr<BatchSource> loader = this->loader();
   nb::list list;
-  for (std::size_t i = 0; i < stats.tiers.size(); ++i) {
-    const TierStats& tier = stats.tiers[i].stats;
-    const TierCounts& counts = stats.engine.tiers;
-    const TierUses uses = i < counts.uses.size() ? counts.uses[i] : TierUses();
-    nb::dict dict;
-    dict["name"] = stats.tiers[i].name;
-    dict["capacity"] = tier.capacity_bytes;
-    dict["used"] = tier.used_bytes;
-    dict["peak"] = tier.used_bytes_peak;
-    dict["entries"] = tier.entries;
-    dict["inherited"] = tier.entries_inherited;
-    dict["uses"] = uses.samples;
-    dict["reuse"] = uses.samples - uses.ahead;
-    dict["ready"] = uses.ahead;
-    dict["use_bytes"] = uses.bytes;
-    dict["planned"] = i < counts.planned.size() ? counts.planned[i] : 0;
-    dict["inserts"] = tier.inserts;
-    dict["refused"] = tier.inserts_refused;
-    dict["failed"] = tier.inserts_failed + tier.reads_failed;
-    dict["corrupt"] = tier.corrupt;
-    dict["degraded"] = tier.degraded ? nb::cast(tier.degraded_reason) : nb::none();
-    list.append(dict);
+  const auto rows = ValueOrThrow(WithoutGil([&] { return loader->learned(); }));
+  for (const PreprocessModel::Row& row : rows) {
+    list.append(nb::make_tuple(row.transform, row.bytes, row.threads, row.count, row.seconds));
   }
   return list;
 }
 
-nb::dict SourcesDict(const TierCounts& counts) {
-  std::uint64_t uses = 0;
-  for (const TierUses& tier : counts.uses) uses += tier.samples;
-  nb::dict dict;
-  dict["storage"] = counts.storage_uses;
-  dict["tiers"] = uses;
-  dict["waited"] = counts.waits;
-  dict["fetched_ahead"] = counts.fetched_ahead;
-  dict["moved"] = counts.moved;
-  dict["not_kept"] = counts.not_kept;
-  dict["fallbacks"] = counts.fallbacks;
-  return dict;
-}
-
 nb::list PyLoader::TiersInTrouble() const {
-  const std::shared_ptr<Loader> loader = this->loader();
+  const std::shared_ptr<BatchSource> loader = this->loader();
   nb::list list;
   for (const NamedTierStats& tier : loader->tier_stats()) {
     if (tier.stats.degraded) {
@@ -279,51 +266,16 @@ nb::list PyLoader::TiersInTrouble() const {
   return list;
 }
 
+nb::dict PyLoader::StepTimes() const {
+  const std::shared_ptr<BatchSource> loader = this->loader();
+  return StepTimesDict(ValueOrThrow(WithoutGil([&] { return loader->step_times(); })));
+}
+
 nb::dict PyLoader::Stats() const {
-  const std::shared_ptr<Loader> loader = this->loader();
+  const std::shared_ptr<BatchSource> loader = this->loader();
   const LoaderStats stats = ValueOrThrow(WithoutGil([&] { return loader->stats(); }));
-  nb::dict dict;
-  dict["batches"] = stats.delivered.batches;
-  dict["samples"] = stats.delivered.samples;
-  dict["running_ns"] = stats.running_ns;
-  dict["stall_storage_ns"] = stats.engine.stall_ns[0];
-  dict["stall_decode_ns"] = stats.engine.stall_ns[1];
-  dict["stall_consumer_ns"] = stats.engine.stall_ns[2];
-  dict["decode_ns"] = stats.engine.decode_ns;
-  dict["sample_bytes"] = stats.engine.sample_bytes;
-  dict["reads"] = stats.engine.reads;
-  dict["read_bytes"] = stats.engine.read_bytes;
-  dict["device_bytes"] = stats.device_read_bytes;
-  dict["store"] = stats.store.name;
-  dict["store_note"] = stats.store.note;
-  dict["store_bytes_direct"] = stats.store.bytes_direct;
-  dict["store_bytes_page_cache"] = stats.store.bytes_page_cache;
-  dict["store_retries"] = stats.store.retries;
-  dict["store_failures"] = stats.store.failures;
-  dict["staging"] = PoolDict(stats.engine.staging);
-  dict["batch_memory"] = PoolDict(stats.engine.batch);
-  const CellPool::Stats& resident = stats.engine.resident;
-  dict["resident"] = resident.used_units * resident.unit_bytes;
-  dict["resident_peak"] = resident.used_units_peak * resident.unit_bytes;
-  dict["resident_budget"] = resident.capacity_units * resident.unit_bytes;
-  dict["pinned"] = PoolDict(stats.engine.pinned);
-  dict["block_reads"] = stats.engine.block_reads;
-  dict["block_bytes"] = stats.engine.block_bytes;
-  dict["reread_bytes"] = stats.engine.reread_bytes;
-  dict["pinned_bytes"] = stats.engine.pinned_bytes;
-  dict["batches_ahead_max"] = stats.budget.batches_max;
-  dict["index_bytes"] = stats.index_bytes;
-  dict["threads"] = stats.threads;
-  dict["tiers"] = TierDicts(stats);
-  dict["sources"] = SourcesDict(stats.engine.tiers);
-  dict["substituted"] = stats.delivered.substituted;
-  nb::list substitutions;
-  for (const Substitution& each : stats.delivered.substitutions) {
-    substitutions.append(nb::make_tuple(each.epoch, each.step, each.slot, Raw(each.wanted),
-                                        Raw(each.given), each.reason));
-  }
-  dict["substitutions"] = substitutions;
-  return dict;
+  const auto steps = ValueOrThrow(WithoutGil([&] { return loader->step_times(); }));
+  return StatsDict(stats, steps);
 }
 
 OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
@@ -383,21 +335,8 @@ void BindOrderSpec(nb::module_& module) {
       "Bytes that all samples take when they are resident.");
 }
 
-void BindOptions(nb::module_& module) {
-  BindOrderSpec(module);
-  nb::enum_<IoChoice>(module, "IoChoice")
-      .value("AUTO", IoChoice::kAuto)
-      .value("IO_URING", IoChoice::kUring)
-      .value("THREADS", IoChoice::kThreads)
-      .value("SYNTHETIC", IoChoice::kSynthetic);
-  nb::class_<LoaderOptions>(module, "LoaderOptions", "What a Loader is made from.")
-      .def(nb::init<>())
-      .def(
-          "add_field",
-          [](LoaderOptions& self, std::string name, const std::optional<ImageTransform>& image) {
-            self.fields.push_back({std::move(name), image});
-          },
-          nb::arg("name"), nb::arg("image") = nb::none())
+void BindJobOptions(nb::class_<LoaderOptions>& options) {
+  options.def(nb::init<>())
       .def_prop_rw(
           "batch_size", [](const LoaderOptions& self) { return self.job.batch_size; },
           [](LoaderOptions& self, std::uint64_t value) { self.job.batch_size = value; })
@@ -407,6 +346,10 @@ void BindOptions(nb::module_& module) {
       .def_prop_rw(
           "rank", [](const LoaderOptions& self) { return self.job.rank; },
           [](LoaderOptions& self, std::uint32_t value) { self.job.rank = value; })
+      .def_prop_rw(
+          "ranks", [](const LoaderOptions& self) { return self.job.ranks; },
+          [](LoaderOptions& self, std::uint32_t value) { self.job.ranks = value; },
+          "Of them, from rank on, that the loader is for: those of a node.")
       .def_prop_rw(
           "seed", [](const LoaderOptions& self) { return self.job.seed; },
           [](LoaderOptions& self, std::uint64_t value) { self.job.seed = value; })
@@ -418,7 +361,24 @@ void BindOptions(nb::module_& module) {
           [](LoaderOptions& self, bool value) { self.job.drop_last = value; })
       .def_prop_rw(
           "epochs", [](const LoaderOptions& self) { return self.job.epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; })
+          [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; });
+}
+
+void BindOptions(nb::module_& module) {
+  nb::enum_<IoChoice>(module, "IoChoice")
+      .value("AUTO", IoChoice::kAuto)
+      .value("IO_URING", IoChoice::kUring)
+      .value("THREADS", IoChoice::kThreads)
+      .value("SYNTHETIC", IoChoice::kSynthetic);
+  nb::class_<LoaderOptions> options(module, "LoaderOptions", "What a Loader is made from.");
+  BindJobOptions(options);
+  options
+      .def(
+          "add_field",
+          [](LoaderOptions& self, std::string name, const std::optional<ImageTransform>& image) {
+            self.fields.push_back({std::move(name), image});
+          },
+          nb::arg("name"), nb::arg("image") = nb::none())
       .def_rw("order", &LoaderOptions::order)
       .def(
           "add_tier",
@@ -437,6 +397,18 @@ void BindOptions(nb::module_& module) {
       .def(
           "set_model", [](LoaderOptions& self, const MachineModel& model) { self.model = model; },
           nb::arg("model"), "What was measured of the machine, tiers in the order of add_tier().")
+      .def_prop_rw(
+          "schedule", [](const LoaderOptions& self) { return self.schedule; },
+          [](LoaderOptions& self, std::string value) { self.schedule = std::move(value); },
+          "How ranks of a node share it: a policy, or a file of plan_schedule().")
+      .def(
+          "add_preprocess",
+          [](LoaderOptions& self, std::uint64_t transform, double bytes, int threads,
+             std::uint64_t count, double seconds) {
+            self.preprocess.push_back({transform, bytes, threads, count, seconds});
+          },
+          nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
+          nb::arg("seconds"), "One more mean of Loader.learned().")
       .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
       .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
       .def_rw("threads", &LoaderOptions::threads)
@@ -447,7 +419,8 @@ void BindOptions(nb::module_& module) {
           [](LoaderOptions& self, bool value) {
             self.on_error = value ? OnError::kSubstitute : OnError::kRaise;
           })
-      .def_rw("verify", &LoaderOptions::verify);
+      .def_rw("verify", &LoaderOptions::verify)
+      .def_rw("shared_batches", &LoaderOptions::shared_batches);
 }
 
 void BindBatch(nb::module_& module) {
@@ -462,9 +435,24 @@ void BindBatch(nb::module_& module) {
            "A DLPack and buffer exporter; a list of them where rows differ in length.");
 }
 
+void BindNodeAddress(nb::module_& module) {
+  nb::class_<NodeAddress>(module, "NodeAddress", "Where a rank finds its node process.")
+      .def(
+          "__init__",
+          [](NodeAddress* self, std::string socket, std::string job, std::uint32_t local_rank,
+             std::uint32_t local_world_size) {
+            new (self) NodeAddress{.socket = std::move(socket),
+                                   .job = std::move(job),
+                                   .local_rank = local_rank,
+                                   .local_ranks = local_world_size};
+          },
+          nb::arg("socket"), nb::arg("job"), nb::arg("local_rank"), nb::arg("local_world_size"));
+}
+
 void BindPyLoader(nb::module_& module) {
-  nb::class_<PyLoader>(module, "Loader", "Runs a plan in this process.")
-      .def(nb::init<const PyIndex&, const LoaderOptions&>(), nb::arg("index"), nb::arg("options"))
+  nb::class_<PyLoader>(module, "Loader", "Runs a plan in this process, or by a node process.")
+      .def(nb::init<const PyIndex&, const LoaderOptions&, const std::optional<NodeAddress>&>(),
+           nb::arg("index"), nb::arg("options"), nb::arg("node") = nb::none())
       .def_prop_ro(
           "schema",
           [](const PyLoader& self) {
@@ -485,7 +473,7 @@ void BindPyLoader(nb::module_& module) {
       .def_prop_ro(
           "expected_inflation",
           [](const PyLoader& self) -> nb::object {
-            const std::shared_ptr<Loader> loader = self.loader();
+            const std::shared_ptr<BatchSource> loader = self.loader();
             const std::optional<ExpectedInflation>& expected = loader->expected_inflation();
             if (!expected.has_value()) return nb::none();
             nb::dict dict;
@@ -512,14 +500,26 @@ void BindPyLoader(nb::module_& module) {
       .def("tiers_in_trouble", &PyLoader::TiersInTrouble,
            nb::sig("def tiers_in_trouble(self) -> list[tuple[str, str]]"),
            "(name, reason) of the tiers that failed")
-      .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
+      .def("learned", &PyLoader::Learned,
+           nb::sig("def learned(self) -> list[tuple[int, float, int, int, float]]"),
+           "What preprocessing was seen to take: (transform, bytes, threads, count, seconds)")
+      .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"))
+      .def("step_times", &PyLoader::StepTimes,
+           nb::sig("def step_times(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]"),
+           "The newest batches that were taken, lane after lane: a column a property");
 }
 
 }  // namespace
 
+std::shared_ptr<BatchSource> LoaderOf(nanobind::handle loader) {
+  return nb::cast<const PyLoader&>(loader).loader();
+}
+
 void BindLoader(nb::module_& module) {
+  BindOrderSpec(module);
   BindOptions(module);
   BindBatch(module);
+  BindNodeAddress(module);
   BindPyLoader(module);
   module.def(
       "placements",

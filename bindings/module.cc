@@ -10,4 +10,5 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindQuality(module);
   headrace::bindings::BindProfile(module);
   headrace::bindings::BindPlan(module);
+  headrace::bindings::BindWorkers(module);
 }

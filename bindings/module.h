@@ -31,4 +31,7 @@ void BindProfile(nanobind::module_& module);
 // EpochPlanner. After BindIndex and BindLoader.
 void BindPlan(nanobind::module_& module);
 
+// WorkerPool, WorkerChannel. After BindLoader.
+void BindWorkers(nanobind::module_& module);
+
 }  // namespace headrace::bindings

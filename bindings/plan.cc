@@ -1,17 +1,23 @@
-// EpochPlanner: what a loader's job reads from where, before it runs.
+// EpochPlanner: what a loader's job reads from where, before it runs; and schedules of its ranks.
 
 #include "runtime/epoch_plan.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "index.h"
 #include "module.h"
+#include "runtime/observe/reuse_distances.h"
 #include "runtime/planner.h"
+#include "runtime/schedule/lane_schedule.h"
+#include "runtime/schedule/schedule_plan.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -46,6 +52,20 @@ nb::object NextEpoch(EpochPlanner& planner) {
   return dict;
 }
 
+nb::dict ReuseDict(const PyIndex& index, const LoaderOptions& options, std::uint64_t epochs) {
+  const ReuseDistances counts = ValueOrThrow([&] {
+    const nb::gil_scoped_release released;
+    return CountReuse(index.index, options, epochs);
+  }());
+  nb::dict dict;
+  dict["of"] = counts.of_blocks ? "blocks" : "samples";
+  dict["steps"] = counts.steps;
+  dict["first"] = counts.first;
+  dict["same_step"] = counts.same_step;
+  dict["bins"] = nb::list(nb::cast(counts.bins));
+  return dict;
+}
+
 }  // namespace
 
 void BindPlan(nb::module_& module) {
@@ -65,6 +85,33 @@ void BindPlan(nb::module_& module) {
       .def_prop_ro("threads", [](const EpochPlanner& self) { return self.job().options.threads; })
       .def_prop_ro("reads_blocks",
                    [](const EpochPlanner& self) { return self.job().planner->reads_blocks(); });
+  module.def("reuse_distances", &ReuseDict, nb::arg("index"), nb::arg("options"), nb::arg("epochs"),
+             nb::sig("def reuse_distances(index: Index, options: LoaderOptions, epochs: int) "
+                     "-> dict[str, Any]"),
+             "How many steps lie between uses of a sample, or a block: bins [i] of 2^i steps up.");
+  module.def(
+      "plan_schedule",
+      [](const PyIndex& index, const LoaderOptions& options, std::string path, std::uint64_t steps,
+         double train_seconds) {
+        Result<std::uint64_t> written = [&] {
+          const nb::gil_scoped_release released;
+          return WriteSchedule(
+              index.index, options,
+              {.path = std::move(path), .steps = steps, .train_seconds = train_seconds});
+        }();
+        return ValueOrThrow(std::move(written));
+      },
+      nb::arg("index"), nb::arg("options"), nb::arg("path"), nb::arg("steps"),
+      nb::arg("train_seconds"),
+      "Writes the threads of each rank and what tiers do, for so many steps at most; how many.");
+  module.def(
+      "lane_policies",
+      [] {
+        std::vector<std::string> names;
+        for (const std::string_view name : LanePolicyNames()) names.emplace_back(name);
+        return names;
+      },
+      "Names of the policies by which ranks share a node.");
 }
 
 }  // namespace headrace::bindings

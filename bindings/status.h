@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <utility>
 
 #include "base/status.h"
@@ -20,6 +22,14 @@ T ValueOrThrow(Result<T> result) {
 // Throws `status` unless it is OK. The GIL must be held.
 inline void ThrowIfError(const Status& status) {
   if (!status.ok()) ThrowStatus(status);
+}
+
+// Does `work`, which must not touch Python, while other threads may: a call into the core that can
+// block. What it returns is returned once the GIL is held again; it must be held now.
+template <typename Work>
+auto WithoutGil(Work work) {
+  const nanobind::gil_scoped_release released;
+  return work();
 }
 
 }  // namespace headrace::bindings

@@ -10,6 +10,8 @@ CPP_SUFFIXES = frozenset({".h", ".cc"})
 
 # Folders that hold what was built, fetched or made, at any depth.
 _NOT_SOURCE = frozenset({"build", "dist", "out", "__pycache__", "node_modules"})
+# Files: of a worktree, and what is built beside the package.
+_NOT_SOURCE_FILES = frozenset({".git", "headrace-node"})
 # Folders whose name begins with a dot are skipped but for these.
 _HIDDEN_SOURCE = frozenset({".ci"})
 
@@ -24,7 +26,7 @@ def source_files(root: Path) -> Iterator[Path]:
             and not name.endswith(".egg-info")
             and (not name.startswith(".") or name in _HIDDEN_SOURCE)
         )
-        yield from (Path(folder, name) for name in sorted(names) if name != ".git")
+        yield from (Path(folder, name) for name in sorted(names) if name not in _NOT_SOURCE_FILES)
 
 
 def cpp_files(root: Path) -> list[Path]:

@@ -10,12 +10,15 @@ from headrace import errors, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
+from headrace._workers import Padded, Sample
 from headrace.errors import HeadraceError
 
 __all__ = [
     "Dataset",
     "HeadraceError",
     "Loader",
+    "Padded",
+    "Sample",
     "errors",
     "image",
     "open",

@@ -269,8 +269,6 @@ class LoaderOptions:
 
     def __init__(self) -> None: ...
 
-    def add_field(self, name: str, image: ImageTransform | None = None) -> None: ...
-
     @property
     def batch_size(self) -> int: ...
 
@@ -288,6 +286,13 @@ class LoaderOptions:
 
     @rank.setter
     def rank(self, arg: int, /) -> None: ...
+
+    @property
+    def ranks(self) -> int:
+        """Of them, from rank on, that the loader is for: those of a node."""
+
+    @ranks.setter
+    def ranks(self, arg: int, /) -> None: ...
 
     @property
     def seed(self) -> int: ...
@@ -312,6 +317,8 @@ class LoaderOptions:
 
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
+
+    def add_field(self, name: str, image: ImageTransform | None = None) -> None: ...
 
     @property
     def order(self) -> OrderSpec: ...
@@ -339,6 +346,16 @@ class LoaderOptions:
 
     def set_model(self, model: MachineModel) -> None:
         """What was measured of the machine, tiers in the order of add_tier()."""
+
+    @property
+    def schedule(self) -> str:
+        """How ranks of a node share it: a policy, or a file of plan_schedule()."""
+
+    @schedule.setter
+    def schedule(self, arg: str, /) -> None: ...
+
+    def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
+        """One more mean of Loader.learned()."""
 
     @property
     def memory_bytes(self) -> int: ...
@@ -376,6 +393,12 @@ class LoaderOptions:
     @verify.setter
     def verify(self, arg: bool, /) -> None: ...
 
+    @property
+    def shared_batches(self) -> bool: ...
+
+    @shared_batches.setter
+    def shared_batches(self, arg: bool, /) -> None: ...
+
 class Batch:
     """One batch; its arrays are views that keep its memory."""
 
@@ -399,10 +422,15 @@ class Batch:
         A DLPack and buffer exporter; a list of them where rows differ in length.
         """
 
-class Loader:
-    """Runs a plan in this process."""
+class NodeAddress:
+    """Where a rank finds its node process."""
 
-    def __init__(self, index: Index, options: LoaderOptions) -> None: ...
+    def __init__(self, socket: str, job: str, local_rank: int, local_world_size: int) -> None: ...
+
+class Loader:
+    """Runs a plan in this process, or by a node process."""
+
+    def __init__(self, index: Index, options: LoaderOptions, node: NodeAddress | None = None) -> None: ...
 
     @property
     def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]: ...
@@ -437,7 +465,17 @@ class Loader:
     def tiers_in_trouble(self) -> list[tuple[str, str]]:
         """(name, reason) of the tiers that failed"""
 
+    def learned(self) -> list[tuple[int, float, int, int, float]]:
+        """
+        What preprocessing was seen to take: (transform, bytes, threads, count, seconds)
+        """
+
     def stats(self) -> dict[str, Any]: ...
+
+    def step_times(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]:
+        """
+        The newest batches that were taken, lane after lane: a column a property
+        """
 
 def placements() -> list[str]:
     """Names of the placements."""
@@ -696,3 +734,82 @@ class EpochPlanner:
 
     @property
     def reads_blocks(self) -> bool: ...
+
+def reuse_distances(index: Index, options: LoaderOptions, epochs: int) -> dict[str, Any]:
+    """
+    How many steps lie between uses of a sample, or a block: bins [i] of 2^i steps up.
+    """
+
+def plan_schedule(index: Index, options: LoaderOptions, path: str, steps: int, train_seconds: float) -> int:
+    """
+    Writes the threads of each rank and what tiers do, for so many steps at most; how many.
+    """
+
+def lane_policies() -> list[str]:
+    """Names of the policies by which ranks share a node."""
+
+class WorkerChannel:
+    """A worker's end of its connection."""
+
+    @staticmethod
+    def open(socket: int, host: int) -> WorkerChannel: ...
+
+    def receive(self) -> tuple[list[tuple[int, numpy.typing.NDArray[Any]]], list[int], bytes] | None:
+        """
+        (memory to map by number, numbers of memory that is gone, message); None at the end
+        """
+
+    def send(self, message: bytes) -> bool:
+        """False if the host is gone."""
+
+class TransformedBatch:
+    """What workers made of a batch."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def ends_epoch(self) -> bool: ...
+
+    @property
+    def beyond_budget(self) -> bool: ...
+
+    def samples(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
+
+    @property
+    def tree(self) -> bytes: ...
+
+    @property
+    def leaf_count(self) -> int: ...
+
+    def leaf(self, position: int) -> tuple[Any, ...]:
+        """
+        (kind, dtype, dims, bytes, dims of rows), or (kind, dtype, rows), or (kind,)
+        """
+
+    def objects(self) -> list[bytes]: ...
+
+class WorkerPool:
+    """Hosts the workers of a loader."""
+
+    def __init__(self, loader: Loader, sockets: Sequence[int], whole_batches: bool, ragged: str, batches_max: int) -> None: ...
+
+    def attach(self, loader: Loader) -> None: ...
+
+    def start(self, epoch: int, step: int) -> None: ...
+
+    def start_list(self, ids: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], batch_ends: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], epoch: int, first_step: int) -> None: ...
+
+    def next(self) -> TransformedBatch | dict[str, Any] | None: ...
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def broken(self) -> bool: ...
+
+    def stats(self) -> dict[str, int]: ...

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -20,19 +19,22 @@ from headrace._loading.arguments import (
     warn_of_alike_labels,
     warn_of_held_batches,
 )
+from headrace._loading.iteration import Iteration
+from headrace._loading.node import closed_core, node_place, open_core
+from headrace._loading.observe import Observed, watch
 from headrace._loading.options import EPOCHS_MAX, core_options
 from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
-from headrace._loading.report import Explanation, Stats, make_stats
-from headrace._loading.sampling import EpochPlan, SamplerSource
+from headrace._loading.report import Explanation
+from headrace._loading.sampling import EpochPlan, SamplerSource, sampler_source
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
+from headrace._workers import Core, Transform, Transformer, split_transform
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.image import ImageTransform
 from headrace.orders import Order, as_order
 from headrace.profile import MachineProfile
 from headrace.tiers import Part, Tier
 
 
-class Loader:
+class Loader(Observed):
     """Batches of a dataset, epoch after epoch, read and decoded ahead of the training loop.
 
     >>> loader = hr.Loader("/data/images", batch_size=256, transform=hr.image.train(224))
@@ -67,7 +69,9 @@ class Loader:
         seed: of the order and of random transforms.
         drop_last: leave the last, smaller batch out.
         transform: an image transform (`headrace.image`) for every image field, or a dict of field
-            name to transform. Without one, images are given as their encoded bytes.
+            name to transform; without one, images are given as their encoded bytes. Or a Python
+            callable, which gets one `headrace.Sample` and returns arrays, tensors, numbers, str or
+            bytes, or a tuple or dict of them; or a pair of both: it gets what was decoded.
         fields: names of the fields wanted, in this order; all of them by default.
         sampler: an iterable of sample numbers, asked once an epoch; as torch's `sampler`.
         batch_sampler: an iterable of batches of them; as torch's `batch_sampler`.
@@ -78,6 +82,12 @@ class Loader:
             whose thread helps while it waits for a batch.
         io: "auto", "io_uring", "threads"; or "synthetic": no I/O, each sample one of a few that are
             read at the start: the bound that no storage can pass.
+        workers: processes that run the Python callable, 1 by default; 0: none, it runs in this one.
+        worker_start: how they begin, as in multiprocessing: "spawn", "fork", "forkserver".
+        collate_fn: makes a batch of the list of its samples' results, in a worker.
+        worker_init_fn: called in each worker with its number, before anything else.
+        ragged: results that differ in shape are an "error", or a "pad" or "list" batch;
+            docs/workers.md.
         on_error: "raise" at a sample that cannot be read or decoded, or "substitute" another one:
             drawn from the seed, counted, and listed in ``stats()``.
         verify: samples against their checksums, where the dataset has them.
@@ -91,6 +101,13 @@ class Loader:
         budget: a part of a `headrace.tiers.Budget` instead of `memory` and `tiers`.
         profile: what `headrace profile` measured, or its file: where storage is faster than a tier
             that has a sample, it is read from there.
+        isolation: "thread": the engine runs in this process; "process": in one that all ranks of
+            this node share, started by local rank 0: what they read, keep and decode is shared.
+        node: name of a running ``headrace node`` to be used instead.
+        local_rank, local_world_size: of this process on its node; found as `rank` is.
+        monitor: answers ``headrace top``; by default if HEADRACE_MONITOR=1. docs/observe.md.
+        schedule: how ranks of a node process share reads and decode threads: "shared_deadline",
+            "lobster", "lobster_search", "fixed", or a plan's file: docs/schedule.md.
 
     Raises:
         InvalidArgumentError: an argument that cannot be, by name.
@@ -108,7 +125,7 @@ class Loader:
         order: Order | str = "exact",
         seed: int = 0,
         drop_last: bool = False,
-        transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
+        transform: Transform = None,
         fields: Iterable[str] | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Iterable[Any]] | None = None,
@@ -118,6 +135,11 @@ class Loader:
         memory: int | str | None = None,
         threads: int | None = None,
         io: str = "auto",
+        workers: int | None = None,
+        worker_start: str = "spawn",
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        worker_init_fn: Callable[[int], object] | None = None,
+        ragged: str = "error",
         on_error: str = "raise",
         verify: bool = True,
         output: str = "auto",
@@ -128,11 +150,26 @@ class Loader:
         horizon: int | None = None,
         budget: Part | None = None,
         profile: MachineProfile | str | os.PathLike[str] | None = None,
+        isolation: str | None = None,
+        node: str | None = None,
+        local_rank: int | None = None,
+        local_world_size: int | None = None,
+        monitor: bool | None = None,
+        schedule: str | os.PathLike[str] = "shared_deadline",
     ) -> None:
         self.dataset = opened(dataset)
         self._order = as_order(order)
+        self._place = node_place(isolation, node, local_rank, local_world_size)
         choice("output", output, OUTPUTS)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
+        native, python = split_transform(
+            transform,
+            workers=workers,
+            worker_start=worker_start,
+            collate_fn=collate_fn,
+            worker_init_fn=worker_init_fn,
+            ragged=ragged,
+        )
         options = core_options(
             self.dataset,
             self._order,
@@ -140,7 +177,7 @@ class Loader:
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
-            transform=transform,
+            transform=native,
             fields=fields,
             epochs=epochs,
             rank=rank,
@@ -156,8 +193,11 @@ class Loader:
             horizon=horizon,
             budget=budget,
             profile=profile,
+            schedule=schedule,
         )
+        self._profile = profile
         self._given = dict(options.order.parameters)  # What a state has to agree with.
+        self._rank = options.rank
         self._part = budget
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
@@ -166,15 +206,17 @@ class Loader:
                     f"sampler with order={self._order.name!r}: a sampler says which sample comes "
                     "when, which only order='exact' keeps; leave one of them out"
                 )
-            self._source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
-            # The loader's own plan is not used; what would refuse it does not matter.
-            options.drop_last, options.rank, options.world_size = False, 0, 1
-            known = getattr(batch_sampler, "batch_size", None)
-            if isinstance(known, int) and 1 <= known <= 2**24:
-                options.batch_size = known  # What the memory is divided for.
+            if self._place is not None and self._place.local_world_size > 1:
+                raise InvalidArgumentError(
+                    f"sampler with isolation='process' and {self._place.local_world_size} ranks on "
+                    "this node: each has a sampler of its own; leave it out, or use "
+                    "isolation='thread'"
+                )
+            self._source = sampler_source(sampler, batch_sampler, options, drop_last)
         self._options = options
         self._ids = flag("ids", ids)
         self._convert = converter(output)
+        self._transformer = Transformer(python, options, self._convert, ids) if python else None
         self._core = self._open_core(options)
         self._closed = False
         self._expected_inflation = self._core.expected_inflation
@@ -194,20 +236,23 @@ class Loader:
         self._warned = False
         self._troubled: set[str] = set()  # tiers of which the user was told
         _open_loaders.add(self)
+        self._monitor = watch(self, monitor)
 
-    def _open_core(self, options: _core.LoaderOptions) -> _core.Loader:
+    def _open_core(self, options: _core.LoaderOptions) -> Core:
         """Opens the core loader, with the part of a budget that it has."""
-        if self._part is None:
-            return _core.Loader(self.dataset.index, options)
-        self._part.take(self)
+        if self._part is not None:
+            self._part.take(self)
         try:
-            return _core.Loader(self.dataset.index, options)
+            core = open_core(self.dataset, options, self._place)
+            return core if self._transformer is None else self._transformer.around(core)
         except BaseException:
-            self._part.give_back(self)
+            if self._part is not None:
+                self._part.give_back(self)
             raise
 
     def _close_core(self) -> None:
         self._core.close()
+        closed_core(self._place)
         if self._part is not None:
             self._part.give_back(self)
 
@@ -245,7 +290,7 @@ class Loader:
         self._next = None
         self._iteration += 1
         self._iterating = True
-        return _Epoch(self, self._iteration)
+        return Iteration(self, self._iteration)
 
     def _begin(self, epoch: int, step: int) -> None:
         """Has the core give `step` of `epoch` next."""
@@ -296,6 +341,8 @@ class Loader:
             warn_of_held_batches(self._core)
         if self._options.tier_count:
             tiers_in_trouble(self._core, self._troubled)
+        if self._transformer is not None:
+            return self._transformer.present(batch)
         return self._batch(*to_user(batch, len(self._fields), self._ids, self._convert))
 
     def _epoch_is_over(self) -> bool:
@@ -395,11 +442,6 @@ class Loader:
         self._core, self._run_at = core, None
         self._order_parameters = core.order_parameters
 
-    def stats(self) -> Stats:
-        """What the loader did so far: rates, stalls by cause, bytes by source, memory by use."""
-        self._check_open()
-        return make_stats(self._core.stats(), self._epoch, self._step)
-
     def explain(self, step: int, epoch: int | None = None) -> Explanation:
         """Where each sample of a step comes from; print it. By default of the epoch in progress."""
         self._check_open()
@@ -420,11 +462,11 @@ class Loader:
         if not self._closed:
             self._closed = True
             _open_loaders.discard(self)
+            if self._monitor is not None:
+                self._monitor.close()
             self._close_core()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise FailedPreconditionError("the loader is closed; make another one")
+            if self._transformer is not None:
+                self._transformer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -446,48 +488,6 @@ class Loader:
             "a headrace.Loader can not be pickled or copied: it owns threads and memory; make one "
             "in each process, and carry its place over with state_dict()"
         )
-
-    def __repr__(self) -> str:
-        return (
-            f"<headrace.Loader of {self.dataset.path!r}: batch_size {self._options.batch_size}, "
-            f"{', '.join(self._fields)}; epoch {self._epoch}, step {self._step}>"
-        )
-
-
-class _Epoch(Iterator[Any]):
-    """One iteration of a loader."""
-
-    def __init__(self, loader: Loader, iteration: int) -> None:
-        self._loader = loader
-        self._iteration = iteration
-        self._done = False
-        self._lock = threading.Lock()  # Threads that share it get each batch once.
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __next__(self) -> Any:
-        with self._lock:
-            return self._take()
-
-    def _take(self) -> Any:
-        if self._done:
-            raise StopIteration
-        loader = self._loader
-        if self._iteration == loader._iteration and loader._step and loader._epoch_is_over():
-            loader._end_epoch()
-            self._done = True
-            raise StopIteration
-        try:
-            return loader._take(self._iteration)
-        except BaseException:
-            self._done = True
-            loader._leave(self._iteration)
-            raise
-
-    def __del__(self) -> None:
-        if not self._done:
-            self._loader._leave(self._iteration)
 
 
 _open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

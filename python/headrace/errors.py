@@ -17,6 +17,8 @@ OutOfRange          `OutOfRangeError`          IndexError         past the end o
 Internal            `InternalError`            RuntimeError       a defect of headrace: report it
 Unavailable         `UnavailableError`         OSError            may succeed if tried again
 DataLoss            `DataLossError`            OSError            bytes are missing or damaged
+(none)              `TransformError`           RuntimeError       a Python transform failed
+(none)              `WorkerLostError`          RuntimeError       a worker process died
 ==================  =========================  =================  ===============================
 
 The text says what was being done, to what, how much, why it failed, and what to do about it.
@@ -35,7 +37,9 @@ __all__ = [
     "NotFoundError",
     "OutOfRangeError",
     "ResourceExhaustedError",
+    "TransformError",
     "UnavailableError",
+    "WorkerLostError",
 ]
 
 
@@ -81,3 +85,28 @@ class UnavailableError(HeadraceError, OSError):
 
 class DataLossError(HeadraceError, OSError):
     """Bytes are missing or damaged; trying again will not help."""
+
+
+class TransformError(HeadraceError, RuntimeError):
+    """A Python transform or collate_fn failed for a sample, or its results make no batch.
+
+    The text ends with the worker's traceback; `__cause__` is the exception itself, if it could be
+    pickled.
+    """
+
+    epoch: int | None = None
+    step: int | None = None
+    slot: int | None = None
+    """The sample's place in its batch."""
+    sample: int | None = None
+    """Its number in the dataset."""
+    path: str | None = None
+    """The file that it lies in, where that is known."""
+
+
+class WorkerLostError(HeadraceError, RuntimeError):
+    """A worker process died: the next iteration of the loader starts new ones."""
+
+    pid: int | None = None
+    exitcode: int | None = None
+    """As of multiprocessing: the negative number of a signal; None if it is not known."""

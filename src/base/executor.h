@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace headrace {
 
@@ -20,6 +21,12 @@ class Executor {
   // `deadline` starts first, equal ones in the order of submission. A deadline is a number to
   // compare (the sequence number of the batch a task belongs to), not a time.
   virtual void Submit(std::uint64_t deadline, Task task) = 0;
+
+  // The same, of a task that works on `bytes` bytes: for executors that model how long it takes.
+  virtual void SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) {
+    static_cast<void>(bytes);
+    Submit(deadline, std::move(task));
+  }
 
   // How many tasks can run at once; at least 1.
   [[nodiscard]] virtual int concurrency() const = 0;

@@ -23,13 +23,28 @@ constexpr std::uint64_t kHugeFrom = 8 * kMiB;
 
 }  // namespace
 
+std::uint64_t Arena::MappedBytes(std::uint64_t resident_max) {
+  if (resident_max < kPage || resident_max > kNone / (2 * kRoom)) return 0;
+  return RoundUp(resident_max / kPage * kPage * kRoom, kHugePage);
+}
+
 // A part of a page at the end of the budget can not be used, nor can a part be returned.
 Arena::Arena(std::uint64_t resident_max) : resident_max_(resident_max / kPage * kPage) {
-  if (resident_max_ == 0 || resident_max_ > kNone / (2 * kRoom)) return;
-  const std::uint64_t bytes = RoundUp(resident_max_ * kRoom, kHugePage);
+  const std::uint64_t bytes = MappedBytes(resident_max);
+  if (bytes == 0) return;
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;
+  if (memory != MAP_FAILED) Place(memory, bytes);
+}
+
+Arena::Arena(std::uint64_t resident_max, std::shared_ptr<SharedMemory> memory)
+    : resident_max_(resident_max / kPage * kPage), memory_(std::move(memory)) {
+  if (memory_ == nullptr) return;
+  HEADRACE_CHECK(memory_->bytes().size() == MappedBytes(resident_max));
+  Place(memory_->bytes().data(), memory_->bytes().size());
+}
+
+void Arena::Place(void* memory, std::uint64_t bytes) {
   base_ = static_cast<std::byte*>(memory);
   mapped_bytes_ = bytes;
   // A wish: without it there are more page faults, once.
@@ -38,7 +53,7 @@ Arena::Arena(std::uint64_t resident_max) : resident_max_(resident_max / kPage * 
 }
 
 Arena::~Arena() {
-  if (base_ != nullptr) HEADRACE_CHECK(munmap(base_, mapped_bytes_) == 0);
+  if (base_ != nullptr && memory_ == nullptr) HEADRACE_CHECK(munmap(base_, mapped_bytes_) == 0);
 }
 
 std::byte* Arena::Take(std::uint64_t bytes, std::uint64_t used_bytes) {
@@ -63,7 +78,8 @@ void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
 void Arena::ReturnPages(std::uint64_t bytes) {
   while (bytes > 0) {
     const auto [offset, size] = filled_.TakeLast(bytes);
-    HEADRACE_CHECK(madvise(base_ + offset, size, MADV_DONTNEED) == 0);
+    HEADRACE_CHECK(memory_ != nullptr ? memory_->ReturnPages(offset, size)
+                                      : madvise(base_ + offset, size, MADV_DONTNEED) == 0);
     empty_.Add(offset, size);
     bytes -= size;
   }

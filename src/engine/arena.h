@@ -3,6 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "base/shared_memory.h"
 
 namespace headrace {
 
@@ -18,9 +23,15 @@ class Arena {
  public:
   // Maps nothing if the system refuses: then no piece can be had.
   explicit Arena(std::uint64_t resident_max);
+  // The same in memory that other processes can map: all of `memory`, which is the arena's alone to
+  // fill and has MappedBytes(resident_max). Null, where that is 0: no piece can be had.
+  Arena(std::uint64_t resident_max, std::shared_ptr<SharedMemory> memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
+
+  // What an arena maps, to have room enough for its pieces. 0: nothing, or more than there can be.
+  static std::uint64_t MappedBytes(std::uint64_t resident_max);
 
   // A piece of `bytes`, where `used_bytes` are in use already, here or elsewhere, that count
   // against resident_max. Null if there is no place; then no free page is in memory either.
@@ -28,8 +39,16 @@ class Arena {
 
   void GiveBack(std::byte* piece, std::uint64_t bytes);
 
+  [[nodiscard]] std::span<std::byte> mapping() const { return {base_, mapped_bytes_}; }
+
   [[nodiscard]] bool Owns(const std::byte* piece) const {
     return piece >= base_ && piece < base_ + mapped_bytes_;
+  }
+
+  // Where the pieces lie, and where in it; null: in memory of this process.
+  [[nodiscard]] const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+  [[nodiscard]] std::uint64_t OffsetOf(const std::byte* piece) const {
+    return static_cast<std::uint64_t>(piece - base_);
   }
 
  private:
@@ -48,11 +67,13 @@ class Arena {
     std::uint64_t bytes_ = 0;
   };
 
+  void Place(void* memory, std::uint64_t bytes);
   void ReturnPages(std::uint64_t bytes);
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   const std::uint64_t resident_max_;
+  const std::shared_ptr<SharedMemory> memory_;
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
   Places filled_;  // free, with pages

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "base/shared_memory.h"
 #include "base/units.h"
 #include "gtest/gtest.h"
 
@@ -72,11 +73,37 @@ TEST(ArenaTest, AnArenaOfNothingOwnsNothing) {
   EXPECT_FALSE(arena.Owns(&somewhere));
 }
 
+TEST(ArenaTest, PagesOfSharedMemoryGoToTheSystemForAllWhoMapThem) {
+  const auto memory = SharedMemory::Make("test", Arena::MappedBytes(4 * kPage)).value();
+  const auto elsewhere =
+      SharedMemory::Map(UniqueFd(::dup(memory->fd())), memory->bytes().size()).value();
+  Arena arena(4 * kPage, memory);
+  std::vector<std::byte*> pieces;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    pieces.push_back(arena.Take(kPage, i * kPage));
+    EXPECT_EQ(arena.OffsetOf(pieces.back()), i * kPage);
+    std::memset(pieces.back(), 1, kPage);
+  }
+  EXPECT_EQ(elsewhere->bytes()[2 * kPage], std::byte{1});
+  arena.GiveBack(pieces[0], kPage);
+  arena.GiveBack(pieces[2], kPage);
+  ASSERT_NE(arena.Take(2 * kPage, 2 * kPage), nullptr);
+  EXPECT_EQ(Resident(memory->bytes().data(), memory->bytes().size()), 2 * kPage);
+  EXPECT_EQ(elsewhere->bytes()[2 * kPage], std::byte{0});
+  EXPECT_EQ(elsewhere->bytes()[3 * kPage], std::byte{1});
+}
+
+TEST(ArenaTest, AnArenaOfNothingMapsNothing) {
+  EXPECT_EQ(Arena::MappedBytes(kPage - 1), 0);
+  EXPECT_EQ(Arena::MappedBytes(~std::uint64_t{0}), 0);
+  const Arena arena(0, nullptr);
+  std::byte somewhere{};
+  EXPECT_FALSE(arena.Owns(&somewhere));
+}
+
 // Property: pieces of whatever size, in whatever order, do not overlap, and what the mapping has in
 // memory never passes the limit.
-TEST(ArenaTest, StaysBelowItsLimitUnderRandomUse) {
-  constexpr std::uint64_t kPages = 64;
-  Arena arena(kPages * kPage);
+void ExpectBelowItsLimitUnderRandomUse(Arena& arena, std::uint64_t pages) {
   std::byte* const base = arena.Take(kPage, 0);
   arena.GiveBack(base, kPage);
   Prng prng(1, 0, RandomStream::kOrder);
@@ -89,7 +116,7 @@ TEST(ArenaTest, StaysBelowItsLimitUnderRandomUse) {
   std::uint64_t used = 0;
   for (int i = 0; i < 5000; ++i) {
     const std::uint64_t bytes = (1 + prng.Below(24)) * kPage;
-    if (!held.empty() && (used + bytes > kPages * kPage || prng.Below(2) == 0)) {
+    if (!held.empty() && (used + bytes > pages * kPage || prng.Below(2) == 0)) {
       std::swap(held[prng.Below(held.size())], held.back());
       const Held last = held.back();
       held.pop_back();
@@ -98,7 +125,7 @@ TEST(ArenaTest, StaysBelowItsLimitUnderRandomUse) {
       }
       arena.GiveBack(last.piece, last.bytes);
       used -= last.bytes;
-    } else if (used + bytes <= kPages * kPage) {
+    } else if (used + bytes <= pages * kPage) {
       std::byte* const piece = arena.Take(bytes, used);
       if (piece == nullptr) continue;  // Places can be too small: the caller has others.
       ASSERT_TRUE(arena.Owns(piece));
@@ -106,8 +133,21 @@ TEST(ArenaTest, StaysBelowItsLimitUnderRandomUse) {
       std::memset(piece, held.back().fill, bytes);
       used += bytes;
     }
-    ASSERT_LE(Resident(base, 2 * kPages * kPage), kPages * kPage);
+    ASSERT_LE(Resident(base, 2 * pages * kPage), pages * kPage);
   }
+}
+
+constexpr std::uint64_t kArenaPages = 64;
+
+TEST(ArenaTest, StaysBelowItsLimitUnderRandomUse) {
+  Arena arena(kArenaPages * kPage);
+  ExpectBelowItsLimitUnderRandomUse(arena, kArenaPages);
+}
+
+TEST(ArenaTest, StaysBelowItsLimitUnderRandomUseInSharedMemory) {
+  Arena arena(kArenaPages * kPage,
+              SharedMemory::Make("test", Arena::MappedBytes(kArenaPages * kPage)).value());
+  ExpectBelowItsLimitUnderRandomUse(arena, kArenaPages);
 }
 
 }  // namespace

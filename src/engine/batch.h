@@ -46,13 +46,17 @@ struct Batch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
   bool ends_epoch = false;
-  bool beyond_budget = false;               // the consumer held all of the budget when it was made
+  bool beyond_budget = false;  // the consumer held all of the budget when it was made
+  BatchTimes times;
   std::vector<SampleId> samples;            // delivered, by slot: stand-ins included
   std::vector<Substitution> substitutions;  // those among them, by slot
   std::vector<TierNumber> sources;          // by slot, where there are tiers; kNoTier: storage
   std::vector<BatchRows> fields;            // parallel to the schema
   std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
   Buffer memory;
+  // Of a batch that another process made: says when it is let go, and what its rows lie in.
+  std::shared_ptr<const void> lease;
+  std::vector<std::shared_ptr<SharedMemory>> mapped;
 
   // The row in `slot` of field number `position` of `schema`.
   [[nodiscard]] std::span<std::byte> row(std::span<const BatchField> schema, std::size_t position,

@@ -11,13 +11,22 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "base/status.h"
 #include "engine/arena.h"
 
 namespace headrace {
 
 class BufferPool;
+
+// Where a buffer lies in memory that other processes can map.
+struct BufferPlace {
+  std::shared_ptr<SharedMemory> memory;  // null: in memory of this process
+  std::uint64_t offset = 0;
+};
 
 // Memory out of a BufferPool, which it keeps alive; goes back when destroyed, on any thread.
 class Buffer {
@@ -29,12 +38,15 @@ class Buffer {
 
   // Aligned to a page; at least the bytes asked for. Empty if there is no memory.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  // Most buffers of a pool lie in one memory, so who maps it once has mapped them all.
+  [[nodiscard]] const BufferPlace& place() const { return place_; }
   void Reset();
 
  private:
   friend class BufferPool;
   std::shared_ptr<BufferPool> pool_;
   std::span<std::byte> bytes_;
+  BufferPlace place_;
   bool beyond_ = false;  // not part of the budget
 };
 
@@ -44,7 +56,8 @@ class Buffer {
 // next user together never pass the capacity.
 //
 // Thread safety: every method may be called from any thread.
-// Fork: a child leaves the memory as it is; its pages are the child's own until it ends.
+// Fork: a child leaves the memory as it is; its pages are the child's own until it ends. Those of a
+// shared pool are not: a child that reads a buffer sees what the parent has it for by now.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   struct Stats {
@@ -54,9 +67,16 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     std::uint64_t beyond_bytes = 0;  // in use beyond the capacity, see AcquireBeyond()
     std::uint64_t beyond_bytes_peak = 0;
     std::uint64_t beyond_count = 0;  // AcquireBeyond() calls so far
+
+    // Of two pools together; peaks are at most what both reached at once.
+    Stats& operator+=(const Stats& other);
   };
 
   static std::shared_ptr<BufferPool> Make(std::uint64_t capacity_bytes);
+  // The same of memory that other processes can map, see Buffer::place().
+  //
+  // Errors: those of SharedMemory::Make()
+  static Result<std::shared_ptr<BufferPool>> MakeShared(std::uint64_t capacity_bytes);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -76,11 +96,17 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   [[nodiscard]] Stats stats() const;
 
+  // All memory that buffers inside the budget are cut from, touched or not.
+  [[nodiscard]] std::span<std::byte> mapping() const;
+
  private:
   friend class Buffer;
-  explicit BufferPool(std::uint64_t capacity_bytes);
-  void Release(std::span<std::byte> bytes, bool beyond);
+  BufferPool(std::uint64_t capacity_bytes, bool shared, std::shared_ptr<SharedMemory> memory);
+  // Memory apart from the arena, and its place; null if the system has none.
+  std::pair<std::byte*, BufferPlace> MapApart(std::uint64_t bytes) const;
+  void Release(std::span<std::byte> bytes, bool beyond, BufferPlace place);
 
+  const bool shared_;
   const pid_t pid_;  // of the process whose threads use the locks below
 
   mutable Mutex mutex_;

@@ -1,5 +1,8 @@
 #include "engine/buffer_pool.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include <cstring>
 #include <thread>
 
@@ -8,6 +11,114 @@
 
 namespace headrace {
 namespace {
+
+// Another process' view of a buffer.
+std::shared_ptr<SharedMemory> MapAgain(const Buffer& buffer) {
+  const BufferPlace& place = buffer.place();
+  return SharedMemory::Map(UniqueFd(::dup(place.memory->fd())), place.memory->bytes().size())
+      .value();
+}
+
+std::uint64_t BytesInMemory(const SharedMemory& memory) {
+  struct stat stat {};
+  EXPECT_EQ(::fstat(memory.fd(), &stat), 0);
+  return static_cast<std::uint64_t>(stat.st_blocks) * 512;
+}
+
+class BufferPoolEachKindTest : public testing::TestWithParam<bool> {
+ protected:
+  static std::shared_ptr<BufferPool> Make(std::uint64_t capacity_bytes) {
+    return GetParam() ? BufferPool::MakeShared(capacity_bytes).value()
+                      : BufferPool::Make(capacity_bytes);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(PrivateAndShared, BufferPoolEachKindTest, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Shared" : "Private"; });
+
+TEST(BufferPoolTest, ABufferOfAPrivatePoolHasNoPlace) {
+  const auto pool = BufferPool::Make(4096);
+  EXPECT_EQ(pool->Acquire(1)->place().memory, nullptr);
+  EXPECT_EQ(pool->AcquireBeyond(1)->place().memory, nullptr);
+}
+
+TEST(BufferPoolTest, WhoMapsTheMemoryOnceSeesEveryBufferOfASharedPool) {
+  const auto pool = BufferPool::MakeShared(1 << 20).value();
+  const std::optional<Buffer> one = pool->Acquire(5000);
+  Buffer two = *pool->Acquire(5000);
+  ASSERT_EQ(one->place().memory, two.place().memory);
+  const auto elsewhere = MapAgain(*one);
+  std::memset(one->bytes().data(), 1, 5000);
+  std::memset(two.bytes().data(), 2, 5000);
+  EXPECT_EQ(elsewhere->bytes()[one->place().offset], std::byte{1});
+  EXPECT_EQ(elsewhere->bytes()[two.place().offset + 4999], std::byte{2});
+  Buffer moved = std::move(two);
+  EXPECT_EQ(moved.place().memory, one->place().memory);
+  moved.Reset();
+  EXPECT_EQ(moved.place().memory, nullptr);
+}
+
+TEST(BufferPoolTest, ABufferBeyondASharedPoolIsAMemoryOfItsOwnThatGoesWithIt) {
+  const auto pool = BufferPool::MakeShared(0).value();
+  EXPECT_FALSE(pool->Acquire(1).has_value());
+  std::optional<Buffer> beyond = pool->AcquireBeyond(5000);
+  ASSERT_TRUE(beyond.has_value());
+  EXPECT_EQ(beyond->place().offset, 0);
+  EXPECT_EQ(beyond->bytes().size(), 8192);
+  const auto elsewhere = MapAgain(*beyond);
+  std::memset(beyond->bytes().data(), 3, 8192);
+  EXPECT_EQ(elsewhere->bytes()[8191], std::byte{3});
+  const std::weak_ptr<SharedMemory> memory = beyond->place().memory;
+  bool gone_before_the_hook = false;
+  pool->SetReleaseHook([&] { gone_before_the_hook = memory.expired(); });
+  beyond.reset();
+  EXPECT_TRUE(gone_before_the_hook);
+  EXPECT_EQ(pool->stats().beyond_bytes, 0);
+}
+
+// Where free places are too small for what is asked, their pages have to go, from all processes.
+TEST(BufferPoolTest, ASharedPoolNeverHasMoreInMemoryThanItsCapacity) {
+  const auto pool = BufferPool::MakeShared(16384).value();
+  std::vector<Buffer> held;
+  for (int i = 0; i < 4; ++i) {
+    held.push_back(*pool->Acquire(4096));
+    std::memset(held.back().bytes().data(), 1, 4096);
+  }
+  const auto elsewhere = MapAgain(held[0]);
+  held[0].Reset();
+  held[2].Reset();
+  EXPECT_EQ(BytesInMemory(*elsewhere), 16384);
+  const std::optional<Buffer> large = pool->Acquire(8192);
+  ASSERT_TRUE(large.has_value());
+  EXPECT_EQ(BytesInMemory(*elsewhere), 8192);
+  std::memset(large->bytes().data(), 1, 8192);
+  EXPECT_EQ(BytesInMemory(*elsewhere), 16384);
+}
+
+TEST(BufferPoolTest, AChildThatDropsABufferChangesNothingForItsParent) {
+  const auto pool = BufferPool::MakeShared(8192).value();
+  std::optional<Buffer> inside = pool->Acquire(8192);
+  std::optional<Buffer> beyond = pool->AcquireBeyond(4096);
+  std::memset(inside->bytes().data(), 5, 8192);
+  std::memset(beyond->bytes().data(), 6, 4096);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    inside.reset();
+    beyond.reset();
+    ::_exit(0);
+  }
+  int how = 0;
+  ASSERT_EQ(::waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  EXPECT_EQ(inside->bytes()[8191], std::byte{5});
+  EXPECT_EQ(beyond->bytes()[4095], std::byte{6});
+  EXPECT_EQ(pool->stats().used_bytes, 8192);
+}
+
+TEST(BufferPoolTest, MemoryThatCanNotBeMappedIsAnError) {
+  EXPECT_EQ(BufferPool::MakeShared(std::uint64_t{1} << 60).status().code(),
+            StatusCode::kResourceExhausted);
+}
 
 TEST(BufferPoolTest, ClassesLoseAtMostAnEighth) {
   for (std::uint64_t bytes = 1; bytes < (1u << 22); bytes += 1 + bytes / 97) {
@@ -21,8 +132,8 @@ TEST(BufferPoolTest, ClassesLoseAtMostAnEighth) {
   EXPECT_EQ(BufferPool::ChargedBytes(0), 4096);
 }
 
-TEST(BufferPoolTest, GivesNothingBeyondItsCapacity) {
-  const auto pool = BufferPool::Make(12288);
+TEST_P(BufferPoolEachKindTest, GivesNothingBeyondItsCapacity) {
+  const auto pool = Make(12288);
   std::optional<Buffer> one = pool->Acquire(8192);
   ASSERT_TRUE(one.has_value());
   EXPECT_EQ(one->bytes().size(), 8192);
@@ -35,8 +146,8 @@ TEST(BufferPoolTest, GivesNothingBeyondItsCapacity) {
   EXPECT_EQ(pool->stats().used_bytes_peak, 12288);
 }
 
-TEST(BufferPoolTest, MemoryKeptForOneClassGoesToAnother) {
-  const auto pool = BufferPool::Make(16384);
+TEST_P(BufferPoolEachKindTest, MemoryKeptForOneClassGoesToAnother) {
+  const auto pool = Make(16384);
   (void)pool->Acquire(16384);
   for (int i = 0; i < 4; ++i) {
     std::optional<Buffer> small = pool->Acquire(4096);
@@ -45,8 +156,8 @@ TEST(BufferPoolTest, MemoryKeptForOneClassGoesToAnother) {
   }
 }
 
-TEST(BufferPoolTest, BeyondIsCountedApart) {
-  const auto pool = BufferPool::Make(0);
+TEST_P(BufferPoolEachKindTest, BeyondIsCountedApart) {
+  const auto pool = Make(0);
   EXPECT_FALSE(pool->Acquire(1).has_value());
   {
     const std::optional<Buffer> beyond = pool->AcquireBeyond(5000);
@@ -59,15 +170,15 @@ TEST(BufferPoolTest, BeyondIsCountedApart) {
   EXPECT_EQ(pool->stats().beyond_count, 1);
 }
 
-TEST(BufferPoolTest, ABufferOutlivesItsPoolsOwner) {
-  auto pool = BufferPool::Make(4096);
+TEST_P(BufferPoolEachKindTest, ABufferOutlivesItsPoolsOwner) {
+  auto pool = Make(4096);
   std::optional<Buffer> buffer = pool->Acquire(4096);
   pool.reset();
   std::memset(buffer->bytes().data(), 1, 4096);
 }
 
-TEST(BufferPoolTest, TheHookRunsAfterEveryReleaseAndNotOnceItIsGone) {
-  const auto pool = BufferPool::Make(4096);
+TEST_P(BufferPoolEachKindTest, TheHookRunsAfterEveryReleaseAndNotOnceItIsGone) {
+  const auto pool = Make(4096);
   int released = 0;
   pool->SetReleaseHook([&] { ++released; });
   (void)pool->Acquire(1);
@@ -80,8 +191,8 @@ TEST(BufferPoolTest, TheHookRunsAfterEveryReleaseAndNotOnceItIsGone) {
 
 // Property: whatever is asked for and given back in whatever order, from several threads, what is
 // in use stays below the capacity and no two buffers overlap (each holds what its owner wrote).
-TEST(BufferPoolTest, HoldsItsCapacityUnderRandomUseFromThreads) {
-  const auto pool = BufferPool::Make(1 << 20);
+TEST_P(BufferPoolEachKindTest, HoldsItsCapacityUnderRandomUseFromThreads) {
+  const auto pool = Make(1 << 20);
   std::vector<std::jthread> threads;
   for (std::uint64_t t = 0; t < 3; ++t) {
     threads.emplace_back([&pool, t] {

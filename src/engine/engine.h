@@ -13,48 +13,35 @@
 #include <utility>
 #include <vector>
 
-#include "base/cell_pool.h"
-#include "base/clock.h"
-#include "base/executor.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "engine/batch.h"
 #include "engine/engine_options.h"
+#include "engine/engine_parts.h"
 #include "engine/engine_stats.h"
-#include "engine/pinned_blocks.h"
 #include "engine/tier_cache.h"
-#include "index/index.h"
-#include "model/machine_model.h"
 #include "plan/order.h"
-#include "store/byte_store.h"
 #include "tier/tier.h"
 
 namespace headrace {
 
-// Where finished batches go. Called by the engine, one call at a time, in the order of the plan.
-// Must not block, and of the engine's methods may call OnTaken() alone.
-class BatchSink {
- public:
-  virtual ~BatchSink() = default;
-
-  virtual void OnBatch(std::shared_ptr<Batch> batch) = 0;
-
-  // After the last batch: OK at the end of the plan, or why there are no more. Once; not after
-  // Stop().
-  virtual void OnEnd(Status status) = 0;
-};
-
-// Runs a plan for one rank: walks ahead as far as the budgets allow, reads, verifies, decodes each
-// sample into its own slot whatever order it arrives in, and hands the batches over in order. What
-// is delivered depends on the plan and the data, never on what finishes when.
+// Runs a plan for the ranks of a node: walks ahead as far as the budgets allow, reads, verifies,
+// decodes each sample into its own slot whatever order it arrives in, and hands each rank, its
+// *lane*, its batches in order. What is delivered depends on the plan and the data, never on what
+// finishes when.
 //
-// A step goes through: admitted (batch memory taken) -> its reads issued (staging memory taken) ->
-// its samples decoded, by tasks whose deadline is the step's number -> complete -> handed over when
-// every earlier one has been. A step is admitted only with its batch memory, reads are issued in
-// the order of the plan, and decoding waits for nothing: so the oldest step always gets on, and no
-// wait is a circle. What can not wait for memory takes it beyond the budget, one at a time, counted
-// in stats().*.beyond_*: a batch while the waiting consumer holds all there is; a batch or a sample
-// that is larger than all there is.
+// A step goes through: admitted (batch memory of every lane taken) -> its reads issued (staging
+// memory taken) -> its samples decoded, by tasks whose deadline is the step's -> each lane's batch
+// complete -> handed over when the lane's earlier ones have been. A step is admitted only with its
+// batch memory, reads are issued in the order of the plan, and decoding waits for nothing: so the
+// oldest step always gets on, and no wait is a circle. What can not wait for memory takes it beyond
+// the budget, one at a time, counted in stats().*.beyond_*: a batch while the waiting consumer
+// holds all there is; a batch or a sample that is larger than all there is.
+//
+// Lanes share everything but their batch memory. A step is admitted for all of them at once: one
+// whose consumer stops taking holds up the others when its memory, or its batches_max, is full, and
+// stats().lanes names it. Reads and tasks are due by step, and within a step so that all lanes are
+// done with it at one time; a LanePolicy may split them between lanes otherwise.
 //
 // Block reads are issued in order of number, each when there are cells for all samples that it
 // keeps; the samples wait in these cells for their deliveries. No wait is a circle here either.
@@ -80,19 +67,7 @@ class BatchSink {
 // Shutdown: Stop(), then Close() before destruction.
 class Engine {
  public:
-  struct Parts {
-    const Index* index = nullptr;
-    std::span<const BatchField> schema;
-    ByteStore* store = nullptr;
-    Executor* executor = nullptr;
-    const Clock* clock = nullptr;
-    BatchSink* sink = nullptr;
-    std::shared_ptr<BufferPool> staging;       // for bytes read and not decoded yet
-    std::shared_ptr<BufferPool> batch_memory;  // for batches in work, ready, held by the consumer
-    std::shared_ptr<CellPool> residents;   // for samples of block reads; null: the plan has none
-    std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
-    const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
-  };
+  using Parts = EngineParts;
 
   // `tiers`: null, or what the node keeps, planned for `order`; let go where no field is stored.
   Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
@@ -101,10 +76,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   void Start();  // Once.
-  // The consumer took a batch out of the sink: there is room for another.
-  void OnTaken();
-  // The consumer found the sink empty and waits, from now until the next batch.
-  void OnWaiting();
+  // The lane's consumer took a batch out of the sink: there is room for another.
+  void OnTaken(std::uint32_t lane = 0);
+  // It found the sink empty and waits, from now until the next batch.
+  void OnWaiting(std::uint32_t lane = 0);
+  // It is gone: its sink is not called once this has returned, and the plan goes on without it.
+  void Leave(std::uint32_t lane);
   // Issues no more work; nothing more reaches the sink. What is in flight comes back on its own.
   void Stop();
   // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
@@ -115,6 +92,7 @@ class Engine {
   [[nodiscard]] EngineStats stats() const;
 
  private:
+  struct Lane;
   struct StepWork;
   struct SampleWork;
   struct ReadUnit;
@@ -140,16 +118,35 @@ class Engine {
   void OnDecoded(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnDone(ReadUnit& unit, DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
+  void OnTakenAt(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnWaitingAt(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+
   // Advance(): every move that the state allows.
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  std::vector<ByteRange> LayOutRows(const Step& step) const;
-  Result<Buffer> AcquireBatch(std::uint64_t bytes, bool& beyond_budget)
+  [[nodiscard]] std::vector<ByteRange> LayOutRows(const Step& step) const;
+  Result<Buffer> AcquireBatch(const Lane& lane, std::uint64_t bytes, bool& beyond_budget)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Result<std::shared_ptr<Batch>> MakeBatch(const Step& step) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane, const Step& step)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] bool LanesHaveRoom() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void SplitNextStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  bool MakeBatches() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void WeighLanes(std::span<StepWork* const> works) const;
+  void SplitShares(Position at, std::span<StepWork* const> works)
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Lane* NextLaneToRead() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] bool nothing_to_read() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void StartDecodes(Lane& lane) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void DropQueues() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void IssueReads() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  StepWork* AdmitToLane(Lane& lane) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void LetGo(Lane& lane) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void HandOver() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void End(Status status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void HandOver(Lane& lane) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void NoteSubstitutions(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void EndLane(Lane& lane, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void End(const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
   // Reads and decodes of a step.
   void PlanReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -169,6 +166,7 @@ class Engine {
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task);
+  void Observe(const DecodeTask& task) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Status DecodeSample(const StepWork& work, std::uint32_t slot,
                       std::vector<std::byte>& scratch) const;
   std::span<const std::byte> Resident(const SampleWork& sample, const Piece& piece,
@@ -183,7 +181,7 @@ class Engine {
   [[nodiscard]] std::string Describe(const StepWork& work, std::uint32_t slot) const;
 
   // Block reads: engine_blocks.cc.
-  void QueueBlockReads(StepWork& work) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void QueueBlockReads(Step& step) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   const BlockWork* FindBlock(const Delivery& delivery) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -253,14 +251,19 @@ class Engine {
   void RunFill(TierFill& fill);
   void OnFilled(TierFill& fill, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
-  [[nodiscard]] StallCause CurrentCause() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void AccountStall(std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  [[nodiscard]] StallCause CurrentCause(const Lane& lane) const
+      HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Lane* FindHolding() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  static void LearnStep(Lane& lane, std::int64_t now_ns);
+  void AccountStall(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  static void TellStall(Lane& lane, BatchTimes& times);
 
   const Parts parts_;
   const EngineOptions options_;
   const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
   std::stop_source stop_;                         // requested by Stop()
   std::atomic<std::uint32_t> inserts_ = 0;        // of rows, under way to tiers on disk
+  std::atomic<int> decoding_ = 0;                 // decode tasks that run
 
   mutable Mutex inbox_mutex_;
   CondVar idle_;
@@ -271,10 +274,9 @@ class Engine {
 
   mutable Mutex state_mutex_;
   std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(state_mutex_);
-  std::optional<Step> next_step_ HEADRACE_GUARDED_BY(state_mutex_);  // pulled, not admitted
-  std::deque<std::unique_ptr<StepWork>> steps_ HEADRACE_GUARDED_BY(state_mutex_);
-  // Planned and not issued: groups of reads whose memory is taken together.
-  std::deque<std::vector<ReadUnit*>> to_read_ HEADRACE_GUARDED_BY(state_mutex_);
+  // Pulled and not admitted; its deliveries are with the lanes.
+  std::optional<Step> next_step_ HEADRACE_GUARDED_BY(state_mutex_);
+  std::vector<std::unique_ptr<Lane>> lanes_ HEADRACE_GUARDED_BY(state_mutex_);
   // Block reads by number, from blocks_begin_ on; null where all is done.
   std::deque<std::unique_ptr<BlockWork>> blocks_ HEADRACE_GUARDED_BY(state_mutex_);
   std::uint64_t blocks_begin_ HEADRACE_GUARDED_BY(state_mutex_) = 0;
@@ -285,15 +287,13 @@ class Engine {
   // Samples on their way into a tier, with the rows that wait for it.
   std::unordered_map<std::uint64_t, std::vector<Row>> keeping_ HEADRACE_GUARDED_BY(state_mutex_);
   std::vector<std::unique_ptr<TierFill>> fills_ HEADRACE_GUARDED_BY(state_mutex_);  // in flight
-  std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // of the next step admitted
-  std::uint64_t ready_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // handed over, not taken
+  std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // of the newest step admitted
+  std::vector<LaneShare> shares_ HEADRACE_GUARDED_BY(state_mutex_);  // by lane, with a policy
+  std::int64_t now_ns_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // when the machine began to run
   bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool plan_ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool closed_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;  // OnEnd() was called, or Stop()
-  bool waiting_ HEADRACE_GUARDED_BY(state_mutex_) = false;
-  std::int64_t stall_since_ns_ HEADRACE_GUARDED_BY(state_mutex_) = 0;
-  StallCause stall_cause_ HEADRACE_GUARDED_BY(state_mutex_) = StallCause::kStorage;
   EngineStats stats_ HEADRACE_GUARDED_BY(state_mutex_);
 };
 

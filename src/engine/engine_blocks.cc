@@ -20,21 +20,19 @@ bool InOrder(const Extent& a, const Extent& b) {
 
 // Takes what a step has to say of block reads. A first step may bring thousands: what one needs
 // beside its record is made when its turn comes.
-void Engine::QueueBlockReads(StepWork& work) {
-  for (BlockRead& read : work.plan.reads) {
+void Engine::QueueBlockReads(Step& step) {
+  for (BlockRead& read : step.reads) {
     HEADRACE_CHECK(parts_.residents != nullptr);
     HEADRACE_CHECK(read.number == blocks_begin_ + blocks_.size());
     auto block = std::make_unique<BlockWork>();
-    block->sequence = work.sequence;
+    block->deadline = FirstDeadline(sequence_);
     block->samples.resize(read.kept.empty() ? read.count : read.kept.size());
     block->samples_left = block->samples.size();
     block->plan = std::move(read);
     if (tiers_ != nullptr) FindInTiers(*block);
     blocks_.push_back(std::move(block));
   }
-  for (const Release& release : work.plan.releases) ReleaseKept(release);
-  work.plan.reads = {};
-  work.plan.releases = {};
+  for (const Release& release : step.releases) ReleaseKept(release);
 }
 
 std::pair<Engine::BlockWork*, std::uint32_t> Engine::FindKept(std::uint64_t number,
@@ -126,7 +124,7 @@ bool Engine::AwaitKept(StepWork& work, std::uint32_t slot) {
 // Makes the cells of a sample the row's, or fails the row.
 bool Engine::TakeKept(BlockWork& block, std::uint32_t kept, StepWork& work, std::uint32_t slot) {
   KeptSample& sample = block.samples[kept];
-  --work.samples_unread;
+  work.MarkRead(now_ns_);
   if (sample.state == KeptSample::State::kFailed) {
     Status status = std::move(block.failures.extract(kept).mapped());
     Forget(block, sample);
@@ -188,7 +186,7 @@ void Engine::IssueBlockReads() {
     stats_.read_bytes += bytes;
     (unit.block->plan.again ? stats_.reread_bytes : stats_.block_bytes) += bytes;
     if (bytes > 0 && parts_.store->MayReadNow()) {
-      parts_.executor->Submit(unit.block->sequence, [this, &unit] { BlockReadNowOrRead(unit); });
+      parts_.executor->Submit(unit.block->deadline, [this, &unit] { BlockReadNowOrRead(unit); });
     } else {
       requests.push_back(RequestOf(unit));
     }
@@ -384,7 +382,7 @@ void Engine::SubmitCopy(BlockUnit& unit) {
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
   }
-  parts_.executor->Submit(unit.block->sequence, [this, &unit] {
+  parts_.executor->Submit(unit.block->deadline, [this, &unit] {
     CopyToCells(unit);
     CopyToTiers(unit);
     Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
@@ -484,7 +482,8 @@ void Engine::FinishUnit(BlockUnit& unit) {
   }
   // Rows of one step together: they may be one task.
   std::stable_sort(ready.begin(), ready.end(), [](const Row& a, const Row& b) {
-    return a.first->sequence < b.first->sequence;
+    return a.first->deadline != b.first->deadline ? a.first->deadline < b.first->deadline
+                                                  : a.first->lane->number < b.first->lane->number;
   });
   std::vector<std::uint32_t> slots;
   for (std::size_t begin = 0; begin < ready.size();) {
@@ -550,10 +549,12 @@ void Engine::ReleaseAllCells() {
   }
   blocks_.clear();
   block_units_.clear();
-  for (const std::unique_ptr<StepWork>& work : steps_) {
-    for (SampleWork& sample : work->samples) {
-      if (sample.cells == kNoCells) continue;
-      parts_.residents->Release(std::exchange(sample.cells, kNoCells));
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    for (const std::unique_ptr<StepWork>& work : lane->steps) {
+      for (SampleWork& sample : work->samples) {
+        if (sample.cells == kNoCells) continue;
+        parts_.residents->Release(std::exchange(sample.cells, kNoCells));
+      }
     }
   }
 }

@@ -64,23 +64,23 @@ void Engine::PlanReads(StepWork& work) {
     }
     if (!status.ok()) {
       pieces.resize(before);
-      --work.samples_unread;
+      work.MarkRead(now_ns_);
       SampleFailed(work, slot, std::move(status));
       continue;
     }
     work.samples[slot].pieces_left = static_cast<std::uint32_t>(stored_fields_.size());
     if (stored_fields_.empty()) without_reads.push_back(slot);
     if (stored_fields_.size() > 1) {
-      to_read_.push_back(MakeUnits(work, std::span(pieces).subspan(before)));
+      work.lane->to_read.push_back(MakeUnits(work, std::span(pieces).subspan(before)));
       pieces.clear();
     }
   }
   if (!without_reads.empty()) {
-    work.samples_unread -= without_reads.size();
+    work.MarkRead(now_ns_, without_reads.size());
     SubmitDecodes(work, without_reads);
   }
   SubmitDecodes(work, resident);
-  for (ReadUnit* unit : MakeUnits(work, pieces)) to_read_.push_back({unit});
+  for (ReadUnit* unit : MakeUnits(work, pieces)) work.lane->to_read.push_back({unit});
 }
 
 // The reads of `pieces`, which it sorts by place: pieces near each other become one.
@@ -157,7 +157,7 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
                           ? IsAligned(row.data()) && row.size() >= room.size
                           : row.size() == room.size;
     if (fits) continue;
-    std::optional<Buffer> extra = parts_.batch_memory->AcquireBeyond(room.size);
+    std::optional<Buffer> extra = work.lane->parts.batch_memory->AcquireBeyond(room.size);
     if (!extra.has_value()) {
       return SampleFailed(
           work, slot,
@@ -169,18 +169,18 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
   }
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(pieces.size());
   ++work.samples_unread;
-  to_read_.push_front(MakeUnits(work, pieces));
+  work.lane->to_read.push_front(MakeUnits(work, pieces));
 }
 
 // Takes the memory of all of `group`, or of none: from the budget, or beyond it. False: not now.
 bool Engine::AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond) {
+  BufferPool& staging = *group.front()->work->lane->parts.staging;
   for (ReadUnit* unit : group) {
     if (!unit->in_place.empty()) continue;
     const std::size_t bytes = unit->entry != nullptr
                                   ? unit->entry->tier()->BufferBytes(*unit->entry)
                                   : parts_.store->BufferBytes(unit->extent.range);
-    std::optional<Buffer> buffer =
-        beyond ? parts_.staging->AcquireBeyond(bytes) : parts_.staging->Acquire(bytes);
+    std::optional<Buffer> buffer = beyond ? staging.AcquireBeyond(bytes) : staging.Acquire(bytes);
     if (buffer.has_value()) {
       unit->buffer = *std::move(buffer);
       continue;
@@ -196,17 +196,28 @@ void Engine::IssueReads() {
   std::vector<ReadUnit*> tries;
   std::vector<ReadUnit*> entries;
   std::uint64_t refused = 0;
-  while (!to_read_.empty() && stats_.reads_in_flight < options_.reads_in_flight_max) {
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->without_memory = false;
+  while (stats_.reads_in_flight < options_.reads_in_flight_max) {
+    Lane* const lane = NextLaneToRead();
+    if (lane == nullptr) break;
+    const std::vector<ReadUnit*>& group = lane->to_read.front();
     // Without memory it waits for what was read to be decoded. When all is free and not enough, it
     // would wait for ever: then it goes beyond.
-    bool acquired = AcquireStaging(to_read_.front(), /*beyond=*/false);
+    bool acquired = AcquireStaging(group, /*beyond=*/false);
     if (!acquired) {
-      const BufferPool::Stats pool = parts_.staging->stats();
-      if (pool.used_bytes != 0 || pool.beyond_bytes != 0) break;
-      acquired = AcquireStaging(to_read_.front(), /*beyond=*/true);
+      const BufferPool::Stats pool = lane->parts.staging->stats();
+      if (pool.used_bytes != 0 || pool.beyond_bytes != 0) {
+        if (lane->parts.staging == parts_.staging) break;
+        lane->without_memory = true;  // Lanes whose memory lies elsewhere go on.
+        continue;
+      }
+      acquired = AcquireStaging(group, /*beyond=*/true);
     }
-    for (ReadUnit* unit : to_read_.front()) {
+    for (ReadUnit* unit : group) {
       ++stats_.reads_in_flight;
+      ++lane->reads_in_flight;
+      unit->issued_ns = now_ns_;
+      unit->work->issued_bytes += unit->extent.range.size;
       if (!acquired) {
         ++refused;
         Post({.kind = Event::Kind::kRead,
@@ -229,7 +240,7 @@ void Engine::IssueReads() {
         requests.push_back(RequestOf(*unit));
       }
     }
-    to_read_.pop_front();
+    lane->to_read.pop_front();
   }
   {
     MutexLock lock(inbox_mutex_);
@@ -238,7 +249,8 @@ void Engine::IssueReads() {
   for (ReadUnit* const unit : entries) ReadEntry(*unit);
   if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
   for (ReadUnit* const unit : tries) {
-    parts_.executor->Submit(unit->work->sequence, [this, unit] { ReadNowOrRead(*unit); });
+    unit->work->lane->parts.executor->Submit(unit->work->deadline,
+                                             [this, unit] { ReadNowOrRead(*unit); });
   }
 }
 
@@ -304,6 +316,9 @@ void Engine::SetData(ReadUnit& unit, std::span<std::byte> data) const {
 
 void Engine::OnRead(ReadUnit& unit, Result<std::span<std::byte>> data) {
   StepWork& work = *unit.work;
+  if (data.ok()) {
+    Learn(now_ns_ - unit.issued_ns, unit.extent.range.size, work.lane->read_ns_per_byte);
+  }
   if (!data.ok()) {
     unit.buffer.Reset();
     const bool joined = unit.pieces.size() > 1 && stored_fields_.size() == 1;
@@ -315,7 +330,7 @@ void Engine::OnRead(ReadUnit& unit, Result<std::span<std::byte>> data) {
         const Extent extent{unit.extent.object,
                             {unit.extent.range.offset + piece.offset, piece.size}};
         const std::pair<Extent, PieceRef> alone(extent, ref);
-        to_read_.push_front({MakeUnit(work, {&alone, 1})});
+        work.lane->to_read.push_front({MakeUnit(work, {&alone, 1})});
       }
       return;
     }
@@ -327,7 +342,7 @@ void Engine::OnRead(ReadUnit& unit, Result<std::span<std::byte>> data) {
     SampleWork& sample = work.samples[ref.slot];
     if (!data.ok() && sample.read_error.ok()) sample.read_error = data.status();
     if (--sample.pieces_left > 0) continue;
-    --work.samples_unread;
+    work.MarkRead(now_ns_);
     if (sample.read_error.ok()) {
       read.push_back(ref.slot);
     } else {
@@ -340,18 +355,8 @@ void Engine::OnRead(ReadUnit& unit, Result<std::span<std::byte>> data) {
 // Cuts the samples into tasks large enough to be worth a thread each.
 void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots) {
   std::unique_ptr<DecodeTask> task;
-  const auto submit = [&] {
-    DecodeTask* const raw = task.release();
-    {
-      MutexLock lock(inbox_mutex_);
-      ++in_flight_;
-    }
-    parts_.executor->Submit(work.sequence, [this, raw] {
-      std::unique_ptr<DecodeTask> done(raw);
-      RunDecode(*done);
-      Post({.kind = Event::Kind::kDecoded, .task = std::move(done)});
-    });
-  };
+  Lane& lane = *work.lane;
+  const auto submit = [&] { lane.to_decode.push_back(std::move(task)); };
   for (const std::uint32_t slot : slots) {
     if (task == nullptr) {
       task = std::make_unique<DecodeTask>();
@@ -364,10 +369,33 @@ void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
     if (task->stored_bytes >= options_.decode_task_bytes) submit();
   }
   if (task != nullptr) submit();
+  StartDecodes(lane);
+}
+
+// Hands decode tasks to the executor, as many as the lane's share has.
+void Engine::StartDecodes(Lane& lane) {
+  while (!lane.to_decode.empty() &&
+         (shares_.empty() || lane.decodes_in_flight < shares_[lane.number].decodes)) {
+    DecodeTask* const raw = lane.to_decode.front().release();
+    lane.to_decode.pop_front();
+    ++lane.decodes_in_flight;
+    {
+      MutexLock lock(inbox_mutex_);
+      ++in_flight_;
+    }
+    const std::uint64_t deadline = raw->work->Deadline(raw->work->decoding_bytes);
+    raw->work->decoding_bytes += raw->stored_bytes;
+    lane.parts.executor->SubmitSized(deadline, raw->stored_bytes, [this, raw] {
+      std::unique_ptr<DecodeTask> done(raw);
+      RunDecode(*done);
+      Post({.kind = Event::Kind::kDecoded, .task = std::move(done)});
+    });
+  }
 }
 
 void Engine::RunDecode(DecodeTask& task) {
   const std::int64_t start_ns = parts_.clock->NowNanos();
+  const int threads_before = decoding_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < task.slots.size(); ++i) {
     if (stop_.stop_requested()) break;
@@ -383,6 +411,8 @@ void Engine::RunDecode(DecodeTask& task) {
     }
   }
   task.decode_ns = parts_.clock->NowNanos() - start_ns;
+  const int threads_after = decoding_.fetch_sub(1, std::memory_order_relaxed);
+  task.threads = (threads_before + threads_after + 1) / 2;
 }
 
 Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
@@ -466,15 +496,20 @@ Status Engine::Verify(const BatchField& field, SampleId sample,
 void Engine::OnDone(ReadUnit& unit, DecodeTask& task) {
   for (const PieceRef ref : unit.pieces) {
     --unit.work->samples[ref.slot].pieces_left;
-    --unit.work->samples_unread;
+    unit.work->MarkRead(now_ns_);
   }
   OnDecoded(task);
 }
 
 void Engine::OnDecoded(DecodeTask& task) {
+  StepWork& work = *task.work;
+  Lane& lane = *work.lane;
   stats_.decode_ns += task.decode_ns;
   stats_.sample_bytes += task.stored_bytes;
-  StepWork& work = *task.work;
+  lane.stats.decode_ns += task.decode_ns;
+  lane.stats.sample_bytes += task.stored_bytes;
+  work.batch->times.sample_bytes += task.stored_bytes;
+  Learn(task.decode_ns, task.stored_bytes, lane.decode_ns_per_byte);
   for (const auto& [slot, status] : task.kept) {
     Tier* const tier = std::exchange(work.samples[slot].keep, nullptr);
     FinishKeep(work.batch->samples[slot], tier, status);
@@ -496,7 +531,7 @@ void Engine::EndSample(StepWork& work, std::uint32_t slot) {
 
 void Engine::SampleDone(StepWork& work, std::uint32_t slot) {
   ReleasePieces(work, slot);
-  --work.samples_left;
+  work.MarkDone(now_ns_);
 }
 
 // The staging memory of a read goes back with the last sample that lies in it, cells with theirs.
@@ -530,7 +565,7 @@ void Engine::SampleFailed(StepWork& work, std::uint32_t slot, Status status) {
       status = status.WithContext(Describe(work, slot));
       work.error.emplace(slot, std::move(status));
     }
-    --work.samples_left;
+    work.MarkDone(now_ns_);
     return;
   }
   if (sample.reason.ok()) sample.reason = status.WithContext(Describe(work, slot));

@@ -17,8 +17,9 @@ enum class StallCause : std::uint8_t {
   kStorage = 0,   // bytes of the batch were not read yet
   kDecode = 1,    // they were, and not decoded yet
   kConsumer = 2,  // the consumer itself held the memory to read ahead into
+  kRanks = 3,     // another rank of the node held its own, so that the plan could not go on
 };
-inline constexpr std::size_t kStallCauses = 3;
+inline constexpr std::size_t kStallCauses = 4;
 
 // A corrupt sample and what was delivered in its place.
 struct Substitution {
@@ -50,6 +51,35 @@ struct TierCounts {
   std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
 };
 
+// When a batch went through the engine; nanoseconds of its clock.
+struct BatchTimes {
+  std::int64_t admitted_ns = 0;
+  std::int64_t read_ns = 0;  // all of its bytes were there
+  std::int64_t done_ns = 0;  // and decoded
+  // Load and decode, as Lobster compares it between ranks: from when it was admitted, or its lane's
+  // batch before was done, whichever came later.
+  std::int64_t busy_ns = 0;
+  std::int64_t handed_ns = 0;
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // waited for it, by StallCause
+  std::uint64_t sample_bytes = 0;                     // stored, of the samples decoded
+};
+
+// What one lane did so far.
+struct LaneStats {
+  std::uint64_t batches = 0;                          // handed over
+  std::uint64_t samples = 0;                          // in those
+  std::uint64_t sample_bytes = 0;                     // stored, of the samples decoded
+  std::int64_t decode_ns = 0;                         // in decode tasks, summed over threads
+  std::int64_t busy_ns = 0;                           // sum of BatchTimes::busy_ns
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // by StallCause
+  std::int64_t held_up_ns = 0;      // that other lanes waited for this one's consumer
+  std::uint64_t ready = 0;          // gauge: handed over, not taken
+  std::uint64_t steps_in_work = 0;  // gauge
+  std::uint64_t queued_reads = 0;   // gauge: not issued
+  bool gone = false;                // its consumer left
+  BufferPool::Stats batch;          // batches in work, ready and held by it
+};
+
 // What an engine did so far. Times in nanoseconds, sizes in bytes; all but the gauges monotonic.
 struct EngineStats {
   std::uint64_t batches = 0;       // handed over
@@ -72,10 +102,11 @@ struct EngineStats {
   std::uint64_t reads_in_flight = 0;  // gauge
   std::uint64_t steps_in_work = 0;    // gauge
   BufferPool::Stats staging;          // bytes read and not decoded yet
-  BufferPool::Stats batch;            // batches in work, ready and held by the consumer
+  BufferPool::Stats batch;            // batches in work, ready and held, over all lanes
   CellPool::Stats resident;           // samples of block reads, from the read to their delivery
   BufferPool::Stats pinned;           // blocks that stay in memory
   TierCounts tiers;
+  std::vector<LaneStats> lanes;
 };
 inline constexpr std::size_t kSubstitutionsListed = 10000;
 

@@ -22,13 +22,12 @@ constexpr std::uint32_t kInsertsMax = 256;
 
 }  // namespace
 
-// Pins what the tiers have of a step; only then the plan may evict it.
+// Pins what the tiers have of a lane's part of a step; only after that the plan may evict it.
 void Engine::FindInTiers(StepWork& work) {
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
     work.samples[slot].entry = tiers_->Find(work.plan.deliveries[slot].sample);
   }
-  tiers_->Advance(work.plan);
 }
 
 // Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are
@@ -42,7 +41,7 @@ bool Engine::PlanFromTier(StepWork& work, std::uint32_t slot,
     CountUse(id, sample.entry);
     work.batch->sources[slot] = tiers_->NumberOf(sample.entry.tier());
     if (sample.entry.tier()->in_memory()) {
-      --work.samples_unread;
+      work.MarkRead(now_ns_);
       resident.push_back(slot);
     } else {
       PlanEntryRead(work, slot);
@@ -107,7 +106,7 @@ void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
   }
   unit->pieces_left = unit->pieces.size();
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(unit->pieces.size());
-  to_read_.push_back({unit.get()});
+  work.lane->to_read.push_back({unit.get()});
   work.units.push_back(std::move(unit));
 }
 
@@ -119,7 +118,7 @@ void Engine::PlanAgain(const Row& row, Tier& tier) {
   work.samples[slot].entry = tier.Find(work.batch->samples[slot]);
   std::vector<std::uint32_t> resident;
   if (PlanFromTier(work, slot, resident)) return SubmitDecodes(work, resident);
-  --work.samples_unread;
+  work.MarkRead(now_ns_);
   PlanSampleReads(work, slot);
 }
 
@@ -135,7 +134,7 @@ void Engine::FallBack(StepWork& work, std::uint32_t slot) {
 
 void Engine::ReadEntry(ReadUnit& unit) {
   unit.entry->tier()->Read(
-      *unit.entry, unit.work->sequence, unit.buffer.bytes(), stop_.get_token(),
+      *unit.entry, unit.work->deadline, unit.buffer.bytes(), stop_.get_token(),
       [this, &unit](Result<std::span<std::byte>> data) {
         Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
       });
@@ -295,13 +294,14 @@ void Engine::ReadFill(TierFill& fill) {
   };
   if (fill.from) {
     // The tier it goes to gives it a checksum of its own: what changed here must not get there.
-    const auto read = [this, &fill, done, deadline = sequence_] {
+    const auto read = [this, &fill, done, deadline = LastDeadline(sequence_)] {
       fill.from.tier()->Read(
           fill.from, deadline, fill.buffers.front().bytes(), stop_.get_token(),
           [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
     };
     // Out of memory it is copied and checked inside the call: work for a task.
-    if (fill.from.tier()->in_memory()) return parts_.executor->Submit(sequence_, read);
+    if (fill.from.tier()->in_memory())
+      return parts_.executor->Submit(LastDeadline(sequence_), read);
     return read();
   }
   std::vector<ReadRequest> requests;
@@ -329,7 +329,7 @@ void Engine::OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
   }
-  parts_.executor->Submit(sequence_, [this, &fill] { RunFill(fill); });
+  parts_.executor->Submit(LastDeadline(sequence_), [this, &fill] { RunFill(fill); });
 }
 
 // A task: verifies what was read, and gives it to the tier.
@@ -397,7 +397,7 @@ void Engine::MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces) {
 void Engine::ReadEntry(BlockUnit& unit) {
   const Tier::Pin& entry = *unit.pieces.front().entry;
   entry.tier()->Read(
-      entry, unit.block->sequence, unit.buffer.bytes(), stop_.get_token(),
+      entry, unit.block->deadline, unit.buffer.bytes(), stop_.get_token(),
       [this, &unit](Result<std::span<std::byte>> data) {
         Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
       });

@@ -2,7 +2,9 @@
 
 // What the sources of Engine share: the records of work in progress.
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +19,20 @@ namespace headrace {
 // The sample that a block read keeps in place `kept`.
 inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
   return SampleId{Raw(read.first) + (read.kept.empty() ? kept : read.kept[kept])};
+}
+
+// Deadlines of tasks: first by step, then by the part of their lane's work that comes before them.
+inline constexpr std::uint64_t kDeadlinesOfStep = std::uint64_t{1} << 16;
+inline std::uint64_t FirstDeadline(std::uint64_t sequence) { return sequence * kDeadlinesOfStep; }
+inline std::uint64_t LastDeadline(std::uint64_t sequence) {
+  return sequence * kDeadlinesOfStep + kDeadlinesOfStep - 1;
+}
+
+// Takes what `bytes` took into an average of lately, an eighth of which is the newest.
+inline void Learn(std::int64_t ns, std::uint64_t bytes, double& ns_per_byte) {
+  if (ns <= 0 || bytes == 0) return;
+  const double now = static_cast<double>(ns) / static_cast<double>(bytes);
+  ns_per_byte = ns_per_byte == 0 ? now : ns_per_byte + (now - ns_per_byte) / 8;
 }
 
 // One stored field of one row: `field` is a position in Engine::stored_fields_.
@@ -35,6 +51,7 @@ struct Engine::ReadUnit {
   Buffer buffer;                     // staging memory, from issue on
   std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
   std::span<std::byte> data;         // of the extent, once read
+  std::int64_t issued_ns = 0;
 };
 
 // Tells of one piece where its bytes are.
@@ -56,10 +73,16 @@ struct Engine::SampleWork {
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 
-// One step in work. Lives until handed over, or until the engine dies: completions point at it.
+// One lane's part of a step in work. Lives until handed over, or until the engine dies: completions
+// point at it.
 struct Engine::StepWork {
-  std::uint64_t sequence = 0;  // deadline of its tasks
-  Step plan;
+  std::uint64_t deadline = 0;  // of the first of its tasks
+  Lane* lane = nullptr;
+  Step plan;  // deliveries are the lane's; reads and releases are gone
+  // Where there are several lanes: stored bytes of its samples ...
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t issued_bytes = 0;    // ... of those whose reads were issued ...
+  std::uint64_t decoding_bytes = 0;  // ... and that executors have to decode
   std::shared_ptr<Batch> batch;
   std::vector<SampleWork> samples;                        // by slot
   std::vector<Piece> pieces;                              // [slot][stored field]
@@ -67,6 +90,23 @@ struct Engine::StepWork {
   std::uint64_t samples_left = 0;                         // not done
   std::uint64_t samples_unread = 0;                       // of those, with pieces left
   std::optional<std::pair<std::uint32_t, Status>> error;  // of the lowest slot that failed
+
+  // Of a read or task that comes when `bytes` of stored_bytes are taken care of.
+  [[nodiscard]] std::uint64_t Deadline(std::uint64_t bytes) const {
+    if (stored_bytes == 0) return deadline;
+    const double part = static_cast<double>(bytes) / static_cast<double>(stored_bytes);
+    return deadline + static_cast<std::uint64_t>(std::min(part, 1.0) * (kDeadlinesOfStep - 1));
+  }
+
+  // The bytes of `count` more samples are there.
+  void MarkRead(std::int64_t now_ns, std::uint64_t count = 1) {
+    samples_unread -= count;
+    if (samples_unread == 0) batch->times.read_ns = now_ns;
+  }
+  // One more sample is done.
+  void MarkDone(std::int64_t now_ns) {
+    if (--samples_left == 0) batch->times.done_ns = now_ns;
+  }
 };
 
 // Decodes some samples of a step, all read, on one thread.
@@ -77,6 +117,35 @@ struct Engine::DecodeTask {
   std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
   std::uint64_t stored_bytes = 0;
   std::int64_t decode_ns = 0;
+  int threads = 1;  // that decoded meanwhile, this one among them
+};
+
+// One rank's place.
+struct Engine::Lane {
+  std::uint32_t number = 0;
+  EngineLane parts;
+  Step next;                          // its part of next_step_ ...
+  std::shared_ptr<Batch> next_batch;  // ... once there was memory
+  std::deque<std::unique_ptr<StepWork>> steps;
+  // Planned and not issued: groups of reads whose memory is taken together.
+  std::deque<std::vector<ReadUnit*>> to_read;
+  std::deque<std::unique_ptr<DecodeTask>> to_decode;  // beyond its share
+  std::uint32_t reads_in_flight = 0;
+  std::uint32_t decodes_in_flight = 0;
+  std::uint64_t ready = 0;      // handed over, not taken
+  bool without_memory = false;  // for its next read, where it has staging memory of its own
+  bool waiting = false;
+  bool ended = false;  // its sink was told the end, or its consumer is gone
+  StallCause stall_cause = StallCause::kStorage;
+  std::int64_t stall_since_ns = 0;
+  std::int64_t taken_ns = 0;  // when its consumer last took a batch; 0: none, or it waits again
+  std::int64_t done_ns = 0;   // when the batch handed over last was done
+  // As it went lately; 0: unknown.
+  double read_ns_per_byte = 0;
+  double decode_ns_per_byte = 0;
+  std::int64_t step_ns = 0;
+  LaneStats stats;
+  std::array<std::int64_t, kStallCauses> told_stall_ns{};  // of stats, in batches handed over
 };
 
 // A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved
@@ -147,7 +216,7 @@ struct Engine::BlockUnit {
 // A block read of the plan. Lives from its step's admission until every sample that it keeps is
 // gone and nothing of it is in flight.
 struct Engine::BlockWork {
-  std::uint64_t sequence = 0;  // of its step
+  std::uint64_t deadline = 0;  // of its step
   BlockRead plan;
   std::vector<KeptSample> samples;                // the kept ones, in order
   std::vector<Row> waiters;                       // for samples to come
@@ -168,6 +237,7 @@ struct Engine::Event {
     kStart,
     kTaken,
     kWaiting,
+    kLeft,
     kReleased,
     kRead,
     kDecoded,
@@ -180,7 +250,8 @@ struct Engine::Event {
   };
 
   Kind kind = Kind::kStart;
-  std::int64_t time_ns = 0;                                   // kWaiting
+  std::int64_t time_ns = 0;                                   // kTaken, kWaiting
+  std::uint32_t lane = 0;                                     // kTaken, kWaiting, kLeft
   ReadUnit* unit = nullptr;                                   // kRead, kDone
   BlockUnit* block_unit = nullptr;                            // kBlockRead, kCopied
   Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead, kBlockRead

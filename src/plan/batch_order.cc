@@ -245,11 +245,13 @@ class BatchOrder final : public Order {
     step.epoch = next_.epoch;
     step.step = next_.step;
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
-    step.deliveries.reserve(rows);
+    step.deliveries.resize(rows * job_.ranks);
+    slots_.assign(job_.ranks, 0);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] != job_.rank) continue;
-      const auto slot = static_cast<std::uint32_t>(step.deliveries.size());
-      step.deliveries.push_back({.sample = samples_[i], .rank = job_.rank, .slot = slot});
+      const std::uint32_t lane = ranks[i] - job_.rank;  // Far beyond job_.ranks for those below.
+      if (lane >= job_.ranks) continue;
+      const std::uint32_t slot = slots_[lane]++;
+      step.deliveries[lane * rows + slot] = {.sample = samples_[i], .rank = ranks[i], .slot = slot};
     }
     Count();
     if (++next_.step == steps_per_epoch_) next_ = {.epoch = next_.epoch + 1, .step = 0};
@@ -316,6 +318,7 @@ class BatchOrder final : public Order {
   std::vector<SampleId> samples_;
   std::vector<std::uint32_t> batch_costs_;
   std::vector<std::uint32_t> batch_homes_;  // homes_each_ a sample
+  std::vector<std::uint32_t> slots_;        // filled, of each of the stream's ranks
   // Counted.
   std::uint64_t samples_planned_ = 0;
   std::uint64_t at_home_ = 0;

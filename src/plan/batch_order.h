@@ -31,7 +31,7 @@ inline constexpr std::uint64_t kHomesMax = 16;  // of a sample
 // final batch.
 //
 // A step depends on (options, epoch, step) alone, so that every rank plans alone, and a position is
-// entered as in `exact`. Each rank plans the whole global batch: time and memory are O(global
+// entered as in `exact`. Each stream plans the whole global batch: time and memory are O(global
 // batch) beside the permutation.
 //
 // Counters, of the global batches since it was made: samples; at_home, of them, on a node that is a

@@ -133,8 +133,51 @@ std::uint64_t StepsUntilDue(std::uint64_t positions, const OrderOptions& job) {
   return std::max<std::uint64_t>(1, positions / batch);
 }
 
-// The pools that a rank draws from are those congruent to it modulo gcd(world_size, pools). So are
-// their positions: both are walked in strides of that number.
+// What ranks of a stream draw from. A rank's pools are congruent to it modulo gcd(world_size,
+// pools), and so are the positions that are drawn from them, its own and other ranks'. Pools and
+// positions are walked in strides of that number, of which some residues are touched.
+class TouchedPools {
+ public:
+  TouchedPools(const OrderOptions& job, std::uint64_t pools)
+      : pools_(pools), stride_(std::gcd(std::uint64_t{job.world_size}, pools)) {
+    residues_.resize(std::min<std::uint64_t>(job.ranks, stride_));
+    for (std::size_t i = 0; i < residues_.size(); ++i) residues_[i] = (job.rank + i) % stride_;
+    std::ranges::sort(residues_);
+  }
+
+  [[nodiscard]] std::uint64_t count() const { return Below(pools_); }
+  // Of the pool at `index`, in the order of their numbers.
+  [[nodiscard]] std::uint64_t Number(std::size_t index) const {
+    return index / residues_.size() * stride_ + residues_[index % residues_.size()];
+  }
+  [[nodiscard]] bool Contains(std::uint64_t position) const {
+    return std::ranges::binary_search(residues_, position % stride_);
+  }
+  // Touched positions, or pools, below this one.
+  [[nodiscard]] std::uint64_t Below(std::uint64_t position) const {
+    const auto found = std::ranges::lower_bound(residues_, position % stride_);
+    return position / stride_ * residues_.size() +
+           static_cast<std::uint64_t>(found - residues_.begin());
+  }
+
+  // Which of the stream's ranks each touched position of a row goes to, of job.ranks or more: none.
+  [[nodiscard]] std::vector<std::uint32_t> LanesOfARow(const OrderOptions& job) const {
+    std::vector<std::uint32_t> lanes;
+    lanes.reserve(Below(job.world_size));
+    for (std::uint64_t base = 0; base < job.world_size; base += stride_) {
+      for (const std::uint64_t residue : residues_) {
+        lanes.push_back(static_cast<std::uint32_t>(base + residue) - job.rank);
+      }
+    }
+    return lanes;
+  }
+
+ private:
+  std::uint64_t pools_;
+  std::uint64_t stride_;
+  std::vector<std::uint64_t> residues_;  // ascending
+};
+
 class EpochOrder final : public Order {
  public:
   EpochOrder(const EpochOrderOptions& options, std::uint64_t steps_per_epoch, Position start)
@@ -142,8 +185,8 @@ class EpochOrder final : public Order {
         pools_total_(options.pools),
         steps_per_epoch_(steps_per_epoch),
         delivered_(Delivered(options.job, steps_per_epoch)),
-        stride_(std::gcd(options.job.world_size, options.pools)),
-        first_pool_(options.job.rank % stride_),
+        touched_(options.job, options.pools),
+        lanes_(touched_.LanesOfARow(options.job)),
         plan_(PoolOptions(options, delivered_)),
         steps_until_due_(StepsUntilDue(plan_.options().delay * options.pools, options.job)),
         next_(start) {}
@@ -203,15 +246,16 @@ class EpochOrder final : public Order {
       std::size_t pool;
     };
     std::vector<Read> reads;
-    pools_.reserve(pools_total_ / stride_);
-    for (std::uint64_t number = first_pool_; number < pools_total_; number += stride_) {
+    pools_.reserve(touched_.count());
+    for (std::size_t i = 0; i < touched_.count(); ++i) {
+      const std::uint64_t number = touched_.Number(i);
       EpochPool& pool = pools_.emplace_back(&plan_, number, next_.epoch, job_.epochs);
       const std::uint64_t draws = begin / pools_total_ + (number < begin % pools_total_ ? 1 : 0);
       const auto issue = [&pool] {
         while (pool.CanIssue()) pool.Issue(0);
       };
       issue();
-      for (std::uint64_t i = 0; i < draws; ++i) {
+      for (std::uint64_t draw = 0; draw < draws; ++draw) {
         issue();
         pool.Draw();
       }
@@ -241,17 +285,21 @@ class EpochOrder final : public Order {
     const std::uint64_t begin = next_.step * GlobalBatch(job_);
     const std::uint64_t rows = RowsOfStep(job_, next_.step);
     const std::uint64_t end = std::min(begin + rows * job_.world_size, delivered_);
-    const std::uint64_t ranks = job_.world_size / stride_;  // that draw from these pools
-    const std::uint64_t turn_of_rank = job_.rank / stride_;
     const bool pads = begin + rows * job_.world_size > delivered_;
-    std::vector<SampleId> drawn_here;  // of the pools' positions, if some are given once more
-    step->deliveries.reserve(rows);
-    if (ranks > 1) step->releases.reserve(rows * (ranks - 1));
-    std::size_t at = begin / stride_ % pools_.size();
-    std::uint64_t turn = 0;
-    std::uint64_t left =
-        end <= begin + first_pool_ ? 0 : (end - begin - first_pool_ + stride_ - 1) / stride_;
-    while (left > 0) {
+    const std::uint64_t drawn_before = touched_.Below(begin);
+    const std::uint64_t draws = touched_.Below(end) - drawn_before;
+    step->deliveries.resize(rows * job_.ranks);
+    step->releases.reserve(draws > step->deliveries.size() ? draws - step->deliveries.size() : 0);
+    std::vector<SampleId> drawn_here;  // if some are given once more
+    if (pads) drawn_here.reserve(draws);
+    std::size_t at = drawn_before % pools_.size();
+    Delivery* const to = step->deliveries.data();
+    const std::span<const std::uint32_t> lanes = lanes_;
+    const std::uint32_t first_rank = job_.rank;
+    const std::uint32_t ranks = job_.ranks;
+    std::size_t turn = 0;
+    std::uint32_t row = 0;
+    for (std::uint64_t left = draws; left > 0;) {
       const std::size_t together = std::min({left, kDrawnTogether, pools_.size() - at});
       const std::span<EpochPool> pools(&pools_[at], together);
       for (EpochPool& pool : pools) {
@@ -262,31 +310,47 @@ class EpochOrder final : public Order {
       for (EpochPool& pool : pools) {
         const EpochPool::Drawn drawn = pool.Take();
         resident_ -= drawn.units;
-        if (turn == turn_of_rank) {
-          step->deliveries.push_back({.sample = drawn.sample,
-                                      .rank = job_.rank,
-                                      .slot = static_cast<std::uint32_t>(step->deliveries.size()),
-                                      .block_read = drawn.block_read});
+        const std::uint32_t lane = lanes[turn];
+        if (lane < ranks) {
+          to[lane * rows + row] = {.sample = drawn.sample,
+                                   .rank = first_rank + lane,
+                                   .slot = row,
+                                   .block_read = drawn.block_read};
         } else {
           step->releases.push_back({.block_read = drawn.block_read, .sample = drawn.sample});
         }
-        if (++turn == ranks) turn = 0;
+        if (++turn == lanes.size()) {
+          turn = 0;
+          ++row;
+        }
         if (pads) drawn_here.push_back(drawn.sample);
       }
       at = at + together == pools_.size() ? 0 : at + together;
       left -= together;
     }
-    // A rank is padded by one row at most: rows are those that some rank needs for samples.
-    if (step->deliveries.size() < rows) {
-      const std::uint64_t g = begin + (rows - 1) * job_.world_size + job_.rank;
+    const std::uint64_t padded = pads ? Pad(drawn_here, rows, step) : 0;
+    HEADRACE_CHECK(draws - step->releases.size() + padded == step->deliveries.size());
+  }
+
+  // Fills the rows past the last sample with the batch's own samples, from its first on, and tells
+  // how many. A rank has one at most: rows are those that some rank needs for samples.
+  std::uint64_t Pad(std::span<const SampleId> drawn_here, std::uint64_t rows, Step* step) {
+    const std::uint64_t begin = next_.step * GlobalBatch(job_);
+    const std::uint64_t last_row = begin + (rows - 1) * job_.world_size;
+    std::uint64_t padded = 0;
+    for (std::uint32_t lane = 0; lane < job_.ranks; ++lane) {
+      const std::uint64_t g = last_row + job_.rank + lane;
+      if (g < delivered_) continue;
       const std::uint64_t source = begin + (g - delivered_) % (delivered_ - begin);
-      const bool is_here = source % stride_ == first_pool_;
-      step->deliveries.push_back(
-          {.sample = is_here ? drawn_here[(source - begin) / stride_] : SampleAt(source),
-           .rank = job_.rank,
-           .slot = static_cast<std::uint32_t>(rows - 1)});
+      step->deliveries[lane * rows + rows - 1] = {
+          .sample = touched_.Contains(source)
+                        ? drawn_here[touched_.Below(source) - touched_.Below(begin)]
+                        : SampleAt(source),
+          .rank = job_.rank + lane,
+          .slot = static_cast<std::uint32_t>(rows - 1)};
+      ++padded;
     }
-    HEADRACE_CHECK(step->deliveries.size() == rows);
+    return padded;
   }
 
   void Issue(EpochPool* pool, Step* step) {
@@ -311,12 +375,12 @@ class EpochOrder final : public Order {
   const std::uint64_t pools_total_;
   const std::uint64_t steps_per_epoch_;
   const std::uint64_t delivered_;
-  const std::uint64_t stride_;
-  const std::uint64_t first_pool_;
+  const TouchedPools touched_;
+  const std::vector<std::uint32_t> lanes_;
   EpochPoolPlan plan_;
   const std::uint64_t steps_until_due_;
   Position next_;
-  std::vector<EpochPool> pools_;  // first_pool_, first_pool_ + stride_, ...; empty: not entered yet
+  std::vector<EpochPool> pools_;  // that are touched, by number; empty: not entered yet
   std::uint64_t reads_ = 0;
   std::deque<std::uint64_t> issued_by_step_;  // reads, up to each of the last steps
 
@@ -364,7 +428,7 @@ class Factory final : public OrderFactory {
   [[nodiscard]] Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const override {
     HEADRACE_ASSIGN_OR_RETURN(const Resolved resolved, Read(request));
     const std::uint32_t pools = resolved.options.pools;
-    const std::uint32_t touched = pools / std::gcd(request.job.world_size, pools);
+    const std::uint64_t touched = TouchedPools(request.job, pools).count();
     // Of two epochs at most: what is drawn from and what fills meanwhile.
     return std::min(touched * (resolved.options.pool_units / pools),
                     2 * request.blocks->total_units());

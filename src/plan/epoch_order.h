@@ -27,7 +27,7 @@ struct EpochOrderOptions {
 // is different.
 //
 // An epoch is a function of (options, epoch): entering a position replays the draws of its own
-// epoch only. Memory: O(blocks + residents of the pools that feed the rank).
+// epoch only. Memory: O(blocks + residents of the pools that feed the ranks).
 //
 // Errors: InvalidArgument  a pool below two of the largest blocks or below its share of one batch,
 //                          pools of none or more than there are blocks; those of StepsPerEpoch and

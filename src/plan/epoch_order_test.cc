@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
+#include "plan/testing/stream_ledger.h"
 
 namespace headrace {
 namespace {
@@ -274,76 +275,6 @@ TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
   }
 }
 
-// What a stream keeps resident, and whether its steps can be run in the memory that it promises.
-class Ledger {
- public:
-  Ledger(const EpochOrderOptions& options, std::uint64_t limit)
-      : options_(options), limit_(limit) {}
-
-  void Run(const Step& step) {
-    std::multiset<std::pair<std::uint64_t, std::uint64_t>> wanted;  // (block read, sample)
-    for (const Delivery& delivery : step.deliveries) {
-      if (delivery.block_read == kNoBlockRead) continue;
-      wanted.emplace(delivery.block_read, Raw(delivery.sample));
-    }
-    for (const Release& release : step.releases) {
-      wanted.emplace(release.block_read, Raw(release.sample));
-    }
-    for (const BlockRead& read : step.reads) {
-      ASSERT_EQ(read.number, reads_++);
-      ASSERT_GE(read.count, 1);
-      ASSERT_LE(Raw(read.first) + read.count, options_.job.sample_count);
-      const std::vector<std::uint64_t> kept = Kept(read);
-      std::uint64_t units = 0;
-      for (const std::uint64_t sample : kept) units += Units(sample);
-      // What does not fit waits until enough of the step is delivered that is resident already.
-      for (auto it = wanted.begin(); resident_units_ + units > limit_ && it != wanted.end();) {
-        it = resident_.contains(*it) ? Drop(*it), wanted.erase(it) : std::next(it);
-      }
-      ASSERT_LE(resident_units_ + units, limit_) << "read " << read.number;
-      resident_units_ += units;
-      for (const std::uint64_t sample : kept) resident_.emplace(read.number, sample);
-    }
-    for (const auto& each : wanted) {
-      ASSERT_TRUE(resident_.contains(each)) << "read " << each.first << " sample " << each.second;
-      Drop(each);
-    }
-  }
-
-  static std::vector<std::uint64_t> Kept(const BlockRead& read) {
-    std::vector<std::uint64_t> kept;
-    for (const std::uint32_t at : read.kept) kept.push_back(Raw(read.first) + at);
-    for (std::uint32_t at = 0; read.kept.empty() && at < read.count; ++at) {
-      kept.push_back(Raw(read.first) + at);
-    }
-    return kept;
-  }
-
-  [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
-  [[nodiscard]] std::multiset<std::uint64_t> Samples() const {
-    std::multiset<std::uint64_t> samples;
-    for (const auto& [read, sample] : resident_) samples.insert(sample);
-    return samples;
-  }
-
- private:
-  [[nodiscard]] std::uint64_t Units(std::uint64_t sample) const {
-    std::uint32_t units = 0;
-    options_.blocks->Charges(SampleId{sample}, {&units, 1});
-    return units;
-  }
-  void Drop(const std::pair<std::uint64_t, std::uint64_t>& each) {
-    resident_.erase(each);
-    resident_units_ -= Units(each.second);
-  }
-
-  const EpochOrderOptions& options_;
-  const std::uint64_t limit_;
-  std::uint64_t reads_ = 0;
-  std::uint64_t resident_units_ = 0;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> resident_;
-};
-
 // As the factory tells it for a rank.
 std::uint64_t ResidentUnits(const EpochOrderOptions& options) {
   const OrderRequest request{
@@ -367,7 +298,7 @@ TEST(EpochOrderTest, EveryKeptSampleIsDeliveredOrReleasedOnceWithinThePromisedMe
     ASSERT_EQ(limit, std::min(touched * (options.pool_units / options.pools),
                               2 * options.blocks->total_units()));
     std::map<std::string, double> counters;
-    Ledger ledger(options, limit);
+    StreamLedger ledger(*options.blocks, limit);
     std::uint64_t most = 0;
     for (const Step& step : Pull(options, {}, &counters)) {
       ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
@@ -393,7 +324,7 @@ TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
       for (const BlockRead& each : step.reads) {
         ++pieces;
         ASSERT_TRUE(each.kept.empty() && !each.again);
-        for (const std::uint64_t sample : Ledger::Kept(each)) ++read[sample];
+        for (const std::uint64_t sample : StreamLedger::Kept(each)) ++read[sample];
       }
       for (const Delivery& delivery : step.deliveries) ++delivered[Raw(delivery.sample)];
       ASSERT_TRUE(step.releases.empty());
@@ -421,7 +352,7 @@ TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
     SCOPED_TRACE(Describe(seed, options));
     const std::uint64_t limit = ResidentUnits(options);
     const std::vector<Step> whole = Pull(options);
-    Ledger straight(options, limit);
+    StreamLedger straight(*options.blocks, limit);
     for (std::size_t at = 0; at < whole.size(); ++at) {
       SCOPED_TRACE("step " + std::to_string(at));
       const std::vector<Step> rest = Pull(options, {whole[at].epoch, whole[at].step});
@@ -429,7 +360,7 @@ TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
       std::multiset<std::uint64_t> again;
       std::multiset<std::uint64_t> first_reads;
       for (const BlockRead& read : rest.front().reads) {
-        for (const std::uint64_t sample : Ledger::Kept(read)) {
+        for (const std::uint64_t sample : StreamLedger::Kept(read)) {
           first_reads.insert(sample);
           if (read.again) again.insert(sample);
         }
@@ -443,7 +374,7 @@ TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
       } else {
         ASSERT_TRUE(std::ranges::includes(again, resident));
       }
-      Ledger entered(options, limit);
+      StreamLedger entered(*options.blocks, limit);
       for (std::size_t i = 0; i < rest.size(); ++i) {
         const Step& step = whole[at + i];
         ASSERT_EQ(rest[i].epoch, step.epoch);
@@ -496,7 +427,7 @@ TEST(EpochOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
 TEST(EpochOrderTest, TheNextEpochFillsWhileThisOneDrains) {
   EpochOrderOptions options{.blocks = MakeUniformBlocks(2'000, 5), .pool_units = 400, .pools = 4};
   options.job = {.sample_count = 2'000, .batch_size = 20, .seed = 3, .epochs = 3};
-  Ledger ledger(options, 400);
+  StreamLedger ledger(*options.blocks, 400);
   for (const Step& step : Pull(options)) {
     ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
     if (step.epoch == 2 && step.step > 70) break;  // nothing comes after this epoch

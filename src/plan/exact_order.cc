@@ -25,13 +25,15 @@ class ExactOrder final : public Order {
     step.step = next_.step;
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
     const std::uint64_t rows = RowsOfStep(options_, next_.step);
-    step.deliveries.reserve(rows);
-    for (std::uint64_t slot = 0; slot < rows; ++slot) {
-      const std::uint64_t row = next_.step * options_.batch_size + slot;
-      const std::uint64_t position = row * options_.world_size + options_.rank;
-      step.deliveries.push_back({.sample = SampleAt(position % options_.sample_count),
-                                 .rank = options_.rank,
-                                 .slot = static_cast<std::uint32_t>(slot)});
+    step.deliveries.reserve(rows * options_.ranks);
+    const std::uint64_t first_row = next_.step * options_.batch_size;
+    for (std::uint32_t rank = options_.rank; rank < options_.rank + options_.ranks; ++rank) {
+      for (std::uint64_t slot = 0; slot < rows; ++slot) {
+        const std::uint64_t position = (first_row + slot) * options_.world_size + rank;
+        step.deliveries.push_back({.sample = SampleAt(position % options_.sample_count),
+                                   .rank = rank,
+                                   .slot = static_cast<std::uint32_t>(slot)});
+      }
     }
     if (++next_.step == steps_per_epoch_) next_ = {.epoch = next_.epoch + 1, .step = 0};
     return step;

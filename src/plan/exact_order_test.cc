@@ -132,6 +132,10 @@ TEST(ExactOrderTest, BadCountsAreNamed) {
             "batch_size: got 0, must be in [1, 16777216]");
   EXPECT_EQ(error({.sample_count = 5, .world_size = 2, .rank = 2}),
             "rank: got 2, must be in [0, 1]");
+  EXPECT_EQ(error({.sample_count = 5, .world_size = 2, .ranks = 0}),
+            "ranks: got 0, must be in [1, 2] from rank 0 on, of a world_size of 2");
+  EXPECT_EQ(error({.sample_count = 5, .world_size = 8, .rank = 4, .ranks = 5}),
+            "ranks: got 5, must be in [1, 4] from rank 4 on, of a world_size of 8");
   EXPECT_EQ(error({.sample_count = 5, .epochs = 0}), "epochs: got 0, must be in [1, 16777216]");
   EXPECT_EQ(error({.sample_count = 5, .batch_size = 3, .world_size = 2, .drop_last = true}),
             "batch_size 3 x world_size 2 with drop_last: dataset has 5 samples, so an epoch would "

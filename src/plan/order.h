@@ -58,10 +58,11 @@ struct Release {
 // round.
 struct Step {
   std::uint64_t epoch = 0;
-  std::uint64_t step = 0;            // within the epoch
-  bool ends_epoch = false;           // no further step in this epoch
-  std::vector<BlockRead> reads;      // issued with this step, by number
-  std::vector<Delivery> deliveries;  // ordered by rank, then slot; slots 0, 1, ... without a gap
+  std::uint64_t step = 0;        // within the epoch
+  bool ends_epoch = false;       // no further step in this epoch
+  std::vector<BlockRead> reads;  // issued with this step, by number
+  // Ordered by rank, then slot. Every rank has as many, in slots 0, 1, ... without a gap.
+  std::vector<Delivery> deliveries;
   std::vector<Release> releases;
   // Block reads numbered below this are to have come when the step is handed over, needed by it or
   // not. So a consumer faster than storage is paced evenly, instead of running through what is in

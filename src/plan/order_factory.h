@@ -52,7 +52,7 @@ class OrderFactory {
   //                          named; those of StepsPerEpoch
   [[nodiscard]] virtual Result<OrderParameters> Resolve(const OrderRequest& request) const = 0;
 
-  // Units (of BlockMap) that the stream of request.job.rank has resident at most.
+  // Units (of BlockMap) that the stream of request.job's ranks has resident at most.
   //
   // Errors: those of Resolve()
   [[nodiscard]] virtual Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const = 0;

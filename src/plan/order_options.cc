@@ -28,6 +28,13 @@ Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckBetween("batch_size", options.batch_size, 1, kBatchMax));
   HEADRACE_RETURN_IF_ERROR(CheckBetween("world_size", options.world_size, 1, kWorldMax));
   HEADRACE_RETURN_IF_ERROR(CheckBetween("rank", options.rank, 0, options.world_size - 1));
+  const std::uint32_t ranks_max = options.world_size - options.rank;
+  if (options.ranks < 1 || options.ranks > ranks_max) {
+    return Status(StatusCode::kInvalidArgument,
+                  "ranks: got " + std::to_string(options.ranks) + ", must be in [1, " +
+                      std::to_string(ranks_max) + "] from rank " + std::to_string(options.rank) +
+                      " on, of a world_size of " + std::to_string(options.world_size));
+  }
   HEADRACE_RETURN_IF_ERROR(CheckBetween("epochs", options.epochs, 1, kEpochsMax));
   const std::uint64_t world = options.world_size;
   if (!options.drop_last) {

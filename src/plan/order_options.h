@@ -12,7 +12,8 @@ struct OrderOptions {
   std::uint64_t sample_count = 0;
   std::uint64_t batch_size = 1;  // of one rank
   std::uint32_t world_size = 1;
-  std::uint32_t rank = 0;  // whose deliveries the stream holds
+  std::uint32_t rank = 0;   // the first of those whose deliveries the stream holds
+  std::uint32_t ranks = 1;  // of them, from `rank` on: one, or those of a node
   std::uint64_t seed = 0;
   bool shuffle = true;     // else every epoch is 0, 1, 2, ...
   bool drop_last = false;  // drop the final, smaller global batch; else pad it to equal ranks
@@ -23,8 +24,8 @@ struct OrderOptions {
 // full global batch are dropped. Without, the sequence is padded to a multiple of world_size and
 // the last batch may be smaller, by the same number on every rank.
 //
-// Errors: InvalidArgument  a count of 0 or beyond its limit, rank not below world_size, or an epoch
-//                          without a step (drop_last and a global batch above the dataset)
+// Errors: InvalidArgument  a count of 0 or beyond its limit, a rank not below world_size, or an
+//                          epoch without a step (drop_last and a global batch above the dataset)
 Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options);
 
 // Rows of one rank in step `step` of an epoch.

@@ -64,12 +64,12 @@ class RedoxOrder final : public Order {
     step.step = next_.step;
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
     const std::uint64_t rows = RowsOfStep(requests_, next_.step);
-    step.deliveries.resize(rows);
+    step.deliveries.resize(rows * requests_.ranks);
     const std::uint64_t begin = next_.step * batch_;
     const std::uint64_t end = begin + rows * requests_.world_size;
     served_.clear();
     LookUp(begin, end);
-    for (std::uint64_t g = begin; g < end; ++g) Deliver(g, begin, step);
+    for (std::uint64_t g = begin; g < end; ++g) Deliver(g, begin, rows, step);
     AddReads(step);
     if (step.ends_epoch) EndEpoch(step);
     if (++next_.step == steps_per_epoch_) next_ = {.epoch = next_.epoch + 1, .step = 0};
@@ -193,8 +193,8 @@ class RedoxOrder final : public Order {
     return first_number_ - again_.size() + static_cast<std::uint64_t>(found - again_.begin());
   }
 
-  // The next thing to be delivered, at position g.
-  void Deliver(std::uint64_t g, std::uint64_t begin, Step& step) {
+  // The next thing to be delivered, at position g of a step of `rows` rows a rank.
+  void Deliver(std::uint64_t g, std::uint64_t begin, std::uint64_t rows, Step& step) {
     Delivery delivery;
     if (g >= asked_) {
       HEADRACE_CHECK(begin < asked_);  // Pads only fill up the last row, which has a request.
@@ -211,9 +211,10 @@ class RedoxOrder final : public Order {
     }
     if (g < asked_) served_.push_back(delivery.sample);
     delivery.rank = static_cast<std::uint32_t>(g % requests_.world_size);
-    if (delivery.rank == requests_.rank) {
+    const std::uint32_t lane = delivery.rank - requests_.rank;  // Far beyond for those below.
+    if (lane < requests_.ranks) {
       delivery.slot = static_cast<std::uint32_t>((g - begin) / requests_.world_size);
-      step.deliveries[delivery.slot] = delivery;
+      step.deliveries[lane * rows + delivery.slot] = delivery;
     } else if (delivery.block_read != kNoBlockRead) {
       step.releases.push_back({.block_read = delivery.block_read, .sample = delivery.sample});
     }

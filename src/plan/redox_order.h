@@ -40,7 +40,7 @@ struct RedoxOrderOptions {
 // The `redox` order: the papers' slot protocol (Redox, algorithms 1 to 6; Brand, section 3), run
 // offline in the total order (step, rank). docs/orders.md says where the papers leave it open.
 //
-// Each rank's stream holds the reads of all: what other ranks are given becomes releases. Of a
+// Every stream holds the reads of all ranks: what those of others are given becomes releases. Of a
 // trace, the second and later requests for a sample are served by reads of their own, so that what
 // is delivered is the trace, in another order. Padded from the final batch. With drop_last, what
 // was resident at the end of an epoch is released: the samples dropped need not be those that were

@@ -19,7 +19,8 @@ namespace headrace {
 // in.
 using ReadCounts = std::map<std::uint64_t, std::uint64_t>;
 
-// What one rank's epoch is planned to read from where. Bytes are those of samples, as stored.
+// What the epoch of the job's ranks here is planned to read from where. Bytes are those of samples,
+// as stored.
 struct PlannedEpoch {
   struct TierPlan {
     ReadCounts reads;

@@ -16,21 +16,32 @@ namespace {
 // Reads of whole blocks are large: this many keep any device busy.
 constexpr std::uint32_t kBlockReadsInFlight = 16;
 
+constexpr int kThreadsMax = 1024;
+
 }  // namespace
 
 Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions options) {
   options.job.sample_count = index->sample_count();
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
-  if (options.threads < 0 || options.threads > 1024) {
-    return Status(StatusCode::kInvalidArgument,
-                  "threads: got " + std::to_string(options.threads) + ", must be in [0, 1024]");
+  if (options.threads < 0 || options.threads > kThreadsMax) {
+    return Status(StatusCode::kInvalidArgument, "threads: got " + std::to_string(options.threads) +
+                                                    ", must be in [0, " +
+                                                    std::to_string(kThreadsMax) + "]");
   }
   if (!options.tiers.tiers.empty() && options.io == IoChoice::kSynthetic) {
     return Status(StatusCode::kInvalidArgument,
                   "tiers with io='synthetic': nothing is read that could be kept");
   }
-  if (options.threads == 0) options.threads = UsableCores();
+  // What is given is one rank's share of the node.
+  const std::uint32_t ranks = options.job.ranks;
+  options.threads =
+      options.threads == 0
+          ? UsableCores()
+          : static_cast<int>(std::min<std::uint64_t>(
+                std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
+  options.memory_bytes *= ranks;
+  for (TierSpec& tier : options.tiers.tiers) tier.capacity_bytes *= ranks;
   if (options.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*options.model));
   HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));
   const auto planner = std::make_shared<Planner>(std::move(made));
@@ -50,8 +61,8 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   BudgetNeeds needs{.memory_bytes = options.memory_bytes,
                     .memory_limit_bytes = MemoryLimitBytes(),
-                    .batch_bytes = BufferPool::ChargedBytes(batch_bytes),
-                    .batch_size = rows,
+                    .batch_bytes = BufferPool::ChargedBytes(batch_bytes) * ranks,
+                    .batch_size = rows * ranks,
                     .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
                     .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
                     .batches_ahead = options.batches_ahead,

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "engine/batch.h"
 #include "runtime/budget.h"
-#include "runtime/loader.h"
+#include "runtime/loader_options.h"
 
 namespace headrace {
 
@@ -16,7 +16,7 @@ class Planner;
 
 // A loader's job, decided and nothing of it opened: what order, in which memory.
 struct Job {
-  LoaderOptions options;  // sample_count and threads filled in
+  LoaderOptions options;  // sample_count and threads filled in, capacities those of all its ranks
   std::vector<BatchField> schema;
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const Planner> planner;

@@ -18,6 +18,7 @@
 #include "index/index_writer.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
+#include "runtime/node_job.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
@@ -392,6 +393,67 @@ TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
     EXPECT_EQ(delivered.substituted, 1);
     EXPECT_EQ(delivered.substitutions.size(), 1);
   }
+}
+
+TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
+  constexpr std::uint32_t kRanks = 3;
+  LoaderOptions options{.job = {.sample_count = kSamples,
+                                .batch_size = 5,
+                                .world_size = kRanks,
+                                .ranks = kRanks,
+                                .seed = 3,
+                                .epochs = 2},
+                        .io = GetParam()};
+  const auto job = NodeJob::Open(index_, options).value();
+  std::vector<std::vector<Position>> taken(kRanks);
+  std::vector<std::uint64_t> bytes(kRanks);
+  for (const std::uint64_t left_at : {3U, 100U}) {
+    std::vector<BatchQueue> queues(kRanks);
+    std::vector<BatchSink*> sinks;
+    for (BatchQueue& queue : queues) sinks.push_back(&queue);
+    const std::shared_ptr<NodeRun> run = job->Start({}, sinks).value();
+    for (std::uint64_t step = 0; step < left_at; ++step) {
+      for (std::uint32_t lane = 0; lane < kRanks; ++lane) {
+        run->OnWaiting(lane);
+        const BatchQueue::Taken next = queues[lane].Take(-1).value();
+        if (next.ended) continue;
+        run->OnTaken(lane, *next.batch);
+        taken[lane].push_back({.epoch = next.batch->epoch, .step = next.batch->step});
+        bytes[lane] += next.batch->times.sample_bytes;
+      }
+    }
+    job->Stop();
+  }
+  const std::vector<StepTime> steps = job->step_times().value();
+  const LoaderStats stats = job->stats(0).value();
+  ASSERT_EQ(stats.engine.lanes.size(), kRanks);
+  std::size_t next = 0;
+  std::int64_t all_waited_ns = 0;
+  for (std::uint32_t lane = 0; lane < kRanks; ++lane) {
+    std::int64_t waited_ns = 0;
+    for (const Position& position : taken[lane]) {
+      const StepTime& step = steps.at(next++);
+      EXPECT_EQ(step.lane, lane);
+      EXPECT_EQ((Position{.epoch = step.epoch, .step = step.step}), position);
+      EXPECT_EQ(step.run, next - 1 < 3 + lane * taken[lane].size() ? 1U : 2U);
+      EXPECT_LE(step.admitted_ns, step.read_ns);
+      EXPECT_LE(step.read_ns, step.done_ns);
+      EXPECT_LE(step.done_ns, step.handed_ns);
+      EXPECT_LE(step.handed_ns, step.taken_ns);
+      waited_ns += step.waited_ns();
+      bytes[lane] -= step.bytes;
+    }
+    EXPECT_EQ(bytes[lane], 0U);
+    // Both runs count, and a batch read ahead and not taken in the first.
+    EXPECT_GE(stats.engine.lanes[lane].batches, taken[lane].size());
+    std::int64_t stall_ns = 0;
+    for (const std::int64_t ns : stats.engine.lanes[lane].stall_ns) stall_ns += ns;
+    EXPECT_LE(waited_ns, stall_ns);
+    all_waited_ns += waited_ns;
+  }
+  EXPECT_GT(all_waited_ns, 0);
+  EXPECT_EQ(next, steps.size());
+  EXPECT_GT(ImbalanceOf(steps, kRanks).iterations, 0U);
 }
 
 TEST_P(LoaderTest, AForkedChildGetsAnErrorAndExits) {

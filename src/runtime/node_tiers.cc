@@ -4,6 +4,7 @@
 #include <string>
 
 #include "index/index.h"
+#include "runtime/node/kept_tiers.h"
 #include "runtime/planner.h"
 #include "runtime/thread_executor.h"
 #include "tier/ram_tier.h"
@@ -28,6 +29,17 @@ std::string Fingerprint(const Index& index, std::span<const BatchField> schema, 
   return text;
 }
 
+// Every node plans what all of them keep: they must agree on which ranks are where.
+Status CheckNode(const OrderOptions& job) {
+  if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
+  return Status(
+      StatusCode::kInvalidArgument,
+      "tiers: got " + std::to_string(job.ranks) + " ranks from rank " + std::to_string(job.rank) +
+          " on, of " + std::to_string(job.world_size) +
+          ": these are no node, for all nodes must have equally many ranks; start as many "
+          "on each, or leave tiers out");
+}
+
 }  // namespace
 
 std::uint64_t TiersSpec::memory_bytes() const {
@@ -45,6 +57,7 @@ Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const T
                                                     " of them, must be 1 to " +
                                                     std::to_string(kTiersMax));
   }
+  HEADRACE_RETURN_IF_ERROR(CheckNode(planner.job()));
   std::uint64_t unit_bytes = kUnitBytesInMemory;
   for (const TierSpec& tier : spec.tiers) {
     if (!tier.path.empty()) unit_bytes = std::max(unit_bytes, kUnitBytesOnDisk);
@@ -62,8 +75,8 @@ PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& plan
                                       const TierRoom& room, std::uint64_t horizon_epochs,
                                       Position start) {
   const OrderOptions& job = planner->job();
-  PlacementRequest request{.blocks = room.blocks, .node = job.rank};
-  request.capacity_units.assign(job.world_size, room.capacity_units);
+  PlacementRequest request{.blocks = room.blocks, .node = job.rank / job.ranks};
+  request.capacity_units.assign(job.world_size / job.ranks, room.capacity_units);
   request.horizon_epochs = std::min(horizon_epochs, job.epochs);
   request.seed = job.seed;
   request.uses = [planner, blocks = room.blocks, start] {
@@ -80,19 +93,33 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
                                                    std::span<const BatchField> schema,
                                                    const TiersSpec& spec,
                                                    std::shared_ptr<const Planner> planner,
-                                                   bool verified) {
+                                                   bool verified, std::shared_ptr<KeptTiers> kept) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
   std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
+  node->kept_ = std::move(kept);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
+}
+
+NodeTiers::~NodeTiers() {
+  for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
+    if (!keys_[i].empty()) kept_->Put(std::move(keys_[i]), std::move(tiers_[i]));
+  }
 }
 
 Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
   const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
   for (const TierSpec& each : spec.tiers) {
+    std::string& key = keys_.emplace_back();
     if (each.path.empty()) {
+      key = fingerprint + "/" + std::to_string(each.capacity_bytes) + "/" +
+            std::to_string(unit_bytes) + "/" + std::to_string(planner_->job().rank);
+      if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
+        tiers_.push_back(std::move(kept));
+        continue;
+      }
       HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
                                 RamTier::Make(each.capacity_bytes, unit_bytes));
       tiers_.push_back(std::move(tier));
@@ -132,14 +159,39 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list
 }
 
 Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
-  std::vector<Tier*> tiers;
-  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
-  const std::vector<std::vector<std::uint32_t>> held =
-      TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
   request.held[request.node] = held;
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position first,
+                                                     std::span<const std::byte> file,
+                                                     std::shared_ptr<ScheduleVerdict> verdict) {
+  PlacementRequest request = MakePlacementRequest(planner_, room_, horizon_epochs_, first);
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Placement> placement,
+      MakeScheduledPlacement(
+          std::move(inner),
+          {.file = file, .start = start, .held = held, .verdict = std::move(verdict)}));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+std::vector<std::vector<std::uint32_t>> NodeTiers::TakeHeld() const {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  return TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
+}
+
+std::unique_ptr<TierCache> NodeTiers::MakeCache(PlacementRequest request, Position start,
+                                                std::unique_ptr<Placement> placement,
+                                                std::span<const std::vector<std::uint32_t>> held) {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
   MutexLock lock(mutex_);
   request_ = std::move(request);
   start_ = start;

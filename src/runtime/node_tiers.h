@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,11 +17,13 @@
 #include "plan/exact_order.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
+#include "plan/schedule/scheduled_placement.h"
 #include "tier/tier.h"
 
 namespace headrace {
 
 class Index;
+class KeptTiers;
 class Planner;
 
 // A tier as a user asks for it.
@@ -45,26 +48,30 @@ struct TierRoom {
   std::vector<std::uint64_t> capacity_units;  // by tier
 };
 
-// Errors: InvalidArgument  no tier or too many; those of Planner::CacheBlocks
+// Errors: InvalidArgument  no tier or too many; ranks that are no node of the job, whose nodes all
+//                          have equally many; those of Planner::CacheBlocks
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
                               const Planner& planner);
 
 // What a placement is made from, for a run of the planner's own order from `start` on, with nothing
-// held. Every rank is a node, with the same tiers. Keeps the planner.
+// held. The job's ranks here are a node; all nodes have as many, and the same tiers. Keeps the
+// planner.
 PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
                                       const TierRoom& room, std::uint64_t horizon_epochs,
                                       Position start);
 
-// The tiers of a node: opened once, and kept over the runs of a loader. Each rank is a node of its
-// own, and has a folder of its own in each folder.
+// The tiers of a node, which is the job's ranks here: opened once, and kept over the runs of a
+// loader. Each node has a folder of its own in each folder, named after its first rank.
 //
 // Thread safety: every method may be called from any thread; one run at a time.
-// Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads.
+// Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads, and
+// hands those in memory to who keeps them.
 class NodeTiers {
  public:
   // Makes the tiers, and takes over what folders hold of a run before with the same dataset, fields
   // and `verified`: whether the run compares what it reads with the index's checksums. What was not
-  // compared then would not be later.
+  // compared then would not be later. Tiers in memory are taken over from `kept`, if it is not
+  // null.
   //
   // Errors: InvalidArgument     no such placement, no tier or too many, a capacity of 0, a folder
   //                             that cannot be one
@@ -74,12 +81,23 @@ class NodeTiers {
                                                  std::span<const BatchField> schema,
                                                  const TiersSpec& spec,
                                                  std::shared_ptr<const Planner> planner,
-                                                 bool verified);
+                                                 bool verified,
+                                                 std::shared_ptr<KeptTiers> kept = nullptr);
+  ~NodeTiers();
+  NodeTiers(const NodeTiers&) = delete;
+  NodeTiers& operator=(const NodeTiers&) = delete;
 
   // For a run of the planner's own order from `start` on, or of a list.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::unique_ptr<TierCache>> Begin(Position start);
+  // For a run of it that is held to a schedule, which begins at `first`: `file` and `verdict` as in
+  // ScheduledPlacementOptions. What tiers hold is brought to what the schedule has there.
+  //
+  // Errors: those of PlacementFactory::Make and MakeScheduledPlacement
+  Result<std::unique_ptr<TierCache>> Follow(Position start, Position first,
+                                            std::span<const std::byte> file,
+                                            std::shared_ptr<ScheduleVerdict> verdict);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
   // From which tier each use of a step of the planner's own order was, or is to be, by the plan of
@@ -96,6 +114,10 @@ class NodeTiers {
             const TiersSpec& spec);
   Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> TakeHeld() const;
+  std::unique_ptr<TierCache> MakeCache(PlacementRequest request, Position start,
+                                       std::unique_ptr<Placement> placement,
+                                       std::span<const std::vector<std::uint32_t>> held);
 
   const PlacementFactory* const factory_;
   const std::shared_ptr<const Planner> planner_;
@@ -103,6 +125,8 @@ class NodeTiers {
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;
+  std::shared_ptr<KeptTiers> kept_;  // null: nobody keeps them
+  std::vector<std::string> keys_;    // by tier; empty: in a folder
 
   mutable Mutex mutex_;
   // Of the newest run; nothing: there was none, or it was of a list.

@@ -76,7 +76,8 @@ Result<std::shared_ptr<const BlockMap>> Planner::CacheBlocks(
 
 Result<std::unique_ptr<UseStream>> Planner::MakeUses(std::shared_ptr<const BlockMap> blocks,
                                                      Position start) const {
-  const NodeSplit split{.world_size = request_.job.world_size, .ranks_per_node = 1};
+  const NodeSplit split{.world_size = request_.job.world_size,
+                        .ranks_per_node = request_.job.ranks};
   return MakeOrderUses(*factory_, request_, std::move(blocks), split, start);
 }
 
@@ -94,8 +95,9 @@ Status Planner::AddNeeds(BudgetNeeds& needs) const {
     HEADRACE_ASSIGN_OR_RETURN(units, factory_->ResidentUnits(request_));
   } else {
     const std::uint64_t mean_block = blocks.total_units() / blocks.block_count() + 1;
-    units = std::max(blocks.total_units() / kUsefulShare / request_.job.world_size,
-                     kUsefulBlocksPerSample * request_.job.batch_size * mean_block);
+    const OrderOptions& job = request_.job;
+    units = std::max(blocks.total_units() / kUsefulShare * job.ranks / job.world_size,
+                     kUsefulBlocksPerSample * job.batch_size * job.ranks * mean_block);
     // What is in the way of the next epoch's blocks counts, too.
     units = std::min(units, blocks.total_units() + blocks.largest_block());
     units = std::max(units, 2 * blocks.largest_block());
@@ -115,21 +117,21 @@ Status Planner::Settle(const Budget& budget) {
   return Status();
 }
 
-// Gives the order as much as this rank has memory for. Where ranks share pools, each keeps those
-// whole: the job has less, then.
+// Gives the order as much as the job's ranks have memory for here, and as much for the others.
+// Where these and others share pools, each side keeps those whole: the job has less, then.
 Status Planner::SettleBudget(const Budget& budget) {
   const std::string name(factory_->budget_parameter());
-  const std::uint64_t of_rank = budget.resident_bytes / CellPool::ChargedBytes(1, unit_bytes());
-  Uint128 units = Uint128{of_rank} * request_.job.world_size;
+  const std::uint64_t here = budget.resident_bytes / CellPool::ChargedBytes(1, unit_bytes());
+  Uint128 units = Uint128{here} * request_.job.world_size / request_.job.ranks;
   for (;;) {
     OrderRequest request = request_;
     request.parameters.insert_or_assign(name, static_cast<std::int64_t>(units * unit_bytes()));
     HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t resident, factory_->ResidentUnits(request));
-    if (resident <= of_rank) {
+    if (resident <= here) {
       request_ = std::move(request);
       return Status();
     }
-    units = units * of_rank / resident;  // Less than before, for of_rank is.
+    units = units * here / resident;  // Less than before, for `here` is.
   }
 }
 

@@ -10,7 +10,7 @@
 #include "plan/placement/uses.h"
 #include "plan/quality/labels.h"
 #include "runtime/budget.h"
-#include "runtime/loader.h"
+#include "runtime/loader_options.h"
 
 namespace headrace {
 
@@ -44,7 +44,8 @@ class Planner {
   // Errors: those of MakeIndexBlocks
   [[nodiscard]] Result<std::shared_ptr<const BlockMap>> CacheBlocks(
       const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const;
-  // The uses of `blocks`, out of CacheBlocks(), that every rank makes. After Settle().
+  // The uses of `blocks`, out of CacheBlocks(), that every node makes: as many ranks, side by side,
+  // as the job has here. After Settle().
   //
   // Errors: those of MakeOrderUses
   [[nodiscard]] Result<std::unique_ptr<UseStream>> MakeUses(std::shared_ptr<const BlockMap> blocks,

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "engine/batch.h"
 #include "index/index.h"
-#include "runtime/loader.h"
+#include "runtime/loader_options.h"
 
 namespace headrace {
 

@@ -1,6 +1,7 @@
 #include "runtime/thread_executor.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,6 +12,18 @@
 #include "base/check.h"
 
 namespace headrace {
+namespace {
+
+void RunOn(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  }
+  (void)sched_setaffinity(0, sizeof(set), &set);  // Refused: then it runs where it may.
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Make(const ThreadExecutorOptions& options) {
   HEADRACE_CHECK(options.threads > 0);
@@ -27,6 +40,7 @@ Status ThreadExecutor::StartThreads(const ThreadExecutorOptions& options) {
         pthread_setname_np(pthread_self(), options.name.substr(0, 15).c_str());
         // Of this thread alone, as Linux has it. Refused: then it runs as the others do.
         if (options.nice != 0) (void)setpriority(PRIO_PROCESS, 0, options.nice);
+        if (!options.cpus.empty()) RunOn(options.cpus);
         Work();
       });
     }

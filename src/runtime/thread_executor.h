@@ -15,8 +15,9 @@ namespace headrace {
 
 struct ThreadExecutorOptions {
   int threads = 1;
-  std::string name;  // of its threads, as tools show it: at most 15 characters
-  int nice = 0;      // added to the threads' nice value: they yield to the trainer
+  std::string name;       // of its threads, as tools show it: at most 15 characters
+  int nice = 0;           // added to the threads' nice value: they yield to the trainer
+  std::vector<int> cpus;  // that they run on; empty: any. A wish
 };
 
 // An executor of real threads, earliest deadline first.

@@ -338,8 +338,9 @@ class World {
   std::size_t RunEngine(std::size_t begin) {
     SimStore store(loop_, *store_bytes_, [this](const Extent& extent) { return Decide(extent); });
     if (reads_now_) store.SetReadNow([this] { return random_.Below(3) != 0; });
-    SimExecutor executor(loop_, cores_,
-                         [this] { return static_cast<std::int64_t>(random_.Below(1'000'000)); });
+    SimExecutor executor(loop_, cores_, [this](std::uint64_t) {
+      return static_cast<std::int64_t>(random_.Below(1'000'000));
+    });
     Sink sink;
     Consumer consumer{.next = begin};
     consumer.steps_until_leaving = leaves_ ? 1 + random_.Below(12) : ~std::uint64_t{0};
@@ -348,9 +349,8 @@ class World {
                    .store = &store,
                    .executor = &executor,
                    .clock = &loop_.clock(),
-                   .sink = &sink,
+                   .lanes = {{.sink = &sink, .batch_memory = batch_memory_}},
                    .staging = staging_,
-                   .batch_memory = batch_memory_,
                    .residents = residents_,
                    .pinned = pinned_},
                   options_, std::make_unique<ListedSteps>(StepsFrom(plan_, begin)),

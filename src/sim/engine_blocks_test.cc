@@ -74,16 +74,15 @@ class EngineBlocksTest : public ::testing::Test {
       reads_.push_back(extent.range);
       return decide_(extent);
     });
-    SimExecutor executor(loop, 2, [] { return 1000; });
+    SimExecutor executor(loop, 2, [](std::uint64_t) { return 1000; });
     Sink sink;
     Engine engine({.index = &index_,
                    .schema = schema_,
                    .store = &store,
                    .executor = &executor,
                    .clock = &loop.clock(),
-                   .sink = &sink,
+                   .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                    .staging = BufferPool::Make(kMiB),
-                   .batch_memory = BufferPool::Make(kMiB),
                    .residents = residents_,
                    .pinned = pinned_},
                   options, std::make_unique<ListedSteps>(std::move(plan)));
@@ -253,9 +252,8 @@ TEST_F(EngineBlocksTest, WhatAStopCutShortIsNotHandedOver) {
                  .store = &store,
                  .executor = &executor,
                  .clock = &loop.clock(),
-                 .sink = &sink,
+                 .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                  .staging = BufferPool::Make(kMiB),
-                 .batch_memory = BufferPool::Make(kMiB),
                  .residents = residents_},
                 {}, std::make_unique<ListedSteps>(std::move(plan)));
   engine.Start();

@@ -339,8 +339,9 @@ class World {
   Position RunEngine(Position start) {
     SimStore store(loop_, *store_bytes_, [this](const Extent& extent) { return Decide(extent); });
     if (reads_now_) store.SetReadNow([this] { return random_.Below(3) != 0; });
-    SimExecutor executor(loop_, cores_,
-                         [this] { return static_cast<std::int64_t>(random_.Below(1'000'000)); });
+    SimExecutor executor(loop_, cores_, [this](std::uint64_t) {
+      return static_cast<std::int64_t>(random_.Below(1'000'000));
+    });
     Sink sink;
     Consumer consumer;
     consumer.steps_until_leaving = leaves_ ? 1 + random_.Below(12) : ~std::uint64_t{0};
@@ -352,9 +353,8 @@ class World {
                    .store = &store,
                    .executor = &executor,
                    .clock = &loop_.clock(),
-                   .sink = &sink,
-                   .staging = BufferPool::Make(staging_bytes_),
-                   .batch_memory = BufferPool::Make(batch_bytes_)},
+                   .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(batch_bytes_)}},
+                   .staging = BufferPool::Make(staging_bytes_)},
                   options_, std::move(order).value(), BeginTiers(start));
     reached_ = start;
     engine.Start();

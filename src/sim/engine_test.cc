@@ -64,23 +64,23 @@ class EngineTest : public ::testing::Test {
       reads_.push_back(extent.range);
       return machine.read(extent);
     });
-    SimExecutor executor(loop, machine.cores, [&] { return machine.decode_ns; });
+    SimExecutor executor(loop, machine.cores, [&](std::uint64_t) { return machine.decode_ns; });
     Sink sink;
-    Engine engine({.index = &index_,
-                   .schema = schema_,
-                   .store = &store,
-                   .executor = &executor,
-                   .clock = &loop.clock(),
-                   .sink = &sink,
-                   .staging = BufferPool::Make(machine.staging_bytes),
-                   .batch_memory = BufferPool::Make(machine.batch_bytes)},
-                  options,
-                  MakeExactOrder({.sample_count = index_.samples,
-                                  .batch_size = batch_size,
-                                  .shuffle = false,
-                                  .epochs = 1},
-                                 {})
-                      .value());
+    Engine engine(
+        {.index = &index_,
+         .schema = schema_,
+         .store = &store,
+         .executor = &executor,
+         .clock = &loop.clock(),
+         .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(machine.batch_bytes)}},
+         .staging = BufferPool::Make(machine.staging_bytes)},
+        options,
+        MakeExactOrder({.sample_count = index_.samples,
+                        .batch_size = batch_size,
+                        .shuffle = false,
+                        .epochs = 1},
+                       {})
+            .value());
     std::vector<std::shared_ptr<Batch>> held;
     std::function<void()> consume = [&] {
       if (sink.ready.empty()) {

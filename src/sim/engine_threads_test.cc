@@ -165,9 +165,8 @@ TEST_P(EngineCloseTest, CloseWaitsForTheStoreToReturnFromReadAlsoAfterItsAnswer)
                  .store = &store,
                  .executor = &executor,
                  .clock = &clock,
-                 .sink = &sink,
+                 .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                  .staging = BufferPool::Make(kMiB),
-                 .batch_memory = BufferPool::Make(kMiB),
                  .residents = CellPool::Make(16, 64).value()},
                 {}, std::make_unique<ListedSteps>(plan));
   engine.Start();
@@ -241,9 +240,8 @@ TEST(EngineThreadsTest, BlockPlansAreDeliveredAndStopAtAnyMoment) {
                      .store = &store,
                      .executor = &executor,
                      .clock = &clock,
-                     .sink = &sink,
+                     .lanes = {{.sink = &sink, .batch_memory = batch_memory}},
                      .staging = staging,
-                     .batch_memory = batch_memory,
                      .residents = residents,
                      .pinned = seed % 2 == 0 ? pinned : nullptr},
                     {.batches_max = 4, .block_read_bytes_max = 4 * kKiB, .decode_task_bytes = 1000},

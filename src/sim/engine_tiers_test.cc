@@ -104,7 +104,7 @@ class EngineTiersTest : public ::testing::Test {
       reads_.push_back(extent.range.offset / kSampleBytes);
       return SimRead{.delay_ns = reads_.back() == slow_ ? 100 * read_ns_ : read_ns_};
     });
-    SimExecutor executor(loop_, 2, [] { return std::int64_t{0}; });
+    SimExecutor executor(loop_, 2, [](std::uint64_t) { return std::int64_t{0}; });
     ListOrderOptions list;
     for (const auto& batch : batches) {
       for (const std::uint64_t id : batch) list.ids.push_back(SampleId{id});
@@ -119,9 +119,8 @@ class EngineTiersTest : public ::testing::Test {
                    .store = &store,
                    .executor = &executor,
                    .clock = &loop_.clock(),
-                   .sink = &sink,
+                   .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                    .staging = BufferPool::Make(kMiB),
-                   .batch_memory = BufferPool::Make(kMiB),
                    .model = model_.has_value() ? &*model_ : nullptr},
                   options_, MakeListOrder(std::move(list)),
                   std::make_unique<TierCache>(tiers, MakeUniformBlocks(kSamples, 1),
@@ -183,7 +182,7 @@ class EngineTiersTest : public ::testing::Test {
   std::vector<BatchField> schema_;
   EngineOptions options_;
   SimLoop loop_;
-  SimExecutor disk_executor_{loop_, 1, [] { return kMs; }};
+  SimExecutor disk_executor_{loop_, 1, [](std::uint64_t) { return kMs; }};
   std::vector<std::unique_ptr<Tier>> tiers_;  // fastest first
   std::optional<MachineModel> model_;
   std::int64_t read_ns_ = kMs;

@@ -4,7 +4,7 @@
 
 namespace headrace {
 
-SimExecutor::SimExecutor(SimLoop& loop, int cores, std::function<std::int64_t()> cost_ns)
+SimExecutor::SimExecutor(SimLoop& loop, int cores, Cost cost_ns)
     : loop_(loop), cores_(cores), cost_ns_(std::move(cost_ns)) {
   HEADRACE_CHECK(cores > 0);
 }
@@ -12,7 +12,12 @@ SimExecutor::SimExecutor(SimLoop& loop, int cores, std::function<std::int64_t()>
 SimExecutor::~SimExecutor() { HEADRACE_CHECK(busy_ == 0 && waiting_.empty()); }
 
 void SimExecutor::Submit(std::uint64_t deadline, Task task) {
-  waiting_.emplace(std::pair(deadline, next_number_++), std::move(task));
+  SubmitSized(deadline, /*bytes=*/0, std::move(task));
+}
+
+void SimExecutor::SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) {
+  waiting_.emplace(std::pair(deadline, next_number_++),
+                   Waiting{.bytes = bytes, .task = std::move(task)});
   // From the loop: a task never runs inside Submit().
   loop_.After(0, [this] { StartTasks(); });
 }
@@ -20,8 +25,8 @@ void SimExecutor::Submit(std::uint64_t deadline, Task task) {
 void SimExecutor::StartTasks() {
   while (busy_ < cores_ && !waiting_.empty()) {
     ++busy_;
-    Task task = std::move(waiting_.extract(waiting_.begin()).mapped());
-    loop_.After(cost_ns_(), [this, task = std::move(task)] {
+    Waiting first = std::move(waiting_.extract(waiting_.begin()).mapped());
+    loop_.After(cost_ns_(first.bytes), [this, task = std::move(first.task)] {
       --busy_;
       task();
       StartTasks();

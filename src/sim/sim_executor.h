@@ -17,11 +17,15 @@ namespace headrace {
 // Shutdown: drained by running the loop; must have no task left when destroyed.
 class SimExecutor final : public Executor {
  public:
-  // `cost_ns` is asked once a task, when it starts; not negative.
-  SimExecutor(SimLoop& loop, int cores, std::function<std::int64_t()> cost_ns);
+  // Nanoseconds that a task takes which works on `bytes` bytes; 0: unknown. Not negative.
+  using Cost = std::function<std::int64_t(std::uint64_t bytes)>;
+
+  // `cost_ns` is asked once a task, when it starts.
+  SimExecutor(SimLoop& loop, int cores, Cost cost_ns);
   ~SimExecutor() override;
 
   void Submit(std::uint64_t deadline, Task task) override;
+  void SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) override;
   [[nodiscard]] int concurrency() const override { return cores_; }
 
  private:
@@ -29,10 +33,14 @@ class SimExecutor final : public Executor {
 
   SimLoop& loop_;
   const int cores_;
-  const std::function<std::int64_t()> cost_ns_;
+  const Cost cost_ns_;
   int busy_ = 0;
   std::uint64_t next_number_ = 0;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Task> waiting_;  // by deadline, then number
+  struct Waiting {
+    std::uint64_t bytes = 0;
+    Task task;
+  };
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Waiting> waiting_;  // by deadline, then number
 };
 
 }  // namespace headrace

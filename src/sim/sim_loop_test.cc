@@ -31,7 +31,7 @@ TEST(SimLoopTest, StopsAtTheBound) {
 
 TEST(SimExecutorTest, RunsTheEarliestDeadlineFirstOnAsManyCoresAsThereAre) {
   SimLoop loop;
-  SimExecutor executor(loop, /*cores=*/1, [] { return 10; });
+  SimExecutor executor(loop, /*cores=*/1, [](std::uint64_t) { return 10; });
   std::vector<std::pair<int, std::int64_t>> ran;
   for (const int deadline : {3, 1, 2}) {
     executor.Submit(static_cast<std::uint64_t>(deadline),

@@ -17,9 +17,9 @@ BENCHMARKS = ROOT / "benchmarks"
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import _tiers_report
+    from _reports import tiers_report
 
-    return _tiers_report
+    return tiers_report
 
 
 def recorded(name: str) -> dict[str, Any]:

@@ -33,6 +33,11 @@ def run_json(*arguments: object, code: int = 0) -> dict[str, Any]:
     return loaded
 
 
+def test_help_of_the_node_service_teaches_with_an_example() -> None:
+    text = run("node", "--help").stdout
+    assert "Example: headrace node --name train --memory 64GiB" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_with_an_example(command: str) -> None:
     text = run(command, "--help").stdout

@@ -1,4 +1,4 @@
-"""The examples of docs/loader.md do what the page says."""
+"""The examples of docs/loader.md and docs/observe.md do what the pages say."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "loader.md"
+PAGES = Path(__file__).parents[2] / "docs"
 
 
-def test_the_examples_of_the_loader_s_page_run(
-    numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("page", "examples_min"), [("loader.md", 16), ("observe.md", 9)])
+def test_the_examples_of_the_loader_s_pages_run(
+    page: str, examples_min: int, numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if page == "observe.md":
+        pytest.importorskip("matplotlib")
     shutil.copytree(numbered, tmp_path / "images")
     monkeypatch.chdir(tmp_path)
-    examples = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
-    test = doctest.DocTestParser().get_doctest(examples, {}, PAGE.name, str(PAGE), 0)
+    examples = "\n".join(re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(examples, {}, page, str(PAGES / page), 0)
     told: list[str] = []
     result = doctest.DocTestRunner().run(test, out=told.append)
-    assert result.attempted > 15
+    assert result.attempted >= examples_min
     assert result.failed == 0, "".join(told)

@@ -20,6 +20,8 @@ BUILTINS: dict[type[Exception], type[Exception]] = {
     errors.InternalError: RuntimeError,
     errors.UnavailableError: OSError,
     errors.DataLossError: OSError,
+    errors.TransformError: RuntimeError,
+    errors.WorkerLostError: RuntimeError,
 }
 
 

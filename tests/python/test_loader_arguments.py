@@ -96,9 +96,9 @@ def test_a_batch_sampler_of_numbers_is_named(numbered: Path) -> None:
         iter(loader)
 
 
-def test_a_python_callable_as_transform_says_what_to_do(numbered: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="call it on the encoded bytes"):
-        hr.Loader(numbered, transform=lambda image: image)
+def test_a_python_callable_for_a_field_says_what_to_do(numbered: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="given for the whole sample"):
+        hr.Loader(numbered, transform={"image": lambda image: image})
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from test_cli import run, run_json
 
 from headrace import _core
-from headrace.cli import _quality_plot
 from headrace.cli._orders import make_source
+from headrace.cli._plots import quality_plot
 
 SAMPLES, BLOCK, BATCH = 4096, 16, 32
 WITHOUT_DATA = ("quality", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
@@ -159,7 +159,7 @@ def test_without_matplotlib_the_chart_says_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install 'headrace\[plot\]'"):
-        _quality_plot.draw(tmp_path / "a.png", make_source(None, 10, 2), np.arange(10), {})
+        quality_plot.draw(tmp_path / "a.png", make_source(None, 10, 2), np.arange(10), {})
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._arguments import items
 from headrace._dataset import Dataset, open_dataset
 from headrace.errors import InvalidArgumentError
 from headrace.image import ImageTransform
+
+if TYPE_CHECKING:
+    from headrace._workers import Core
 
 _LABEL_INFLATION_MAX = 1.05  # docs/quality.md
 
@@ -35,8 +38,9 @@ def warn_of_alike_labels(
     )
 
 
-def warn_of_held_batches(core: _core.Loader) -> None:
-    budget = core.stats()["batch_memory"]["capacity"]
+def warn_of_held_batches(core: Core) -> None:
+    stats = core.stats()
+    budget = (stats.get("workers") or stats["batch_memory"])["capacity"]
     warnings.warn(
         f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
         "that are still referenced hold them, or a batch takes more; further ones take memory "
@@ -47,7 +51,7 @@ def warn_of_held_batches(core: _core.Loader) -> None:
     )
 
 
-def tiers_in_trouble(core: _core.Loader, told: set[str]) -> None:
+def tiers_in_trouble(core: Core, told: set[str]) -> None:
     """Warns, once a tier, of one that failed."""
     for name, reason in core.tiers_in_trouble():
         if name in told:
@@ -116,8 +120,8 @@ def _image_transform(field: str, transform: Any) -> ImageTransform:
     if not isinstance(transform, ImageTransform):
         raise InvalidArgumentError(
             f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "
-            "evaluate, resize); a Python callable would need worker processes, which come with "
-            "a later version: leave transform out and call it on the encoded bytes"
+            "evaluate, resize); a Python callable is given for the whole sample, not for a field: "
+            "transform=function, or transform=(image transform, function)"
         )
     return transform
 

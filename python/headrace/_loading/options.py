@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,10 +11,10 @@ from headrace import _core
 from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
 from headrace._dataset import Dataset
 from headrace._loading.arguments import field_names, field_transforms
-from headrace.errors import InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
-from headrace.profile import MachineProfile
+from headrace.profile import MachineProfile, Preprocess
 from headrace.profile import load as load_profile
 from headrace.tiers import (
     PLACEMENTS,
@@ -58,6 +59,7 @@ def core_options(
     horizon: int | None = None,
     budget: Part | None = None,
     profile: MachineProfile | str | os.PathLike[str] | None = None,
+    schedule: str | os.PathLike[str] = "shared_deadline",
 ) -> _core.LoaderOptions:
     """Arguments as `Loader` has them; raises InvalidArgumentError, naming what cannot be."""
     choice("io", io, tuple(_IO))
@@ -89,9 +91,34 @@ def core_options(
             check_apart(tier.path, images)  # A budget's are made already.
     set_tiers(options, wanted, placement, horizon)
     if profile is not None:
-        machine = _machine(profile)
-        options.set_model(profile_with_tiers(machine, wanted).to_model())
+        set_profile(options, profile_with_tiers(_machine(profile), wanted))
+    if not isinstance(schedule, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"schedule: got {schedule!r}, must be the name of a policy, or a file that "
+            "`headrace plan --schedule` wrote"
+        )
+    options.schedule = os.fspath(schedule)  # The core knows the names.
     return options
+
+
+def set_profile(options: _core.LoaderOptions, machine: MachineProfile) -> None:
+    """Writes what was measured, and learned, into the options; tiers are those of the options."""
+    options.set_model(machine.to_model())
+    for row in machine.preprocess:
+        options.add_preprocess(row.transform, row.bytes, row.threads, row.count, row.seconds)
+
+
+def profile_learned(
+    profile: MachineProfile | str | os.PathLike[str] | None, core: Any
+) -> MachineProfile:
+    """The profile that a loader was made with, and what it learned of preprocessing."""
+    if profile is None:
+        raise FailedPreconditionError(
+            "saving a profile: the loader was made without profile=, so there is none to add to; "
+            "measure one with `headrace profile`"
+        )
+    rows = tuple(Preprocess(*row) for row in core.learned())
+    return dataclasses.replace(_machine(profile), preprocess=rows)
 
 
 def _machine(profile: Any) -> MachineProfile:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from headrace._observe.ranks import (
+    Imbalance,
+    Quantiles,
+    Rank,
+    Stall,
+    make_imbalance,
+    make_ranks,
+    make_stall,
+    make_verdict,
+    stall_seconds,
+)
 from headrace._units import format_bytes
-
-
-class Stall(TypedDict):
-    """Seconds that the training loop waited for a batch, by what it waited for."""
-
-    storage: float
-    decode: float
-    consumer: float
 
 
 class Bytes(TypedDict):
@@ -103,6 +106,21 @@ class Sources(TypedDict):
     """that a tier had and could not give: read from storage"""
 
 
+class ScheduleReport(TypedDict):
+    """How the ranks of one node process shared it: docs/schedule.md."""
+
+    name: str
+    """of the policy, or the file that is followed"""
+    stragglers: int
+    """steps for which a rank was predicted to be late"""
+    corrections: int
+    """times that threads were moved from rank to rank"""
+    planned_steps: int
+    """whose shares were those of a file"""
+    decode_threads: int
+    """that the policy gives out now; 0: all there are"""
+
+
 class Io(TypedDict):
     """The store that reads, and why it was chosen."""
 
@@ -113,6 +131,21 @@ class Io(TypedDict):
     """that the order had read, each in one or more of `reads`, or found pinned"""
     retries: int
     failures: int
+
+
+class WorkerReport(TypedDict):
+    """What worker processes did. Sizes in bytes."""
+
+    samples: int
+    """transformed, ahead of what the training loop took"""
+    tasks: int
+    busy_seconds: float
+    """summed over workers"""
+    memory: int
+    """that results lie in, beside the loader's own budget"""
+    memory_peak: int
+    memory_budget: int
+    beyond: int
 
 
 class Substitution(TypedDict):
@@ -137,9 +170,17 @@ class Stats(TypedDict):
     seconds: float
     """since its runs began"""
     samples_per_second: float
+    verdict: str
+    """one line: who waits, for what, and what may be done about it"""
     stall: Stall
     stall_share: float
     """of `seconds`"""
+    step_times: Quantiles
+    """from one batch taken to the next, of this rank"""
+    ranks: list[Rank]
+    """that the loader's engine serves; one, unless the ranks of a node share an engine"""
+    imbalance: Imbalance | None
+    """of these ranks; None of a single one"""
     decode_seconds: float
     """summed over threads"""
     threads: int
@@ -150,20 +191,36 @@ class Stats(TypedDict):
     """None without tiers"""
     tiers: list[TierReport]
     """fastest first"""
+    workers: WorkerReport | None
+    """None without a Python transform, or with workers=0"""
+    schedule: ScheduleReport
     substituted: int
     substitutions: list[Substitution]
     """the first 10,000"""
 
 
-def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
-    """From the core's counters."""
-    seconds = core["running_ns"] / 1e9
-    stall = Stall(
-        storage=core["stall_storage_ns"] / 1e9,
-        decode=core["stall_decode_ns"] / 1e9,
-        consumer=core["stall_consumer_ns"] / 1e9,
+def _worker_report(counts: dict[str, int] | None) -> WorkerReport | None:
+    if counts is None:
+        return None
+    return WorkerReport(
+        samples=counts["rows"],
+        tasks=counts["tasks"],
+        busy_seconds=counts["busy_ns"] / 1e9,
+        memory=counts["used"],
+        memory_peak=counts["peak"],
+        memory_budget=counts["capacity"],
+        beyond=counts["beyond"],
     )
-    waited = stall["storage"] + stall["decode"] + stall["consumer"]
+
+
+def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
+    """From the core's counters; `rank` is the loader's."""
+    core = core | {"rank": rank}
+    seconds = core["running_ns"] / 1e9
+    ranks = make_ranks(core)
+    own = core["lanes"][core["lane"]]
+    stall = make_stall(own["stall_ns"])
+    waited = stall_seconds(stall)
     staging, batches = core["staging"], core["batch_memory"]
     return Stats(
         epoch=epoch,
@@ -172,8 +229,12 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
         samples=core["samples"],
         seconds=seconds,
         samples_per_second=core["samples"] / seconds if seconds else 0.0,
+        verdict=make_verdict(core, ranks),
         stall=stall,
         stall_share=waited / seconds if seconds else 0.0,
+        step_times=ranks[core["lane"]]["step"],
+        ranks=ranks,
+        imbalance=make_imbalance(core),
         decode_seconds=core["decode_ns"] / 1e9,
         threads=core["threads"],
         bytes=Bytes(
@@ -211,6 +272,8 @@ def make_stats(core: dict[str, Any], epoch: int, step: int) -> Stats:
         ),
         sources=core["sources"] if core["tiers"] else None,
         tiers=core["tiers"],
+        workers=_worker_report(core.get("workers")),
+        schedule=core["schedule"],
         substituted=core["substituted"],
         substitutions=[
             Substitution(

@@ -159,3 +159,19 @@ def _id(sample: Any) -> int:
     if not 0 <= number < 2**63:
         raise InvalidArgumentError(f"sampler: gave {number}, samples are numbered from 0")
     return number
+
+
+def sampler_source(
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Iterable[Any]] | None,
+    options: _core.LoaderOptions,
+    drop_last: bool,
+) -> SamplerSource:
+    """Where the epochs of a loader with a sampler come from; fits its options to that."""
+    source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
+    # The loader's own plan is not used; what would refuse it does not matter.
+    options.drop_last, options.rank, options.world_size = False, 0, 1
+    known = getattr(batch_sampler, "batch_size", None)
+    if isinstance(known, int) and 1 <= known <= 2**24:
+        options.batch_size = known  # What the memory is divided for.
+    return source

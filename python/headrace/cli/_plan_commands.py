@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from rich.table import Table
 
 from headrace import _core, _dataset, orders, tiers
 from headrace._arguments import integer
-from headrace._loading.options import core_options, set_tiers
+from headrace._loading.options import core_options, set_profile, set_tiers
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace._units import format_bytes
 from headrace.cli import _orders
@@ -70,11 +72,21 @@ def plan(
         str | None,
         typer.Option(metavar="RATE", help="What the training takes: 1200 (samples/s) or 500MB/s."),
     ] = None,
+    schedule: Annotated[
+        Path | None,
+        typer.Option(help="Write the threads of each rank, and what tiers do, step for step."),
+    ] = None,
+    local_ranks: Annotated[
+        int, typer.Option(help="With --schedule: ranks of the node, from --rank on.")
+    ] = 1,
+    step_seconds: Annotated[
+        float, typer.Option(help="With --schedule: that the training takes for a step, if known.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Plan a job: what each epoch reads from where, and, with a profile, how long it takes.
 
-    Reads no sample and writes nothing. Tiers are planned as empty at the start.
+    Reads no sample, and writes nothing but --schedule. Tiers are planned as empty at the start.
 
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
@@ -113,9 +125,14 @@ def plan(
     set_tiers(options, wanted, placement, horizon)
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
-        options.set_model(machine.to_model())
+        set_profile(options, machine)
     elif demand is not None:
         raise InvalidArgumentError("--demand: says nothing without --profile, which predicts times")
+    if schedule is not None:
+        _write_schedule(source, options, schedule, epochs, local_ranks, step_seconds)
+        return
+    if local_ranks != 1 or step_seconds != 0:
+        raise InvalidArgumentError("--local-ranks and --step-seconds: are for --schedule, give it")
     planned = list(islice(planned_epochs(source, options), epochs))
     rate = None if demand is None else parse_demand(demand, _mean_bytes(planned))
     predicted = [
@@ -127,6 +144,22 @@ def plan(
         print(json.dumps(_plain(planned, predicted, names)))
     else:
         _print(planned, predicted, names, ranks)
+
+
+def _write_schedule(
+    source: _dataset.Dataset,
+    options: _core.LoaderOptions,
+    path: Path,
+    epochs: int,
+    local_ranks: int,
+    step_seconds: float,
+) -> None:
+    options.ranks = integer("--local-ranks", local_ranks, 1, options.world_size)
+    if not 0 <= step_seconds < math.inf:
+        raise InvalidArgumentError(f"--step-seconds: got {step_seconds}, must be at least 0")
+    steps = epochs * _core.EpochPlanner(source.index, options).steps_per_epoch
+    written = _core.plan_schedule(source.index, options, os.fspath(path), steps, step_seconds)
+    print(f"{path}: {written} steps of {local_ranks} ranks, {path.stat().st_size} bytes")
 
 
 def _tiers(ram: str | None, folders: list[str] | None) -> list[tiers.CoreTier]:

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from headrace import _dataset
 from headrace._units import format_bytes
-from headrace.cli import _profile_plot
 from headrace.cli._commands import DatasetPath, Json, _bar, _open
+from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._advice import Advice, Candidate, advise, parse_demand
@@ -58,7 +58,7 @@ def profile(
     if output is not None:
         check_target(output)
     if plot is not None:
-        _profile_plot.check(plot)
+        profile_plot.check(plot)
     wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
     with _bar(f"measuring {path}", in_bytes=False) as progress:
         machine = measure(dataset, tiers=tier or [], raw=raw, seconds=seconds, progress=progress)
@@ -66,7 +66,7 @@ def profile(
     if output is not None:
         machine.save(output)
     if plot is not None:
-        _profile_plot.draw(plot, machine)
+        profile_plot.draw(plot, machine)
     if as_json:
         print(json.dumps(_plain(machine, advice, output)))
     else:

@@ -69,7 +69,7 @@ def quality(
         first = log[: len(log) // epochs]
     result |= {"samples": source.samples, "blocks": source.blocks.block_count}
     if plot is not None:
-        from headrace.cli._quality_plot import draw
+        from headrace.cli._plots.quality_plot import draw
 
         draw(plot, source, first, result)
     if as_json:

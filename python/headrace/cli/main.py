@@ -1,4 +1,4 @@
-"""`headrace index | pack | inspect | verify | order | quality | profile`: docs/cli.md."""
+"""The command line, `headrace COMMAND`: docs/cli.md."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import typer
 from headrace import errors
 from headrace.cli import (
     _commands,
+    _node_commands,
+    _observe_commands,
     _order_commands,
     _plan_commands,
     _profile_commands,
@@ -115,6 +117,9 @@ app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.orde
 app.command("quality", context_settings=_ANY_OPTION)(_guarded(_quality_commands.quality))
 app.command("profile")(_guarded(_profile_commands.profile))
 app.command("plan")(_guarded(_plan_commands.plan))
+app.command("node")(_guarded(_node_commands.node))
+app.command("top")(_guarded(_observe_commands.top))
+app.command("report")(_guarded(_observe_commands.report))
 
 
 def main() -> None:

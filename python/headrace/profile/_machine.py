@@ -120,6 +120,22 @@ class Tier:
     write: tuple[SizedRates, ...]
 
 
+@dataclass(frozen=True)
+class Preprocess:
+    """What a loader saw preprocessing take, on average."""
+
+    transform: int
+    """A hash of what was done to the samples."""
+    bytes: float
+    """Of the samples as stored, on average."""
+    threads: int
+    """That preprocessed at once."""
+    count: int
+    """Samples that were looked at, up to some hundred."""
+    seconds: float
+    """Of one sample on one thread."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineProfile:
     """A machine under one dataset's storage. `load` reads one, `headrace profile` makes one."""
@@ -135,6 +151,8 @@ class MachineProfile:
     tiers: tuple[Tier, ...] = ()
     peer_bytes_per_second: float | None = None
     """From one other node. Not measured: written by hand, where there are several nodes."""
+    preprocess: tuple[Preprocess, ...] = ()
+    """Not measured: learned by loaders (`headrace.Loader.save_profile`)."""
 
     def to_model(self) -> _core.MachineModel:
         """As the core computes with it; private to headrace."""
@@ -190,6 +208,11 @@ class MachineProfile:
             ]
         if self.peer_bytes_per_second is not None:
             plain["peers"] = {"bytes_per_second": self.peer_bytes_per_second}
+        if self.preprocess:
+            # A hash is beyond TOML's integers.
+            plain["preprocess"] = [
+                vars(row) | {"transform": f"{row.transform:016x}"} for row in self.preprocess
+            ]
         return plain
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -241,6 +264,7 @@ def load(path: str | os.PathLike[str]) -> MachineProfile:
         decode=_load_decode(root.table("decode")),
         tiers=tuple(_load_tier(tier) for tier in root.tables("tier", least=0)),
         peer_bytes_per_second=_load_peers(root),
+        preprocess=tuple(_load_preprocess(row) for row in root.tables("preprocess", least=0)),
     )
     root.finish()
     return profile
@@ -336,6 +360,18 @@ def _load_peers(root: Table) -> float | None:
     rate = table.positive("bytes_per_second")
     table.finish()
     return rate
+
+
+def _load_preprocess(table: Table) -> Preprocess:
+    row = Preprocess(
+        transform=table.hexadecimal("transform", digits=16),
+        bytes=table.positive("bytes"),
+        threads=table.integer("threads", least=1),
+        count=table.integer("count", least=1),
+        seconds=table.positive("seconds"),
+    )
+    table.finish()
+    return row
 
 
 def _load_sizes(tables: Sequence[Table], users: str) -> tuple[SizedRates, ...]:

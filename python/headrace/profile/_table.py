@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -69,6 +70,14 @@ class Table:
         if not _is_integer(value) or value < least:
             self._wrong(key, value, must)
         return int(value)
+
+    def hexadecimal(self, key: str, digits: int) -> int:
+        """A whole number as so many lower-case hexadecimal digits."""
+        must = f"{digits} hexadecimal digits"
+        value = self._take(key, must)
+        if not isinstance(value, str) or re.fullmatch(rf"[0-9a-f]{{{digits}}}", value) is None:
+            self._wrong(key, value, must)
+        return int(value, 16)
 
     def positive(self, key: str) -> float:
         """A number above 0."""

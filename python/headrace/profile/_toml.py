@@ -21,6 +21,8 @@ _COMMENTS = {
     "copy": "From memory to memory, by threads.",
     "decode": "From stored bytes to rows of a batch, by threads.",
     "tier": "A folder that may hold copies: reads and writes by size and threads.",
+    "preprocess": "What loaders saw one sample take on one of so many threads; `transform` is a\n"
+    "# hash of what was done to it.",
     "peers": "From one other node. Not measured: written by hand.",
 }
 

@@ -84,30 +84,24 @@ class ExactUses final : public UseStream {
   std::optional<std::uint64_t> epoch_;  // of permutation_
 };
 
-// Any order: that of every rank, side by side.
+// Any order: that of every node, side by side.
 class MergedUses final : public UseStream {
  public:
-  MergedUses(std::vector<std::unique_ptr<Order>> orders, std::shared_ptr<const BlockMap> blocks,
-             const NodeSplit& split)
-      : orders_(std::move(orders)), blocks_(std::move(blocks)), split_(split) {}
+  MergedUses(std::vector<std::unique_ptr<Order>> orders, std::shared_ptr<const BlockMap> blocks)
+      : orders_(std::move(orders)), blocks_(std::move(blocks)) {}
 
   bool Next(StepUses& uses) override {
     uses.blocks.clear();
     uses.node_ends.clear();
-    for (std::uint32_t node = 0; node < split_.nodes(); ++node) {
-      for (std::uint32_t rank = FirstRank(split_, node); rank < FirstRank(split_, node + 1);
-           ++rank) {
-        const std::optional<Step> step = orders_[rank]->Next();
-        if (!step.has_value()) {
-          HEADRACE_CHECK(rank == 0);  // All ranks take the same number of steps.
-          return false;
-        }
-        if (rank == 0) {
-          uses.at = {.epoch = step->epoch, .step = step->step};
-          uses.ends_epoch = step->ends_epoch;
-        }
-        Add(*step, uses);
+    for (const std::unique_ptr<Order>& order : orders_) {
+      const std::optional<Step> step = order->Next();
+      if (!step.has_value()) {
+        HEADRACE_CHECK(uses.node_ends.empty());  // All nodes take the same number of steps.
+        return false;
       }
+      uses.at = {.epoch = step->epoch, .step = step->step};
+      uses.ends_epoch = step->ends_epoch;
+      Add(*step, uses);
       uses.node_ends.push_back(uses.blocks.size());
     }
     return true;
@@ -126,9 +120,8 @@ class MergedUses final : public UseStream {
     return static_cast<std::uint32_t>(blocks_->Find(sample));
   }
 
-  std::vector<std::unique_ptr<Order>> orders_;  // of every rank
+  std::vector<std::unique_ptr<Order>> orders_;  // of every node
   const std::shared_ptr<const BlockMap> blocks_;
-  const NodeSplit split_;
 };
 
 class ListUses final : public UseStream {
@@ -181,24 +174,26 @@ Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
                                                  const OrderRequest& request,
                                                  std::shared_ptr<const BlockMap> blocks,
                                                  const NodeSplit& split, Position start) {
-  OrderRequest of_rank = request;
-  of_rank.job.rank = 0;
-  HEADRACE_RETURN_IF_ERROR(factory.Resolve(of_rank).status());
-  HEADRACE_RETURN_IF_ERROR(CheckSplit(of_rank, *blocks, split));
+  OrderRequest of_node = request;
+  of_node.job.rank = 0;
+  of_node.job.ranks = 1;
+  HEADRACE_RETURN_IF_ERROR(factory.Resolve(of_node).status());
+  HEADRACE_RETURN_IF_ERROR(CheckSplit(of_node, *blocks, split));
   if (&factory == &ExactOrderFactory()) {
-    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_rank.job));
-    HEADRACE_RETURN_IF_ERROR(CheckStart(of_rank.job, steps, start));
+    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_node.job));
+    HEADRACE_RETURN_IF_ERROR(CheckStart(of_node.job, steps, start));
     return std::unique_ptr<UseStream>(
-        std::make_unique<ExactUses>(of_rank.job, steps, std::move(blocks), split, start));
+        std::make_unique<ExactUses>(of_node.job, steps, std::move(blocks), split, start));
   }
   std::vector<std::unique_ptr<Order>> orders;
-  for (std::uint32_t rank = 0; rank < split.world_size; ++rank) {
-    of_rank.job.rank = rank;
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, factory.Make(of_rank, start));
+  for (std::uint32_t node = 0; node < split.nodes(); ++node) {
+    of_node.job.rank = FirstRank(split, node);
+    of_node.job.ranks = FirstRank(split, node + 1) - of_node.job.rank;
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, factory.Make(of_node, start));
     orders.push_back(std::move(order));
   }
   return std::unique_ptr<UseStream>(
-      std::make_unique<MergedUses>(std::move(orders), std::move(blocks), split));
+      std::make_unique<MergedUses>(std::move(orders), std::move(blocks)));
 }
 
 std::unique_ptr<UseStream> MakeListUses(const ListOrderOptions& list) {

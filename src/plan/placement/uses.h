@@ -46,12 +46,13 @@ struct NodeSplit {
   }
 };
 
-// The uses that `factory`'s order makes, with every rank of request.job (whose own rank does not
-// matter). A block read counts once in every rank's stream that issues it, however many of its
-// samples it keeps; deliveries without a block read count each, after the step's reads.
+// The uses that `factory`'s order makes, with every rank of request.job (whose own ranks do not
+// matter). A node's uses are those of one stream of all its ranks: a block read counts once,
+// whatever ranks it is for and however many of its samples it keeps; deliveries without a block
+// read count each, after the step's reads.
 //
 // `exact` takes about 15 ns a sample, whatever the number of ranks; other orders what planning
-// every rank takes.
+// every node takes.
 //
 // Errors: those of OrderFactory::Make
 //         InvalidArgument  2^32 - 1 blocks or more, blocks that do not hold the order's samples,

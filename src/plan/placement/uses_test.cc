@@ -1,5 +1,6 @@
 #include "plan/placement/uses.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,19 @@ struct Job {
   NodeSplit split;
 };
 
-// Node after node, rank after rank: as the header says, from the orders themselves.
+// Node after node: as the header says, from the orders themselves. Those that read blocks have a
+// stream a node, others one a rank.
 std::vector<StepUses> Slow(const Job& job, const BlockMap& blocks, Position start) {
   std::vector<StepUses> steps;
-  for (std::uint32_t rank = 0; rank < job.split.world_size; ++rank) {
+  const bool of_nodes = FindOrder(job.order)->reads_blocks();
+  const std::uint32_t at_once = of_nodes ? job.split.ranks_per_node : 1;
+  for (std::uint32_t rank = 0; rank < job.split.world_size; rank += at_once) {
     OrderRequest request = job.request;
     request.job.rank = rank;
+    request.job.ranks = std::min(at_once, job.split.world_size - rank);
     const auto order = FindOrder(job.order)->Make(request, start);
     EXPECT_TRUE(order.ok()) << order.status().ToString();
-    const bool last_of_node = (rank + 1) % job.split.ranks_per_node == 0;
+    const bool last_of_node = (rank + at_once) % job.split.ranks_per_node == 0;
     std::size_t i = 0;
     while (const auto step = order.value()->Next()) {
       if (rank == 0) {
@@ -41,7 +46,7 @@ std::vector<StepUses> Slow(const Job& job, const BlockMap& blocks, Position star
       for (const Delivery& delivery : step->deliveries) {
         if (delivery.block_read == kNoBlockRead) add(delivery.sample);
       }
-      if (last_of_node || rank + 1 == job.split.world_size) {
+      if (last_of_node || rank + request.job.ranks == job.split.world_size) {
         uses.node_ends.push_back(uses.blocks.size());
       }
     }
@@ -103,6 +108,27 @@ TEST(UsesTest, OtherOrdersAreMergedAndBlockReadsCountOnce) {
   const auto odd = std::make_shared<OddBlocks>(std::vector<std::uint32_t>{5, 1, 14, 20, 8, 12},
                                                std::move(units));
   ExpectSame(JobOf("exact", 60, 3, 2), odd, {});
+}
+
+// Three pools of eight ranks: each rank draws from all of them.
+TEST(UsesTest, ABlockCountsOnceForAllRanksOfItsNode) {
+  const auto uses_an_epoch = [](std::uint32_t per_node) {
+    Job job = JobOf("epoch", 96, 8, per_node);
+    job.request.job.epochs = 1;
+    job.request.blocks = MakeUniformBlocks(96, 4);
+    job.request.parameters = {{"pools", std::int64_t{3}}};
+    const auto made =
+        MakeOrderUses(EpochOrderFactory(), job.request, job.request.blocks, job.split, {});
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    std::size_t uses = 0;
+    StepUses step;
+    while (made.ok() && made.value()->Next(step)) uses += step.blocks.size();
+    return uses;
+  };
+  EXPECT_EQ(uses_an_epoch(1), 8 * 24);
+  EXPECT_EQ(uses_an_epoch(3), 3 * 24);
+  EXPECT_EQ(uses_an_epoch(4), 2 * 24);
+  EXPECT_EQ(uses_an_epoch(8), 24);
 }
 
 TEST(UsesTest, AListIsOneEpochOfOneNode) {

@@ -29,8 +29,9 @@ class SimTiers {
 
   SimTiers(Prng& random, SimLoop& loop, std::shared_ptr<const BlockMap> blocks)
       : random_(random), blocks_(std::move(blocks)) {
-    executor_ = std::make_unique<SimExecutor>(
-        loop, 2, [this] { return static_cast<std::int64_t>(random_.Below(3'000'000)); });
+    executor_ = std::make_unique<SimExecutor>(loop, 2, [this](std::uint64_t) {
+      return static_cast<std::int64_t>(random_.Below(3'000'000));
+    });
     const auto all = AllPlacements();
     placement_ = all[random.Below(all.size())];
     const std::uint64_t unit = blocks_->unit_bytes();

@@ -6,31 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace import _charts
 from headrace._units import format_bytes
-from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile import MachineProfile, Rates, SizedRates
 
+_WHAT = "headrace profile --plot"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MEGABYTE = 1e6
 
 
 def check(path: Path) -> None:
     """That a chart can be drawn there: asked before minutes are spent on measuring."""
-    _, figure_class = _matplotlib()
-    formats = figure_class().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
-        raise InvalidArgumentError(
-            f"writing the chart {path}: no format {path.suffix!r}; known are "
-            + ", ".join(sorted(formats))
-        )
-    if not path.parent.is_dir():
-        raise NotFoundError(f"writing the chart {path}: no such folder {path.parent}")
+    _charts.check(path, _WHAT)
 
 
 def draw(path: Path, machine: MachineProfile) -> None:
     """Storage by size and depth, threads, and each tier; with bars from slowest to fastest."""
-    rc_context, figure_class = _matplotlib()
-    with rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+    rc_context, figure_class = _charts.matplotlib(_WHAT)
+    with rc_context(_charts.STYLE):
         panels = 2 + len(machine.tiers)
         figure = figure_class(figsize=(1 + 4.2 * panels, 4.2), layout="constrained")
         axes = figure.subplots(1, panels)
@@ -49,21 +42,7 @@ def draw(path: Path, machine: MachineProfile) -> None:
         figure.suptitle(
             f"{machine.dataset.path} on {machine.dataset.file_system}, {machine.date:%Y-%m-%d}"
         )
-        try:
-            figure.savefig(path, dpi=110)
-        except OSError as error:
-            raise OSError(f"writing the chart {path}: {error.strerror}") from error
-
-
-def _matplotlib() -> tuple[Any, Any]:
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"headrace profile --plot needs {error.name}: pip install 'headrace[plot]'"
-        ) from error
-    return rc_context, Figure
+        _charts.save(figure, path)
 
 
 def _draw_sizes(axis: Any, sizes: Sequence[SizedRates], users: str, style: str) -> None:

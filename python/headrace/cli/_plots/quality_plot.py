@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace import _core
+from headrace import _charts, _core
 from headrace.cli._orders import Ids, Source
 
 _POINTS_MAX = 20_000
@@ -19,16 +19,9 @@ _WINDOW_MIN = 16
 
 def draw(path: Path, source: Source, ids: Ids, result: dict[str, Any]) -> None:
     """Position against source, inflation against window, prefix discrepancy; of one epoch."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"headrace quality --plot needs {error.name}: pip install 'headrace[plot]'"
-        ) from error
-
-    with rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(13, 4.2), layout="constrained")
+    rc_context, figure_class = _charts.matplotlib("headrace quality --plot")
+    with rc_context(_charts.STYLE):
+        figure = figure_class(figsize=(13, 4.2), layout="constrained")
         places, inflation, prefix = figure.subplots(1, 3)
         chosen = np.linspace(0, len(ids) - 1, min(len(ids), _POINTS_MAX)).astype(np.int64)
         places.plot(chosen, ids[chosen], ",", color="#0072B2")
@@ -53,10 +46,7 @@ def draw(path: Path, source: Source, ids: Ids, result: dict[str, Any]) -> None:
             ylabel="largest of 64 neighbourhoods, sd",
         )
         figure.suptitle(f"One epoch of {len(ids):,} samples, {source.blocks.block_count:,} blocks")
-        try:
-            figure.savefig(path, dpi=110)
-        except OSError as error:
-            raise OSError(f"writing the chart {path}: {error.strerror}") from error
+        _charts.save(figure, path)
 
 
 def _inflation(source: Source, ids: Ids) -> dict[int, float]:

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "runtime/batch_source.h"
+
+namespace headrace::bindings {
+
+// What a headrace._core.Loader runs. Throws if it is closed. The GIL must be held.
+std::shared_ptr<BatchSource> LoaderOf(nanobind::handle loader);
+
+}  // namespace headrace::bindings

@@ -1,0 +1,20 @@
+#pragma once
+
+// What a loader did, as plain values of Python. The GIL must be held.
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "runtime/loader_stats.h"
+#include "runtime/observe/step_times.h"
+
+namespace headrace::bindings {
+
+// `steps`: the newest that were taken, of which figures are made.
+nanobind::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps);
+
+// An array for each property of the batches.
+nanobind::dict StepTimesDict(const std::vector<StepTime>& steps);
+
+}  // namespace headrace::bindings

@@ -1,0 +1,362 @@
+// WorkerPool, which runs Python transforms in worker processes, and WorkerChannel, a worker's end.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/mutex.h"
+#include "loader.h"
+#include "module.h"
+#include "runtime/workers/worker_channel.h"
+#include "runtime/workers/worker_pool.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+// How long Next() waits before it looks for signals: Ctrl-C.
+constexpr std::int64_t kSignalsEveryNs = 50'000'000;
+
+using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+
+// Memory that `owner` keeps. The capsule runs no Python: views may die on any thread, after the
+// interpreter too.
+template <typename Owner>
+nb::object BytesView(const std::shared_ptr<Owner>& owner, std::span<std::byte> bytes) {
+  auto lease = std::make_unique<std::shared_ptr<Owner>>(owner);
+  nb::capsule capsule(lease.get(), [](void* pointer) noexcept {
+    delete static_cast<std::shared_ptr<Owner>*>(pointer);
+  });
+  static_cast<void>(lease.release());  // the capsule's, from here on
+  return nb::cast(Bytes(reinterpret_cast<std::uint8_t*>(bytes.data()), {bytes.size()}, capsule));
+}
+
+nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+using PyTransformed = std::shared_ptr<TransformedBatch>;
+
+OutArray<std::uint64_t> Ids(const std::vector<SampleId>& samples) {
+  std::vector<std::uint64_t> ids;
+  ids.reserve(samples.size());
+  for (const SampleId id : samples) ids.push_back(Raw(id));
+  return ToArray(std::move(ids));
+}
+
+struct PyTransformedBatch {
+  PyTransformed batch;
+};
+
+nb::tuple Leaf(const PyTransformedBatch& self, std::size_t position) {
+  const PyTransformed& batch = self.batch;
+  if (position >= batch->layout.leaves.size()) throw nb::index_error("no such leaf");
+  const OutputLeaf& leaf = batch->layout.leaves[position];
+  const int kind = static_cast<int>(leaf.kind);
+  const std::span<std::byte> memory = batch->memory.bytes();
+  const auto view = [&](std::uint64_t offset, std::uint64_t bytes) {
+    return BytesView(batch, memory.subspan(offset, bytes));
+  };
+  if (leaf.kind == OutputLeaf::Kind::kObject) return nb::make_tuple(kind);
+  if (leaf.kind != OutputLeaf::Kind::kList) {
+    const nb::object rows = view(leaf.offset, leaf.row_bytes() * batch->layout.rows);
+    return nb::make_tuple(kind, leaf.dtype, nb::tuple(nb::cast(leaf.dims)), rows,
+                          nb::cast(ToArray(leaf.row_dims)));
+  }
+  nb::list rows;
+  for (std::size_t row = 0; row < leaf.row_offsets.size(); ++row) {
+    const auto begin = leaf.row_dims.begin() + static_cast<std::ptrdiff_t>(row * leaf.rank);
+    const std::vector<std::uint64_t> dims(begin, begin + static_cast<std::ptrdiff_t>(leaf.rank));
+    std::uint64_t bytes = leaf.item_bytes;
+    for (const std::uint64_t dim : dims) bytes *= dim;
+    rows.append(nb::make_tuple(nb::tuple(nb::cast(dims)), view(leaf.row_offsets[row], bytes)));
+  }
+  return nb::make_tuple(kind, leaf.dtype, rows);
+}
+
+const char* KindName(TransformFailure::Kind kind) {
+  switch (kind) {
+    case TransformFailure::Kind::kTransform:
+      return "transform";
+    case TransformFailure::Kind::kShape:
+      return "shape";
+    case TransformFailure::Kind::kStart:
+      return "start";
+    case TransformFailure::Kind::kWorkerLost:
+      return "lost";
+  }
+  return "lost";
+}
+
+nb::object FailureDict(const TransformFailure& failure) {
+  nb::list tasks;
+  for (const TaskSamples& each : failure.tasks) {
+    std::vector<std::uint64_t> ids;
+    for (const SampleId id : each.samples) ids.push_back(Raw(id));
+    tasks.append(nb::make_tuple(each.epoch, each.step, each.first_slot, nb::cast(ids)));
+  }
+  nb::dict dict;
+  dict["kind"] = KindName(failure.kind);
+  dict["worker"] = failure.worker;
+  dict["text"] = nb::steal(PyUnicode_DecodeUTF8(
+      failure.text.data(), static_cast<Py_ssize_t>(failure.text.size()), "replace"));
+  dict["pickle"] = ToBytes(failure.pickle);
+  dict["tasks"] = tasks;
+  return dict;
+}
+
+WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const std::string& ragged,
+                            std::uint32_t batches_max) {
+  const std::shared_ptr<BatchSource> core = LoaderOf(loader);
+  WorkerPoolOptions options{.whole_batches = whole_batches, .batches_max = batches_max};
+  options.schema.assign(core->schema().begin(), core->schema().end());
+  if (ragged == "pad") options.ragged = RaggedRows::kPad;
+  if (ragged == "list") options.ragged = RaggedRows::kList;
+  return options;
+}
+
+// The pool between a loader, which may be replaced, and Python.
+class PyWorkerPool {
+ public:
+  PyWorkerPool(nb::handle loader, const std::vector<int>& sockets, bool whole_batches,
+               const std::string& ragged, std::uint32_t batches_max) {
+    std::vector<UniqueFd> owned;
+    owned.reserve(sockets.size());
+    for (const int fd : sockets) owned.emplace_back(fd);
+    WorkerPool::Connections connections;
+    for (UniqueFd& fd : owned) {
+      connections.push_back(ValueOrThrow(IpcConnection::FromFd(std::move(fd))));
+    }
+    std::shared_ptr<WorkerPool> pool = ValueOrThrow(WorkerPool::Make(
+        ToOptions(loader, whole_batches, ragged, batches_max), std::move(connections)));
+    MutexLock lock(mutex_);
+    *parts_ = {.pool = std::move(pool), .loader = LoaderOf(loader)};
+  }
+  ~PyWorkerPool() {
+    Close();
+    if (getpid() == pid_) return;
+    // In a forked child: the threads that the destructors would wait for are the parent's.
+    MutexLock lock(mutex_);
+    // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
+    (void)parts_.release();
+  }
+  PyWorkerPool(const PyWorkerPool&) = delete;
+  PyWorkerPool& operator=(const PyWorkerPool&) = delete;
+
+  // Nobody may be iterating.
+  void Attach(nb::handle loader) {
+    Stop();
+    std::shared_ptr<BatchSource> other = LoaderOf(loader);
+    MutexLock lock(mutex_);
+    parts_->loader = std::move(other);
+  }
+
+  void Start(std::uint64_t epoch, std::uint64_t step) {
+    Begin([=](BatchSource& loader) { return loader.Start({.epoch = epoch, .step = step}); });
+  }
+
+  void StartList(const InArray<std::uint64_t>& ids, const InArray<std::uint64_t>& ends,
+                 std::uint64_t epoch, std::uint64_t first_step) {
+    ListOrderOptions list{.epoch = epoch, .first_step = first_step};
+    for (std::size_t i = 0; i < ids.size(); ++i) list.ids.push_back(SampleId{ids.data()[i]});
+    list.batch_ends.assign(ends.data(), ends.data() + ends.size());
+    Begin([&](BatchSource& loader) { return loader.StartList(std::move(list)); });
+  }
+
+  // A batch, or why there is none, or nothing after the last.
+  nb::object Next() {
+    const Parts parts = LeaseOrThrow();
+    for (;;) {
+      Result<WorkerPool::Taken> taken =
+          WithoutGil([&] { return parts.pool->Next(kSignalsEveryNs); });
+      WorkerPool::Taken got = ValueOrThrow(std::move(taken));
+      if (got.ended) return nb::none();
+      if (got.failure.has_value()) return FailureDict(*got.failure);
+      if (got.batch != nullptr) return nb::cast(PyTransformedBatch{std::move(got.batch)});
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  void Stop() {
+    const Parts parts = Lease();
+    if (parts.pool != nullptr) Halt(parts);
+  }
+
+  // Ends the connections: workers end by themselves.
+  void Close() {
+    Parts parts = Lease();
+    if (parts.pool == nullptr) return;
+    WithoutGil([&] {
+      MutexLock lock(mutex_);
+      *parts_ = {};
+    });
+    Halt(parts);
+    WithoutGil([&] { parts = {}; });
+  }
+
+  [[nodiscard]] bool broken() const {
+    const Parts parts = Lease();
+    return parts.pool == nullptr || parts.pool->broken();
+  }
+
+  [[nodiscard]] nb::dict Stats() const {
+    const WorkerPool::Stats stats = LeaseOrThrow().pool->stats();
+    nb::dict dict;
+    dict["batches"] = stats.batches;
+    dict["samples"] = stats.samples;
+    dict["tasks"] = stats.tasks;
+    dict["rows"] = stats.rows;
+    dict["busy_ns"] = stats.busy_ns;
+    dict["capacity"] = stats.memory.capacity_bytes;
+    dict["used"] = stats.memory.used_bytes;
+    dict["peak"] = stats.memory.used_bytes_peak;
+    dict["beyond"] = stats.memory.beyond_bytes;
+    dict["beyond_count"] = stats.memory.beyond_count;
+    return dict;
+  }
+
+ private:
+  // A lease: another thread may close the pool meanwhile.
+  struct Parts {
+    std::shared_ptr<WorkerPool> pool;
+    std::shared_ptr<BatchSource> loader;
+  };
+
+  // Nothing in a forked child: the threads are its parent's.
+  [[nodiscard]] Parts Lease() const {
+    if (getpid() != pid_) return {};
+    MutexLock lock(mutex_);
+    return *parts_;
+  }
+
+  [[nodiscard]] Parts LeaseOrThrow() const {
+    Parts parts = Lease();
+    if (parts.pool == nullptr) {
+      ThrowStatus(Status(StatusCode::kFailedPrecondition,
+                         getpid() == pid_ ? "the loader is closed"
+                                          : "the workers are another process's: make a loader "
+                                            "after the fork"));
+    }
+    return parts;
+  }
+
+  static void Halt(const Parts& parts) {
+    WithoutGil([&] { parts.pool->Halt([&] { parts.loader->Stop(); }); });
+  }
+
+  template <typename StartLoader>
+  void Begin(StartLoader start) {
+    const Parts parts = LeaseOrThrow();
+    ThrowIfError(WithoutGil([&]() -> Status {
+      parts.pool->Halt([&] { parts.loader->Stop(); });
+      HEADRACE_RETURN_IF_ERROR(start(*parts.loader));
+      parts.pool->Begin(
+          [loader = parts.loader](std::int64_t timeout_ns) { return loader->Next(timeout_ns); });
+      return Status();
+    }));
+  }
+
+  const pid_t pid_ = getpid();
+  mutable Mutex mutex_;
+  // Never null; of nothing once it is closed.
+  std::unique_ptr<Parts> parts_ HEADRACE_GUARDED_BY(mutex_) = std::make_unique<Parts>();
+};
+
+nb::object Received(WorkerChannel& channel) {
+  Result<std::optional<WorkerChannel::Received>> taken =
+      WithoutGil([&] { return channel.Receive(); });
+  std::optional<WorkerChannel::Received> received = ValueOrThrow(std::move(taken));
+  if (!received.has_value()) return nb::none();
+  nb::list fresh;
+  for (const auto& [number, memory] : received->fresh) {
+    fresh.append(nb::make_tuple(number, BytesView(memory, memory->bytes())));
+  }
+  const std::span<const std::byte> body = std::span(received->message).subspan(received->body);
+  return nb::make_tuple(fresh, nb::cast(received->gone), nb::bytes(body.data(), body.size()));
+}
+
+void BindChannel(nb::module_& module) {
+  nb::class_<WorkerChannel>(module, "WorkerChannel", "A worker's end of its connection.")
+      .def_static(
+          "open",
+          [](int socket, int host) {
+            return ValueOrThrow(WorkerChannel::Make(UniqueFd(socket), host)).release();
+          },
+          nb::arg("socket"), nb::arg("host"), nb::rv_policy::take_ownership)
+      .def("receive", &Received,
+           nb::sig("def receive(self) -> tuple[list[tuple[int, numpy.typing.NDArray[typing.Any]]], "
+                   "list[int], bytes] | None"),
+           "(memory to map by number, numbers of memory that is gone, message); None at the end")
+      .def(
+          "send",
+          [](WorkerChannel& self, const nb::bytes& message) {
+            const auto* data = static_cast<const std::byte*>(message.data());
+            const std::span<const std::byte> bytes(data, message.size());
+            const Status sent = WithoutGil([&] { return self.Send(bytes); });
+            if (sent.code() == StatusCode::kUnavailable) return false;
+            ThrowIfError(sent);
+            return true;
+          },
+          nb::arg("message"), "False if the host is gone.");
+}
+
+}  // namespace
+
+void BindWorkers(nb::module_& module) {
+  BindChannel(module);
+  nb::class_<PyTransformedBatch>(module, "TransformedBatch", "What workers made of a batch.")
+      .def_prop_ro("epoch", [](const PyTransformedBatch& self) { return self.batch->epoch; })
+      .def_prop_ro("step", [](const PyTransformedBatch& self) { return self.batch->step; })
+      .def_prop_ro("ends_epoch",
+                   [](const PyTransformedBatch& self) { return self.batch->ends_epoch; })
+      .def_prop_ro("beyond_budget",
+                   [](const PyTransformedBatch& self) { return self.batch->beyond_budget; })
+      .def("samples", [](const PyTransformedBatch& self) { return Ids(self.batch->samples); })
+      .def_prop_ro("tree",
+                   [](const PyTransformedBatch& self) { return ToBytes(self.batch->layout.tree); })
+      .def_prop_ro("leaf_count",
+                   [](const PyTransformedBatch& self) { return self.batch->layout.leaves.size(); })
+      .def("leaf", &Leaf, nb::arg("position"),
+           nb::sig("def leaf(self, position: int) -> tuple[typing.Any, ...]"),
+           "(kind, dtype, dims, bytes, dims of rows), or (kind, dtype, rows), or (kind,)")
+      .def(
+          "objects",
+          [](const PyTransformedBatch& self) {
+            nb::list list;
+            for (const std::string& each : self.batch->objects) list.append(ToBytes(each));
+            return list;
+          },
+          nb::sig("def objects(self) -> list[bytes]"));
+  nb::class_<PyWorkerPool>(module, "WorkerPool", "Hosts the workers of a loader.")
+      .def(
+          nb::init<nb::handle, const std::vector<int>&, bool, const std::string&, std::uint32_t>(),
+          nb::arg("loader"), nb::arg("sockets"), nb::arg("whole_batches"), nb::arg("ragged"),
+          nb::arg("batches_max"),
+          nb::sig("def __init__(self, loader: Loader, sockets: Sequence[int], whole_batches: bool, "
+                  "ragged: str, batches_max: int) -> None"))
+      .def("attach", &PyWorkerPool::Attach, nb::arg("loader"),
+           nb::sig("def attach(self, loader: Loader) -> None"))
+      .def("start", &PyWorkerPool::Start, nb::arg("epoch"), nb::arg("step"))
+      .def("start_list", &PyWorkerPool::StartList, nb::arg("ids"), nb::arg("batch_ends"),
+           nb::arg("epoch"), nb::arg("first_step"))
+      .def("next", &PyWorkerPool::Next,
+           nb::sig("def next(self) -> TransformedBatch | dict[str, typing.Any] | None"))
+      .def("stop", &PyWorkerPool::Stop)
+      .def("close", &PyWorkerPool::Close)
+      .def_prop_ro("broken", &PyWorkerPool::broken)
+      .def("stats", &PyWorkerPool::Stats, nb::sig("def stats(self) -> dict[str, int]"));
+}
+
+}  // namespace headrace::bindings

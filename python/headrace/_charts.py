@@ -1,0 +1,41 @@
+"""What every chart needs: matplotlib, if it is there, and a file that it can be written to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import InvalidArgumentError, NotFoundError
+
+STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+
+
+def matplotlib(what: str) -> tuple[Any, Any]:
+    """(rc_context, Figure); ImportError with the way out, in the name of `what`."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{what} needs {error.name}: pip install 'headrace[plot]'") from error
+    return rc_context, Figure
+
+
+def check(path: Path, what: str) -> None:
+    """That a chart can be drawn there: asked before anything that takes long."""
+    _, figure_class = matplotlib(what)
+    formats = figure_class().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise InvalidArgumentError(
+            f"writing the chart {path}: no format {path.suffix!r}; known are "
+            + ", ".join(sorted(formats))
+        )
+    if not path.parent.is_dir():
+        raise NotFoundError(f"writing the chart {path}: no such folder {path.parent}")
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes it; an OSError names the chart."""
+    try:
+        figure.savefig(path, dpi=110)
+    except OSError as error:
+        raise OSError(f"writing the chart {path}: {error.strerror}") from error

@@ -1,0 +1,202 @@
+"""Which process a loader's engine runs in, and how it is found or started."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace import _core
+from headrace._arguments import choice, integer
+from headrace._dataset import Dataset
+from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
+
+ISOLATIONS = ("thread", "process")
+EXECUTABLE = "headrace-node"
+_WAIT_S = 30.0
+_TRY_EVERY_S = 0.01
+_END_S = 5.0  # that a node process may take to end
+_STARTS_MAX = 3  # of a node process that ends at once
+# What tells one launch of a job from another, on any machine.
+_LAUNCH = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "GROUP_RANK",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+)
+_TELLING = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """A rank's place at its node process."""
+
+    socket: str
+    group: str  # what the ranks have in common, and no other job has
+    local_rank: int
+    local_world_size: int
+    service: str | None  # its name, if it is one that runs already
+
+
+def service_socket(name: str) -> str:
+    """Where the node service `name` of this user is found."""
+    if not name or len(name) > 64 or not name.isprintable():
+        raise InvalidArgumentError(f"node: got {name!r}, must be a name of 1 to 64 characters")
+    return f"headrace-{os.geteuid()}-service-{name}"
+
+
+def executable() -> str:
+    """The node process's program: it lies beside the extension."""
+    folders = [Path(__file__).parent.parent, Path(str(_core.__file__)).parent]
+    for folder in folders:
+        if os.access(folder / EXECUTABLE, os.X_OK):
+            return str(folder / EXECUTABLE)
+    looked = ", ".join(dict.fromkeys(map(str, folders)))
+    raise NotFoundError(f"starting a node process: no {EXECUTABLE} in {looked}; install headrace")
+
+
+def node_place(
+    isolation: str | None,
+    node: str | None,
+    local_rank: int | None,
+    local_world_size: int | None,
+) -> NodePlace | None:
+    """The arguments of `Loader`; None: no node process."""
+    choice("isolation", isolation or "thread", ISOLATIONS)
+    if node is None and isolation != "process":
+        return None
+    if node is not None and isolation == "thread":
+        raise InvalidArgumentError(
+            f"node={node!r} with isolation='thread': leave isolation out, or say 'process'"
+        )
+    rank, ranks = _local_ranks(local_rank, local_world_size)
+    group = _group(ranks)
+    socket = service_socket(node) if node is not None else f"headrace-{os.geteuid()}-{group}"
+    return NodePlace(socket, group, rank, ranks, node)
+
+
+def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
+    if (rank is None) != (ranks is None):
+        raise InvalidArgumentError(
+            f"local_rank={rank}, local_world_size={ranks}: give both, or neither to have torchrun's"
+        )
+    if rank is None or ranks is None:
+        found = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
+        try:
+            rank, ranks = int(found[0] or "0"), int(found[1] or "1")
+        except ValueError:
+            raise InvalidArgumentError(
+                f"environment LOCAL_RANK={found[0]!r}, LOCAL_WORLD_SIZE={found[1]!r}: must both be "
+                "integers; or give local_rank= and local_world_size="
+            ) from None
+    ranks = integer("local_world_size", ranks, 1, 1024)
+    return integer("local_rank", rank, 0, ranks - 1), ranks
+
+
+_alone: dict[int, str] = {}  # by process: a child of a fork is another
+
+
+def _group(ranks: int) -> str:
+    if ranks == 1:
+        return _alone.setdefault(os.getpid(), f"{os.getpid()}-{os.urandom(4).hex()}")
+    launch = [f"{name}={os.environ.get(name, '')}" for name in _LAUNCH]
+    if not any(os.environ.get(name) for name in _TELLING):
+        raise InvalidArgumentError(
+            f"isolation='process' with {ranks} ranks on this node: nothing tells which processes "
+            f"belong together (none of {', '.join(_TELLING)} is set): start them with torchrun, or "
+            "set MASTER_PORT"
+        )
+    return hashlib.sha256("\n".join(launch).encode()).hexdigest()[:16]
+
+
+class _Process(subprocess.Popen[bytes]):
+    """A node process. It ends with the last of its clients, whoever that is."""
+
+    def __del__(self, *_: object) -> None:
+        """No warning: it may well outlive this process."""
+
+
+_started: dict[tuple[int, str], _Process] = {}  # by process and socket
+_open: Counter[tuple[int, str]] = Counter()  # loaders, likewise
+_ordinals: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
+
+
+def open_core(
+    dataset: Dataset, options: _core.LoaderOptions, place: NodePlace | None
+) -> _core.Loader:
+    """The core loader: of this process, or of the node process, which is started if need be."""
+    if place is None:
+        return _core.Loader(dataset.index, options)
+    # All ranks make their loaders in the same order.
+    ordinal = next(_ordinals[os.getpid(), place.socket])
+    address = _core.NodeAddress(
+        place.socket, f"{place.group}/{ordinal}", place.local_rank, place.local_world_size
+    )
+    until = time.monotonic() + _WAIT_S
+    starts = 0
+    while True:
+        if place.service is None and place.local_rank == 0 and _start(place.socket):
+            starts += 1
+        try:
+            core = _core.Loader(dataset.index, options, address)
+        except UnavailableError as error:
+            if time.monotonic() > until or starts > _STARTS_MAX:
+                raise UnavailableError(f"{_waited(place)}: {error}") from error
+        else:
+            _open[os.getpid(), place.socket] += 1
+            return core
+        time.sleep(_TRY_EVERY_S)
+
+
+def _waited(place: NodePlace) -> str:
+    who = f"local rank {place.local_rank} of {place.local_world_size}"
+    if place.service is not None:
+        return (
+            f"{who} waited {_WAIT_S:.0f} s for the node service {place.service!r}; start it with "
+            f"'headrace node --name {place.service}'"
+        )
+    if place.local_rank == 0:
+        return f"{who} started a node process, and could not open a loader with it"
+    return (
+        f"{who} waited {_WAIT_S:.0f} s for the node process, which local rank 0 starts when it "
+        "makes its loader (isolation='process' too, in the same launch)"
+    )
+
+
+def _start(socket: str) -> bool:
+    """Has a node process serve `socket`; False: there is one."""
+    process = _started.get((os.getpid(), socket))
+    if process is not None and process.poll() is None:
+        return False
+    _started[os.getpid(), socket] = _Process(
+        [executable(), "--name", socket],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is the ranks' business.
+    )
+    return True
+
+
+def closed_core(place: NodePlace | None) -> None:
+    """After a loader was closed: a node process that ends with it is waited for, not left."""
+    if place is None:
+        return
+    key = (os.getpid(), place.socket)
+    _open[key] -= 1
+    process = _started.get(key)
+    if process is None:
+        return
+    if _open[key] == 0 and place.local_world_size == 1:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+    process.poll()

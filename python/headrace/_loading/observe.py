@@ -1,0 +1,129 @@
+"""What a Loader tells of itself: the part of `headrace.Loader` that reads counters only."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import _core as native
+from headrace._arguments import flag
+from headrace._dataset import Dataset
+from headrace._loading.options import profile_learned
+from headrace._loading.report import Stats, make_stats
+from headrace._loading.sampling import SamplerSource
+from headrace._observe import plot, prometheus
+from headrace._observe.monitor import Monitor
+from headrace._observe.trace import write_trace
+from headrace.errors import FailedPreconditionError, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace._workers import Core
+
+_REUSE_EPOCHS = 3
+_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes longer than a look at a chart may.
+
+
+class Observed:
+    """Base of `headrace.Loader`; see there."""
+
+    dataset: Dataset
+    _core: Core
+    _profile: Any
+    _options: native.LoaderOptions
+    _epoch: int
+    _step: int
+    _rank: int
+    _source: SamplerSource | None
+    _closed: bool
+    _fields: list[str]
+    _monitor: Monitor | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<headrace.Loader of {self.dataset.path!r}: batch_size {self._options.batch_size}, "
+            f"{', '.join(self._fields)}; epoch {self._epoch}, step {self._step}>"
+        )
+
+    def stats(self) -> Stats:
+        """What the loader did so far: rates, stalls by cause, bytes by source, memory by use; of
+        each rank of its engine, and in one line: ``stats()["verdict"]``. docs/observe.md."""
+        self._check_open()
+        return make_stats(self._core.stats(), self._epoch, self._step, self._rank)
+
+    def save_profile(self, path: str | os.PathLike[str]) -> None:
+        """Writes the loader's `profile` with what was learned of preprocessing while it ran.
+
+        Given as `profile` to the next run, that begins with it. The file may be the one that was
+        read; nothing is written unless asked for here.
+        """
+        self._check_open()
+        profile_learned(self._profile, self._core).save(path)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes when each of the newest 4,096 batches of a rank was read, decoded, ready and
+        waited for, as JSON for https://ui.perfetto.dev."""
+        self._check_open()
+        write_trace(Path(path), self._core.step_times(), self._rank - self._core.stats()["lane"])
+
+    def prometheus(self) -> str:
+        """``stats()`` in the text format that Prometheus reads."""
+        self._check_open()
+        return prometheus.expose([({}, self._snapshot())])
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Draws the times of batches, who waited when, imbalance, reuse and bytes by source; the
+        format is that of the name: ``loader.report("loader.png")``."""
+        self._check_open()
+        plot.check(Path(path))
+        plot.draw(Path(path), self._observation())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the loader is closed; make another one")
+
+    def _snapshot(self) -> dict[str, Any]:
+        """What may leave the process, as JSON."""
+        return {
+            "version": 1,
+            "pid": os.getpid(),
+            "rank": self._rank,
+            "world_size": self._options.world_size,
+            "dataset": str(self.dataset.path),
+            "monotonic_ns": time.monotonic_ns(),
+            "stats": self.stats(),
+        }
+
+    def _observation(self) -> dict[str, Any]:
+        """The snapshot with what a report is drawn of."""
+        steps = {name: column.tolist() for name, column in self._core.step_times().items()}
+        return self._snapshot() | {"steps": steps, "reuse": self._reuse()}
+
+    def _reuse(self) -> dict[str, Any] | None:
+        """None: not known, as the order is a sampler's; or too much to count now."""
+        epochs = min(_REUSE_EPOCHS, self._options.epochs)
+        if self._source is not None or len(self.dataset) * epochs > _REUSE_SAMPLES_MAX:
+            return None
+        try:
+            return native.reuse_distances(self.dataset.index, self._options, epochs)
+        except HeadraceError:
+            return None
+
+
+def watch(loader: Observed, monitor: bool | None) -> Monitor | None:
+    """Answers from other processes, if asked for: by argument, or HEADRACE_MONITOR=1."""
+    if monitor is None:
+        monitor = os.environ.get("HEADRACE_MONITOR", "0") not in ("", "0")
+    if not flag("monitor", monitor):
+        return None
+    found = weakref.ref(loader)  # Its thread keeps no loader.
+
+    def answer(request: str) -> dict[str, Any]:
+        here = found()
+        if here is None:
+            return {"error": "the loader is gone"}
+        return here._snapshot() if request == "stats" else here._observation()
+
+    return Monitor(answer)

@@ -1,0 +1,1 @@
+"""What a loader tells of itself: the verdict, traces, metrics, and who asks from outside."""

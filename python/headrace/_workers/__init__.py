@@ -1,0 +1,57 @@
+"""Python transforms, in worker processes: docs/workers.md.
+
+`_pool` is the loader's side, `_main` a worker's; `_inline` is both, in one process, for
+`workers=0`. What they share: `_sample`, what a transform gets; `_tree`, what it may return;
+`_rows`, how that becomes rows. The host of the workers is C++: src/runtime/workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._workers._inline import InlineBatch, InlineCore
+from headrace._workers._options import Transform, WorkerOptions, split_transform
+from headrace._workers._output import Convert, Output, Padded
+from headrace._workers._pool import PooledCore, Workers
+from headrace._workers._sample import Sample
+
+__all__ = ["Core", "Padded", "Sample", "Transform", "Transformer", "split_transform"]
+
+Core = _core.Loader | InlineCore | PooledCore
+"""What `Loader` takes batches from."""
+
+
+class Transformer:
+    """Puts a user's functions between a core loader and `Loader`."""
+
+    def __init__(
+        self,
+        python: WorkerOptions,
+        options: _core.LoaderOptions,
+        convert: Convert,
+        with_ids: bool,
+    ) -> None:
+        self._python = python
+        self._seed = options.seed
+        self._output = Output(convert, with_ids)
+        options.shared_batches = python.workers > 0
+        self._workers = Workers(python, options.seed, self._output) if python.workers else None
+
+    def around(self, core: _core.Loader) -> Core:
+        """The core loader, with the functions applied to what it gives."""
+        if self._workers is not None:
+            return PooledCore(core, self._workers)
+        return InlineCore(core, self._python, self._seed, self._output)
+
+    def present(self, batch: Any) -> Any:
+        """A batch as the user gets it."""
+        if isinstance(batch, InlineBatch):
+            return batch.value
+        assert self._workers is not None
+        return self._workers.present(batch)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        if self._workers is not None:
+            self._workers.close()

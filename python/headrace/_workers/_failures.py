@@ -1,0 +1,139 @@
+"""Exceptions for what went wrong in a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from headrace import _core
+from headrace._workers._options import WorkerOptions
+from headrace.errors import (
+    FailedPreconditionError,
+    HeadraceError,
+    TransformError,
+    WorkerLostError,
+)
+
+_JOIN_SECONDS = 2.0
+"""For a process that closed its connection to be gone."""
+_SAMPLES_NAMED = 8
+
+
+def transform_failure(
+    found: dict[str, Any], core: _core.Loader, options: WorkerOptions
+) -> TransformError:
+    """A transform raised, or its results make no batch."""
+    epoch, step, slot, samples = found["tasks"][0]
+    cause = _unpickled(found["pickle"])
+    text = found["text"]
+    if found["kind"] == "shape":
+        text = f"its result {text}: {ragged_options()}"
+    return make_transform_error(
+        text, core, epoch, step, slot, samples[0], cause, whole=options.collate_fn is not None
+    )
+
+
+def ragged_options() -> str:
+    """What to do about samples that differ in shape."""
+    return (
+        'samples of a batch have one shape; or give ragged="pad" (zeros, and the shapes), '
+        'ragged="list" (a list of arrays), or a collate_fn'
+    )
+
+
+def make_transform_error(
+    text: str,
+    core: _core.Loader,
+    epoch: int,
+    step: int,
+    slot: int,
+    sample: int,
+    cause: BaseException | None,
+    *,
+    whole: bool = False,
+) -> TransformError:
+    """Names the sample, and where it lies."""
+    path = None
+    with contextlib.suppress(HeadraceError):  # The loader may be closed meanwhile.
+        path = next((row[4] for row in core.explain_rows([sample]) if row[4]), None)
+    where = f"epoch {epoch} step {step} slot {slot} sample {sample}"
+    if path is not None:
+        where += f" ({path})"
+    what = "transforming and collating the batch from" if whole else "transforming"
+    error = TransformError(f"{what} {where}: {text}")
+    error.epoch, error.step, error.slot, error.sample, error.path = epoch, step, slot, sample, path
+    error.__cause__ = cause
+    return error
+
+
+def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
+    """A worker closed its connection; most often it died."""
+    why = f" ({found['text']})" if found["text"] else ""
+    error = WorkerLostError(
+        f"worker {found['worker']} {_end_of(process)}{why}, {_in_hand(found['tasks'])}"
+    )
+    error.pid, error.exitcode = process.pid, process.exitcode
+    return error
+
+
+def start_failure(
+    found: dict[str, Any], process: BaseProcess, start: str
+) -> FailedPreconditionError:
+    """A worker could not begin."""
+    if found["text"]:
+        error = FailedPreconditionError(
+            f"starting worker {found['worker']} (process {process.pid}): {found['text']}"
+        )
+        error.__cause__ = _unpickled(found["pickle"])
+        return error
+    hint = ""
+    if start != "fork":
+        hint = (
+            f"; with worker_start={start!r} it imports the main script: what makes the loader has "
+            'to stand under if __name__ == "__main__", or take worker_start="fork"'
+        )
+    return FailedPreconditionError(
+        f"starting worker {found['worker']}: it {_end_of(process)} before it was ready; why may "
+        f"stand on stderr{hint}"
+    )
+
+
+def _end_of(process: BaseProcess) -> str:
+    process.join(_JOIN_SECONDS)
+    code = process.exitcode
+    if code is None:
+        return f"(process {process.pid}) closed its connection"
+    if code >= 0:
+        return f"(process {process.pid}) ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = ": the system does that when memory runs out" if name == "SIGKILL" else ""
+    return f"(process {process.pid}) was killed by {name}{hint}"
+
+
+def _in_hand(tasks: list[tuple[int, int, int, list[int]]]) -> str:
+    if not tasks:
+        return "with no samples in hand"
+    epoch, step, first, samples = tasks[0]
+    named = ", ".join(map(str, samples[:_SAMPLES_NAMED]))
+    if len(samples) > _SAMPLES_NAMED:
+        named += f", ... ({len(samples)} of them)"
+    text = f"with epoch {epoch} step {step} slots [{first}, {first + len(samples)}) in hand"
+    text += f": samples {named}"
+    waiting = sum(len(each[3]) for each in tasks[1:])
+    return text + (f"; {waiting} more were waiting for it" if waiting else "")
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    if not data:
+        return None
+    try:
+        error = pickle.loads(data)
+    except Exception:
+        return None
+    return error if isinstance(error, BaseException) else None

@@ -1,0 +1,126 @@
+"""workers=0: Python transforms in the training loop's own process, one batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace import _core
+from headrace._workers._failures import make_transform_error, ragged_options
+from headrace._workers._main import Functions, traceback_text
+from headrace._workers._options import WorkerOptions
+from headrace._workers._output import Output, Padded
+from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
+from headrace._workers._sample import Origin, make_samples, sample_type
+from headrace._workers._tree import unflatten
+
+
+class InlineBatch:
+    """A batch whose samples are transformed."""
+
+    def __init__(self, batch: _core.Batch, value: Any) -> None:
+        self.epoch = batch.epoch
+        self.step = batch.step
+        self.ends_epoch = batch.ends_epoch
+        self.beyond_budget = batch.beyond_budget
+        self.value = value
+
+
+class InlineCore:
+    """A core loader that transforms what it gives; what `Loader` uses in its place."""
+
+    def __init__(
+        self, core: _core.Loader, options: WorkerOptions, seed: int, output: Output
+    ) -> None:
+        self._core = core
+        self._options = options
+        self._functions = Functions(options.transform, options.collate_fn, None)
+        self._seed = seed
+        self._output = output
+        self._fields = len(core.schema)
+        self._sample = sample_type([field[0] for field in core.schema])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def next(self) -> Any:
+        """The next batch, transformed now."""
+        batch = self._core.next()
+        return None if batch is None else InlineBatch(batch, self._transform(batch))
+
+    def _transform(self, batch: _core.Batch) -> Any:
+        ids = batch.samples()
+        columns = [self._column(batch.field(position)) for position in range(self._fields)]
+        samples = make_samples(self._sample, columns, ids.tolist(), Origin(self._seed, batch.epoch))
+        results: list[Any] = []
+        slot = 0
+        try:
+            try:
+                self._functions.apply(samples, results)
+            finally:
+                slot = min(len(results), len(ids) - 1)
+            if self._options.collate_fn is None:
+                made = self._assemble(Columns.of_rows(results))
+            else:
+                slot = 0
+                made = self._whole(Columns.of_batch(self._options.collate_fn(results)))
+        except Exception as error:
+            if isinstance(error, ResultError):
+                slot = error.row
+            raise make_transform_error(
+                traceback_text(error),
+                self._core,
+                batch.epoch,
+                batch.step,
+                slot,
+                int(ids[slot]),
+                error,
+                whole=self._options.collate_fn is not None,
+            ) from error
+        return self._output.with_ids(made, ids)
+
+    @staticmethod
+    def _column(view: Any) -> Sequence[Any]:
+        if isinstance(view, list):
+            return [np.asarray(row) for row in view]
+        rows: Sequence[Any] = np.asarray(view)  # type: ignore[assignment]
+        return rows
+
+    def _assemble(self, columns: Columns) -> Any:
+        def leaves() -> Iterator[Any]:
+            for column in columns.columns:
+                yield list(column.rows) if column.is_object else self._leaf(column, columns.rows)
+
+        return unflatten(columns.skeleton, leaves())
+
+    def _leaf(self, column: Column, rows: int) -> Any:
+        name, dtype, ragged = column.dtype, storage_dtype(column.dtype), self._options.ragged
+        if column.rank == 0 or ragged == "error":
+            if column.shape is None:
+                first = column.shapes[0]
+                row = next(i for i, shape in enumerate(column.shapes) if shape != first)
+                raise ResultError(
+                    row,
+                    f"its result is {name} {column.shapes[row]}, that of the first sample {name} "
+                    f"{first}: {ragged_options()}",
+                )
+            out = np.empty((rows, *column.shape), dtype)
+            column.write(out)
+            return self._output.array(name, out)
+        if ragged == "list":
+            return [self._output.array(name, np.array(row, dtype)) for row in column.rows]
+        shapes = np.array(column.shapes, np.int64)
+        out = np.empty((rows, *shapes.max(axis=0)), dtype)
+        column.write_padded(out)
+        return Padded(self._output.array(name, out), self._output.array("int64", shapes))
+
+    def _whole(self, columns: Columns) -> Any:
+        leaves = (
+            column.rows[0]
+            if column.is_object
+            else self._output.array(column.dtype, np.array(column.rows[0]))
+            for column in columns.columns
+        )
+        return unflatten(columns.skeleton, iter(leaves))

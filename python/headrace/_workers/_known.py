@@ -1,0 +1,72 @@
+"""The short way for results that look as those before: most do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._workers._protocol import rows_at
+from headrace._workers._rows import SCALARS, Columns, storage_dtype
+from headrace._workers._tree import flat_parts
+
+
+class KnownLayout:
+    """Writes results of one layout, and notices those that are not of it.
+
+    It looks at all results at once, with what runs in C; the long way (`Columns`) looks at each
+    and finds out what is the matter with it.
+    """
+
+    def __init__(self, layout: bytes, columns: Columns) -> None:
+        self.layout = layout
+        self._columns_of = flat_parts(columns.skeleton)
+        self._leaves = [
+            (column.is_object, storage_dtype(column.dtype or "uint8"), column.shape or ())
+            for column in columns.columns
+        ]
+        self._usable = self._columns_of is not None and not any(
+            is_object for is_object, _, _ in self._leaves
+        )
+
+    def write(self, results: Sequence[Any], places: Sequence[NDArray[np.uint8]]) -> bool:
+        """False if they have to go the long way; places may be half written then."""
+        if not self._usable or self._columns_of is None:
+            return False
+        parts = self._columns_of(results)
+        if parts is None:
+            return False
+        rows = len(results)
+        try:
+            return all(
+                _write(values, rows_at(place, dtype, (rows, *shape)))
+                for values, place, (_, dtype, shape) in zip(
+                    parts, places, self._leaves, strict=True
+                )
+            )
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            return False  # The long way says why.
+
+
+def _write(values: Sequence[Any], out: NDArray[Any]) -> bool:
+    kinds = set(map(type, values))
+    if len(kinds) != 1:
+        return False
+    kind = kinds.pop()
+    torch = sys.modules.get("torch")
+    if torch is not None and kind is torch.Tensor:
+        values = [value.numpy() for value in values]  # Raises for what needs more care.
+    elif kind is not np.ndarray:
+        expected = SCALARS.get(kind) or (kind if issubclass(kind, np.generic) else None)
+        if out.ndim != 1 or expected is None or np.dtype(expected) != out.dtype:
+            return False
+        out[...] = values
+        return True
+    if out.ndim < 2 or out.shape[1] == 0 or set(map(len, values)) != {out.shape[1]}:
+        return False
+    # Refuses another dtype, and dimensions that differ beyond the first.
+    np.concatenate(values, out=out.reshape(-1, *out.shape[2:]), casting="no")
+    return True

@@ -1,0 +1,187 @@
+"""A worker process: transforms samples until its host is gone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace import _core
+from headrace._workers import _protocol as protocol
+from headrace._workers._known import KnownLayout
+from headrace._workers._protocol import InputField, Task
+from headrace._workers._rows import Columns, ResultError, storage_dtype
+from headrace._workers._sample import make_samples, sample_type
+
+
+@dataclass(frozen=True)
+class Functions:
+    """What the user gave."""
+
+    transform: Callable[[Any], Any] | None
+    collate_fn: Callable[[list[Any]], Any] | None
+    worker_init_fn: Callable[[int], object] | None
+
+    def apply(self, samples: Any, results: list[Any]) -> None:
+        """Appends what becomes of each sample to `results`, as far as it comes."""
+        if self.transform is None:
+            results.extend(samples)
+            return
+        transform, append = self.transform, results.append
+        for sample in samples:
+            append(transform(sample))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker has to know; goes to it pickled, the functions apart."""
+
+    worker: int
+    host: int  # process
+    seed: int
+    fields: tuple[InputField, ...]
+
+
+def run(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
+    """The whole life of a worker. `connection` is its end of a socket pair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle.
+    channel = _core.WorkerChannel.open(connection.detach(), settings.host)
+    try:
+        if isinstance(functions, bytes):
+            functions = pickle.loads(functions)
+        assert isinstance(functions, Functions)
+        _prepare(settings, functions)
+    except BaseException as error:
+        channel.send(protocol.failed(traceback_text(error), _pickled(error)))
+        channel.receive()  # Until the host has heard it.
+        return
+    _Worker(channel, settings, functions).serve()
+
+
+def _prepare(settings: Settings, functions: Functions) -> None:
+    """Randomness of its own, and one thread: there is a worker for every core that is wanted."""
+    seed = np.random.SeedSequence([settings.seed, settings.worker]).generate_state(4)
+    random.seed(seed.tobytes())
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+        torch.manual_seed(int(seed[0]) << 32 | int(seed[1]))
+    if functions.worker_init_fn is not None:
+        functions.worker_init_fn(settings.worker)
+
+
+class _Worker:
+    """Does what its host says."""
+
+    def __init__(self, channel: Any, settings: Settings, functions: Functions) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._functions = functions
+        self._sample = sample_type([field.name for field in settings.fields])
+        self._memories: dict[int, Any] = {}
+        self._kept: dict[int, tuple[Columns, int]] = {}  # results that wait for their places
+        self._known: KnownLayout | None = None
+
+    def serve(self) -> None:
+        """Until the host closes the connection, or is gone."""
+        reply: bytes | None = protocol.ready()
+        while True:
+            if reply is not None and not self._channel.send(reply):
+                return
+            received = self._channel.receive()
+            if received is None:
+                return
+            fresh, gone, body = received
+            self._memories.update(fresh)
+            for number in gone:
+                self._memories.pop(number, None)
+            reply = self._answer(memoryview(body)) if body else None
+
+    def _answer(self, body: memoryview) -> bytes | None:
+        kind = body[:8].cast("Q")[0]
+        if kind == protocol.COMPUTE:
+            return self._compute(Task.parse(body[8:], self._settings.fields, self._memories))
+        number, leaves = body[8:24].cast("Q")
+        columns, first_slot = self._kept.pop(number)
+        if leaves == 0:
+            return None
+        try:
+            protocol.write_leaves(columns, body[24:], self._memories)
+            return protocol.done(number, 0, columns.objects())
+        except BaseException as error:
+            return _error(number, first_slot, error)
+
+    def _compute(self, task: Task) -> bytes:
+        begin = time.perf_counter_ns()
+        results: list[Any] = []
+        samples = make_samples(
+            self._sample, task.columns, task.ids, task.origin(self._settings.seed)
+        )
+        try:
+            self._functions.apply(samples, results)
+        except BaseException as error:
+            return _error(task.number, task.first_slot + len(results), error)
+        known = self._known
+        if known is not None and task.layout == known.layout and known.write(results, task.places):
+            return protocol.done(task.number, time.perf_counter_ns() - begin, [])
+        try:
+            columns = self._columns(results)
+            layout = protocol.layout_of(columns)
+            if task.layout == layout:
+                self._write(columns, task)
+                self._known = KnownLayout(layout, columns)
+                busy_ns = time.perf_counter_ns() - begin
+                return protocol.done(task.number, busy_ns, columns.objects())
+        except ResultError as error:
+            return _error(task.number, task.first_slot + error.row, error)
+        except BaseException as error:
+            return _error(task.number, task.first_slot, error)
+        self._kept[task.number] = columns, task.first_slot
+        return protocol.shaped(task.number, time.perf_counter_ns() - begin, columns, layout)
+
+    def _columns(self, results: list[Any]) -> Columns:
+        if self._functions.collate_fn is None:
+            return Columns.of_rows(results)
+        return Columns.of_batch(self._functions.collate_fn(results))
+
+    def _write(self, columns: Columns, task: Task) -> None:
+        for column, place in zip(columns.columns, task.places, strict=True):
+            if not column.is_object:
+                assert column.shape is not None
+                shape = (columns.rows, *column.shape)
+                column.write(protocol.rows_at(place, storage_dtype(column.dtype), shape))
+
+
+def _error(task: int, slot: int, error: BaseException) -> bytes:
+    return protocol.error(task, slot, traceback_text(error), _pickled(error))
+
+
+def traceback_text(error: BaseException) -> str:
+    """From the user's function on, as Python prints it."""
+    trace = error.__traceback__
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _pickled(error: BaseException) -> bytes:
+    """Empty if it does not survive that."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return b""
+    return data
+
+
+_HERE = os.path.dirname(__file__)

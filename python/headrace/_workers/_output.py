@@ -1,0 +1,92 @@
+"""What a batch of results looks like to the training loop."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace._workers import _protocol as protocol
+from headrace._workers._rows import BFLOAT16, storage_dtype
+from headrace._workers._tree import Skeleton, load_skeleton, unflatten
+
+Convert = Callable[[Any], Any]
+
+
+class Padded(NamedTuple):
+    """A leaf of samples that differ in shape, with ragged="pad"."""
+
+    data: Any
+    """Of (samples, *largest shape); zero where a sample ends before."""
+    shape: Any
+    """Of each sample, int64: (samples, dimensions)."""
+
+
+class Output:
+    """Makes batches for the user of the arrays in which they lie."""
+
+    def __init__(self, convert: Convert, with_ids: bool) -> None:
+        self._convert = convert
+        self._with_ids = with_ids
+        self._tree = b""
+        self._skeleton: Skeleton = None  # of `_tree`
+
+    def array(self, name: str, array: NDArray[Any]) -> Any:
+        """As the user wants arrays; `name` is its dtype's."""
+        if array.dtype.kind in "mM" and self._convert is not np.asarray:
+            return array  # Nothing but NumPy has such.
+        if name != BFLOAT16:
+            return self._convert(array)
+        import torch
+
+        return torch.from_numpy(array).view(torch.bfloat16)
+
+    def with_ids(self, batch: Any, samples: NDArray[np.uint64]) -> Any:
+        """The batch, and the numbers of its samples if they are wanted: a last member of a tuple,
+        a dict's `sample_id`, or the second of a pair.
+        """
+        if not self._with_ids:
+            return batch
+        ids = self.array("int64", samples.astype(np.int64))
+        if isinstance(batch, dict):
+            return batch | {"sample_id": ids}
+        if type(batch) is tuple:
+            return (*batch, ids)
+        return batch, ids
+
+    def of_workers(self, batch: _core.TransformedBatch, whole: bool) -> Any:
+        """What workers made."""
+        chunks = [pickle.loads(data) if data else [] for data in batch.objects()]
+        rows = len(batch.samples())
+        leaves = self._leaves(batch, chunks, None if whole else rows)
+        if batch.tree != self._tree:
+            self._tree, self._skeleton = batch.tree, load_skeleton(batch.tree)
+        made = unflatten(self._skeleton, leaves)
+        return self.with_ids(made, batch.samples())
+
+    def _leaves(
+        self, batch: _core.TransformedBatch, chunks: list[Any], rows: int | None
+    ) -> Iterator[Any]:
+        objects = 0
+        for position in range(batch.leaf_count):
+            kind, *rest = batch.leaf(position)
+            if kind == protocol.OBJECT:
+                values = [value for chunk in chunks for value in chunk[objects]]
+                objects += 1
+                yield values if rows is not None else values[0]
+            elif kind == protocol.LIST:
+                name, parts = rest
+                dtype = storage_dtype(name)
+                yield [self.array(name, data.view(dtype).reshape(shape)) for shape, data in parts]
+            else:
+                name, dims, data, row_dims = rest
+                shape = dims if rows is None else (rows, *dims)
+                array = self.array(name, data.view(storage_dtype(name)).reshape(shape))
+                if kind == protocol.PADDED:
+                    shapes = row_dims.astype(np.int64).reshape(rows, len(dims))
+                    array = Padded(array, self.array("int64", shapes))
+                yield array

@@ -1,0 +1,230 @@
+"""The loader's side of its workers: starts them, names what goes wrong, ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import time
+import warnings
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from headrace import _core
+from headrace._workers import _main
+from headrace._workers._failures import lost_worker, start_failure, transform_failure
+from headrace._workers._main import Functions, Settings
+from headrace._workers._options import WorkerOptions
+from headrace._workers._output import Output
+from headrace._workers._protocol import InputField
+from headrace.errors import InvalidArgumentError
+
+_END_SECONDS = 2.0
+"""For a worker to end by itself, once its connection is closed; then it is killed."""
+_BATCHES_MAX = 4
+"""In the hands of workers, or ready; what the core loader reads ahead is beside them."""
+
+
+class Workers:
+    """Processes that run a user's functions, and their host.
+
+    They start with the first loader that is attached, and again after one was lost. Thread safety:
+    as Loader's.
+    """
+
+    def __init__(self, options: WorkerOptions, seed: int, output: Output) -> None:
+        self._options = options
+        self._seed = seed
+        self._output = output
+        functions = Functions(options.transform, options.collate_fn, options.worker_init_fn)
+        self._functions: Functions | bytes = functions
+        if options.start != "fork":
+            self._functions = _pickled(functions, options.start)
+        self._processes: list[BaseProcess] = []
+        self._sockets: list[int] = []
+        self._host: _core.WorkerPool | None = None
+        self._core: _core.Loader | None = None
+        self._owner = os.getpid()
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """Those that run; for tests."""
+        return self._processes
+
+    def attach(self, core: _core.Loader) -> None:
+        """Goes on with the batches of this core loader."""
+        self._core = core
+        if self._host is None:
+            self._start(core)
+        else:
+            self._host.attach(core)
+
+    def detach(self, core: _core.Loader) -> None:
+        """The core loader is about to be closed."""
+        if self._core is core and self._host is not None:
+            self._host.stop()
+
+    def running(self) -> _core.WorkerPool:
+        """Their host; workers anew if one was lost."""
+        if self._host is not None and self._host.broken:
+            self.close()
+        if self._host is None:
+            assert self._core is not None
+            self._start(self._core)
+        assert self._host is not None
+        return self._host
+
+    def stop(self) -> None:
+        """Ends the run."""
+        if self._host is not None:
+            self._host.stop()
+
+    def next(self) -> Any:
+        """The next batch as the user gets it, with where it stands; None at the end."""
+        assert self._host is not None
+        found = self._host.next()
+        if isinstance(found, dict):
+            assert self._core is not None
+            if found["kind"] == "lost":
+                raise lost_worker(found, self._processes[found["worker"]])
+            if found["kind"] == "start":
+                raise start_failure(found, self._processes[found["worker"]], self._options.start)
+            raise transform_failure(found, self._core, self._options)
+        return found
+
+    def present(self, batch: Any) -> Any:
+        """As the user gets it."""
+        return self._output.of_workers(batch, whole=self._options.collate_fn is not None)
+
+    def counts(self) -> dict[str, Any]:
+        """For the loader's stats."""
+        if self._host is None:
+            return {}
+        counts = self._host.stats()
+        return {"batches": counts["batches"], "samples": counts["samples"], "workers": counts}
+
+    def close(self) -> None:
+        """Ends the workers: by themselves, or, if they are busy for too long, killed."""
+        processes, self._processes = self._processes, []
+        host, self._host = self._host, None
+        _host_sockets.difference_update(self._sockets)
+        self._sockets = []
+        if host is not None:
+            host.close()
+        if self._owner == os.getpid():  # Not its children's, after a fork.
+            _end(processes)
+
+    def _start(self, core: _core.Loader) -> None:
+        fields = tuple(InputField(*field) for field in core.schema)
+        sockets: list[socket.socket] = []
+        try:
+            for number in range(self._options.workers):
+                settings = Settings(number, os.getpid(), self._seed, fields)
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                sockets.append(ours)
+                self._sockets.append(ours.fileno())
+                _host_sockets.add(ours.fileno())
+                with theirs:
+                    self._start_one(theirs, settings)
+            batches_max = max(2, min(_BATCHES_MAX, core.stats()["batches_ahead_max"]))
+            if self._options.collate_fn is not None:
+                batches_max = max(batches_max, 2 * self._options.workers)
+            self._host = _core.WorkerPool(
+                core,
+                [each.detach() for each in sockets],
+                self._options.collate_fn is not None,
+                self._options.ragged,
+                batches_max,
+            )
+        except BaseException:
+            self.close()
+            for each in sockets:
+                each.close()
+            raise
+
+    def _start_one(self, connection: socket.socket, settings: Settings) -> None:
+        context: Any = multiprocessing.get_context(self._options.start)
+        process = context.Process(
+            target=run_worker,
+            args=(connection, settings, self._functions),
+            name=f"headrace-worker-{settings.worker}",
+            daemon=True,
+        )
+        with warnings.catch_warnings():
+            # Who chose fork knows: Python warns of it in every process that has threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        self._processes.append(process)
+
+
+class PooledCore:
+    """A core loader whose batches pass through workers; what `Loader` uses in its place."""
+
+    def __init__(self, core: _core.Loader, workers: Workers) -> None:
+        self._core = core
+        self._workers = workers
+        try:
+            workers.attach(core)
+        except BaseException:
+            core.close()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def start(self, epoch: int, step: int) -> None:
+        self._workers.running().start(epoch, step)
+
+    def start_list(self, ids: Any, batch_ends: Any, epoch: int, first_step: int) -> None:
+        self._workers.running().start_list(ids, batch_ends, epoch, first_step)
+
+    def next(self) -> Any:
+        return self._workers.next()
+
+    def stop(self) -> None:
+        self._workers.stop()
+
+    def close(self) -> None:
+        self._workers.detach(self._core)
+        self._core.close()
+
+    def stats(self) -> dict[str, Any]:
+        """What the training loop took, which is behind what the workers took."""
+        return self._core.stats() | self._workers.counts()
+
+
+def run_worker(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
+    """In the new process."""
+    for descriptor in _host_sockets:  # A forked one has its host's ends: nobody else must.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _host_sockets.clear()
+    _main.run(connection, settings, functions)
+
+
+_host_sockets: set[int] = set()
+"""The ends that pools of this process have of their connections."""
+
+
+def _pickled(functions: Functions, start: str) -> bytes:
+    try:
+        return bytes(ForkingPickler.dumps(functions))
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"transform, collate_fn or worker_init_fn can not be pickled, which "
+            f"worker_start={start!r} needs ({type(error).__name__}: {error}): make it a function "
+            "at the top of a module, or an object of a class there; functools.partial of these is "
+            'fine; or take worker_start="fork"'
+        ) from error
+
+
+def _end(processes: list[BaseProcess]) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        process.close()

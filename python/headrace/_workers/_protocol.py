@@ -1,0 +1,158 @@
+"""The worker's side of what passes between it and its host: src/runtime/workers/messages.h."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._workers._rows import Columns, Shape, storage_dtype
+from headrace._workers._sample import Origin
+from headrace._workers._tree import dump_skeleton
+
+COMPUTE, WRITE = 1, 2
+_READY, _FAILED, _ERROR, _DONE, _SHAPED = 1, 2, 3, 4, 5
+ROWS, PADDED, LIST, OBJECT = 0, 1, 2, 3
+"""What a leaf of a batch is; OutputLeaf::Kind."""
+
+_WORD = struct.Struct("=Q")
+_COMPUTE = struct.Struct("=7Q")
+_DTYPE_BYTES = 16
+
+Memories = Mapping[int, NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class InputField:
+    """A field of the batches that come in; (name, dtype, shape, ragged) of the core's schema."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    ragged: bool
+
+    @cached_property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
+    def rows_in(self, place: NDArray[np.uint8], rows: int) -> NDArray[Any]:
+        """The rows that begin where `place` does; not of a ragged field."""
+        data = place[: rows * self.row_bytes]
+        return data.view(self.dtype).reshape(rows, *self.shape)
+
+
+@dataclass(slots=True)
+class Task:
+    """Samples to transform: their rows of every field, and where results go if that is known."""
+
+    number: int
+    epoch: int
+    step: int
+    first_slot: int
+    ids: list[int]
+    columns: list[Sequence[Any]]
+    layout: bytes
+    """What `shaped()` ends with, of results that can be written at once; else empty."""
+    places: list[NDArray[np.uint8]]
+    """Of the first row of each leaf, then."""
+
+    @classmethod
+    def parse(cls, body: memoryview, fields: Sequence[InputField], memories: Memories) -> Task:
+        """Of a message of COMPUTE, after its first word."""
+        number, epoch, step, first_slot, rows, direct, layout_bytes = _COMPUTE.unpack_from(body)
+        split = len(body) - layout_bytes
+        words = body[_COMPUTE.size : split].cast("Q").tolist()
+        ids, at = words[:rows], rows
+        columns: list[Sequence[Any]] = []
+        for field in fields:
+            if field.ragged:
+                rest = iter(words[at : at + 3 * rows])
+                triples = zip(rest, rest, rest, strict=True)
+                columns.append([memories[m][offset : offset + n] for m, offset, n in triples])
+                at += 3 * rows
+            else:
+                place = memories[words[at]][words[at + 1] :]
+                columns.append(field.rows_in(place, rows))  # type: ignore[arg-type]
+                at += 2
+        places = []
+        if direct:
+            memory = memories[words[at]]
+            places = [memory[offset:] for offset in words[at + 1 :]]
+        return cls(number, epoch, step, first_slot, ids, columns, bytes(body[split:]), places)
+
+    def origin(self, seed: int) -> Origin:
+        return Origin(seed, self.epoch)
+
+
+def ready() -> bytes:
+    return _WORD.pack(_READY)
+
+
+def failed(text: str, pickled: bytes) -> bytes:
+    data = text.encode(errors="replace")
+    return struct.pack("=3Q", _FAILED, len(data), len(pickled)) + data + pickled
+
+
+def error(task: int, slot: int, text: str, pickled: bytes) -> bytes:
+    data = text.encode(errors="replace")
+    head = struct.pack("=5Q", _ERROR, task, slot, len(data), len(pickled))
+    return head + data + pickled
+
+
+def done(task: int, busy_ns: int, objects: list[Sequence[Any]]) -> bytes:
+    data = pickle.dumps(objects, protocol=5) if objects else b""
+    return struct.pack("=4Q", _DONE, task, busy_ns, len(data)) + data
+
+
+def layout_of(columns: Columns) -> bytes:
+    """How results lie where they are written at once: equal for results that fit."""
+    tree = dump_skeleton(columns.skeleton)
+    parts = [struct.pack("=2Q", len(tree), len(columns.columns))]
+    for column in columns.columns:
+        shapes = [column.shape] if column.shape is not None else column.shapes
+        name = column.dtype.encode().ljust(_DTYPE_BYTES, b"\0")
+        head = (int(column.is_object), column.item_bytes, name, column.rank, len(shapes))
+        parts.append(struct.pack("=2Q16s2Q", *head))
+        dims = [dim for shape in shapes for dim in shape]
+        parts.append(struct.pack(f"={len(dims)}Q", *dims))
+    parts.append(tree)
+    return b"".join(parts)
+
+
+def shaped(task: int, busy_ns: int, columns: Columns, layout: bytes) -> bytes:
+    return struct.pack("=4Q", _SHAPED, task, busy_ns, columns.rows) + layout
+
+
+def write_leaves(columns: Columns, body: memoryview, memories: Memories) -> None:
+    """Writes results to where a message of WRITE, after its first three words, says."""
+    words = iter(body.cast("Q").tolist())
+    for column in columns.columns:
+        kind = next(words)
+        if kind == OBJECT:
+            continue
+        memory, dtype = memories[next(words)], storage_dtype(column.dtype)
+        if kind == LIST:
+            for row in column.rows:
+                place = memory[next(words) :][: row.nbytes]
+                place.view(dtype).reshape(row.shape)[...] = row
+            continue
+        place = memory[next(words) :]
+        if kind == PADDED:
+            dims = [next(words) for _ in range(column.rank)]
+            column.write_padded(rows_at(place, dtype, (columns.rows, *dims)))
+        else:
+            assert column.shape is not None
+            column.write(rows_at(place, dtype, (columns.rows, *column.shape)))
+
+
+def rows_at(place: NDArray[np.uint8], dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
+    """The array of this shape that begins where `place` does."""
+    size = math.prod(shape) * dtype.itemsize
+    return place[:size].view(dtype).reshape(shape)

@@ -1,0 +1,226 @@
+"""How what a transform returned becomes rows of a batch: types, shapes, and the copy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._workers._tree import Skeleton, flatten, flattener
+
+Shape = tuple[int, ...]
+
+BFLOAT16 = "bfloat16"
+"""NumPy has none: rows of uint16 under this name."""
+_KINDS = "biufcmM"  # of NumPy's dtypes: numbers and times
+_ITEM_BYTES_MAX = 64
+SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+"""The dtype of Python's own numbers."""
+
+
+class ResultError(TypeError):
+    """What a transform returned can not become part of a batch."""
+
+    def __init__(self, row: int, text: str) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+@dataclass(slots=True)
+class Column:
+    """One leaf of the results of some samples."""
+
+    dtype: str
+    """NumPy's name; "" of objects, which are pickled."""
+    item_bytes: int
+    rank: int
+    shape: Shape | None
+    """Of every row; None if they differ."""
+    rows: Sequence[Any]
+    """Arrays, or numbers, or objects."""
+
+    @property
+    def is_object(self) -> bool:
+        return not self.dtype
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Of each row."""
+        if self.shape is not None:
+            return [self.shape] * len(self.rows)
+        return [row.shape for row in self.rows]
+
+    def write(self, out: NDArray[Any]) -> None:
+        """Copies the rows into `out`, of (rows, *shape)."""
+        if self.rank == 0:
+            out[...] = self.rows
+        elif out.size:
+            assert self.shape is not None
+            flat = out.reshape(len(self.rows) * self.shape[0], *self.shape[1:])
+            np.concatenate(self.rows, out=flat, casting="no")
+
+    def write_padded(self, out: NDArray[Any]) -> None:
+        """The same where each row is a corner of its place, the rest zero."""
+        out[...] = 0
+        for place, row in zip(out, self.rows, strict=True):
+            place[tuple(map(slice, row.shape))] = row
+
+
+def storage_dtype(name: str) -> np.dtype[Any]:
+    """How values of this dtype lie in memory, for NumPy."""
+    return np.dtype("uint16" if name == BFLOAT16 else name)
+
+
+class Columns:
+    """Results of the samples of one task, leaf by leaf."""
+
+    def __init__(self, skeleton: Skeleton, columns: list[Column], rows: int) -> None:
+        self.skeleton = skeleton
+        self.columns = columns
+        self.rows = rows
+
+    @classmethod
+    def of_rows(cls, results: Sequence[Any]) -> Columns:
+        """Each result is a sample's. They must be alike but for shapes; ResultError if not."""
+        first: list[Any] = []
+        skeleton = flatten(results[0], first)
+        if not first:
+            raise ResultError(0, f"the transform returned {results[0]!r}, which holds no values")
+        leaves_of = flattener(skeleton)
+        rows = []
+        for number, result in enumerate(results):
+            leaves = leaves_of(result)
+            if leaves is None:
+                raise ResultError(
+                    number,
+                    f"the transform returned {_brief(result)}, and for the sample before "
+                    f"{_brief(results[number - 1])}: results of one structure make a batch",
+                )
+            rows.append(leaves)
+        columns = [_column(values) for values in zip(*rows, strict=True)]
+        return cls(skeleton, columns, len(results))
+
+    @classmethod
+    def of_batch(cls, result: Any) -> Columns:
+        """`result` is a whole batch, of anything: what is no array is pickled."""
+        leaves: list[Any] = []
+        skeleton = flatten(result, leaves)
+        columns = []
+        for leaf in leaves:
+            array = to_array(leaf) if _is_array(leaf) else None
+            if array is None:
+                columns.append(Column("", 0, 0, (), [leaf]))
+            else:
+                columns.append(_array_column(array[0], [array[1]]))
+        return cls(skeleton, columns, 1)
+
+    def objects(self) -> list[Sequence[Any]]:
+        """The rows of each leaf that is no array."""
+        return [column.rows for column in self.columns if column.is_object]
+
+
+def to_array(leaf: Any) -> tuple[str, NDArray[Any]] | None:
+    """The name of its dtype and the array that a leaf is; None if it is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(leaf, torch.Tensor):
+        tensor = leaf.detach() if leaf.requires_grad else leaf
+        if tensor.dtype == torch.bfloat16:
+            return BFLOAT16, tensor.contiguous().view(torch.uint16).numpy()
+        array = tensor.numpy()
+    elif (
+        isinstance(leaf, (np.ndarray, np.generic))
+        or hasattr(leaf, "__array_interface__")
+        or hasattr(leaf, "__array__")
+    ):
+        array = np.asarray(leaf)
+    else:
+        name = SCALARS.get(type(leaf))
+        if name is None:
+            return None
+        array = np.asarray(leaf, name)
+    if array.dtype.kind not in _KINDS or array.dtype.itemsize > _ITEM_BYTES_MAX:
+        return None
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array.dtype.name, array
+
+
+def _is_array(leaf: Any) -> bool:
+    """Of a whole batch: numbers stay what they are."""
+    return type(leaf) not in SCALARS
+
+
+def _column(values: Sequence[Any]) -> Column:
+    first = values[0]
+    kind = type(first)
+    if kind is np.ndarray and first.dtype.kind in _KINDS and first.dtype.isnative:
+        dtype, shape = first.dtype, first.shape
+        if all(type(v) is np.ndarray and v.dtype == dtype and v.shape == shape for v in values):
+            return Column(dtype.name, dtype.itemsize, len(shape), shape, values)
+    elif kind in SCALARS or issubclass(kind, np.generic):
+        found = to_array(first)
+        if found is not None and all(type(value) is kind for value in values):
+            return Column(found[0], found[1].dtype.itemsize, 0, (), values)
+    elif kind is str or kind is bytes:
+        _check_all(values, lambda value: type(value) is kind)
+        return Column("", 0, 0, (), values)
+    return _mixed_column(values)
+
+
+def _mixed_column(values: Sequence[Any]) -> Column:
+    """Arrays of any sort, of one dtype and rank."""
+    arrays = []
+    name, rank = "", 0
+    for number, value in enumerate(values):
+        found = to_array(value)
+        if found is None:
+            raise ResultError(
+                number,
+                f"the transform returned {_brief(value)}: a batch is made of arrays, torch "
+                "tensors, numbers, str and bytes, and tuples, lists or dicts of them; for "
+                "anything else give a collate_fn",
+            )
+        if number == 0:
+            name, rank = found[0], found[1].ndim
+        elif found[0] != name or found[1].ndim != rank:
+            raise ResultError(
+                number,
+                f"the transform returned {found[0]} of {found[1].ndim} dimensions, and for the "
+                f"samples before {name} of {rank}: rows of a batch have one dtype",
+            )
+        arrays.append(found[1])
+    return _array_column(name, arrays)
+
+
+def _array_column(name: str, arrays: Sequence[NDArray[Any]]) -> Column:
+    shape: Shape | None = arrays[0].shape
+    if any(array.shape != shape for array in arrays):
+        shape = None
+    return Column(name, arrays[0].dtype.itemsize, arrays[0].ndim, shape, arrays)
+
+
+def _check_all(values: Sequence[Any], holds: Callable[[Any], bool]) -> None:
+    for number, value in enumerate(values):
+        if not holds(value):
+            raise ResultError(
+                number,
+                f"the transform returned {_brief(value)}, and for the samples before "
+                f"{_brief(values[0])}: rows of a batch have one type",
+            )
+
+
+def _brief(value: Any) -> str:
+    """What it is, in a line."""
+    if isinstance(value, dict):
+        inside: Iterable[str] = (f"{key!r}: {_brief(each)}" for key, each in value.items())
+        return "{" + ", ".join(inside) + "}"
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} of ({', '.join(map(_brief, value))})"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"

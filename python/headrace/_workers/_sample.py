@@ -1,0 +1,123 @@
+"""What a Python transform gets: one sample, as views of the memory that it was read into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, ClassVar
+
+import numpy as np
+
+_STREAM = 8
+"""Of numbers that transforms draw, in the key: none of the core's (base/prng.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What samples of a batch have in common."""
+
+    seed: int
+    epoch: int
+
+
+class Sample:
+    """One sample: its fields by name or position, its identity, and random numbers of its own.
+
+    ``sample.image``, ``sample["image"]``, ``sample[0]``, ``image, label = sample``. An encoded
+    image is a uint8 array of its bytes; a decoded one, and an array field, an array; a number, a
+    NumPy scalar.
+
+    The arrays are views of memory that is used again: valid until the transform, or the collate_fn
+    if there is one, returns. They may be written to. Copy what is to be kept; what is returned is
+    copied.
+
+    A field called `id`, `epoch` or `rng` is reached by ``sample["id"]``.
+    """
+
+    __slots__ = ("_id", "_origin", "_rng", "_values")
+    _rng: np.random.Generator
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields."""
+
+    def __init__(self, values: tuple[Any, ...], number: int, origin: Origin) -> None:
+        self._values = values
+        self._id = number
+        self._origin = origin
+
+    @property
+    def id(self) -> int:
+        """The number of the sample in its dataset."""
+        return self._id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it is given in."""
+        return self._origin.epoch
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of its own, fixed by the loader's seed, the epoch and the sample."""
+        try:
+            return self._rng
+        except AttributeError:  # Most transforms draw nothing: not made before it is needed.
+            self._rng = generator(self._origin.seed, self._origin.epoch, self._id)
+            return self._rng
+
+    def __getitem__(self, field: str | int) -> Any:
+        try:
+            return self._values[field]  # type: ignore[index]
+        except TypeError:  # Not a number: a name, which costs more.
+            if field not in self.fields:
+                raise KeyError(
+                    f"{field!r}: the sample has {', '.join(self.fields)}; see Loader(fields=)"
+                ) from None
+            return self._values[self.fields.index(field)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def keys(self) -> tuple[str, ...]:
+        """The fields' names: ``dict(sample)`` works."""
+        return self.fields
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={_brief(value)}" for name, value in zip(self.fields, self, strict=True))
+        return f"<Sample {self.id} of epoch {self.epoch}: {', '.join(parts)}>"
+
+
+def generator(seed: int, epoch: int, sample: int) -> np.random.Generator:
+    """Philox keyed by seed, epoch and sample: no two share a number."""
+    key = np.array([seed, epoch << 8 | _STREAM], np.uint64)
+    counter = np.array([0, 0, sample, 0], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=key))
+
+
+def sample_type(fields: Sequence[str]) -> type[Sample]:
+    """Samples with these fields as attributes."""
+    members: dict[str, Any] = {"__slots__": (), "fields": tuple(fields)}
+    for position, name in enumerate(fields):
+        if not hasattr(Sample, name):
+            members[name] = property(_getter(position))
+    return type("Sample", (Sample,), members)
+
+
+def make_samples(
+    kind: type[Sample], columns: Sequence[Iterable[Any]], ids: Iterable[int], origin: Origin
+) -> Iterator[Sample]:
+    """One for each id, from the fields' columns, which are as long."""
+    return map(kind, zip(*columns, strict=True), ids, repeat(origin))
+
+
+def _getter(position: int) -> Any:
+    return lambda sample: sample._values[position]
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return repr(value)

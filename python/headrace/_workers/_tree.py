@@ -1,0 +1,109 @@
+"""What a transform may return: leaves, and tuples, lists and dicts of them, nested as you like.
+
+A structure is written as a *skeleton*: `LEAF`, or (kind, what it takes to make one, skeletons of
+its members). Leaves are numbered in the order in which they stand in it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+LEAF = None
+_TUPLE, _LIST, _DICT, _NAMED = range(4)
+
+Skeleton = tuple[int, Any, tuple[Any, ...]] | None
+
+
+def flatten(result: Any, leaves: list[Any]) -> Skeleton:
+    """Appends the leaves of a result to `leaves`; returns its skeleton."""
+    kind = type(result)
+    if kind is tuple or kind is list:
+        members = tuple(flatten(each, leaves) for each in result)
+        return (_TUPLE if kind is tuple else _LIST, None, members)
+    if isinstance(result, dict):
+        members = tuple(flatten(each, leaves) for each in result.values())
+        return (_DICT, tuple(result), members)
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return (_NAMED, kind, tuple(flatten(each, leaves) for each in result))
+    if isinstance(result, (tuple, list)):
+        return flatten(list(result) if isinstance(result, list) else tuple(result), leaves)
+    leaves.append(result)
+    return LEAF
+
+
+def flattener(skeleton: Skeleton) -> Callable[[Any], Sequence[Any] | None]:
+    """What gives the leaves of a result that has this skeleton, and None for most others: a flat
+    one's leaves may still be containers, which no leaf can be.
+    """
+    if skeleton is LEAF:
+        return lambda result: (result,)
+    kind, maker, members = skeleton
+    flat = all(member is LEAF for member in members)
+    count = len(members)
+    if flat and kind == _TUPLE:
+        return lambda result: result if type(result) is tuple and len(result) == count else None
+    if flat and kind == _DICT:
+        return lambda result: (
+            tuple(result.values()) if type(result) is dict and tuple(result) == maker else None
+        )
+
+    def general(result: Any) -> Sequence[Any] | None:
+        leaves: list[Any] = []
+        return leaves if flatten(result, leaves) == skeleton else None
+
+    return general
+
+
+def flat_parts(skeleton: Skeleton) -> Callable[[Sequence[Any]], list[Sequence[Any]] | None] | None:
+    """What turns results of a flat skeleton into a column for each leaf, or into None if one is not
+    of it; None if the skeleton is not flat.
+    """
+    if skeleton is LEAF:
+        return lambda results: [results]
+    kind, maker, members = skeleton
+    if not all(member is LEAF for member in members):
+        return None
+    count = len(members)
+
+    def of_tuples(results: Sequence[Any]) -> list[Sequence[Any]] | None:
+        if set(map(type, results)) != {tuple} or set(map(len, results)) != {count}:
+            return None
+        return list(zip(*results, strict=True))
+
+    def of_dicts(results: Sequence[Any]) -> list[Sequence[Any]] | None:
+        if set(map(type, results)) != {dict} or set(map(tuple, results)) != {maker}:
+            return None
+        return list(zip(*map(dict.values, results), strict=True))
+
+    return {_TUPLE: of_tuples, _DICT: of_dicts}.get(kind)
+
+
+def unflatten(skeleton: Skeleton, leaves: Iterator[Any]) -> Any:
+    """The structure again, of other leaves."""
+    if skeleton is LEAF:
+        return next(leaves)
+    kind, maker, members = skeleton
+    made = [unflatten(member, leaves) for member in members]
+    if kind == _LIST:
+        return made
+    if kind == _DICT:
+        return dict(zip(maker, made, strict=True))
+    return maker(*made) if kind == _NAMED else tuple(made)
+
+
+def dump_skeleton(skeleton: Skeleton) -> bytes:
+    """Equal for equal skeletons."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=5)
+    pickler.fast = True  # No memo: else it matters which of its parts are the same object.
+    pickler.dump(skeleton)
+    return buffer.getvalue()
+
+
+def load_skeleton(data: bytes) -> Skeleton:
+    """What dump_skeleton() gave, in any process."""
+    skeleton: Skeleton = pickle.loads(data)
+    return skeleton

@@ -1,0 +1,35 @@
+"""`headrace node`: the process that the ranks of a node share, as a service."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace import _core
+from headrace._loading.node import executable, service_socket
+from headrace._units import parse_share_or_bytes
+
+
+def node(
+    name: Annotated[str, typer.Option(help="By which loaders find it: Loader(node=NAME).")],
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Of all jobs together, as 64GiB or 50%; default: what each asks for."),
+    ] = None,
+) -> None:
+    """Serve the loaders of this user on this machine, until Ctrl-C or SIGTERM.
+
+    Outlives the jobs: what a job's tiers hold is there for the next one with the same data.
+
+    Example: [bold]headrace node --name train --memory 64GiB[/bold]
+    """
+    program = executable()
+    arguments = [program, "--name", service_socket(name), "--service"]
+    if memory is not None:
+        parsed = parse_share_or_bytes(memory, "memory", _core.memory_limit_bytes())
+        arguments += ["--memory", str(parsed)]
+    print(f"serving Loader(node={name!r}) as process {os.getpid()}", file=sys.stderr, flush=True)
+    os.execv(program, arguments)

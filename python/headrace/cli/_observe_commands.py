@@ -1,0 +1,126 @@
+"""`headrace top` and `headrace report`: loaders of this user that are monitored."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from headrace._observe import plot, prometheus
+from headrace._observe.monitor import Address, find_loaders
+from headrace.cli import _top
+from headrace.cli._commands import Json
+from headrace.errors import InvalidArgumentError, NotFoundError
+
+_INTERVAL_MIN = 0.1
+
+
+def top(
+    pids: Annotated[
+        list[int] | None, typer.Argument(help="Only of these processes; by default of all.")
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    as_json: Json = False,
+    as_prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format.")
+    ] = False,
+) -> None:
+    """Show what this user's loaders are doing: rates, who waits for what, and what to do about it.
+
+    Of loaders made with monitor=True, or with HEADRACE_MONITOR=1 in their environment. In a
+    terminal it goes on until Ctrl-C; rates are of the time since the look before.
+
+    Example: [bold]headrace top[/bold]
+    """
+    if interval < _INTERVAL_MIN:
+        raise InvalidArgumentError(f"--interval: got {interval}, must be {_INTERVAL_MIN} s or more")
+    if as_json and as_prometheus:
+        raise InvalidArgumentError("--json with --prometheus: choose one")
+    if as_json or as_prometheus:
+        found = _top.ask_all(_addresses(pids))
+        if as_json:
+            loaders = [{"ordinal": at.ordinal, **snapshot} for at, snapshot in found.items()]
+            print(json.dumps({"loaders": loaders}))
+        else:
+            labelled = [
+                ({"pid": at.pid, "loader": at.ordinal}, snapshot) for at, snapshot in found.items()
+            ]
+            print(prometheus.expose(labelled), end="")
+        return
+    console = Console(highlight=False)
+    if once or not console.is_terminal:
+        console.print(_top.render(_top.ask_all(_addresses(pids)), {}), soft_wrap=True)
+        return
+    try:
+        _watch(console, pids, interval)
+    except KeyboardInterrupt:  # How one leaves it.
+        return
+
+
+def _watch(console: Console, pids: list[int] | None, interval: float) -> None:
+    before: _top.Snapshots = {}
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            now = _top.ask_all(_addresses(pids))
+            live.update(_top.render(now, before), refresh=True)
+            before = now
+            time.sleep(interval)
+
+
+def _addresses(pids: list[int] | None) -> list[Address]:
+    found = find_loaders()
+    if not pids:
+        return found
+    known = {address.pid for address in found}
+    for pid in pids:
+        if pid not in known:
+            raise NotFoundError(
+                f"process {pid}: no loader of yours is monitored there; make it with "
+                "Loader(monitor=True), or set HEADRACE_MONITOR=1"
+            )
+    return [address for address in found if address.pid in pids]
+
+
+def report(
+    pid: Annotated[
+        int | None, typer.Argument(help="Of this process; by default of the only one there is.")
+    ] = None,
+    loader: Annotated[
+        int | None, typer.Option(help="Number of the loader, as top has it after the dot.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The chart, in the format of its name.")
+    ] = Path("headrace-report.png"),
+) -> None:
+    """Draw what a loader did lately: times of batches, who waited when, imbalance, reuse, bytes.
+
+    Of a loader made with monitor=True, or with HEADRACE_MONITOR=1 in its environment. In the
+    program itself: loader.report("chart.png").
+
+    Example: [bold]headrace report 4242 -o loader.png[/bold]
+    """
+    plot.check(output)
+    found = [
+        address
+        for address in _addresses(None if pid is None else [pid])
+        if loader is None or address.ordinal == loader
+    ]
+    if not found:
+        raise NotFoundError(
+            "no loader of yours is monitored: make it with Loader(monitor=True), or set "
+            "HEADRACE_MONITOR=1"
+        )
+    if len(found) > 1:
+        names = ", ".join(f"{address.pid} --loader {address.ordinal}" for address in found)
+        raise InvalidArgumentError(f"{len(found)} loaders are monitored, choose one: {names}")
+    observation = found[0].ask("report")
+    if observation is None:
+        raise NotFoundError(f"process {found[0].pid}: its loader was closed, or does not answer")
+    plot.draw(output, observation)
+    print(f"drew {observation['stats']['verdict']}: {output}")

@@ -1,0 +1,1 @@
+"""Charts that commands draw; needs matplotlib."""

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace headrace {
+
+// A file descriptor that is closed with its owner. Errors of close() are not looked at: who writes
+// through one and has to know calls fsync() before.
+//
+// Thread safety: as for an int.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}  // any negative number: none
+  ~UniqueFd() { Reset(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+
+  [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
+  // Negative if there is none.
+  [[nodiscard]] int get() const { return fd_; }
+  // The caller closes it.
+  [[nodiscard]] int Release() { return std::exchange(fd_, -1); }
+  void Reset() {
+    if (fd_ >= 0) (void)::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace headrace

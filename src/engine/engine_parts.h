@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cell_pool.h"
+#include "base/clock.h"
+#include "base/executor.h"
+#include "base/status.h"
+#include "engine/batch.h"
+#include "engine/buffer_pool.h"
+#include "engine/lane_policy.h"
+#include "engine/pinned_blocks.h"
+#include "index/index.h"
+#include "model/machine_model.h"
+#include "store/byte_store.h"
+
+namespace headrace {
+
+// Where finished batches of one lane go. Called by the engine, one call at a time, in the order of
+// the plan. Must not block, and of the engine's methods may call OnTaken() alone.
+class BatchSink {
+ public:
+  virtual ~BatchSink() = default;
+
+  virtual void OnBatch(std::shared_ptr<Batch> batch) = 0;
+
+  // After the last batch: OK at the end of the plan, or why there are no more. Once; not after
+  // Stop() or the lane's Leave().
+  virtual void OnEnd(Status status) = 0;
+};
+
+// A *lane* is one rank's place in the engine of its node: who takes its batches, and in which
+// memory they lie.
+struct EngineLane {
+  BatchSink* sink = nullptr;
+  std::shared_ptr<BufferPool> batch_memory;  // for batches in work, ready, held by the consumer
+  // Instead of the engine's, for what is read and decoded for this lane alone: near its consumer.
+  std::shared_ptr<BufferPool> staging;
+  Executor* executor = nullptr;
+};
+
+// Learns what decoding takes.
+class DecodeObserver {
+ public:
+  struct Decoded {
+    std::uint64_t samples = 1;  // by one thread, one after the other
+    std::uint64_t bytes = 0;    // of all of them, as stored
+    int threads = 1;            // that decoded meanwhile, this one among them
+    std::int64_t nanoseconds = 0;
+  };
+
+  virtual ~DecodeObserver() = default;
+
+  // After every task. One call at a time; must not call the engine.
+  virtual void OnDecoded(const Decoded& decoded) = 0;
+};
+
+// What an engine is put together from.
+struct EngineParts {
+  const Index* index = nullptr;
+  std::span<const BatchField> schema;
+  ByteStore* store = nullptr;
+  Executor* executor = nullptr;
+  const Clock* clock = nullptr;
+  std::vector<EngineLane> lanes;         // at least one; of ranks first_rank, first_rank + 1, ...
+  std::shared_ptr<BufferPool> staging;   // for bytes read and not decoded yet
+  std::shared_ptr<CellPool> residents;   // for samples of block reads; null: the plan has none
+  std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
+  const MachineModel* model = nullptr;   // says when storage is faster than a tier; null: never
+  std::uint32_t first_rank = 0;
+  LanePolicy* policy = nullptr;        // null: everything is every lane's, earliest deadline first
+  DecodeObserver* observer = nullptr;  // null: nobody wants to know
+};
+
+}  // namespace headrace

@@ -1,0 +1,160 @@
+#include "engine/lane_policy.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "model/lane_load.h"
+
+namespace headrace {
+namespace {
+
+constexpr double kNsPerSecond = 1e9;
+
+// Until a lane has decoded or read something: what a byte may take, the same for all.
+constexpr double kNsPerByteUnknown = 1;
+
+double OrUnknown(double ns_per_byte) { return ns_per_byte > 0 ? ns_per_byte : kNsPerByteUnknown; }
+
+// To decode the lane's step on one thread.
+double DecodeNs(const LaneWork& work) {
+  return static_cast<double>(work.step_bytes) * OrUnknown(work.decode_ns_per_byte);
+}
+
+}  // namespace
+
+Status FixedLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
+                              std::span<LaneShare> shares) {
+  const auto lanes = static_cast<std::uint32_t>(work.size());
+  for (std::uint32_t i = 0; i < lanes; ++i) {
+    const auto part = [&](std::uint32_t all) {
+      return std::max(1U, all / lanes + (i < all % lanes ? 1U : 0U));
+    };
+    shares[i] = {.reads = part(budget_.reads), .decodes = part(budget_.decodes)};
+  }
+  return Status();
+}
+
+LoadModel ModelOfReads(std::uint32_t reads) {
+  std::vector<Curve::Point> points = {{.users = 1, .rate = kNsPerSecond}};
+  if (reads > 1) points.push_back({.users = double(reads), .rate = kNsPerSecond * reads});
+  const Curve curve = Curve::Make(std::move(points)).value();
+  return {{.local = curve, .remote = curve, .storage = curve}, static_cast<int>(reads)};
+}
+
+std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work, std::span<const int> decodes) {
+  std::vector<LaneLoad> loads(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    loads[i].requests = work[i].queued_samples;
+    loads[i].storage_bytes =
+        static_cast<double>(work[i].queued_bytes) * OrUnknown(work[i].read_ns_per_byte);
+    loads[i].preprocess_seconds = DecodeNs(work[i]) / kNsPerSecond / std::max(decodes[i], 1);
+  }
+  return loads;
+}
+
+void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int budget,
+                LaneShares& shares) {
+  SpreadSpare(loads, model, budget, shares);
+  const int spare = budget - std::accumulate(shares.begin(), shares.end(), 0);
+  for (int i = 0; i < spare; ++i) ++shares[static_cast<std::size_t>(i) % shares.size()];
+}
+
+LobsterLanePolicy::LobsterLanePolicy(const Options& options)
+    : options_(options), model_(ModelOfReads(std::max(options.budget.reads, 1U))) {}
+
+Status LobsterLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
+                                std::span<LaneShare> shares) {
+  SplitDecodes(work);
+  const std::vector<LaneLoad> loads = LoadsOf(work, decodes_);
+  double train_ns = 0;
+  bool known = true;  // every lane that reads has shown how fast
+  for (const LaneWork& lane : work) {
+    train_ns = std::max(train_ns, static_cast<double>(lane.step_ns));
+    known = known && (lane.queued_bytes == 0 || lane.read_ns_per_byte > 0);
+  }
+  SplitReads(loads, train_ns / kNsPerSecond, known);
+  ++steps_;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads_[i])),
+                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes_[i]))};
+  }
+  return Status();
+}
+
+// Shares move when as many more threads are to be split, or when it makes the slowest lane faster.
+void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
+  std::uint32_t threads = options_.budget.decodes;
+  if (options_.decode_threads != nullptr) {
+    threads = std::min(threads, options_.decode_threads->Threads(work));
+    decode_threads_.store(threads, std::memory_order_relaxed);
+  }
+  const int budget = std::max(static_cast<int>(threads), static_cast<int>(work.size()));
+  std::vector<std::uint64_t> ns;
+  ns.reserve(work.size());
+  for (const LaneWork& lane : work) ns.push_back(static_cast<std::uint64_t>(DecodeNs(lane)));
+  LaneShares wanted = Proportional(ns, budget);
+  const auto slowest = [&](const LaneShares& shares) {
+    double most = 0;
+    for (std::size_t i = 0; i < ns.size(); ++i) {
+      most = std::max(most, static_cast<double>(ns[i]) / shares[i]);
+    }
+    return most;
+  };
+  if (decodes_given_ == budget && decodes_.size() == wanted.size() &&
+      slowest(wanted) > slowest(decodes_) * (1 - options_.corrector.gain_min)) {
+    return;
+  }
+  decodes_ = std::move(wanted);
+  decodes_given_ = budget;
+}
+
+void LobsterLanePolicy::SplitReads(std::span<const LaneLoad> loads, double train_seconds,
+                                   bool known) {
+  const int lanes = static_cast<int>(loads.size());
+  if (model_.threads_max() < lanes) {  // Fewer reads than lanes: one each.
+    reads_.assign(loads.size(), 1);
+    return;
+  }
+  const LobsterDecision decision = LobsterShares(
+      loads, model_, model_.threads_max(),
+      {.train_seconds = train_seconds, .theta = options_.theta, .search = options_.search});
+  if (decision.straggler) stragglers_.fetch_add(1, std::memory_order_relaxed);
+  const bool search = options_.search == LobsterOptions::Search::kBinarySearch;
+  if (reads_.empty() || (!search && !corrector_.has_value())) {
+    Jump(loads, decision);
+    if (known && !search) corrector_.emplace(options_.corrector, model_, reads_);
+    return;
+  }
+  if (search) {
+    if (steps_ % static_cast<std::uint64_t>(options_.corrector.period) == 0) Jump(loads, decision);
+    return;
+  }
+  // Loads are what lanes have shown: nothing is left to be scaled by what was measured.
+  const std::vector<double> not_known(loads.size());
+  if (corrector_->Observe(loads, not_known)) {
+    reads_ = corrector_->shares();
+    corrections_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// To other shares, if they are better by enough.
+void LobsterLanePolicy::Jump(std::span<const LaneLoad> loads, const LobsterDecision& decision) {
+  LaneShares shares = decision.shares;
+  FillShares(loads, model_, model_.threads_max(), shares);
+  if (!reads_.empty() && Makespan(loads, model_, shares) >
+                             Makespan(loads, model_, reads_) * (1 - options_.corrector.gain_min)) {
+    return;
+  }
+  if (!reads_.empty() && reads_ != shares) corrections_.fetch_add(1, std::memory_order_relaxed);
+  reads_ = std::move(shares);
+}
+
+LaneCounts LobsterLanePolicy::counts() const {
+  return {.stragglers = stragglers_.load(std::memory_order_relaxed),
+          .corrections = corrections_.load(std::memory_order_relaxed),
+          .decodes = decode_threads_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace headrace

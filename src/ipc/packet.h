@@ -1,0 +1,86 @@
+#pragma once
+
+// How a message lies in one packet of a SOCK_SEQPACKET socket, for connection.cc and server.cc.
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "ipc/message.h"
+
+namespace headrace::internal {
+
+// A packet is a header and then the payload. One of more than kInlineBytesMax, which no socket
+// buffer is sure to hold, lies in a sealed memfd instead, the first of the packet's descriptors.
+//
+// Header: payload bytes (4), descriptors of the message (2), kind (2), all little-endian.
+inline constexpr std::size_t kHeaderBytes = 8;
+inline constexpr std::size_t kInlineBytesMax = 32 * kKiB;
+inline constexpr std::size_t kPacketFdsMax = kIpcFdsMax + 1;
+
+// A message ready to be sent, any number of times.
+//
+// Ownership: bytes and descriptors are the caller's, until Own() has copied them.
+class OutPacket {
+ public:
+  // Errors: InvalidArgument    more bytes or descriptors than a message may have
+  //         ResourceExhausted  no descriptor or memory for a large payload
+  static Result<OutPacket> Make(std::span<const std::byte> bytes, std::span<const int> fds);
+
+  // True if it was sent; false, only without `wait`, if the socket has no room for it now.
+  //
+  // Errors: Unavailable        the peer is gone
+  //         ResourceExhausted  the system has no memory, or too many descriptors are under way
+  [[nodiscard]] Result<bool> Send(int socket, bool wait) const;
+
+  // Copies what was the caller's.
+  //
+  // Errors: ResourceExhausted  no descriptor is left
+  Status Own();
+
+  // What it takes to keep it.
+  [[nodiscard]] std::uint64_t kept_bytes() const { return kHeaderBytes + payload_bytes_; }
+  [[nodiscard]] std::size_t kept_fds() const { return fd_count_; }
+
+ private:
+  std::array<std::byte, kHeaderBytes> header_{};
+  std::uint64_t payload_bytes_ = 0;
+  std::span<const std::byte> inline_bytes_;
+  std::array<int, kPacketFdsMax> fds_{};
+  std::size_t fd_count_ = 0;
+  UniqueFd large_;  // the payload, where it is not inline; the first of fds_
+
+  std::vector<std::byte> own_bytes_;
+  std::vector<UniqueFd> own_fds_;
+};
+
+// The next message; nothing, only without `wait`, if there is none now. Descriptors of a packet
+// that is refused are closed.
+//
+// Errors: Unavailable        the peer is gone: nothing will come any more
+//         DataLoss           a packet that no OutPacket is
+//         ResourceExhausted  no descriptor is left to receive one, or no memory: the message is
+//         lost
+Result<std::optional<IpcMessage>> ReceivePacket(int socket, bool wait);
+
+// Who is at the other end, as the kernel says: of a connection, who connected or who listened; of a
+// pair, who made it.
+//
+// Errors: Internal  the kernel does not say
+Result<ucred> PeerOf(int socket);
+
+// How much may be under way, in each direction, before a sender has to wait.
+void SetSocketRoom(int socket);
+
+Status SystemError(const std::string& doing, int error);
+
+}  // namespace headrace::internal

@@ -1,0 +1,102 @@
+#include "ipc/peer.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace headrace {
+
+std::string IpcPeer::name() const {
+  return "peer " + std::to_string(id_) + " (process " + std::to_string(credentials_.pid) + ")";
+}
+
+Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds) {
+  auto made = internal::OutPacket::Make(bytes, fds);
+  if (!made.ok()) return made.status().WithContext(name());
+  internal::OutPacket packet = std::move(made).value();
+  MutexLock lock(mutex_);
+  if (!why_.ok()) return why_;
+  if (waiting_.empty()) {
+    const auto sent = packet.Send(socket_.get(), /*wait=*/false);
+    if (!sent.ok()) {
+      Status failed = sent.status().WithContext(name());
+      if (failed.code() == StatusCode::kUnavailable) CloseLocked(failed);
+      return failed;
+    }
+    if (sent.value()) return {};
+  } else if (waiting_bytes_ + packet.kept_bytes() > limits_.bytes_max ||
+             waiting_.size() >= limits_.messages_max ||
+             waiting_fds_ + packet.kept_fds() > limits_.fds_max) {
+    CloseLocked(Status(StatusCode::kResourceExhausted,
+                       name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
+                           " messages of " + FormatBytes(waiting_bytes_) + " with " +
+                           std::to_string(waiting_fds_) + " descriptors wait, may be " +
+                           std::to_string(limits_.messages_max) + ", " +
+                           FormatBytes(limits_.bytes_max) + ", " +
+                           std::to_string(limits_.fds_max)));
+    return why_;
+  }
+  if (const Status owned = packet.Own(); !owned.ok()) return owned.WithContext(name());
+  waiting_bytes_ += packet.kept_bytes();
+  waiting_fds_ += packet.kept_fds();
+  waiting_.push_back(std::move(packet));
+  if (waiting_.size() == 1) WatchForRoom(true);
+  return {};
+}
+
+void IpcPeer::Close(const Status& why) {
+  HEADRACE_CHECK(!why.ok());
+  MutexLock lock(mutex_);
+  CloseLocked(why);
+}
+
+void IpcPeer::CloseLocked(const Status& why) {
+  if (!why_.ok()) return;
+  why_ = why;
+  waiting_.clear();
+  waiting_bytes_ = 0;
+  waiting_fds_ = 0;
+  // Wakes the server's thread, which closes. Fails if the peer has gone: it is awake then.
+  (void)::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void IpcPeer::WatchForRoom(bool watch) {
+  epoll_event event{};
+  event.events = EPOLLIN | (watch ? std::uint32_t{EPOLLOUT} : 0U);
+  event.data.u64 = id_;
+  HEADRACE_CHECK(::epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event) == 0);
+}
+
+std::optional<int> IpcPeer::OpenSocket() {
+  MutexLock lock(mutex_);
+  if (!why_.ok()) return std::nullopt;
+  return socket_.get();
+}
+
+void IpcPeer::Flush() {
+  MutexLock lock(mutex_);
+  if (!why_.ok() || waiting_.empty()) return;
+  while (!waiting_.empty()) {
+    const internal::OutPacket& first = waiting_.front();
+    const auto sent = first.Send(socket_.get(), /*wait=*/false);
+    if (!sent.ok()) return CloseLocked(sent.status().WithContext(name()));
+    if (!sent.value()) return;
+    waiting_bytes_ -= first.kept_bytes();
+    waiting_fds_ -= first.kept_fds();
+    waiting_.pop_front();
+  }
+  WatchForRoom(false);
+}
+
+Status IpcPeer::Detach() {
+  MutexLock lock(mutex_);
+  HEADRACE_CHECK(!why_.ok());
+  socket_.Reset();  // Also ends its being watched.
+  return why_;
+}
+
+}  // namespace headrace

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "ipc/connection.h"
+#include "ipc/message.h"
+#include "ipc/peer.h"
+
+namespace headrace {
+
+// What a server does with what comes. Every call comes from the thread of Run(), one at a time: a
+// call that takes long keeps all peers waiting.
+class IpcHandler {
+ public:
+  virtual ~IpcHandler() = default;
+
+  // A peer connected. Not called for those that were added.
+  virtual void OnConnected(const std::shared_ptr<IpcPeer>& peer) = 0;
+
+  // An error drops the peer, with it as the reason.
+  virtual Status OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage message) = 0;
+
+  // The last call for a peer, once for each: Unavailable if it went by itself or died, Cancelled if
+  // the server stopped, DataLoss for what is not of the protocol, or why it was dropped.
+  virtual void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) = 0;
+};
+
+struct IpcServerOptions {
+  std::string name;  // served in the abstract namespace; empty: none, peers are added
+  std::size_t peers_max = 64;
+  IpcQueueLimits queue;  // of each peer
+};
+
+struct IpcServerStats {
+  std::uint64_t accepted = 0;
+  std::uint64_t refused_other_user = 0;
+  std::uint64_t refused_too_many = 0;
+  std::uint64_t accept_pauses = 0;  // no descriptor was left
+  std::uint64_t wakeups = 0;        // of the thread of Run()
+};
+
+// Serves many processes of the same user from one thread, which the caller gives it. A peer of
+// another user is refused before a byte of it is read; one that does not read, or sends what is not
+// of the protocol, is dropped and keeps nobody waiting.
+//
+// Thread safety: Add(), stats() from any thread; Run() once.
+// Shutdown: Run() ends when asked to; all peers have been closed then, and the handler is not
+// called any more. Must not be destroyed while Run() runs; if it never ran, the destructor closes
+// the peers. Limits: peers_max, and for each what IpcQueueLimits says.
+class IpcServer {
+ public:
+  // From here on clients can connect; they are served by Run(). `handler` must outlive the server.
+  //
+  // Errors: FailedPrecondition  another process serves the name
+  //         InvalidArgument     a name of more than 107 bytes
+  //         ResourceExhausted   no descriptor is left
+  static Result<std::unique_ptr<IpcServer>> Make(IpcServerOptions options, IpcHandler& handler);
+  ~IpcServer();
+  IpcServer(const IpcServer&) = delete;
+  IpcServer& operator=(const IpcServer&) = delete;
+
+  // Makes a peer of the other end of `connection`, as of a child's. The handler may be called for
+  // it before this returns. Users are not compared.
+  //
+  // Errors: ResourceExhausted   peers_max are there, or no memory to watch it
+  //         FailedPrecondition  Run() has ended
+  Result<std::shared_ptr<IpcPeer>> Add(std::unique_ptr<IpcConnection> connection)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Serves until `stop` is requested, even if that was before.
+  void Run(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  [[nodiscard]] IpcServerStats stats() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // What epoll reports for what is not a peer; peers count from kFirstPeer.
+  static constexpr std::uint64_t kWake = 0;
+  static constexpr std::uint64_t kListener = 1;
+  static constexpr std::uint64_t kFirstPeer = 2;
+
+  IpcServer(IpcServerOptions options, IpcHandler& handler)
+      : options_(std::move(options)), handler_(handler) {}
+  Status Open();
+  Status Listen();
+  void AcceptAll();
+  void Accept(UniqueFd socket);
+  Result<std::shared_ptr<IpcPeer>> AddSocket(UniqueFd socket, const ucred& credentials)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void WatchListener(bool watch);
+  // How long Run() may wait: until connections are accepted again, if they are not.
+  int WaitMillis();
+  void OnPeerEvent(std::uint64_t id, std::uint32_t events);
+  void Drop(const std::shared_ptr<IpcPeer>& peer);
+  void DropAll();
+  std::shared_ptr<IpcPeer> Find(std::uint64_t id) const HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  const IpcServerOptions options_;
+  IpcHandler& handler_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  UniqueFd listener_;
+  std::int64_t accept_again_at_ns_ = 0;  // 0: connections are accepted. Of the thread of Run().
+
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<IpcPeer>> peers_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ HEADRACE_GUARDED_BY(mutex_) = kFirstPeer;
+  bool ended_ HEADRACE_GUARDED_BY(mutex_) = false;
+  IpcServerStats stats_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

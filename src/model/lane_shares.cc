@@ -1,0 +1,314 @@
+#include "model/lane_shares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+int Total(const LaneShares& shares) { return std::accumulate(shares.begin(), shares.end(), 0); }
+
+void CheckBudget(std::size_t lanes, const LoadModel& model, int budget) {
+  HEADRACE_CHECK(lanes > 0);
+  HEADRACE_CHECK(budget >= 1 && static_cast<std::size_t>(budget) >= lanes);
+  HEADRACE_CHECK(budget <= model.threads_max());
+}
+
+std::size_t Slowest(std::span<const double> seconds) {
+  return static_cast<std::size_t>(std::max_element(seconds.begin(), seconds.end()) -
+                                  seconds.begin());
+}
+
+// The fewest threads for each lane to take at most `seconds`; nothing where the budget does not do.
+std::optional<LaneShares> SharesFor(std::span<const LaneLoad> lanes, const LoadModel& model,
+                                    int budget, double seconds) {
+  LaneShares shares;
+  shares.reserve(lanes.size());
+  int left = budget - static_cast<int>(lanes.size());  // each lane has one of its own
+  for (const LaneLoad& lane : lanes) {
+    const int threads = model.ThreadsFor(lane, seconds, left + 1);
+    if (threads == 0) return std::nullopt;
+    left -= threads - 1;
+    shares.push_back(threads);
+  }
+  return shares;
+}
+
+// Algorithm 1 for one lane. What is corrected, by the lines of the paper:
+//   2, 22  l_min is 1: no threads never load anything, and equation 1 divides by their number.
+//   3      i < |G|: there is no lane |G|.
+//   4, 17  T_dif = T_train - (T_L + T_P): only with this sign, not the one of equation 2, does line
+//          13 raise l_min for a lane that is late.
+//   5      A lane that is close enough from the start keeps what it has: L_opt was undefined.
+//   10     IsConsistent is nowhere defined, and the text stops when W is full. It stops when no
+//          number of threads is left between the bounds. Each turn halves them, so W, which was to
+//          end a search that does not, is not needed.
+//   13-16  L_th becomes L_new: else every turn tries the same number again. The bounds exclude what
+//          was tried, so that both of their ends are tried, too.
+//   18     Kept is the *smaller* difference, without its sign.
+int AlgorithmOne(const LaneLoad& lane, const LoadModel& model, int threads_most, int start,
+                 double train_seconds, double tolerance_seconds) {
+  int threads = start;
+  double difference = train_seconds - model.Seconds(lane, threads);
+  int best = threads;
+  double difference_least = std::abs(difference);
+  int least = 1;
+  int most = threads_most;
+  while (std::abs(difference) >= tolerance_seconds) {
+    if (difference < 0) {
+      least = threads + 1;
+    } else {
+      most = threads - 1;
+    }
+    if (least > most) break;
+    threads = least + (most - least) / 2;
+    difference = train_seconds - model.Seconds(lane, threads);
+    if (std::abs(difference) < difference_least) {
+      best = threads;
+      difference_least = std::abs(difference);
+    }
+  }
+  return best;
+}
+
+// Takes threads away until the shares fit, each from the lane that is least late without it.
+void CutTo(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
+           LaneShares& shares) {
+  for (int total = Total(shares); total > budget; --total) {
+    std::optional<std::size_t> from;
+    double seconds_least = 0;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (shares[lane] == 1) continue;
+      const double seconds = model.Seconds(lanes[lane], shares[lane] - 1);
+      if (from && seconds >= seconds_least) continue;
+      from = lane;
+      seconds_least = seconds;
+    }
+    HEADRACE_CHECK(from.has_value());
+    --shares[*from];
+  }
+}
+
+// The most that is still less than `seconds`.
+double Below(double seconds) { return std::nextafter(seconds, 0.0); }
+
+// Threads for `slowest` from lanes that stay ahead of `latest` without them, each from the one that
+// then is the furthest ahead. False: there are not `count` of them.
+bool Take(int count, std::size_t slowest, double latest, std::span<const LaneLoad> lanes,
+          const LoadModel& model, LaneShares& shares) {
+  for (; count > 0; --count) {
+    std::optional<std::size_t> from;
+    double seconds_least = latest;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (lane == slowest || shares[lane] == 1) continue;
+      const double seconds = model.Seconds(lanes[lane], shares[lane] - 1);
+      if (seconds >= seconds_least) continue;
+      from = lane;
+      seconds_least = seconds;
+    }
+    if (!from) return false;
+    --shares[*from];
+  }
+  return true;
+}
+
+// Brings the slowest lane closer to the others (equation 3, which algorithm 1 never looks at) while
+// it takes longer than `enough_seconds` and threads can be had. Ends in the least makespan: as long
+// as that is not reached, the slowest lane has too few threads for it and the others, with what is
+// spare, at least as many too many.
+void Level(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
+           double enough_seconds, LaneShares& shares) {
+  while (true) {
+    const std::vector<double> seconds = SecondsOfLanes(lanes, model, shares);
+    const std::size_t slowest = Slowest(seconds);
+    const double latest = seconds[slowest];
+    if (latest <= enough_seconds) return;
+    const int wanted = model.ThreadsFor(lanes[slowest], Below(latest), budget);
+    if (wanted == 0) return;
+    const int spare = budget - Total(shares);
+    LaneShares moved = shares;
+    const int missing = std::max(0, wanted - shares[slowest] - spare);
+    if (!Take(missing, slowest, latest, lanes, model, moved)) return;
+    moved[slowest] = wanted;
+    shares = moved;
+  }
+}
+
+// What each lane gets of `budget` threads, not rounded, in parts of `total`; one at least.
+struct Quotas {
+  std::vector<std::uint64_t> weights;  // of lanes that get more than the one
+  Wide total = 0;
+  int budget = 0;
+
+  [[nodiscard]] Wide Of(std::size_t lane) const {
+    return static_cast<Wide>(weights[lane]) * static_cast<Wide>(budget);
+  }
+};
+
+// The heaviest lanes get one thread each.
+LaneShares OneEach(std::span<const std::uint64_t> weights, int budget) {
+  std::vector<std::size_t> lanes(weights.size());
+  std::iota(lanes.begin(), lanes.end(), std::size_t{0});
+  std::stable_sort(lanes.begin(), lanes.end(),
+                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  LaneShares shares(weights.size(), 0);
+  for (int i = 0; i < budget; ++i) shares[lanes[static_cast<std::size_t>(i)]] = 1;
+  return shares;
+}
+
+}  // namespace
+
+LaneShares Proportional(std::span<const std::uint64_t> weights, int budget) {
+  HEADRACE_CHECK(!weights.empty() && budget >= 0);
+  if (static_cast<std::size_t>(budget) <= weights.size()) return OneEach(weights, budget);
+  Quotas quotas{.weights = {weights.begin(), weights.end()}, .budget = budget};
+  for (const std::uint64_t weight : weights) quotas.total += weight;
+  if (quotas.total == 0) {
+    std::fill(quotas.weights.begin(), quotas.weights.end(), 1);
+    quotas.total = weights.size();
+  }
+
+  // Lanes whose quota is less than one thread get that one. The others share what that leaves,
+  // which may be too little for the next: until none is left.
+  LaneShares shares(weights.size(), 0);
+  for (bool again = true; again;) {
+    again = false;
+    const Quotas before = quotas;
+    for (std::size_t lane = 0; lane < weights.size(); ++lane) {
+      if (shares[lane] > 0 || before.Of(lane) >= before.total) continue;
+      shares[lane] = 1;
+      --quotas.budget;
+      quotas.total -= quotas.weights[lane];
+      quotas.weights[lane] = 0;
+      again = true;
+    }
+  }
+
+  // Whole threads, then the rest by largest remainder.
+  std::vector<std::pair<Wide, std::size_t>> remainders;
+  int spare = quotas.budget;
+  for (std::size_t lane = 0; lane < weights.size(); ++lane) {
+    if (shares[lane] > 0) continue;
+    shares[lane] = static_cast<int>(quotas.Of(lane) / quotas.total);
+    spare -= shares[lane];
+    remainders.emplace_back(quotas.Of(lane) % quotas.total, lane);
+  }
+  std::stable_sort(remainders.begin(), remainders.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (int i = 0; i < spare; ++i) ++shares[remainders[static_cast<std::size_t>(i)].second];
+  return shares;
+}
+
+LaneShares ProportionalShares(std::span<const LaneLoad> lanes, int budget) {
+  HEADRACE_CHECK(budget >= 1 && static_cast<std::size_t>(budget) >= lanes.size());
+  std::vector<std::uint64_t> requests;
+  requests.reserve(lanes.size());
+  for (const LaneLoad& lane : lanes) requests.push_back(lane.requests);
+  return Proportional(requests, budget);
+}
+
+LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
+                          double enough_seconds) {
+  CheckBudget(lanes.size(), model, budget);
+  // Nothing can be below what a lane takes with all threads but one for each other lane.
+  double low = enough_seconds;
+  const int most = budget - static_cast<int>(lanes.size()) + 1;
+  for (const LaneLoad& lane : lanes) low = std::max(low, model.Seconds(lane, most));
+  if (const auto shares = SharesFor(lanes, model, budget, low)) return *shares;
+
+  double high = Makespan(lanes, model, LaneShares(lanes.size(), 1));
+  LaneShares best(lanes.size(), 1);
+  while (true) {
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) return best;  // no number in between
+    if (auto shares = SharesFor(lanes, model, budget, middle)) {
+      best = *std::move(shares);
+      high = Makespan(lanes, model, best);
+    } else {
+      low = middle;
+    }
+  }
+}
+
+LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
+                              double train_seconds, double tolerance_seconds) {
+  CheckBudget(lanes.size(), model, budget);
+  HEADRACE_CHECK(tolerance_seconds > 0);
+  const int most = budget - static_cast<int>(lanes.size()) + 1;
+  LaneShares shares = ProportionalShares(lanes, budget);
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    shares[lane] =
+        AlgorithmOne(lanes[lane], model, most, shares[lane], train_seconds, tolerance_seconds);
+  }
+  CutTo(budget, lanes, model, shares);
+  Level(budget, lanes, model, train_seconds + tolerance_seconds, shares);
+  return shares;
+}
+
+std::vector<double> SecondsOfLanes(std::span<const LaneLoad> lanes, const LoadModel& model,
+                                   const LaneShares& shares) {
+  HEADRACE_CHECK(shares.size() == lanes.size());
+  std::vector<double> seconds;
+  seconds.reserve(lanes.size());
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    seconds.push_back(model.Seconds(lanes[lane], shares[lane]));
+  }
+  return seconds;
+}
+
+double Makespan(std::span<const LaneLoad> lanes, const LoadModel& model, const LaneShares& shares) {
+  const std::vector<double> seconds = SecondsOfLanes(lanes, model, shares);
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+bool IsImbalanced(std::span<const double> seconds, double train_seconds, double theta) {
+  if (seconds.empty()) return false;
+  const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
+  return *most - *least > theta * train_seconds;
+}
+
+void SpreadSpare(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
+                 LaneShares& shares) {
+  CheckBudget(lanes.size(), model, budget);
+  for (int spare = budget - Total(shares); spare > 0;) {
+    const std::vector<double> seconds = SecondsOfLanes(lanes, model, shares);
+    const std::size_t slowest = Slowest(seconds);
+    const int wanted =
+        model.ThreadsFor(lanes[slowest], Below(seconds[slowest]), shares[slowest] + spare);
+    if (wanted <= shares[slowest]) return;  // None helps, or nothing is to be done at all.
+    spare -= wanted - shares[slowest];
+    shares[slowest] = wanted;
+  }
+}
+
+LobsterDecision LobsterShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
+                              const LobsterOptions& options) {
+  CheckBudget(lanes.size(), model, budget);
+  LobsterDecision decision{.shares = ProportionalShares(lanes, budget)};
+  const std::vector<double> seconds = SecondsOfLanes(lanes, model, decision.shares);
+  decision.straggler = IsImbalanced(seconds, options.train_seconds, options.theta);
+  if (!decision.straggler) return decision;
+  LaneShares found;
+  if (options.search == LobsterOptions::Search::kMakespan) {
+    found = MakespanShares(lanes, model, budget);
+    SpreadSpare(lanes, model, budget, found);
+  } else {
+    // The paper leaves tau to be tuned; a lane is not a straggler within theta of the others.
+    const double tolerance = std::max(options.theta * options.train_seconds / 2, 1e-9);
+    found = BinarySearchShares(lanes, model, budget, options.train_seconds, tolerance);
+  }
+  const double most = *std::max_element(seconds.begin(), seconds.end());
+  // Algorithm 1 slows down lanes that are ahead of training: not below what there was.
+  if (Makespan(lanes, model, found) <= most) decision.shares = std::move(found);
+  return decision;
+}
+
+}  // namespace headrace

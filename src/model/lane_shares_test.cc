@@ -1,0 +1,306 @@
+#include "model/lane_shares.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "base/prng.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+
+constexpr double kMB = 1e6;
+
+Curve MakeCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move(points)).value(); }
+
+// Rates of one thread that shrink as threads are added, so that times are convex.
+LoadRates Rates() {
+  return {.local = MakeCurve({{1, 2000 * kMB}, {4, 6000 * kMB}, {64, 9000 * kMB}}),
+          .remote = MakeCurve({{1, 400 * kMB}, {8, 1600 * kMB}, {64, 2000 * kMB}}),
+          .storage = MakeCurve({{1, 50 * kMB}, {64, 3200 * kMB}})};
+}
+
+int Total(const LaneShares& shares) { return std::accumulate(shares.begin(), shares.end(), 0); }
+
+std::vector<LaneLoad> RandomLanes(Prng& random, std::size_t count) {
+  std::vector<LaneLoad> lanes(count);
+  for (LaneLoad& lane : lanes) {
+    lane.requests = random.Below(64);
+    lane.local_bytes = random.Uniform() * 20 * kMB;
+    lane.remote_bytes = random.Uniform() * 20 * kMB;
+    lane.storage_bytes = random.Uniform() * 20 * kMB;
+    lane.preprocess_seconds = random.Uniform() * 0.05;
+  }
+  return lanes;
+}
+
+LoadRates RandomRates(Prng& random) {
+  const auto curve = [&] {
+    std::vector<Curve::Point> points;
+    double users = 0;
+    for (std::uint64_t i = 0; i < 1 + random.Below(5); ++i) {
+      users += 1 + static_cast<double>(random.Below(4));
+      points.push_back({users, (10 + random.Uniform() * 990) * kMB});
+    }
+    return MakeCurve(std::move(points));
+  };
+  LoadRates rates;
+  rates.local = curve();
+  rates.remote = curve();
+  rates.storage = curve();
+  return rates;
+}
+
+// Calls `visit` with all shares of at least 1 that are together at most `budget`.
+void AllShares(std::size_t lanes, int budget, const std::function<void(const LaneShares&)>& visit) {
+  LaneShares shares;
+  const std::function<void(int)> next = [&](int left) {
+    if (shares.size() == lanes) {
+      visit(shares);
+      return;
+    }
+    const int others = static_cast<int>(lanes - shares.size()) - 1;
+    for (int n = 1; n <= left - others; ++n) {
+      shares.push_back(n);
+      next(left - n);
+      shares.pop_back();
+    }
+  };
+  next(budget);
+}
+
+TEST(LoadModelTest, IsEquation1) {
+  const LoadRates rates = Rates();
+  const LaneLoad lane{.local_bytes = 10 * kMB,
+                      .remote_bytes = 4 * kMB,
+                      .storage_bytes = 2 * kMB,
+                      .preprocess_seconds = 1};
+  const LoadModel sum(rates, 8);
+  EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 1), 10 / 2000.0 + 4 / 400.0 + 2 / 50.0);
+  EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 8),
+                   10 * kMB / (8 * rates.local.RateEach(8)) + 4 / 1600.0 + 2 / 400.0);
+  EXPECT_DOUBLE_EQ(sum.Seconds(lane, 8), sum.LoadSeconds(lane, 8) + 1);
+  const LoadModel parallel(rates, 8, LoadPools::kParallel);
+  EXPECT_DOUBLE_EQ(parallel.LoadSeconds(lane, 1), 2 / 50.0);
+  EXPECT_DOUBLE_EQ(sum.LoadSeconds({}, 3), 0);
+}
+
+TEST(LoadModelTest, MoreThreadsNeverTakeLonger) {
+  LoadRates rates;
+  rates.storage = MakeCurve({{1, 50 * kMB}, {4, 200 * kMB}, {8, 100 * kMB}});
+  const LoadModel model(rates, 16);
+  const LaneLoad lane{.local_bytes = 1e12, .storage_bytes = 200 * kMB};
+  EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 4), 1);
+  EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 16), 1);  // 4 of them read
+  EXPECT_EQ(model.ThreadsFor(lane, 1, 16), 4);
+  EXPECT_EQ(model.ThreadsFor(lane, 0.999, 16), 0);
+  EXPECT_EQ(model.ThreadsFor(lane, 1, 3), 0);
+  EXPECT_EQ(model.ThreadsFor(lane, 100, 16), 1);
+}
+
+TEST(ProportionalTest, FollowsTheWeights) {
+  const auto of = [](std::vector<std::uint64_t> weights, int budget) {
+    return Proportional(weights, budget);
+  };
+  EXPECT_THAT(of({30, 10}, 8), ElementsAre(6, 2));
+  EXPECT_THAT(of({1, 1, 1}, 9), ElementsAre(3, 3, 3));
+  EXPECT_THAT(of({1, 1, 1}, 10), ElementsAre(4, 3, 3));  // ties: the first lane
+  EXPECT_THAT(of({0, 0}, 5), ElementsAre(3, 2));
+  EXPECT_THAT(of({1000, 0, 1}, 8), ElementsAre(6, 1, 1));
+  EXPECT_THAT(of({5, 3, 2}, 7), ElementsAre(4, 2, 1));  // 3.5, 2.1, 1.4
+  EXPECT_THAT(of({7}, 3), ElementsAre(3));
+  EXPECT_THAT(of({2, 9, 9, 1}, 3), ElementsAre(1, 1, 1, 0));
+  EXPECT_THAT(of({2, 9}, 0), ElementsAre(0, 0));
+  const std::uint64_t huge = ~std::uint64_t{0};
+  EXPECT_THAT(of({huge, huge, huge, huge}, 8), ElementsAre(2, 2, 2, 2));
+}
+
+TEST(ProportionalTest, SumsToTheBudgetAndStaysWithinOneThreadOfTheQuota) {
+  Prng random(1, 0, RandomStream::kOrder);
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::uint64_t> weights(1 + random.Below(16));
+    for (auto& weight : weights) weight = random.Below(random.Below(2) == 0 ? 5 : 1000);
+    const int budget = static_cast<int>(weights.size() + random.Below(100));
+    const LaneShares shares = Proportional(weights, budget);
+    ASSERT_EQ(Total(shares), budget);
+    ASSERT_THAT(shares, Each(Ge(1)));
+    const double total =
+        static_cast<double>(std::accumulate(weights.begin(), weights.end(), std::uint64_t{0}));
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      // Never above the rounded quota: the least of one thread is taken from the others.
+      const double quota = total == 0
+                               ? static_cast<double>(budget) / static_cast<double>(weights.size())
+                               : static_cast<double>(weights[i]) * budget / total;
+      ASSERT_LE(shares[i], std::max(1.0, quota + 1));
+      for (std::size_t j = 0; j < weights.size(); ++j) {
+        ASSERT_TRUE(weights[i] <= weights[j] || shares[i] >= shares[j]);
+      }
+    }
+  }
+}
+
+TEST(MakespanSharesTest, IsTheLeastOfAllShares) {
+  Prng random(2, 0, RandomStream::kOrder);
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t lanes_count = 1 + random.Below(4);
+    const int budget = static_cast<int>(lanes_count + random.Below(9));
+    // Rates with knees, steps and falls; both sorts of pools.
+    const LoadModel model(RandomRates(random), budget,
+                          random.Below(2) == 0 ? LoadPools::kShared : LoadPools::kParallel);
+    const std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
+    double least = 1e9;
+    int threads_least = 1 << 20;
+    AllShares(lanes_count, budget, [&](const LaneShares& shares) {
+      const double makespan = Makespan(lanes, model, shares);
+      if (makespan < least) threads_least = 1 << 20;
+      least = std::min(least, makespan);
+      if (makespan == least) threads_least = std::min(threads_least, Total(shares));
+    });
+    LaneShares found = MakespanShares(lanes, model, budget);
+    ASSERT_THAT(found, Each(Ge(1)));
+    ASSERT_EQ(Makespan(lanes, model, found), least) << "round " << round;
+    ASSERT_EQ(Total(found), threads_least) << "round " << round;
+    SpreadSpare(lanes, model, budget, found);
+    ASSERT_LE(Total(found), budget);
+    ASSERT_EQ(Makespan(lanes, model, found), least);
+    // Algorithm 1, with nothing to wait for, ends there, too.
+    const LaneShares searched = BinarySearchShares(lanes, model, budget, 0, 1e-12);
+    ASSERT_LE(Total(searched), budget);
+    ASSERT_THAT(searched, Each(Ge(1)));
+    ASSERT_EQ(Makespan(lanes, model, searched), least) << "round " << round;
+  }
+}
+
+TEST(MakespanSharesTest, NoThreadGoesBeyondWhatIsEnough) {
+  const LoadModel model(Rates(), 32);
+  const std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 8, .storage_bytes = 10 * kMB});
+  EXPECT_THAT(MakespanShares(lanes, model, 32), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(MakespanShares(lanes, model, 32, 0.1), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(MakespanShares(lanes, model, 32, 10), ElementsAre(1, 1, 1, 1));
+}
+
+TEST(MakespanSharesTest, LanesWithoutWorkKeepOneThread) {
+  const LoadModel model(Rates(), 16);
+  const std::vector<LaneLoad> lanes = {{}, {.requests = 1, .storage_bytes = kMB}, {}};
+  EXPECT_THAT(MakespanShares(lanes, model, 16), ElementsAre(1, 14, 1));
+  const std::vector<LaneLoad> nothing(3);
+  EXPECT_THAT(MakespanShares(nothing, model, 16), ElementsAre(1, 1, 1));
+}
+
+TEST(BinarySearchSharesTest, AgreesWithMakespanWithinOneThreadOnConvexCurves) {
+  Prng random(4, 0, RandomStream::kOrder);
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t lanes_count = 2 + random.Below(7);
+    const int budget = static_cast<int>(lanes_count + 8 + random.Below(56));
+    LoadRates rates;
+    rates.storage = Rates().storage;
+    const LoadModel model(rates, budget);
+    std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
+    for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;
+    // What training takes is out of reach: loading is the bottleneck.
+    const LaneShares exact = MakespanShares(lanes, model, budget);
+    const LaneShares searched = BinarySearchShares(lanes, model, budget, 1e-6, 1e-9);
+    for (std::size_t lane = 0; lane < lanes_count; ++lane) {
+      ASSERT_LE(std::abs(exact[lane] - searched[lane]), 1) << "round " << round;
+    }
+  }
+}
+
+TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
+  LoadRates rates;
+  rates.storage = Rates().storage;  // 50 MB/s a thread
+  const LoadModel model(rates, 64);
+  std::vector<LaneLoad> lanes(3, LaneLoad{.requests = 1});
+  lanes[0].storage_bytes = 25 * kMB;
+  lanes[1].storage_bytes = 50 * kMB;
+  lanes[2].storage_bytes = 2 * kMB;
+  // 0.1 s: 5, 10 and 0.4 threads. More would be of no use.
+  EXPECT_THAT(BinarySearchShares(lanes, model, 64, 0.1, 0.001), ElementsAre(5, 10, 1));
+  EXPECT_THAT(MakespanShares(lanes, model, 64, 0.1), ElementsAre(5, 10, 1));
+  // A budget of 9: 25/n, 50/m, 2 MB together.
+  EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 0.001), ElementsAre(3, 5, 1));
+  // A tolerance that the first shares meet: they stay (the entry case).
+  EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 100), ElementsAre(3, 3, 3));
+}
+
+TEST(LobsterSharesTest, IsProportionalWithoutAStraggler) {
+  const LoadModel model(Rates(), 16);
+  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .storage_bytes = kMB});
+  lanes[2].requests = 30;
+  const LobsterOptions options{.train_seconds = 1};
+  const LobsterDecision decision = LobsterShares(lanes, model, 12, options);
+  EXPECT_FALSE(decision.straggler);
+  EXPECT_THAT(decision.shares, ElementsAre(2, 2, 6, 2));
+  EXPECT_EQ(decision.shares, ProportionalShares(lanes, 12));
+}
+
+TEST(LobsterSharesTest, AStragglerGetsThreadsOfTheOthers) {
+  const LoadModel model(Rates(), 16);
+  // Equal queues, but one of them comes from storage.
+  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .local_bytes = 20 * kMB});
+  lanes[1] = {.requests = 10, .storage_bytes = 20 * kMB};
+  for (const auto search :
+       {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
+    const LobsterOptions options{.train_seconds = 0.03, .search = search};
+    const LobsterDecision decision = LobsterShares(lanes, model, 16, options);
+    EXPECT_TRUE(decision.straggler);
+    EXPECT_GT(decision.shares[1], 10);
+    EXPECT_LT(Makespan(lanes, model, decision.shares), 0.04);  // 0.1 proportionally
+  }
+  EXPECT_DOUBLE_EQ(Makespan(lanes, model, {4, 4, 4, 4}), 0.1);
+}
+
+TEST(LobsterSharesTest, DoesNoHarm) {
+  Prng random(5, 0, RandomStream::kOrder);
+  int stragglers = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t lanes_count = 1 + random.Below(8);
+    const int budget = static_cast<int>(lanes_count + random.Below(40));
+    const LoadModel model(RandomRates(random), budget);
+    const std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
+    const double proportional = Makespan(lanes, model, ProportionalShares(lanes, budget));
+    const double fixed =
+        Makespan(lanes, model, Proportional(std::vector<std::uint64_t>(lanes_count, 1), budget));
+    LobsterOptions options{.train_seconds = random.Uniform() * 0.2};
+    const LobsterDecision exact = LobsterShares(lanes, model, budget, options);
+    ASSERT_LE(Makespan(lanes, model, exact.shares), proportional);
+    ASSERT_TRUE(!exact.straggler || Makespan(lanes, model, exact.shares) <= fixed);
+    stragglers += exact.straggler ? 1 : 0;
+    options.search = LobsterOptions::Search::kBinarySearch;
+    const LobsterDecision searched = LobsterShares(lanes, model, budget, options);
+    ASSERT_LE(Makespan(lanes, model, searched.shares), proportional);
+    ASSERT_EQ(exact.straggler, searched.straggler);
+    for (const auto* decision : {&exact, &searched}) {
+      ASSERT_LE(Total(decision->shares), budget);
+      ASSERT_THAT(decision->shares, Each(Ge(1)));
+    }
+  }
+  EXPECT_GT(stragglers, 200);
+  EXPECT_LT(stragglers, 1990);
+}
+
+TEST(IsImbalancedTest, ComparesTheGapWithTraining) {
+  const std::vector<double> seconds = {1.0, 1.25, 1.5};
+  EXPECT_TRUE(IsImbalanced(seconds, 4, 0.1));
+  EXPECT_FALSE(IsImbalanced(seconds, 5, 0.1));  // just that
+  EXPECT_FALSE(IsImbalanced({}, 5, 0.1));
+  EXPECT_FALSE(IsImbalanced(std::vector<double>{7}, 0, 0));
+}
+
+TEST(LaneSharesTest, LanesWithNothingToDoGetNothingMore) {
+  const LoadModel model({}, 8);
+  const std::vector<LaneLoad> lanes(3);
+  LaneShares shares = {1, 2, 1};
+  SpreadSpare(lanes, model, 8, shares);
+  EXPECT_EQ(shares, (LaneShares{1, 2, 1}));
+}
+
+}  // namespace
+}  // namespace headrace

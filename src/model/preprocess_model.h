@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "model/preprocess_curve.h"
+
+namespace headrace {
+
+// What preprocessing a sample takes, learnt while it is done: a portfolio of curves, one for each
+// size of sample and each transform (Liu et al. 2022, section 4.1). Content counts, too, which is
+// why a transform's hash is part of the key: a JPEG of 100 KB takes longer than an array.
+//
+// Sizes fall into half octaves: [2^k, 1.5 * 2^k) and [1.5 * 2^k, 2^(k + 1)) bytes. A size that was
+// never seen takes the curve of the nearest one, by ratio, of the same transform.
+//
+// Memory: at most `curves_max` curves of `thread_counts_max` means each, whatever is observed. When
+// there is no room, the curve, or the count of threads, that was observed longest ago goes.
+//
+// Thread safety: none; const methods may be called together.
+class PreprocessModel {
+ public:
+  struct Options {
+    std::size_t curves_max = 64;
+    std::size_t thread_counts_max = 64;  // of one curve
+    // Means are exact up to this many observations and exponentially weighted from there on, so
+    // that they follow a machine that changes.
+    std::uint64_t window = 256;
+  };
+
+  // One sample, preprocessed by one thread while `threads` (this one among them) did the same.
+  struct Observation {
+    std::uint64_t transform = 0;  // hash of what is done to a sample
+    std::uint64_t bytes = 0;      // of the stored sample
+    int threads = 1;              // at least 1
+    std::int64_t nanoseconds = 0;
+  };
+
+  // A mean, as a machine profile keeps it.
+  struct Row {
+    std::uint64_t transform = 0;
+    double bytes = 0;  // of the curve's samples, on average
+    int threads = 1;
+    std::uint64_t count = 1;  // observations, up to the window
+    double seconds = 0;
+
+    friend bool operator==(const Row&, const Row&) = default;
+  };
+
+  // Counts of `options` must be at least 1.
+  explicit PreprocessModel(const Options& options);
+  PreprocessModel() : PreprocessModel(Options{}) {}
+
+  // O(curves). What it is told shows in the lookups after the next Fit().
+  void Observe(const Observation& observation);
+
+  // Fits the curves of which something was observed since the last call.
+  void Fit();
+
+  // The curve for samples of this size; null: nothing is known of the transform, or it was not
+  // fitted yet. Valid until the next Fit() or Observe().
+  [[nodiscard]] const PreprocessCurve* Find(std::uint64_t transform, double bytes) const;
+
+  // Of one sample on one of `threads` threads, at least 1. Nothing where Find() finds nothing.
+  [[nodiscard]] std::optional<double> Seconds(std::uint64_t transform, double bytes,
+                                              int threads) const;
+
+  [[nodiscard]] std::size_t curve_count() const { return curves_.size(); }
+
+  // All means, ordered by transform, size and threads: FromRows() makes the same model of them, but
+  // for what was observed longest ago.
+  [[nodiscard]] std::vector<Row> ToRows() const;
+
+  // Fitted. Errors: InvalidArgument  a value that cannot be, a row that is there twice, more rows
+  //                                  than the options have room for; the message names the row
+  static Result<PreprocessModel> FromRows(std::span<const Row> rows, const Options& options);
+
+ private:
+  struct Mean {
+    int threads = 1;
+    std::uint64_t count = 0;  // up to the window
+    double seconds = 0;
+    std::uint64_t observed_at = 0;  // number of the last observation
+  };
+  struct Sized {
+    std::uint64_t transform = 0;
+    int bucket = 0;
+    std::uint64_t count = 0;  // up to the window
+    double bytes = 0;         // on average
+    std::uint64_t observed_at = 0;
+    std::vector<Mean> means;  // by threads, ascending
+    std::optional<PreprocessCurve> curve;
+    bool changed = false;
+  };
+
+  Sized& SizedOf(std::uint64_t transform, int bucket);
+  Mean& MeanOf(Sized& sized, int threads) const;
+
+  Options options_;
+  std::uint64_t observed_ = 0;
+  std::vector<Sized> curves_;  // by transform, then bucket, ascending
+};
+
+}  // namespace headrace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/lane_shares.h"
+#include "model/preprocess_curve.h"
+
+namespace headrace {
+
+// How many of a node's threads load and how many preprocess (Liu et al. 2022, section 4.1).
+
+struct SplitRequest {
+  std::span<const LaneLoad> lanes;         // preprocess_seconds are not looked at
+  std::span<const std::uint64_t> samples;  // of each lane, to preprocess
+  const LoadModel* load = nullptr;
+  const PreprocessCurve* preprocess = nullptr;
+  int threads = 2;           // more than there are lanes, and up to load->threads_max()
+  double train_seconds = 0;  // T_train of a step
+};
+
+struct ThreadSplit {
+  int loading = 1;
+  int decode = 1;
+  double load_seconds = 0;        // the slowest lane's, with the best shares
+  double preprocess_seconds = 0;  // of all lanes' samples: decode threads take any lane's
+  LaneShares loading_of_lane;     // together `loading`
+  LaneShares decode_of_lane;      // together `decode`, in proportion to the samples
+};
+
+// Step 1: as many decode threads as it takes to preprocess fastest, but one loading thread for each
+// lane is left. Step 2: while loading and preprocessing take longer together than training, and
+// preprocessing does not become what everything waits for, a thread goes from decode to loading;
+// where that is not reached, as many as make both together shortest. Deterministic; takes
+// O(threads) times MakespanShares().
+ThreadSplit SplitLoadAndDecode(const SplitRequest& request);
+
+}  // namespace headrace

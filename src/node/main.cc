@@ -1,0 +1,73 @@
+// headrace-node: the process that a node's ranks share. Ranks start it themselves; `headrace node`
+// runs it as a service. Says nothing but errors.
+
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "runtime/node/serve_node.h"
+
+namespace {
+
+using headrace::NodeServerOptions;
+using headrace::Result;
+using headrace::Status;
+using headrace::StatusCode;
+
+constexpr std::string_view kUsage =
+    "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
+    "Hosts the loaders of the ranks of one node. Started by "
+    "headrace.Loader(isolation=\"process\")\n"
+    "and by `headrace node`.\n";
+
+Result<NodeServerOptions> Parse(int count, char** arguments) {
+  NodeServerOptions options;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view argument = arguments[i];
+    const bool has_value = i + 1 < count;
+    if (argument == "--service") {
+      options.service = true;
+    } else if (argument == "--name" && has_value) {
+      options.name = arguments[++i];
+    } else if (argument == "--memory" && has_value) {
+      const std::string_view value = arguments[++i];
+      const auto [end, error] =
+          std::from_chars(value.data(), value.data() + value.size(), options.memory_bytes);
+      if (error != std::errc() || end != value.data() + value.size()) {
+        return Status(StatusCode::kInvalidArgument,
+                      "--memory: got '" + std::string(value) + "', must be a number of bytes");
+      }
+    } else {
+      return Status(StatusCode::kInvalidArgument,
+                    "unknown argument '" + std::string(argument) + "'");
+    }
+  }
+  if (options.name.empty()) return Status(StatusCode::kInvalidArgument, "--name is missing");
+  return options;
+}
+
+void Complain(const Status& status) {
+  std::fprintf(stderr, "headrace-node: %s\n", std::string(status.message()).c_str());
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count == 2 && std::strcmp(arguments[1], "--help") == 0) {
+    std::fwrite(kUsage.data(), 1, kUsage.size(), stdout);
+    return 0;
+  }
+  const Result<NodeServerOptions> options = Parse(count, arguments);
+  if (!options.ok()) {
+    Complain(options.status());
+    return 2;
+  }
+  if (const Status served = headrace::ServeNode(options.value()); !served.ok()) {
+    Complain(served);
+    return 3;
+  }
+  return 0;
+}

@@ -1,0 +1,138 @@
+#pragma once
+
+// plan/schedule/ is the offline plan of one node: how many threads load and decode for each lane in
+// every step, and what its tiers keep (Liu et al. 2022, section 4.5). Computed before a run, it is
+// read back step for step while the engine runs.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/order.h"
+#include "plan/placement/placement.h"
+
+namespace headrace {
+
+// Of one lane, a rank of the node, in one step.
+struct LaneThreads {
+  std::uint32_t loading = 1;
+  std::uint32_t decode = 0;
+
+  friend bool operator==(const LaneThreads&, const LaneThreads&) = default;
+};
+
+struct ScheduledStep {
+  Position at;
+  std::vector<LaneThreads> lanes;
+  std::vector<CacheOp> ops;  // what the placement says, in its order
+
+  friend bool operator==(const ScheduledStep&, const ScheduledStep&) = default;
+};
+
+// What a schedule is for. A run may follow it only if all of this is its own.
+struct ScheduleHeader {
+  static constexpr std::uint32_t kLanesMax = 1024;
+  static constexpr std::uint32_t kThreadsMax = 65536;
+
+  std::array<std::uint64_t, 2> dataset{};  // fingerprint of the index
+  std::array<std::uint64_t, 2> plan{};     // of the order's and the placement's parameters
+  std::uint64_t seed = 0;
+  std::uint32_t world_size = 1;
+  std::uint32_t first_rank = 0;       // lane 0; lanes are ranks one after the other
+  std::uint32_t lanes = 1;            // in [1, kLanesMax], and ranks of the world
+  std::uint32_t loading_threads = 1;  // of all lanes together, in [lanes, kThreadsMax]
+  std::uint32_t decode_threads = 0;   // of all lanes together, up to kThreadsMax
+  Position start;                     // of the first step
+
+  friend bool operator==(const ScheduleHeader&, const ScheduleHeader&) = default;
+};
+
+// Errors: InvalidArgument  a value outside what is said above; the message names it
+Status CheckScheduleHeader(const ScheduleHeader& header);
+
+// Errors: InvalidArgument  not a lane's worth of threads for each lane, a lane without a loading
+//                          thread, more threads than the header has, an op that is none (no tier on
+//                          either side or twice the same, a tier beyond kTiersMax, a move or an
+//                          eviction that is `ahead`); the message names it
+Status CheckScheduledStep(const ScheduleHeader& header, const ScheduledStep& step);
+
+// Writes a schedule piece by piece: format version 1, docs/schedule-format.md.
+//
+// Thread safety: none.
+// Ownership: the sink is kept until the writer dies. Its error is returned, and again by every call
+// after it.
+// Shutdown: a schedule without Finish() is one that a reader refuses as cut off.
+class ScheduleWriter {
+ public:
+  using Sink = std::function<Status(std::span<const std::byte>)>;
+
+  // Writes the header. Errors: those of CheckScheduleHeader, and of the sink.
+  static Result<ScheduleWriter> Make(const ScheduleHeader& header, Sink sink);
+
+  // Steps come one after the other, from header.start on: of one epoch, or the first of the next.
+  //
+  // Errors: those of CheckScheduledStep, and of the sink
+  //         InvalidArgument     a step out of its order
+  //         ResourceExhausted   more ops than fit into a record of 64 MiB
+  Status Add(const ScheduledStep& step);
+
+  // No more steps. Errors: those of the sink. Must be called once, and nothing after it.
+  Status Finish();
+
+ private:
+  ScheduleWriter(const ScheduleHeader& header, Sink sink)
+      : header_(header), sink_(std::move(sink)) {}
+
+  Status WriteRecord(std::span<const std::byte> payload);
+
+  ScheduleHeader header_;
+  Sink sink_;
+  std::optional<Position> last_;
+  std::vector<LaneThreads> threads_;  // of the last step
+  std::uint64_t steps_ = 0;
+  std::uint64_t digest_ = 0;  // of all that was written
+  Status status_;
+};
+
+// Reads a schedule, checking all of it: bytes, order and values.
+//
+// Thread safety: none. Ownership: the caller keeps `file` alive, and unchanged, while reading.
+// Memory: one step, whatever the file says.
+class ScheduleReader {
+ public:
+  // Errors: DataLoss            not a schedule, damaged or cut off; the message names the offset
+  //         FailedPrecondition  of a version that this library does not read
+  static Result<ScheduleReader> Open(std::span<const std::byte> file);
+
+  [[nodiscard]] const ScheduleHeader& header() const { return header_; }
+
+  // The next step into `step`, whose memory is used again; false after the last.
+  //
+  // Errors: DataLoss  as for Open(); what came before is right, and nothing comes after
+  Result<bool> Next(ScheduledStep& step);
+
+ private:
+  ScheduleReader(std::span<const std::byte> file, const ScheduleHeader& header)
+      : file_(file), header_(header) {}
+
+  Result<std::span<const std::byte>> Record();
+  Status ReadStep(std::span<const std::byte> payload, ScheduledStep& step);
+  Status ReadEnd(std::span<const std::byte> payload) const;
+
+  std::span<const std::byte> file_;
+  ScheduleHeader header_;
+  std::size_t offset_ = 0;  // of the next record
+  std::optional<Position> last_;
+  std::vector<LaneThreads> threads_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t digest_ = 0;
+  bool ended_ = false;
+  Status status_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,106 @@
+// Reads damaged schedules to their end. Whatever is read without an error must come out of a writer
+// as the same bytes: a schedule has one form.
+//
+// Input: a byte whose lowest bit says whether the rest is a whole file; else the rest are edits of
+// a valid file, 4 bytes each: position (3 bytes, little-endian, modulo the size), value. Bit 1 says
+// that the checksums are made right again after that.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "plan/schedule/schedule_file.h"
+
+namespace {
+
+using headrace::CacheOp;
+using headrace::kNoTier;
+using headrace::ScheduledStep;
+using headrace::ScheduleHeader;
+using headrace::ScheduleReader;
+using headrace::ScheduleWriter;
+
+constexpr std::size_t kHeaderBytes = 96;
+
+ScheduleWriter::Sink Into(std::vector<std::byte>& file) {
+  return [&file](std::span<const std::byte> bytes) {
+    file.insert(file.end(), bytes.begin(), bytes.end());
+    return headrace::Status();
+  };
+}
+
+std::vector<std::byte> ValidFile() {
+  const ScheduleHeader header{
+      .world_size = 4, .first_rank = 1, .lanes = 3, .loading_threads = 12, .decode_threads = 6};
+  std::vector<std::byte> file;
+  auto writer = ScheduleWriter::Make(header, Into(file));
+  HEADRACE_CHECK(writer.ok());
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    ScheduledStep step{.at = {.epoch = i / 3, .step = i % 3},
+                       .lanes = {{1 + i / 2, 1}, {4, 2}, {2, 3}}};
+    step.ops = {CacheOp{.block = 1000 * i, .to = 0, .ahead = true},
+                CacheOp{.block = i, .from = 0, .to = 1}, CacheOp{.block = 70000, .from = 1}};
+    HEADRACE_CHECK(writer.value().Add(step).ok());
+  }
+  HEADRACE_CHECK(writer.value().Finish().ok());
+  return file;
+}
+
+// Makes the checksums right, as far as records can be told apart.
+void Reseal(std::vector<std::byte>& file) {
+  if (file.size() < kHeaderBytes + 8) return;
+  std::uint64_t digest = headrace::Hash64(std::span(file).first(kHeaderBytes));
+  std::memcpy(file.data() + kHeaderBytes, &digest, sizeof digest);
+  std::size_t at = kHeaderBytes + 8;
+  while (file.size() - at >= 12) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, file.data() + at, sizeof size);
+    if (size > file.size() - at - 12) return;
+    headrace::Hasher64 hasher;
+    hasher.Add(std::as_bytes(std::span(&digest, 1)));
+    hasher.Add(std::span(file).subspan(at, 4 + size));
+    digest = hasher.Digest();
+    std::memcpy(file.data() + at + 4 + size, &digest, sizeof digest);
+    at += 12 + size;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  static const auto* const valid = new std::vector<std::byte>(ValidFile());
+  const unsigned how = data[0];
+  std::span<const std::byte> rest = std::as_bytes(std::span(data + 1, size - 1));
+  std::vector<std::byte> file(rest.begin(), rest.end());
+  if ((how & 1) == 0) {
+    file = *valid;
+    for (; rest.size() >= 4; rest = rest.subspan(4)) {
+      std::uint32_t edit = 0;
+      std::memcpy(&edit, rest.data(), sizeof edit);
+      file[(edit & 0xffffff) % file.size()] = static_cast<std::byte>(edit >> 24);
+    }
+  }
+  if ((how & 2) != 0) Reseal(file);
+
+  auto reader = ScheduleReader::Open(file);
+  if (!reader.ok()) return 0;
+  std::vector<std::byte> again;
+  auto writer = ScheduleWriter::Make(reader.value().header(), Into(again));
+  HEADRACE_CHECK(writer.ok());
+  ScheduledStep step;
+  while (true) {
+    const auto more = reader.value().Next(step);
+    if (!more.ok()) return 0;
+    if (!more.value()) break;
+    HEADRACE_CHECK(writer.value().Add(step).ok());
+  }
+  HEADRACE_CHECK(writer.value().Finish().ok());
+  HEADRACE_CHECK(again == file);
+  return 0;
+}

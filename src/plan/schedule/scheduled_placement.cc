@@ -1,0 +1,135 @@
+#include "plan/schedule/scheduled_placement.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+std::string Name(Position at) {
+  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
+}
+
+bool Before(Position a, Position b) {
+  return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
+}
+
+class ScheduledPlacement final : public Placement {
+ public:
+  ScheduledPlacement(std::unique_ptr<Placement> inner, ScheduleReader reader,
+                     ScheduledPlacementOptions options)
+      : inner_(std::move(inner)), reader_(std::move(reader)), options_(std::move(options)) {}
+
+  // Plans again what comes before the start.
+  Status Skip() {
+    HEADRACE_RETURN_IF_ERROR(ReadStep());
+    for (;;) {
+      first_ = inner_->Next();
+      if (!first_.has_value() || !Before(first_->at, options_.start)) return Status();
+      HEADRACE_RETURN_IF_ERROR(Follow(*first_));
+      for (const CacheOp& op : first_->ops) wanted_[op.block] = op.to;
+    }
+  }
+
+  std::optional<PlacedStep> Next() override {
+    const bool first = !std::exchange(begun_, true);
+    std::optional<PlacedStep> placed = first ? std::move(first_) : inner_->Next();
+    if (!placed.has_value()) return placed;
+    if (options_.verdict->status.ok()) options_.verdict->status = Follow(*placed);
+    if (first) BringHeld(placed->ops);
+    return placed;
+  }
+
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    return inner_->counters();
+  }
+
+ private:
+  Status ReadStep() {
+    HEADRACE_ASSIGN_OR_RETURN(reading_, reader_.Next(step_));
+    return Status();
+  }
+
+  Status Follow(const PlacedStep& placed) {
+    if (!reading_) return Status();
+    HEADRACE_RETURN_IF_ERROR(Compare(placed));
+    return ReadStep();
+  }
+
+  [[nodiscard]] Status Compare(const PlacedStep& placed) const {
+    if (placed.at != step_.at) {
+      return {StatusCode::kFailedPrecondition, "following a schedule: it is at " + Name(step_.at) +
+                                                   ", the run's placement at " + Name(placed.at)};
+    }
+    if (placed.ops == step_.ops) return Status();
+    const auto [planned, made] =
+        std::mismatch(step_.ops.begin(), step_.ops.end(), placed.ops.begin(), placed.ops.end());
+    return {StatusCode::kFailedPrecondition,
+            "following a schedule: " + Name(step_.at) + ": what tiers are to do differs from op " +
+                std::to_string(planned - step_.ops.begin()) + " on: the schedule has " +
+                std::to_string(step_.ops.size()) + " ops, the run's placement " +
+                std::to_string(placed.ops.size()) +
+                "; it was made by another version or with other tiers: make it again"};
+  }
+
+  // Goes from what is held to what the schedule has there, before the step's own ops: those that go
+  // before those that come.
+  void BringHeld(std::vector<CacheOp>& ops) const {
+    std::map<std::uint32_t, TierNumber> held;
+    for (std::size_t tier = 0; tier < options_.held.size(); ++tier) {
+      for (const std::uint32_t block : options_.held[tier]) {
+        held.emplace(block, static_cast<TierNumber>(tier));
+      }
+    }
+    const auto in = [](const std::map<std::uint32_t, TierNumber>& map, std::uint32_t block) {
+      const auto found = map.find(block);
+      return found == map.end() ? kNoTier : found->second;
+    };
+    std::vector<CacheOp> first;
+    for (const auto& [block, tier] : held) {
+      const TierNumber to = in(wanted_, block);
+      if (to != tier) first.push_back({.block = block, .from = tier, .to = to});
+    }
+    for (const auto& [block, tier] : wanted_) {
+      if (tier == kNoTier || held.contains(block)) continue;
+      first.push_back({.block = block, .from = kNoTier, .to = tier});
+    }
+    std::stable_partition(first.begin(), first.end(),
+                          [](const CacheOp& op) { return op.to == kNoTier; });
+    ops.insert(ops.begin(), first.begin(), first.end());
+  }
+
+  const std::unique_ptr<Placement> inner_;
+  ScheduleReader reader_;
+  const ScheduledPlacementOptions options_;
+  ScheduledStep step_;                          // of the file, the next
+  bool reading_ = false;                        // there is one
+  std::optional<PlacedStep> first_;             // of `inner`, from the start on
+  std::map<std::uint32_t, TierNumber> wanted_;  // at the start, by the schedule
+  bool begun_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Placement>> MakeScheduledPlacement(std::unique_ptr<Placement> inner,
+                                                          ScheduledPlacementOptions options) {
+  HEADRACE_CHECK(inner != nullptr && options.verdict != nullptr);
+  HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
+  const Position first = reader.header().start;
+  if (Before(options.start, first)) {
+    return Status(StatusCode::kFailedPrecondition, "following a schedule: it begins at " +
+                                                       Name(first) + ", the run at " +
+                                                       Name(options.start));
+  }
+  auto placement =
+      std::make_unique<ScheduledPlacement>(std::move(inner), std::move(reader), std::move(options));
+  HEADRACE_RETURN_IF_ERROR(placement->Skip());
+  return std::unique_ptr<Placement>(std::move(placement));
+}
+
+}  // namespace headrace

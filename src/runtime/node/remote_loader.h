@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "runtime/batch_source.h"
+#include "runtime/loader_options.h"
+#include "runtime/node/messages.h"
+#include "runtime/node/remote_link.h"
+
+namespace headrace {
+
+// Where a rank finds its node process, and who it is there.
+struct NodeAddress {
+  std::string socket;  // of the node process, in the abstract namespace
+  std::string job;     // the same on all ranks that share it
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_ranks = 1;
+  std::string index_path;  // of the dataset's index, absolute
+  std::string fingerprint;
+};
+
+// Loads batches of one rank, by its node process. Batches lie in memory of the node that is mapped
+// here; nothing is copied. No thread here: what the node says is read by whoever waits for it.
+//
+// Thread safety, ownership, shutdown: as for any BatchSource. The node keeps a batch until its last
+// view here dies, or this process does.
+class RemoteLoader final : public BatchSource {
+ public:
+  // Connects and opens the job, as the first rank, or joins it. `keep_waiting` is asked now and
+  // then while the node is at it.
+  //
+  // Errors: Unavailable         nobody serves the address, or not for long; try again
+  //         Cancelled           `keep_waiting` said no
+  //         FailedPrecondition  another version of headrace; a job that another rank opened
+  //                             differently
+  //         those of Loader::Open
+  static Result<std::unique_ptr<RemoteLoader>> Open(const NodeAddress& address,
+                                                    LoaderOptions options,
+                                                    const std::function<bool()>& keep_waiting);
+  ~RemoteLoader() override;
+  RemoteLoader(const RemoteLoader&) = delete;
+  RemoteLoader& operator=(const RemoteLoader&) = delete;
+
+  // Without codecs: they are the node's.
+  [[nodiscard]] std::span<const BatchField> schema() const override { return opened_.schema; }
+  [[nodiscard]] std::uint64_t steps_per_epoch() const override { return opened_.steps_per_epoch; }
+  [[nodiscard]] OrderParameters order_parameters() const override {
+    return opened_.order_parameters;
+  }
+  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override {
+    return opened_.inflation;
+  }
+
+  // Returns at once: the run begins when every rank has asked for it, and Next() says why not.
+  //
+  // Errors: Unavailable  the node process has ended
+  Status Start(Position position) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Status StartList(ListOrderOptions list) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Errors, beside those of BatchSource::Next():
+  //         Unavailable         the node process has ended
+  //         FailedPrecondition  ranks ask for different positions
+  Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Stop() override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  Result<std::vector<PlannedRow>> Explain(Position position) const override;
+  Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
+  [[nodiscard]] Result<LoaderStats> stats() const override;
+  [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
+  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override;
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // A batch that came and was not taken.
+  struct Ready {
+    std::uint64_t number = 0;
+    std::shared_ptr<Batch> batch;
+  };
+
+  explicit RemoteLoader(std::shared_ptr<RemoteLink> link) : link_(std::move(link)) {}
+
+  [[nodiscard]] Status CheckProcess() const;
+  template <typename Message>
+  Status Begin(Message message) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Asks the node, and waits for the answer.
+  template <typename Reply, typename Ask>
+  Result<Reply> Call(Ask ask) const HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Receives until `done`, or the time is over (false), or the connection is (an error). One thread
+  // receives for all that wait.
+  Result<bool> WaitUntil(const std::function<bool()>& done, std::int64_t timeout_ns) const
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  Status OnMessage(IpcMessage message) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(const Refused& refused) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(JobOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(const NewMemory& memory, IpcMessage& message) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(BatchReady ready) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(RunEnded ended) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  class Mapper;
+
+  const std::shared_ptr<RemoteLink> link_;
+  mutable JobOpened opened_;  // Written once, while the loader is opened.
+
+  mutable Mutex mutex_;
+  mutable CondVar received_;
+  mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at it
+  mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
+  mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
+  mutable std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_
+      HEADRACE_GUARDED_BY(mutex_);
+  mutable std::set<std::uint32_t> apart_ HEADRACE_GUARDED_BY(mutex_);  // of the batch that comes
+  // Of the run: 0, none.
+  std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
+  mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
+  // Calls: those that wait, and what has come for them.
+  mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  mutable std::map<std::uint64_t, NodeMessage> replies_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::vector<NamedTierStats> tiers_ HEADRACE_GUARDED_BY(mutex_);  // as of the last failure
+};
+
+}  // namespace headrace

@@ -1,0 +1,561 @@
+#include "runtime/node_job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/gate.h"
+#include "base/mutex.h"
+#include "base/prng.h"
+#include "base/units.h"
+#include "engine/engine.h"
+#include "runtime/job.h"
+#include "runtime/machine.h"
+#include "runtime/node_tiers.h"
+#include "runtime/numa/near_lanes.h"
+#include "runtime/open_store.h"
+#include "runtime/planner.h"
+#include "runtime/schedule/lane_schedule.h"
+#include "runtime/schema.h"
+#include "runtime/thread_executor.h"
+
+namespace headrace {
+namespace {
+
+// Decoding yields to the training loop when both want a core.
+constexpr int kDecodeNice = 5;
+
+// The largest block read that staging memory holds two of: one is copied while the next arrives.
+std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
+  const std::uint64_t half = std::max<std::uint64_t>(staging_bytes / 2, 1);
+  // Rounded down to what a buffer is charged: see BufferPool.
+  const std::uint64_t buffer = half - half % std::max(kBufferAlignment, std::bit_floor(half) / 8);
+  return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
+}
+
+// How many steps' sources Explain() can tell of.
+constexpr std::size_t kSourcesKept = 256;
+
+// The engine of a plan in progress. What is closed does nothing, and may outlive the job.
+class Run final : public NodeRun {
+ public:
+  using TakenHook = std::function<void(std::uint32_t lane, const Batch& batch)>;
+
+  Run(const Engine::Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
+      std::unique_ptr<TierCache> tiers, TakenHook on_taken)
+      : on_taken_(std::move(on_taken)),
+        clock_(*parts.clock),
+        start_ns_(clock_.NowNanos()),
+        engine_(std::make_unique<Engine>(parts, options, std::move(order), std::move(tiers))) {
+    engine_->Start();
+  }
+  ~Run() override { Close(); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  void OnTaken(std::uint32_t lane, const Batch& batch) override {
+    Inside([&] {
+      engine_->OnTaken(lane);
+      on_taken_(lane, batch);
+    });
+  }
+  void OnWaiting(std::uint32_t lane) override {
+    Inside([&] { engine_->OnWaiting(lane); });
+  }
+  void Leave(std::uint32_t lane) override {
+    Inside([&] { engine_->Leave(lane); });
+  }
+
+  // Idempotent.
+  void Close() {
+    MutexLock lock(close_mutex_);
+    if (closed_) return;
+    engine_->Stop();
+    gate_.Close();
+    engine_->Close();
+    closed_ = true;
+    last_stats_ = engine_->stats();
+    running_ns_ = clock_.NowNanos() - start_ns_;
+    engine_.reset();  // What it was made from may be gone before this.
+  }
+
+  [[nodiscard]] EngineStats stats() {
+    EngineStats stats;
+    if (Inside([&] { stats = engine_->stats(); })) return stats;
+    MutexLock lock(close_mutex_);
+    return last_stats_;
+  }
+
+  [[nodiscard]] std::int64_t running_ns() {
+    std::int64_t ns = 0;
+    if (Inside([&] { ns = clock_.NowNanos() - start_ns_; })) return ns;
+    MutexLock lock(close_mutex_);
+    return running_ns_;
+  }
+
+ private:
+  // Calls from outside; false: the run is closed.
+  template <typename Work>
+  bool Inside(Work work) {
+    if (!gate_.TryEnter()) return false;
+    work();
+    gate_.Leave();
+    return true;
+  }
+
+  const TakenHook on_taken_;
+  const Clock& clock_;
+  const std::int64_t start_ns_;
+  Gate gate_;
+  std::unique_ptr<Engine> engine_;  // used inside the gate
+
+  Mutex close_mutex_;
+  bool closed_ HEADRACE_GUARDED_BY(close_mutex_) = false;
+  EngineStats last_stats_ HEADRACE_GUARDED_BY(close_mutex_);
+  std::int64_t running_ns_ HEADRACE_GUARDED_BY(close_mutex_) = 0;
+};
+
+}  // namespace
+
+class NodeJob::Impl {
+ public:
+  // What a job has that may not be had.
+  struct Parts {
+    std::optional<ExpectedInflation> inflation;
+    std::shared_ptr<CellPool> residents;
+    std::unique_ptr<NodeTiers> tiers;
+    NearLanes near;
+    OpenedStore store;
+    std::unique_ptr<LaneSchedule> schedule;
+  };
+
+  Impl(std::shared_ptr<const Index> index, Job job, Parts parts)
+      : index_(std::move(index)),
+        options_(std::move(job.options)),
+        schema_(std::move(job.schema)),
+        steps_per_epoch_(job.steps_per_epoch),
+        planner_(std::move(job.planner)),
+        budget_(job.budget),
+        inflation_(parts.inflation),
+        schedule_(std::move(parts.schedule)),
+        device_read_bytes_(DeviceReadBytes()),
+        residents_(std::move(parts.residents)),
+        pinned_(budget_.pinned_bytes == 0 ? nullptr
+                                          : std::make_shared<PinnedBlocks>(budget_.pinned_bytes)),
+        tiers_(std::move(parts.tiers)),
+        near_(std::move(parts.near)),
+        store_(std::move(parts.store)),
+        steps_(options_.job.ranks),
+        delivered_(options_.job.ranks) {
+    ended_.lanes.resize(options_.job.ranks);
+  }
+
+  ~Impl() { End(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] Status CheckProcess() const {
+    if (getpid() == pid_) return Status();
+    return Status(StatusCode::kFailedPrecondition,
+                  "a loader made in process " + std::to_string(pid_) +
+                      " is used in its forked child " + std::to_string(getpid()) +
+                      ": threads do not survive a fork; make the loader in the child");
+  }
+  [[nodiscard]] bool forked() const { return getpid() != pid_; }
+
+  using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(NodeTiers&)>;
+
+  // `make_tiers` is asked once no run uses the tiers. `start`: of the job's own order, else
+  // nothing.
+  Result<std::shared_ptr<NodeRun>> Begin(std::unique_ptr<Order> order,
+                                         std::vector<BatchSink*> sinks,
+                                         std::optional<Position> start,
+                                         const MakeTiers& make_tiers) {
+    MutexLock lifecycle(lifecycle_mutex_);
+    EndRun();
+    std::shared_ptr<LanePolicy> policy;
+    if (start.has_value()) {
+      HEADRACE_ASSIGN_OR_RETURN(policy, schedule_->Begin(*start));
+    } else {
+      HEADRACE_RETURN_IF_ERROR(schedule_->BeginList());
+    }
+    std::unique_ptr<TierCache> tiers;
+    if (tiers_ != nullptr) {
+      HEADRACE_ASSIGN_OR_RETURN(tiers, make_tiers(*tiers_));
+    }
+    EngineOptions options;
+    options.batches_max = budget_.batches_max;
+    options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
+    options.block_read_bytes_max =
+        std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
+    // Each made-up read holds one sample.
+    if (options_.io == IoChoice::kSynthetic) {
+      options.coalesce_bytes_max = 0;
+      options.block_read_bytes_max = 0;
+    }
+    options.on_error = options_.on_error;
+    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
+    options.seed = options_.job.seed;
+    Engine::Parts parts{.index = index_.get(),
+                        .schema = schema_,
+                        .store = &store_.store(),
+                        .executor = &near_.executor(),
+                        .clock = &clock_,
+                        .staging = near_.staging(),
+                        .residents = residents_,
+                        .pinned = pinned_,
+                        .model = options_.model ? &*options_.model : nullptr,
+                        .first_rank = options_.job.rank,
+                        .policy = policy.get(),
+                        .observer = schedule_->observer()};
+    for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
+      parts.lanes.push_back(near_.lane(lane));
+      parts.lanes.back().sink = sinks[lane];
+    }
+    auto run =
+        std::make_shared<Run>(parts, options, std::move(order), std::move(tiers),
+                              [this, number = ++runs_](std::uint32_t lane, const Batch& batch) {
+                                OnTaken(number, lane, batch);
+                              });
+    MutexLock lock(mutex_);
+    run_ = run;
+    return std::shared_ptr<NodeRun>(std::move(run));
+  }
+
+  void End() {
+    MutexLock lifecycle(lifecycle_mutex_);
+    EndRun();
+  }
+
+  bool Help() { return near_.executor().RunOne(); }
+
+  // The run stays visible until what it did has been added up: counters never go back.
+  void EndRun() HEADRACE_LOCKS_REQUIRED(lifecycle_mutex_) {
+    const std::shared_ptr<Run> run = this->run();  // Dies after the lock below is free.
+    if (run == nullptr) return;
+    run->Close();
+    MutexLock lock(mutex_);
+    AddRun(run->stats(), ended_);
+    for (LaneStats& lane : ended_.lanes) lane.ready = lane.steps_in_work = lane.queued_reads = 0;
+    ended_ns_ += run->running_ns();
+    run_ = nullptr;
+  }
+
+  [[nodiscard]] std::shared_ptr<Run> run() const {
+    MutexLock lock(mutex_);
+    return run_;
+  }
+
+  void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch) {
+    steps_.Add({.run = run,
+                .epoch = batch.epoch,
+                .step = batch.step,
+                .lane = lane,
+                .admitted_ns = batch.times.admitted_ns,
+                .read_ns = batch.times.read_ns,
+                .done_ns = batch.times.done_ns,
+                .busy_ns = batch.times.busy_ns,
+                .handed_ns = batch.times.handed_ns,
+                .taken_ns = clock_.NowNanos(),
+                .stall_ns = batch.times.stall_ns,
+                .samples = batch.samples.size(),
+                .bytes = batch.times.sample_bytes});
+    MutexLock lock(mutex_);
+    AddBatch(batch, delivered_[lane]);
+    if (tiers_ == nullptr) return;
+    sources_.push_back({{.epoch = batch.epoch, .step = batch.step}, lane, batch.sources});
+    if (sources_.size() > kSourcesKept) sources_.pop_front();
+  }
+
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const {
+    std::vector<NamedTierStats> all;
+    if (tiers_ == nullptr) return all;
+    for (const std::unique_ptr<Tier>& tier : tiers_->tiers()) {
+      all.push_back({.name = tier->name(), .stats = tier->stats()});
+    }
+    return all;
+  }
+
+  [[nodiscard]] std::vector<StepTime> step_times() const { return steps_.steps(); }
+
+  [[nodiscard]] LoaderStats stats(std::uint32_t lane) const {
+    LoaderStats stats;
+    stats.lane = lane;
+    {
+      MutexLock lock(mutex_);
+      stats.delivered = delivered_[lane];
+      stats.engine = ended_;
+      stats.running_ns = ended_ns_;
+      if (run_ != nullptr) {
+        AddRun(run_->stats(), stats.engine);
+        stats.running_ns += run_->running_ns();
+      }
+    }
+    stats.tiers = tier_stats();
+    stats.store = store_.store().stats();
+    stats.schedule = schedule_->stats();
+    stats.budget = budget_;
+    stats.threads = options_.threads;
+    stats.index_bytes = index_->file_bytes();
+    const std::int64_t read_bytes = DeviceReadBytes();
+    stats.device_read_bytes = read_bytes < 0 ? -1 : read_bytes - device_read_bytes_;
+    return stats;
+  }
+
+  // A lane's place in a plan: what tiers have to do with its rows.
+  struct Place {
+    Position position;
+    std::uint32_t lane = 0;
+    std::size_t first_use = 0;  // of the step's deliveries to the node, the lane's first
+  };
+
+  // Rows of deliveries; what tiers have to do with them is known of a step of the job's own order.
+  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(
+      std::span<const Delivery> deliveries,
+      const std::optional<Place>& place = std::nullopt) const {
+    std::vector<TierNumber> actual;
+    std::optional<std::vector<PlannedUse>> planned;
+    if (tiers_ != nullptr && place.has_value() && !planner_->reads_blocks()) {
+      actual = SourcesOf(place->position, place->lane);
+      HEADRACE_ASSIGN_OR_RETURN(planned, tiers_->Planned(place->position));
+    }
+    const std::size_t first_use = place.has_value() ? place->first_use : 0;
+    std::vector<PlannedRow> rows;
+    for (std::size_t i = 0; i < deliveries.size(); ++i) {
+      const Delivery& delivery = deliveries[i];
+      for (const BatchField& field : schema_) {
+        PlannedRow row{.slot = delivery.slot, .sample = delivery.sample, .field = field.name};
+        if (field.is_inline()) {
+          row.source = "index";
+        } else {
+          HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
+                                    index_->extent(field.index_field, delivery.sample));
+          HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
+          row.source = delivery.block_read != kNoBlockRead ? "block"
+                       : planned.has_value() ? SourceName(planned->at(first_use + i).tier)
+                                             : SourceName(kNoTier);
+          if (i < actual.size()) row.actual = SourceName(actual[i]);
+          row.object = index_->root() + "/" + std::string(object.name);
+          row.range = extent.range;
+        }
+        rows.push_back(std::move(row));
+      }
+    }
+    return rows;
+  }
+
+  const std::shared_ptr<const Index> index_;
+  const LoaderOptions options_;
+  const std::vector<BatchField> schema_;
+  const std::uint64_t steps_per_epoch_;
+  const std::shared_ptr<const Planner> planner_;
+  const Budget budget_;
+  const std::optional<ExpectedInflation> inflation_;
+  const std::unique_ptr<LaneSchedule> schedule_;  // keeps the newest run's policy
+
+ private:
+  [[nodiscard]] std::string SourceName(TierNumber tier) const {
+    return tier == kNoTier ? "storage" : tiers_->tiers()[tier]->name();
+  }
+
+  // Where the rows of a batch came from, of those taken lately.
+  struct Sources {
+    Position position;
+    std::uint32_t lane = 0;
+    std::vector<TierNumber> of_rows;
+  };
+
+  [[nodiscard]] std::vector<TierNumber> SourcesOf(Position position, std::uint32_t lane) const {
+    MutexLock lock(mutex_);
+    for (auto step = sources_.rbegin(); step != sources_.rend(); ++step) {
+      if (step->position == position && step->lane == lane) return step->of_rows;
+    }
+    return {};
+  }
+
+  const pid_t pid_ = getpid();
+  const std::int64_t device_read_bytes_;        // when the loader was opened
+  const std::shared_ptr<CellPool> residents_;   // null: the order reads no blocks
+  const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them
+  MonotonicClock clock_;
+  const std::unique_ptr<NodeTiers> tiers_;  // null: none
+  const NearLanes near_;
+  OpenedStore store_;
+
+  StepRecorder steps_;
+
+  Mutex lifecycle_mutex_;  // One run begins or ends at a time: they share memory and its hook.
+  std::uint64_t runs_ HEADRACE_GUARDED_BY(lifecycle_mutex_) = 0;
+  mutable Mutex mutex_;
+  std::shared_ptr<Run> run_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<Delivered> delivered_ HEADRACE_GUARDED_BY(mutex_);  // by lane
+  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);                 // of runs that ended
+  std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::deque<Sources> sources_ HEADRACE_GUARDED_BY(mutex_);  // of the newest steps, with tiers
+};
+
+Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> index,
+                                               LoaderOptions options,
+                                               std::shared_ptr<KeptTiers> kept,
+                                               const NumaRequest& numa) {
+  HEADRACE_ASSIGN_OR_RETURN(Job job, SettleJob(index, std::move(options)));
+  const Planner& planner = *job.planner;
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<LaneSchedule> schedule,
+                            LaneSchedule::Open(*index, job));
+  HEADRACE_ASSIGN_OR_RETURN(const std::optional<ExpectedInflation> inflation,
+                            planner.Inflation(*index));
+  std::unique_ptr<NodeTiers> tiers;
+  if (!job.options.tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(tiers,
+                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner,
+                                              job.options.verify, std::move(kept)));
+  }
+  std::shared_ptr<CellPool> residents;
+  if (planner.reads_blocks()) {
+    HEADRACE_ASSIGN_OR_RETURN(residents,
+                              CellPool::Make(planner.resident_units(), planner.unit_bytes()));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(NearLanes near,
+                            NearLanes::Make({.lanes = job.options.job.ranks,
+                                             .threads = job.options.threads,
+                                             .nice = kDecodeNice,
+                                             .staging_bytes = job.budget.staging_bytes,
+                                             .batch_bytes = job.budget.batch_bytes,
+                                             .shared_batches = job.options.shared_batches},
+                                            numa));
+  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, job.options.io));
+  auto impl = std::make_unique<Impl>(std::move(index), std::move(job),
+                                     Impl::Parts{.inflation = inflation,
+                                                 .residents = std::move(residents),
+                                                 .tiers = std::move(tiers),
+                                                 .near = std::move(near),
+                                                 .store = std::move(store),
+                                                 .schedule = std::move(schedule)});
+  return std::unique_ptr<NodeJob>(new NodeJob(std::move(impl)));
+}
+
+NodeJob::NodeJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+NodeJob::~NodeJob() = default;
+
+const LoaderOptions& NodeJob::options() const { return impl_->options_; }
+std::uint32_t NodeJob::lanes() const { return impl_->options_.job.ranks; }
+std::span<const BatchField> NodeJob::schema() const { return impl_->schema_; }
+std::uint64_t NodeJob::steps_per_epoch() const { return impl_->steps_per_epoch_; }
+const Index& NodeJob::index() const { return *impl_->index_; }
+OrderParameters NodeJob::order_parameters() const { return impl_->planner_->parameters(); }
+const std::optional<ExpectedInflation>& NodeJob::expected_inflation() const {
+  return impl_->inflation_;
+}
+bool NodeJob::forked() const { return impl_->forked(); }
+
+Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position, std::vector<BatchSink*> sinks) {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  HEADRACE_CHECK(sinks.size() == lanes());
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, impl_->planner_->MakeOrder(position));
+  return impl_->Begin(
+      std::move(order), std::move(sinks), position, [this, position](NodeTiers& tiers) {
+        const LaneSchedule& schedule = *impl_->schedule_;
+        if (schedule.file().empty()) return tiers.Begin(position);
+        return tiers.Follow(position, schedule.file_start(), schedule.file(), schedule.verdict());
+      });
+}
+
+Result<std::shared_ptr<NodeRun>> NodeJob::StartList(ListOrderOptions list, BatchSink* sink) {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  if (impl_->options_.order.name != "exact") {
+    return Status(StatusCode::kInvalidArgument,
+                  "a list of samples in order '" + impl_->options_.order.name +
+                      "': who gives the order wants it kept; use order 'exact'");
+  }
+  if (lanes() > 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a list of samples for " + std::to_string(lanes()) +
+                      " ranks of a node: each rank has a sampler of its own; use "
+                      "isolation='thread'");
+  }
+  const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
+  const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
+  if (!ascending || last != list.ids.size()) {
+    return Status(StatusCode::kInvalidArgument, "batch ends of a list: must ascend to its " +
+                                                    std::to_string(list.ids.size()) +
+                                                    " ids, they end at " + std::to_string(last));
+  }
+  if (list.epoch >= kEpochsMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "epoch of a list: got " + std::to_string(list.epoch) + ", must be below " +
+                      std::to_string(kEpochsMax));
+  }
+  const std::uint64_t count = impl_->index_->sample_count();
+  for (std::size_t i = 0; i < list.ids.size(); ++i) {
+    if (Raw(list.ids[i]) < count) continue;
+    return Status(StatusCode::kOutOfRange, "sampler position " + std::to_string(i) + ": sample " +
+                                               std::to_string(Raw(list.ids[i])) +
+                                               ", the dataset has " + std::to_string(count));
+  }
+  std::unique_ptr<Order> order = MakeListOrder(list);
+  return impl_->Begin(std::move(order), {sink}, std::nullopt,
+                      [&list](NodeTiers& tiers) { return tiers.Begin(list); });
+}
+
+void NodeJob::Stop() {
+  if (!impl_->forked()) impl_->End();
+}
+
+bool NodeJob::Help() { return impl_->Help(); }
+
+Result<std::vector<PlannedRow>> NodeJob::Explain(Position position, std::uint32_t lane) const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
+                            impl_->planner_->MakeOrder(position));
+  const std::optional<Step> step = order->Next();
+  if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
+  const std::uint32_t rank = impl_->options_.job.rank + lane;
+  const auto is_rank = [rank](const Delivery& delivery) { return delivery.rank == rank; };
+  const auto begin = std::find_if(step->deliveries.begin(), step->deliveries.end(), is_rank);
+  const auto end = std::find_if_not(begin, step->deliveries.end(), is_rank);
+  return impl_->Describe(
+      std::span(begin, end),
+      Impl::Place{.position = position,
+                  .lane = lane,
+                  .first_use = static_cast<std::size_t>(begin - step->deliveries.begin())});
+}
+
+Result<std::vector<PlannedRow>> NodeJob::ExplainRows(std::span<const SampleId> samples) const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(samples.size());
+  for (const SampleId sample : samples) {
+    deliveries.push_back({.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
+  }
+  return impl_->Describe(deliveries);
+}
+
+Result<LoaderStats> NodeJob::stats(std::uint32_t lane) const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  return impl_->stats(lane);
+}
+
+Result<std::vector<StepTime>> NodeJob::step_times() const {
+  HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
+  return impl_->step_times();
+}
+
+// Nothing in a forked child: its tiers' locks may be held by threads that it does not have.
+std::vector<NamedTierStats> NodeJob::tier_stats() const {
+  if (impl_->forked()) return {};
+  return impl_->tier_stats();
+}
+
+std::vector<PreprocessModel::Row> NodeJob::learned() const {
+  if (impl_->forked()) return {};
+  return impl_->schedule_->learned();
+}
+
+}  // namespace headrace

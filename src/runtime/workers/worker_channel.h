@@ -1,0 +1,66 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "ipc/connection.h"
+
+namespace headrace {
+
+// A worker's end of its connection to a WorkerPool.
+//
+// A thread watches over the process: when the host is gone, or has closed the connection, the
+// worker has kGraceNs to end by itself; then the thread ends it, whatever it is doing.
+//
+// Thread safety: Receive() from one thread at a time, Send() from one at a time.
+// Shutdown: the destructor stops the watch.
+class WorkerChannel {
+ public:
+  static constexpr std::int64_t kGraceNs = 1'000'000'000;
+
+  // What the host sent: memory to map or to let go of, then the message.
+  struct Received {
+    std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;  // by number
+    std::vector<std::uint64_t> gone;
+    std::vector<std::byte> message;
+    std::size_t body = 0;  // of `message` begins here
+  };
+
+  // `host` is the process at the other end.
+  //
+  // Errors: those of IpcConnection::FromFd; ResourceExhausted  no descriptor is left
+  static Result<std::unique_ptr<WorkerChannel>> Make(UniqueFd connection, pid_t host);
+  ~WorkerChannel();
+  WorkerChannel(const WorkerChannel&) = delete;
+  WorkerChannel& operator=(const WorkerChannel&) = delete;
+
+  // The next message; nothing once the host has closed the connection.
+  //
+  // Errors: DataLoss  no message of a host; those of SharedMemory::Map
+  Result<std::optional<Received>> Receive();
+
+  // Errors: those of IpcConnection::Send
+  Status Send(std::span<const std::byte> message);
+
+ private:
+  WorkerChannel(std::unique_ptr<IpcConnection> connection, UniqueFd host, UniqueFd wake);
+  void Watch();
+
+  const std::unique_ptr<IpcConnection> connection_;
+  const UniqueFd host_;  // a pidfd; none where the kernel has none
+  const UniqueFd wake_;  // eventfd: the watch is over
+  std::jthread watcher_;
+};
+
+}  // namespace headrace

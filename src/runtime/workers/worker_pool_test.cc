@@ -1,0 +1,310 @@
+#include "runtime/workers/worker_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/workers/worker_channel.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kRowBytes = 8;  // one uint64 a row: the number of its sample
+
+std::vector<BatchField> Schema() {
+  return {{.name = "number",
+           .dtype = DType::kInt64,
+           .shape = {},
+           .ragged = false,
+           .row_bytes = kRowBytes}};
+}
+
+// A source of `count` batches, whose rows say which sample they are; then the end, or `error`.
+class CountingSource {
+ public:
+  explicit CountingSource(std::uint64_t count, Status error = Status())
+      : count_(count), error_(std::move(error)) {
+    auto made = BufferPool::MakeShared(std::uint64_t{1} << 20);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    memory_ = std::move(made).value();
+  }
+
+  Result<BatchQueue::Taken> operator()() {
+    if (step_ == count_) {
+      if (!error_.ok()) return error_;
+      return BatchQueue::Taken{.ended = true};
+    }
+    auto batch = std::make_shared<Batch>();
+    batch->step = step_++;
+    const std::uint64_t rows = 10 + batch->step % 3;
+    std::optional<Buffer> buffer = memory_->Acquire(rows * kRowBytes);
+    if (!buffer.has_value()) return Status(StatusCode::kResourceExhausted, "no room");
+    batch->memory = std::move(*buffer);
+    const std::span<std::byte> packed = batch->memory.bytes().first(rows * kRowBytes);
+    batch->fields.push_back({.packed = packed});
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const std::uint64_t number = batch->step * 100 + row;
+      batch->samples.push_back(SampleId{number});
+      std::memcpy(packed.data() + row * kRowBytes, &number, kRowBytes);
+    }
+    return BatchQueue::Taken{.batch = std::move(batch)};
+  }
+
+ private:
+  const std::uint64_t count_;
+  const Status error_;
+  std::shared_ptr<BufferPool> memory_;
+  std::uint64_t step_ = 0;
+};
+
+// The worker's side in a thread of the test: rows are doubled.
+class DoublingWorker {
+ public:
+  // What it does instead of computing a task; false: compute it.
+  using Instead = std::function<bool(WorkerChannel&, const std::vector<std::uint64_t>& words)>;
+
+  DoublingWorker(UniqueFd socket, Instead instead)
+      : instead_(std::move(instead)), thread_([this, fd = std::move(socket)]() mutable {
+          auto channel = WorkerChannel::Make(std::move(fd), getpid());
+          ASSERT_TRUE(channel.ok()) << channel.status().ToString();
+          Serve(*channel.value());
+        }) {}
+
+ private:
+  static void Reply(WorkerChannel& channel, const std::vector<std::uint64_t>& words,
+                    const std::string& bytes = "") {
+    MessageWriter writer;
+    writer.Words(words);
+    writer.Bytes(bytes);
+    static_cast<void>(channel.Send(writer.message()));  // The host may be gone.
+  }
+
+  void Serve(WorkerChannel& channel) {
+    Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kReady)});
+    for (;;) {
+      Result<std::optional<WorkerChannel::Received>> received = channel.Receive();
+      ASSERT_TRUE(received.ok()) << received.status().ToString();
+      if (!received.value().has_value()) return;
+      for (const auto& [number, memory] : received.value()->fresh) memories_[number] = memory;
+      for (const std::uint64_t number : received.value()->gone) memories_.erase(number);
+      const std::span<const std::byte> body =
+          std::span(received.value()->message).subspan(received.value()->body);
+      std::vector<std::uint64_t> words(body.size() / sizeof(std::uint64_t));
+      std::memcpy(words.data(), body.data(), words.size() * sizeof(std::uint64_t));
+      if (!words.empty() && !Answer(channel, words)) return;
+    }
+  }
+
+  bool Answer(WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
+    if (words[0] == static_cast<std::uint64_t>(TaskMessage::kCompute)) {
+      if (instead_ && instead_(channel, words)) return true;
+      return Compute(channel, words);
+    }
+    const std::uint64_t task = words[1];
+    if (words[2] == 0) {
+      kept_.erase(task);
+      return true;
+    }
+    const std::vector<std::uint64_t>& rows = kept_.at(task);
+    std::memcpy(memories_.at(words[4])->bytes().data() + words[5], rows.data(),
+                rows.size() * kRowBytes);
+    kept_.erase(task);
+    Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kDone), task, 0, 0});
+    return true;
+  }
+
+  bool Compute(WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
+    const std::uint64_t task = words[1];
+    const std::uint64_t rows = words[5];
+    const bool direct = words[6] == 1;
+    const std::size_t field = 8 + rows;
+    std::vector<std::uint64_t> results(rows);
+    std::memcpy(results.data(), memories_.at(words[field])->bytes().data() + words[field + 1],
+                rows * kRowBytes);
+    for (std::uint64_t& result : results) result *= 2;
+    if (direct) {
+      std::memcpy(memories_.at(words[field + 2])->bytes().data() + words[field + 3], results.data(),
+                  rows * kRowBytes);
+      Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kDone), task, 100, 0});
+      return true;
+    }
+    kept_[task] = results;
+    std::vector<std::uint64_t> reply = {
+        static_cast<std::uint64_t>(ReplyMessage::kShaped), task, 100, rows, 1, 1, 0, 8};
+    std::array<std::uint64_t, 2> dtype{};
+    std::memcpy(dtype.data(), "uint64", 6);
+    reply.insert(reply.end(), dtype.begin(), dtype.end());
+    reply.insert(reply.end(), {0, 1});
+    Reply(channel, reply, "t");
+    return true;
+  }
+
+  const Instead instead_;
+  std::map<std::uint64_t, std::shared_ptr<SharedMemory>> memories_;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> kept_;
+  std::jthread thread_;
+};
+
+class WorkerPoolTest : public ::testing::Test {
+ protected:
+  ~WorkerPoolTest() override {
+    if (pool_ != nullptr) pool_->Halt([] {});
+    pool_.reset();
+  }
+
+  void Start(std::size_t workers, const DoublingWorker::Instead& instead = nullptr,
+             bool all_alive = true) {
+    WorkerPool::Connections connections;
+    for (std::size_t i = 0; i < workers; ++i) {
+      std::array<int, 2> ends{};
+      ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+      UniqueFd theirs(ends[1]);
+      auto ours = IpcConnection::FromFd(UniqueFd(ends[0]));
+      ASSERT_TRUE(ours.ok()) << ours.status().ToString();
+      connections.push_back(std::move(ours).value());
+      if (all_alive || i > 0) {
+        workers_.push_back(std::make_unique<DoublingWorker>(std::move(theirs), instead));
+      }
+    }
+    auto pool = WorkerPool::Make({.schema = Schema(), .batches_max = 3}, std::move(connections));
+    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    pool_ = std::move(pool).value();
+  }
+
+  void Begin(std::uint64_t count, Status error = Status()) {
+    auto source = std::make_shared<CountingSource>(count, std::move(error));
+    pool_->Begin([source](std::int64_t) { return (*source)(); });
+  }
+
+  // The rows of the next batch.
+  std::vector<std::uint64_t> NextRows() {
+    Result<WorkerPool::Taken> taken = pool_->Next(-1);
+    EXPECT_TRUE(taken.ok() && taken.value().batch != nullptr) << taken.status().ToString();
+    if (!taken.ok() || taken.value().batch == nullptr) return {};
+    kept_.push_back(std::move(taken).value().batch);
+    const TransformedBatch& batch = *kept_.back();
+    std::vector<std::uint64_t> rows(batch.samples.size());
+    std::memcpy(rows.data(), batch.memory.bytes().data() + batch.layout.leaves[0].offset,
+                rows.size() * kRowBytes);
+    return rows;
+  }
+
+  static std::vector<std::uint64_t> Expected(std::uint64_t step) {
+    std::vector<std::uint64_t> rows;
+    for (std::uint64_t row = 0; row < 10 + step % 3; ++row) rows.push_back(2 * (step * 100 + row));
+    return rows;
+  }
+
+  std::vector<std::unique_ptr<DoublingWorker>> workers_;
+  std::unique_ptr<WorkerPool> pool_;  // Dies first: then the workers see their end.
+  std::vector<std::unique_ptr<TransformedBatch>> kept_;
+};
+
+TEST_F(WorkerPoolTest, BatchesComeInOrderWithWhatWorkersMadeOfThem) {
+  Start(3);
+  Begin(20);
+  for (std::uint64_t step = 0; step < 20; ++step) EXPECT_EQ(NextRows(), Expected(step)) << step;
+  const Result<WorkerPool::Taken> taken = pool_->Next(-1);
+  ASSERT_TRUE(taken.ok());
+  EXPECT_TRUE(taken.value().ended);
+  EXPECT_EQ(pool_->stats().batches, 20U);
+  EXPECT_GT(pool_->stats().busy_ns, 0U);
+}
+
+TEST_F(WorkerPoolTest, AnErrorOfTheSourceComesAfterTheBatchesBeforeIt) {
+  Start(2);
+  Begin(3, Status(StatusCode::kDataLoss, "damaged"));
+  for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(NextRows(), Expected(step));
+  EXPECT_EQ(pool_->Next(-1).status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(WorkerPoolTest, AHaltedPoolBeginsAnewWithAnotherSource) {
+  Start(2);
+  for (int round = 0; round < 20; ++round) {
+    Begin(100);
+    for (std::uint64_t step = 0; step < static_cast<std::uint64_t>(round % 4); ++step) {
+      EXPECT_EQ(NextRows(), Expected(step));
+    }
+    pool_->Halt([] {});
+    EXPECT_EQ(pool_->Next(-1).status().code(), StatusCode::kCancelled);
+    kept_.clear();
+  }
+}
+
+TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
+  Start(2, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
+    if (words[3] != 2) return false;  // step
+    MessageWriter writer;
+    writer.Words(std::vector<std::uint64_t>{static_cast<std::uint64_t>(ReplyMessage::kError),
+                                            words[1], words[4] + 1, 3, 0});
+    writer.Bytes("bad");
+    EXPECT_TRUE(channel.Send(writer.message()).ok());
+    return true;
+  });
+  Begin(20);
+  for (std::uint64_t step = 0; step < 2; ++step) EXPECT_EQ(NextRows(), Expected(step));
+  const Result<WorkerPool::Taken> taken = pool_->Next(-1);
+  ASSERT_TRUE(taken.ok() && taken.value().failure.has_value());
+  const TransformFailure& failure = *taken.value().failure;
+  EXPECT_EQ(failure.kind, TransformFailure::Kind::kTransform);
+  EXPECT_EQ(failure.text, "bad");
+  ASSERT_EQ(failure.tasks.size(), 1U);
+  EXPECT_EQ(failure.tasks[0].step, 2U);
+  EXPECT_EQ(failure.tasks[0].first_slot, 1U);  // of all tasks' errors the first by slot
+  EXPECT_EQ(Raw(failure.tasks[0].samples[0]), 201U);
+  EXPECT_FALSE(pool_->broken());
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
+  Start(1, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
+    if (words[3] != 2) return false;
+    MessageWriter nonsense;
+    nonsense.Word(99);
+    EXPECT_TRUE(channel.Send(nonsense.message()).ok());
+    return true;
+  });
+  Begin(20);
+  for (;;) {
+    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
+    ASSERT_TRUE(taken.ok());
+    if (!taken.value().failure.has_value()) continue;
+    const TransformFailure& failure = *taken.value().failure;
+    EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
+    EXPECT_THAT(failure.text, HasSubstr("no known kind"));
+    ASSERT_FALSE(failure.tasks.empty());
+    EXPECT_EQ(failure.tasks[0].step, 2U);
+    break;
+  }
+  EXPECT_TRUE(pool_->broken());
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatIsGoneBeforeItWasReadyCouldNotBegin) {
+  Start(2, nullptr, /*all_alive=*/false);
+  Begin(20);
+  for (;;) {
+    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
+    ASSERT_TRUE(taken.ok());
+    if (!taken.value().failure.has_value()) continue;
+    EXPECT_EQ(taken.value().failure->kind, TransformFailure::Kind::kStart);
+    EXPECT_EQ(taken.value().failure->worker, 0U);
+    EXPECT_EQ(taken.value().failure->text, "");
+    return;
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,240 @@
+"""Ranks of a node, each in a process of its own that does what the test tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+PATIENCE_S = 30.0
+
+PROGRAM = """
+import json, sys, os
+import numpy as np
+import headrace as hr
+from headrace._loading import node
+from loader_data import FLAT, payload_ids
+
+loader, batches, held = None, None, []
+
+def open_(root, ssd=None, **arguments):
+    global loader
+    if ssd is not None:
+        arguments["tiers"] = [hr.tiers.Ssd(ssd, "16MiB")]
+    loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy", isolation="process",
+                       **arguments)
+    return len(loader)
+
+def steps(count):
+    global batches
+    ids = []
+    for _ in range(count):
+        if batches is None:
+            batches = iter(loader)
+        try:
+            ids.append(payload_ids(next(batches)))
+        except StopIteration:
+            batches = None
+            break
+    return ids
+
+def epoch():
+    global batches
+    batches = None
+    return [payload_ids(batch) for batch in loader]
+
+def forever():
+    while True:
+        for batch in batches or loader:
+            pass
+        leave()
+
+def hold():
+    global batches
+    if batches is None:
+        batches = iter(loader)
+    held.append(next(batches))
+    return payload_ids(held[-1])
+
+def look():
+    return [payload_ids(batch) for batch in held]
+
+def drop():
+    held.clear()
+
+def leave():
+    global batches
+    batches = None
+
+def state():
+    return loader.state_dict()
+
+def load(state):
+    leave()
+    loader.load_state_dict(state)
+
+def stats():
+    return loader.stats()["batches"]
+
+def explain(step):
+    return [row["sample"] for row in loader.explain(step).rows if row["field"] == "image"]
+
+def close():
+    leave()
+    loader.close()
+
+def node_pid():
+    return [process.pid for process in node._started.values()][-1]
+
+def files():
+    return len(os.listdir("/proc/self/fd"))
+
+for line in sys.stdin:
+    name, arguments, named = json.loads(line)
+    try:
+        answer = [globals()[name](*arguments, **named), None, None]
+    except Exception as error:
+        answer = [None, type(error).__name__, str(error)]
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class RankError(Exception):
+    """What a rank raised: the name of its exception and the text."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class Rank:
+    """One rank's process."""
+
+    def __init__(self, rank: int, ranks: int, port: int) -> None:
+        environment = dict(os.environ)
+        paths = [*sys.path, str(Path(__file__).parent)]
+        environment.update(
+            RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_RANK=str(rank),
+            LOCAL_WORLD_SIZE=str(ranks),
+            MASTER_ADDR="test",
+            MASTER_PORT=str(port),
+            PYTHONPATH=os.pathsep.join(filter(None, paths)),
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            bufsize=0,
+        )
+        self._read = b""
+
+    def say(self, name: str, *arguments: Any, **named: Any) -> None:
+        """Has the rank begin with it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([name, arguments, named]).encode() + b"\n")
+
+    def has_answered(self, within_s: float) -> bool:
+        assert self.process.stdout is not None
+        until = time.monotonic() + within_s
+        while b"\n" not in self._read:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                return False
+            got = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert got, "the rank's process ended"
+            self._read += got
+        return True
+
+    def answer(self, within_s: float = PATIENCE_S) -> Any:
+        """What the rank says to that; RankError if it raised."""
+        assert self.has_answered(within_s), f"no answer within {within_s} s"
+        line, self._read = self._read.split(b"\n", 1)
+        value, kind, text = json.loads(line)
+        if kind is not None:
+            raise RankError(kind, text)
+        return value
+
+    def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
+        self.say(name, *arguments, **named)
+        return self.answer()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+class Ranks:
+    """All ranks of a node."""
+
+    _ports = iter(range(os.getpid() * 1000, 2**62))  # No port: a name that nobody else has.
+
+    def __init__(self, count: int) -> None:
+        port = next(Ranks._ports)
+        self.ranks = [Rank(rank, count, port) for rank in range(count)]
+
+    def __getitem__(self, rank: int) -> Rank:
+        return self.ranks[rank]
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self.ranks)
+
+    def ask(self, name: str, *arguments: Any, **named: Any) -> list[Any]:
+        """All at a time: what one does may wait for the others."""
+        for rank in self.ranks:
+            rank.say(name, *arguments, **named)
+        return [rank.answer() for rank in self.ranks]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for rank in self.ranks:
+            rank.end()
+
+
+def is_running(pid: int) -> bool:
+    """Not so a zombie, which waits for a parent that may never look."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_for_end(pid: int, within_s: float = 10.0) -> None:
+    until = time.monotonic() + within_s
+    while is_running(pid):
+        assert time.monotonic() < until, f"process {pid} still runs after {within_s} s"
+        select.select([], [], [], 0.01)
+
+
+@contextmanager
+def stopped(rank: Rank) -> Iterator[None]:
+    rank.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        rank.signal(signal.SIGCONT)

@@ -1,0 +1,361 @@
+"""Ranks that share a node process: the same batches, and no one's end is another's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
+from node_ranks import RankError, Ranks, stopped, wait_for_end
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace import errors
+from headrace._loading import node
+from headrace.cli.main import app
+
+ORDERS = ("exact", "batch", "epoch", "redox")
+GONE_S = 2.0  # within which a death has to be known
+
+
+@pytest.fixture
+def source(numbered: Path) -> str:
+    hr.open(numbered)  # Its index is made once.
+    return str(numbered)
+
+
+def alone(source: str, state: dict[str, Any], rank: int, ranks: int, **arguments: Any) -> hr.Loader:
+    """What a rank would have without a node process, from `state` on."""
+    loader = hr.Loader(
+        source, transform=FLAT, rank=rank, world_size=ranks, ids=True, output="numpy", **arguments
+    )
+    loader.load_state_dict(state)
+    return loader
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int) -> None:
+    with Ranks(count) as ranks:
+        lengths = ranks.ask("open_", source, batch_size=5, order=order, seed=3)
+        state = ranks.ask("state")[0]
+        got = [ranks.ask("epoch") for _ in range(2)]
+        for rank in range(count):
+            with alone(source, state, rank, count, batch_size=5, order=order, seed=3) as expected:
+                assert lengths[rank] == len(expected)
+                assert [epoch[rank] for epoch in got] == [epoch_ids(expected) for _ in range(2)]
+        assert len({len(epoch) for epoch in got[0]}) == 1
+        assert set(flat(flat(got[0]))) == set(range(COUNT))
+        ranks.ask("close")
+
+
+@pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "fixed"])
+def test_how_ranks_share_a_node_changes_nothing(source: str, schedule: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=3, seed=6, schedule=schedule)
+        state = ranks.ask("state")[0]
+        got = ranks.ask("epoch")
+        for rank in range(2):
+            with alone(source, state, rank, 2, batch_size=3, seed=6) as expected:
+                assert got[rank] == epoch_ids(expected)
+        ranks.ask("close")
+
+
+def test_ranks_follow_a_schedule(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.schedule"
+    job = ("--batch", "5", "--ranks", "2", "--local-ranks", "2", "--epochs", "1", "--seed", "6")
+    written = CliRunner().invoke(app, ["plan", source, "--schedule", str(path), *job])
+    assert written.exit_code == 0, written.output
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=5, seed=6, schedule=str(path))
+        state = ranks.ask("state")[0]
+        got = ranks.ask("epoch")
+        for rank in range(2):
+            with alone(source, state, rank, 2, batch_size=5, seed=6) as expected:
+                assert got[rank] == epoch_ids(expected)
+        ranks.ask("close")
+        for rank in ranks:
+            rank.say("open_", source, batch_size=5, seed=7, schedule=str(path))
+        for rank in ranks:
+            with pytest.raises(RankError, match="seed"):
+                rank.answer()
+
+
+def test_a_state_is_continued_from_by_the_node_and_without_it(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4, seed=1)
+        ranks.ask("steps", 3)
+        states = ranks.ask("state")
+        rest = ranks.ask("steps", 100)
+        assert rest[0]
+        ranks.ask("load", states[0])
+        assert ranks.ask("steps", 100) == rest
+        ranks.ask("close")
+    for rank in range(2):
+        with alone(source, states[rank], rank, 2, batch_size=4, seed=1) as loader:
+            assert epoch_ids(loader) == rest[rank]
+
+
+def test_a_rank_that_leaves_holds_up_nobody(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4, seed=2)
+        state = ranks[0].ask("state")
+        ranks.ask("steps", 2)
+        ranks[1].ask("close")
+        rest = ranks[0].ask("steps", 100)
+        again = ranks[0].ask("epoch")
+        with alone(source, state, 0, 2, batch_size=4, seed=2) as loader:
+            assert [epoch_ids(loader)[2:], epoch_ids(loader)] == [rest, again]
+
+
+def test_all_may_leave_an_epoch_early(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4)
+        state = ranks[0].ask("state")
+        ranks.ask("steps", 2)
+        ranks.ask("leave")
+        got = ranks.ask("epoch")
+        for rank in range(2):
+            with alone(source, state, rank, 2, batch_size=4) as loader:
+                epoch_ids(loader)
+                assert epoch_ids(loader) == got[rank]
+
+
+def test_one_that_leaves_an_epoch_early_is_told_that_the_others_did_not(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4)
+        ranks.ask("steps", 2)
+        ranks[0].ask("leave")
+        ranks[0].say("epoch")
+        ranks[1].say("forever")
+        for rank in ranks:
+            with pytest.raises(RankError, match="rank 0 left its loop at epoch 0 step 2") as raised:
+                rank.answer()
+            assert raised.value.kind == "FailedPreconditionError"
+        state = ranks[0].ask("state")
+        ranks.ask("load", state)
+        assert len({len(epoch) for epoch in ranks.ask("epoch")}) == 1  # It goes on from there.
+
+
+def test_different_positions_are_an_error_that_names_them(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4)
+        state = ranks[1].ask("state")
+        ranks[1].ask("load", state | {"epoch": 1})
+        ranks[0].say("steps", 1)
+        ranks[1].say("steps", 1)
+        for rank in ranks:
+            with pytest.raises(
+                RankError, match="rank 0 asks for epoch 0 step 0, rank 1 asks for epoch 1 step 0"
+            ):
+                rank.answer()
+
+
+def test_different_options_are_an_error_on_every_rank(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks[0].ask("open_", source, batch_size=4)
+        with pytest.raises(RankError, match="batch_size is 4 there and 5 here"):
+            ranks[1].ask("open_", source, batch_size=5)
+        with pytest.raises(RankError, match="batch_size is 4 there and 5 here"):
+            ranks[0].ask("steps", 1)
+
+
+def test_what_can_not_be_opened_is_an_error_on_every_rank(source: str) -> None:
+    with Ranks(2) as ranks:
+        for rank in ranks:  # One after the other: the first has gone when the second comes.
+            with pytest.raises(RankError, match="memory") as raised:
+                rank.ask("open_", source, batch_size=4, memory=1)
+            assert raised.value.kind == "InvalidArgumentError"
+
+
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_a_rank_that_is_killed_holds_up_nobody(source: str, step: int) -> None:
+    with Ranks(3) as ranks:
+        ranks.ask("open_", source, batch_size=2, seed=4)
+        state = ranks[0].ask("state")
+        process = ranks[0].ask("node_pid")
+        taken = ranks.ask("steps", step)
+        ranks[1].signal(signal.SIGKILL)
+        for rank in (0, 2):
+            ranks[rank].say("steps", 1000)
+        for rank in (0, 2):
+            got = taken[rank] + ranks[rank].answer()
+            with alone(source, state, rank, 3, batch_size=2, seed=4) as loader:
+                assert got == epoch_ids(loader)
+        ranks[0].ask("close")
+        ranks[2].ask("close")
+        wait_for_end(process)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_all_ranks_learn_at_once_that_the_node_process_died(source: str, step: int) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=2, epochs=1000)
+        ranks.ask("steps", step)
+        process = ranks[0].ask("node_pid")
+        os.kill(process, signal.SIGKILL)
+        died = time.monotonic()
+        for rank in ranks:
+            rank.say("forever")
+        for rank in ranks:
+            with pytest.raises(
+                RankError, match=f"the node process \\({process}\\) ended"
+            ) as raised:
+                rank.answer()
+            assert raised.value.kind == "UnavailableError"
+            assert (rank is not ranks[0]) or "killed by signal 9" in str(raised.value)
+        assert time.monotonic() - died < GONE_S
+        ranks.ask("close")  # And a new node process serves a new loader.
+        ranks.ask("open_", source, batch_size=2)
+        assert [len(steps) for steps in ranks.ask("steps", 1)] == [1, 1]
+        assert ranks[0].ask("node_pid") != process
+
+
+def test_one_that_stops_reading_holds_up_the_others_only_when_its_share_is_full(
+    source: str,
+) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=1, prefetch=4, epochs=2)
+        state = ranks[0].ask("state")
+        taken = flat(ranks.ask("steps", 1)[0])
+        with stopped(ranks[1]):
+            ranks[0].say("steps", 1)
+            while ranks[0].has_answered(within_s=0.5):
+                taken += flat(ranks[0].answer())
+                ranks[0].say("steps", 1)
+        assert 3 <= len(taken) <= 10
+        ranks[1].say("steps", 1000)
+        taken += flat(ranks[0].answer())
+        taken += flat(ranks[0].ask("steps", 1000))
+        ranks[1].answer()
+        with alone(source, state, 0, 2, batch_size=1, epochs=2) as loader:
+            assert taken == flat(epoch_ids(loader))
+
+
+def test_batches_that_are_held_stay_as_they_are(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4, prefetch=2)
+        held = [ranks.ask("hold")[0], ranks.ask("hold")[0]]
+        ranks.ask("steps", 100)
+        ranks.ask("epoch")
+        assert ranks[0].ask("look") == held
+        process = ranks[0].ask("node_pid")
+        ranks.ask("close")
+        wait_for_end(process)
+        assert ranks[0].ask("look") == held
+        ranks.ask("drop")
+
+
+def test_ranks_make_a_loader_anew_one_after_the_other_with_the_folder_of_the_last(
+    source: str, tmp_path: Path
+) -> None:
+    arguments = {"batch_size": 4, "ssd": str(tmp_path / "tier")}
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, **arguments)
+        first = ranks.ask("epoch")
+        ranks[0].ask("close")
+        ranks[0].say("open_", source, **arguments)
+        assert not ranks[0].has_answered(within_s=0.2)  # Rank 1 has the folder.
+        ranks[1].ask("close")
+        ranks[1].say("open_", source, **arguments)
+        assert ranks[0].answer() == ranks[1].answer()
+        assert ranks.ask("epoch") == first
+
+
+def test_a_rank_asks_for_statistics_and_rows_while_it_iterates(source: str) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", source, batch_size=4)
+        rows = ranks.ask("explain", 2)
+        taken = ranks.ask("steps", 3)
+        assert [steps[2] for steps in taken] == rows
+        assert ranks.ask("stats") == [3, 3]
+
+
+def tree(source: str, **arguments: Any) -> hr.Loader:
+    return hr.Loader(
+        source, 4, transform=FLAT, ids=True, output="numpy", isolation="process", **arguments
+    )
+
+
+@pytest.fixture
+def leaves_nothing() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")
+    yield
+    assert (len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")) == before
+    for process in node._started.values():
+        wait_for_end(process.pid)
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_loader_leaves_no_process_descriptor_or_memory(source: str) -> None:
+    for _ in range(3):
+        with tree(source) as loader:
+            iteration = iter(loader)
+            next(iteration)
+            assert len(epoch_ids(loader)) == len(loader)
+    with tree(source) as one, tree(source, seed=1) as other:
+        assert sorted(flat(epoch_ids(one))) != flat(epoch_ids(other))
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_sampler_s_batches_come_from_the_node_process(source: str) -> None:
+    wanted = [[5, 3], [96, 0], [7]]
+    with hr.Loader(
+        source, batch_sampler=wanted, transform=FLAT, ids=True, output="numpy", isolation="process"
+    ) as loader:
+        assert epoch_ids(loader) == wanted
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_ragged_fields_and_corrupt_samples_come_as_they_would_without(source: str) -> None:
+    with (
+        hr.Loader(source, 7, output="numpy") as here,
+        hr.Loader(source, 7, output="numpy", isolation="process") as there,
+    ):
+        for expected, got in zip(here, there, strict=True):
+            assert [bytes(row) for row in expected.image] == [bytes(row) for row in got.image]
+            assert np.array_equal(expected.label, got.label)
+
+
+def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, what in (
+        ({"isolation": "fork"}, "isolation"),
+        ({"isolation": "thread", "node": "x"}, "node"),
+        ({"isolation": "process", "local_rank": 0}, "local_world_size"),
+        ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
+        ({"node": "a/b\n"}, "node"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=what):
+            hr.Loader(source, **arguments)
+    for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(errors.InvalidArgumentError, match="belong together"):
+        hr.Loader(source, isolation="process", local_rank=0, local_world_size=2)
+    monkeypatch.setattr(node, "_WAIT_S", 0.2)
+    with pytest.raises(errors.UnavailableError, match="headrace node --name nobody"):
+        hr.Loader(source, node="nobody")
+    monkeypatch.setenv("MASTER_PORT", f"test-{os.getpid()}")
+    with pytest.raises(errors.UnavailableError, match="which local rank 0 starts"):
+        hr.Loader(source, isolation="process", local_rank=1, local_world_size=2)
+
+
+def test_a_fork_can_not_use_it_and_does_not_end_it(source: str) -> None:
+    with tree(source) as loader:
+        iteration = iter(loader)
+        batch = next(iteration)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(iteration)
+            except errors.FailedPreconditionError as error:
+                os._exit(0 if "forked child" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert payload_ids(batch)
+        assert sum(1 for _ in iteration) == len(loader) - 1

@@ -1,0 +1,64 @@
+"""kill -9 at random steps, again and again: who is left goes on or is told, and nothing is left.
+
+HEADRACE_KILLS=50 has fifty of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from loader_data import COUNT, flat
+from node_ranks import RankError, Ranks, wait_for_end
+
+import headrace as hr
+
+KILLS = int(os.environ.get("HEADRACE_KILLS", "4"))
+GONE_S = 2.0  # within which a death has to be known
+
+
+def sockets() -> set[str]:
+    """Names of node processes that are served now."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return {line.rsplit(" ", 1)[1] for line in lines if f"@headrace-{os.geteuid()}-" in line}
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_death_is_known_and_leaves_nothing(numbered: Path, seed: int) -> None:
+    hr.open(numbered)  # Its index is made once.
+    chance = random.Random(seed)
+    count = chance.choice([2, 3])
+    order = chance.choice(["exact", "batch", "epoch"])
+    shared, before = set(os.listdir("/dev/shm")), sockets()
+    with Ranks(count) as ranks:
+        ranks.ask("open_", str(numbered), batch_size=2, order=order, seed=seed)
+        node = ranks[0].ask("node_pid")
+        ranks.ask("steps", chance.randrange(5))
+        if chance.random() < 0.5:
+            os.kill(node, signal.SIGKILL)
+            killed = time.monotonic()
+            for rank in ranks:
+                rank.say("forever")
+            for rank in ranks:
+                with pytest.raises(RankError, match="the node process") as raised:
+                    rank.answer()
+                assert raised.value.kind == "UnavailableError"
+            assert time.monotonic() - killed < GONE_S * count
+        else:
+            victim = chance.randrange(count)
+            survivors = [rank for number, rank in enumerate(ranks) if number != victim]
+            ranks[victim].signal(signal.SIGKILL)
+            for rank in survivors:
+                rank.say("steps", COUNT)
+            assert all(flat(rank.answer()) for rank in survivors)
+            for rank in survivors:
+                rank.say("close")
+            for rank in survivors:
+                rank.answer()
+        wait_for_end(node)
+    assert sockets() <= before
+    assert set(os.listdir("/dev/shm")) <= shared

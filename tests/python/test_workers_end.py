@@ -1,0 +1,165 @@
+"""Worker processes end, whatever ends their host; and nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import worker_functions as functions
+from worker_functions import write_records
+
+import headrace as hr
+
+BATCH = 10
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_records(tmp_path_factory.mktemp("records"))
+
+
+LEAKS = """
+import gc, os, sys, time
+from pathlib import Path
+import headrace as hr
+import worker_functions as functions
+
+def descriptors():
+    gc.collect()
+    return sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                  if os.path.exists(f"/proc/self/fd/{fd}") or os.path.islink(f"/proc/self/fd/{fd}"))
+
+def children():
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+def run(how):
+    loader = hr.Loader(sys.argv[1], 10, transform=functions.record, workers=2, output="numpy",
+                       worker_start=sys.argv[2])
+    for number, batch in enumerate(loader):
+        if how == "break" and number == 3:
+            break
+    if how != "drop":
+        loader.close()
+
+if __name__ == "__main__":
+    run("close")  # What multiprocessing starts once stays.
+    before = [children(), len(descriptors()), len(os.listdir("/proc/self/task"))]
+    for how in ("close", "break", "drop"):
+        run(how)
+        assert [children(), len(descriptors()), len(os.listdir("/proc/self/task"))] == before, how
+    print("clean", [name for name in os.listdir("/dev/shm") if "headrace" in name])
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_nothing_is_left_of_a_closed_loader(path: Path, tmp_path: Path, start: str) -> None:
+    script = tmp_path / "leaks.py"
+    script.write_text(LEAKS)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), str(path), start],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+    )
+    assert (done.stdout, done.stderr) == ("clean []\n", "")
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name != "cache") == ["leaks.py"]
+
+
+HANGING = """
+import sys
+import headrace as hr
+import worker_functions as functions
+
+if __name__ == "__main__":
+    loader = hr.Loader(sys.argv[1], 10, transform=functions.hang_after_start, workers=2,
+                       output="numpy", worker_start=sys.argv[2])
+    list(loader)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def start_hanging(
+    path: Path, tmp_path: Path, start: str
+) -> tuple[subprocess.Popen[str], list[int]]:
+    script = tmp_path / "hanging.py"
+    script.write_text(HANGING)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(script), str(path), start],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    pids = [int(process.stdout.readline()) for _ in range(2)]
+    return process, pids
+
+
+def wait_for_end(pids: list[int]) -> None:
+    """Waits for processes that are not ours to wait for."""
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        with open(descriptor) as ended:
+            assert select.select([ended], [], [], 30)[0], f"worker {pid} goes on"
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_busy_workers_end_when_their_host_is_killed(path: Path, tmp_path: Path, start: str) -> None:
+    process, pids = start_hanging(path, tmp_path, start)
+    with process:
+        process.kill()
+    wait_for_end(pids)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_ctrl_c_ends_all(path: Path, tmp_path: Path, start: str) -> None:
+    process, pids = start_hanging(path, tmp_path, start)
+    with process:
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does: workers get it too.
+        _, stderr = process.communicate(timeout=60)
+    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert stderr.count("Traceback") == 1
+    wait_for_end(pids)
+
+
+def test_close_ends_workers_that_are_busy(path: Path) -> None:
+    loader = hr.Loader(path, BATCH, transform=functions.hang, workers=2, worker_start="fork")
+    iter(loader)
+    loader.close()
+
+
+def test_a_script_without_a_guard_is_told_about_it(path: Path, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import sys\nimport headrace as hr\nimport worker_functions as functions\n"
+        "loader = hr.Loader(sys.argv[1], transform=functions.record, output='numpy')\n"
+        "for batch in loader:\n    pass\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
+    )
+    assert done.returncode == 1
+    assert 'if __name__ == "__main__"' in done.stderr.splitlines()[-1]
