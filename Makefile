@@ -1,19 +1,23 @@
 # make demo    all of it, from nothing to a table and a chart under demo/out/
 # make test    everything that CI runs
+# make lint    of that only what reads the sources
 #
-# Both install what is missing (saying what, first), build, and are quick the second time.
+# They install what is missing (saying what, first), build, and are quick the second time.
 # make setup, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
 
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test build setup format stub clean
+.PHONY: demo test lint build setup format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
 
 test: setup
 	@tools/test.sh
+
+lint: setup
+	@tools/test.sh lint
 
 build: setup
 	@tools/build_python.sh

@@ -1,6 +1,7 @@
 # headrace_library(<layer> SRCS a.cc ... DEPS base ...): one static library per folder under src/.
 #   TESTING: test doubles, which only tests and benchmarks may link; never installed.
 # headrace_test(<name> DEPS <layer> ... LABELS unit):      one gtest executable, <name>.cc.
+#   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
 # Who may use whom: DESIGN's arrows. tools/tidy.py reads this table too, for #include lines.
@@ -55,6 +56,9 @@ function(headrace_test name)
     return()
   endif()
   cmake_parse_arguments(T "" "TIMEOUT" "DEPS;LABELS;SRCS" ${ARGN})
+  if(HEADRACE_TEST_LABEL AND NOT HEADRACE_TEST_LABEL IN_LIST T_LABELS)
+    return()
+  endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()

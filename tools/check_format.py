@@ -1,4 +1,4 @@
-"""Checks that every C++ file is as clang-format writes it. Run as the test `format`.
+"""Checks that every C++ file is as clang-format writes it. `make lint` and CI run it.
 
 Usage: python3 tools/check_format.py [--fix]
 """
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import clang_tools
 from source_tree import cpp_files
 
 
@@ -19,7 +18,8 @@ def main() -> int:
     parser.add_argument("--fix", action="store_true", help="rewrite the files")
     mode = ["-i"] if parser.parse_args().fix else ["--dry-run", "--Werror"]
     files = cpp_files(Path(__file__).resolve().parent.parent)
-    command = [clang_tools.find("clang-format"), *mode, *map(str, files)]
+    tool = Path(sys.executable).with_name("clang-format")
+    command = [str(tool), *mode, *map(str, files)]
     return subprocess.run(command, check=False).returncode
 
 

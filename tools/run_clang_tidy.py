@@ -1,4 +1,4 @@
-"""Runs clang-tidy over everything that a build folder compiles. Run as the test `clang_tidy`.
+"""Runs clang-tidy over everything that a build folder compiles. `make lint` and CI run it.
 
 Usage: python3 tools/run_clang_tidy.py --build build/dev [--jobs 2] [FILE ...]
 
@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import clang_tools
 from source_tree import cpp_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,7 +107,7 @@ def main() -> int:
     arguments = parser.parse_args()
     build = arguments.build.resolve()
     only = {path.resolve() for path in arguments.files}
-    tool = clang_tools.find("clang-tidy")
+    tool = str(Path(sys.executable).with_name("clang-tidy"))
     cache = build / "clang_tidy_passed"
     cache.mkdir(exist_ok=True)
     headers = recorded_headers(build)

@@ -8,8 +8,7 @@ venv=${VENV:-.venv}
 # a|b: either will do; the first that the distribution has is installed.
 packages=(
   g++ make ccache pkg-config fio
-  "clang-14|clang" "clang-tidy-14|clang-tidy" "clang-format-14|clang-format"
-  "libclang-rt-14-dev|libclang-rt-dev"
+  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev"
   liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libxxhash-dev
   libgtest-dev libgmock-dev librapidcheck-dev
 )

@@ -89,7 +89,7 @@ class Recorder final : public IpcHandler {
 
 class ServerTest : public testing::Test {
  protected:
-  ~ServerTest() override { Stop(); }
+  void TearDown() override { Stop(); }
   void Start(IpcServerOptions options = {}) {
     if (options.name.empty()) options.name = name_;
     server_ = IpcServer::Make(std::move(options), handler_).value();

@@ -24,6 +24,7 @@
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
 #include "sim/testing/block_plan.h"
+#include "sim/testing/lane_world.h"
 #include "sim/testing/sim_tiers.h"
 #include "store/memory_store.h"
 
@@ -75,21 +76,6 @@ class World {
   }
 
  private:
-  struct Sink final : BatchSink {
-    void OnBatch(std::shared_ptr<Batch> batch) override {
-      ready.push_back(std::move(batch));
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    void OnEnd(Status status) override {
-      ASSERT_FALSE(end.has_value());
-      end = std::move(status);
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    std::deque<std::shared_ptr<Batch>> ready;
-    std::optional<Status> end;
-    std::function<void()> wake;
-  };
-
   struct Consumer {
     std::size_t next = 0;  // step of plan_
     std::uint64_t steps_until_leaving = 0;
@@ -286,7 +272,7 @@ class World {
     }
   }
 
-  void Consume(Engine& engine, Sink& sink, Consumer& consumer) {
+  void Consume(Engine& engine, SimSink& sink, Consumer& consumer) {
     if (consumer.left) return;
     if (sink.ready.empty()) {
       if (sink.end.has_value()) {
@@ -341,7 +327,7 @@ class World {
     SimExecutor executor(loop_, cores_, [this](std::uint64_t) {
       return static_cast<std::int64_t>(random_.Below(1'000'000));
     });
-    Sink sink;
+    SimSink sink;
     Consumer consumer{.next = begin};
     consumer.steps_until_leaving = leaves_ ? 1 + random_.Below(12) : ~std::uint64_t{0};
     Engine engine({.index = &index_,

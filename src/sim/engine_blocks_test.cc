@@ -19,6 +19,7 @@
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
 #include "sim/testing/block_plan.h"
+#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 
 namespace headrace {
@@ -75,7 +76,7 @@ class EngineBlocksTest : public ::testing::Test {
       return decide_(extent);
     });
     SimExecutor executor(loop, 2, [](std::uint64_t) { return 1000; });
-    Sink sink;
+    SimSink sink;
     Engine engine({.index = &index_,
                    .schema = schema_,
                    .store = &store,
@@ -119,20 +120,6 @@ class EngineBlocksTest : public ::testing::Test {
                 index_.Payload(0, batch.samples[slot]));
     }
   }
-
-  struct Sink final : BatchSink {
-    void OnBatch(std::shared_ptr<Batch> batch) override {
-      ready.push_back(std::move(batch));
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    void OnEnd(Status status) override {
-      end = std::move(status);
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    std::deque<std::shared_ptr<Batch>> ready;
-    std::optional<Status> end;
-    std::function<void()> wake;
-  };
 
   std::vector<std::int64_t> times_ns_;  // when each batch was taken
   TableIndex index_;
@@ -246,7 +233,7 @@ TEST_F(EngineBlocksTest, WhatAStopCutShortIsNotHandedOver) {
   TasksByHand executor;
   MemoryStore bytes({{ObjectId{0}, stored_}});
   AnswersAtStop store(bytes, [&] { executor.RunAll(); });
-  Sink sink;
+  SimSink sink;
   Engine engine({.index = &index_,
                  .schema = schema_,
                  .store = &store,

@@ -68,7 +68,7 @@ class Node {
     models_ = OrdersOf(order_);
     sinks_.resize(lanes_);
     consumers_.resize(lanes_);
-    for (LaneSink& sink : sinks_) {
+    for (SimSink& sink : sinks_) {
       const std::uint64_t bytes = random_.Below(2) == 0 ? 8192 : kMiB;
       parts.lanes.push_back({.sink = &sink, .batch_memory = BufferPool::Make(bytes)});
       if (random_.Below(3) != 0) continue;
@@ -102,7 +102,7 @@ class Node {
   };
 
   void Consume(Engine& engine, std::uint32_t lane) {
-    LaneSink& sink = sinks_[lane];
+    SimSink& sink = sinks_[lane];
     Consumer& consumer = consumers_[lane];
     const auto again = [this, &engine, lane] { Consume(engine, lane); };
     if (consumer.steps_until_leaving == 0) {
@@ -179,7 +179,7 @@ class Node {
   LanePolicy* policy_ = nullptr;
   SimLoop loop_;
   std::vector<std::unique_ptr<Order>> models_;
-  std::deque<LaneSink> sinks_;
+  std::deque<SimSink> sinks_;
   std::vector<Consumer> consumers_;
   std::size_t ready_when_left_ = 0;
 };

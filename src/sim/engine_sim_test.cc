@@ -22,6 +22,7 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
+#include "sim/testing/lane_world.h"
 #include "sim/testing/sim_tiers.h"
 #include "store/memory_store.h"
 
@@ -57,21 +58,6 @@ class World {
   }
 
  private:
-  struct Sink final : BatchSink {
-    void OnBatch(std::shared_ptr<Batch> batch) override {
-      ready.push_back(std::move(batch));
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    void OnEnd(Status status) override {
-      ASSERT_FALSE(end.has_value());
-      end = std::move(status);
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    std::deque<std::shared_ptr<Batch>> ready;
-    std::optional<Status> end;
-    std::function<void()> wake;
-  };
-
   // The consumer of one engine: takes, checks, holds, leaves.
   struct Consumer {
     std::uint64_t steps_until_leaving = 0;
@@ -296,7 +282,7 @@ class World {
     }
   }
 
-  void Consume(Engine& engine, Sink& sink, Order& model, Consumer& consumer) {
+  void Consume(Engine& engine, SimSink& sink, Order& model, Consumer& consumer) {
     if (consumer.left) return;
     if (sink.ready.empty()) {
       if (sink.end.has_value()) {
@@ -342,7 +328,7 @@ class World {
     SimExecutor executor(loop_, cores_, [this](std::uint64_t) {
       return static_cast<std::int64_t>(random_.Below(1'000'000));
     });
-    Sink sink;
+    SimSink sink;
     Consumer consumer;
     consumer.steps_until_leaving = leaves_ ? 1 + random_.Below(12) : ~std::uint64_t{0};
     auto model = MakeExactOrder(order_, start);

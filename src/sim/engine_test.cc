@@ -19,6 +19,7 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
+#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 
 namespace headrace {
@@ -65,7 +66,7 @@ class EngineTest : public ::testing::Test {
       return machine.read(extent);
     });
     SimExecutor executor(loop, machine.cores, [&](std::uint64_t) { return machine.decode_ns; });
-    Sink sink;
+    SimSink sink;
     Engine engine(
         {.index = &index_,
          .schema = schema_,
@@ -108,20 +109,6 @@ class EngineTest : public ::testing::Test {
   [[nodiscard]] std::int64_t stall_ns(StallCause cause) const {
     return stats_.stall_ns[static_cast<std::size_t>(cause)];
   }
-
-  struct Sink final : BatchSink {
-    void OnBatch(std::shared_ptr<Batch> batch) override {
-      ready.push_back(std::move(batch));
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    void OnEnd(Status status) override {
-      end = std::move(status);
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    std::deque<std::shared_ptr<Batch>> ready;
-    std::optional<Status> end;
-    std::function<void()> wake;
-  };
 
   TableIndex index_;
   std::vector<BatchField> schema_;

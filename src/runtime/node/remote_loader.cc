@@ -221,7 +221,7 @@ void RemoteLoader::Receive(std::int64_t timeout_ns) const {
   if (status.ok() && received.value().has_value()) {
     status = OnMessage(*std::move(received).value());
   }
-  if (!status.ok() && broken_.ok()) broken_ = status;
+  if (!status.ok() && broken_.ok()) broken_ = std::move(status);
   received_.NotifyAll();
 }
 

@@ -161,7 +161,7 @@ class DoublingWorker {
 
 class WorkerPoolTest : public ::testing::Test {
  protected:
-  ~WorkerPoolTest() override {
+  void TearDown() override {
     if (pool_ != nullptr) pool_->Halt([] {});
     pool_.reset();
   }

@@ -116,7 +116,7 @@ class LaneTrainer {
                         .staging = BufferPool::Make(64 * kMiB),
                         .policy = job_.policy};
     sinks_.resize(kLanes);
-    for (LaneSink& sink : sinks_) {
+    for (SimSink& sink : sinks_) {
       parts.lanes.push_back({.sink = &sink, .batch_memory = BufferPool::Make(16 * kMiB)});
     }
     EngineOptions options;
@@ -148,7 +148,7 @@ class LaneTrainer {
   }
 
   void Take(Engine& engine, std::uint32_t lane) {
-    LaneSink& sink = sinks_[lane];
+    SimSink& sink = sinks_[lane];
     if (sink.ready.empty()) {
       sink.wake = [this, &engine, lane] {
         loop_.After(0, [this, &engine, lane] { Take(engine, lane); });
@@ -182,7 +182,7 @@ class LaneTrainer {
   LaneJob job_;
   std::unique_ptr<LaneDataset> data_;
   SimLoop loop_;
-  std::deque<LaneSink> sinks_;
+  std::deque<SimSink> sinks_;
   std::uint32_t waiting_ = 0;
   std::vector<std::int64_t> busy_;
   std::vector<std::int64_t> late_;

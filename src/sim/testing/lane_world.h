@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/engine.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
@@ -40,12 +41,13 @@ class MergedOrder final : public Order {
 };
 
 // Where a lane's batches wait for a consumer in virtual time, who is woken once.
-struct LaneSink final : BatchSink {
+struct SimSink final : BatchSink {
   void OnBatch(std::shared_ptr<Batch> batch) override {
     ready.push_back(std::move(batch));
     if (wake) std::exchange(wake, nullptr)();
   }
   void OnEnd(Status status) override {
+    HEADRACE_CHECK(!end.has_value());
     end = std::move(status);
     if (wake) std::exchange(wake, nullptr)();
   }
