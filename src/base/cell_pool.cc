@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/process_id.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -43,7 +44,7 @@ Result<std::shared_ptr<CellPool>> CellPool::Make(std::uint64_t capacity_units,
 }
 
 CellPool::CellPool(std::uint64_t capacity_units, std::uint64_t unit_bytes)
-    : pid_(getpid()), capacity_units_(capacity_units), unit_bytes_(unit_bytes), free_(kEnd) {
+    : pid_(ProcessId()), capacity_units_(capacity_units), unit_bytes_(unit_bytes), free_(kEnd) {
   MutexLock lock(mutex_);
   stats_.unit_bytes = unit_bytes;
   stats_.capacity_units = capacity_units;
@@ -64,7 +65,7 @@ CellPool::~CellPool() {
   if (next_ != nullptr) {
     HEADRACE_CHECK(munmap(next_, capacity_units_ * sizeof(std::uint32_t)) == 0);
   }
-  if (getpid() != pid_) return;
+  if (ProcessId() != pid_) return;
   MutexLock lock(mutex_);
   HEADRACE_CHECK(stats_.used_units == 0);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/process_id.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -70,7 +71,7 @@ Result<std::shared_ptr<BufferPool>> BufferPool::MakeShared(std::uint64_t capacit
 
 BufferPool::BufferPool(std::uint64_t capacity_bytes, bool shared,
                        std::shared_ptr<SharedMemory> memory)
-    : shared_(shared), pid_(getpid()) {
+    : shared_(shared), pid_(ProcessId()) {
   stats_.capacity_bytes = capacity_bytes;
   MutexLock lock(mutex_);
   if (shared) {
@@ -81,7 +82,7 @@ BufferPool::BufferPool(std::uint64_t capacity_bytes, bool shared,
 }
 
 BufferPool::~BufferPool() {
-  if (getpid() != pid_) return;
+  if (ProcessId() != pid_) return;
   MutexLock lock(mutex_);
   HEADRACE_CHECK(stats_.used_bytes == 0 && stats_.beyond_bytes == 0);
 }
@@ -152,7 +153,7 @@ std::pair<std::byte*, BufferPlace> BufferPool::MapApart(std::uint64_t bytes) con
 }
 
 void BufferPool::Release(std::span<std::byte> bytes, bool beyond, BufferPlace place) {
-  if (getpid() != pid_) return;  // A thread of the parent may hold the locks, for ever.
+  if (ProcessId() != pid_) return;  // A thread of the parent may hold the locks, for ever.
   {
     MutexLock lock(mutex_);
     (beyond ? stats_.beyond_bytes : stats_.used_bytes) -= bytes.size();

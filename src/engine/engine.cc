@@ -184,7 +184,7 @@ void Engine::RunMachine() {
       now_ns_ = parts_.clock->NowNanos();
       for (const std::unique_ptr<Lane>& lane : lanes_) AccountStall(*lane, now_ns_);
       for (Event& event : events) {
-        completions += event.kind >= Event::Kind::kRead;
+        completions += event.completions();
         Handle(event);
       }
       Advance();
@@ -205,6 +205,15 @@ void Engine::Handle(Event& event) {
       --event.unit->work->lane->reads_in_flight;
       OnRead(*event.unit, std::move(event.data));
       return;
+    case Event::Kind::kMissed: {  // It is read like others, before those of later steps.
+      Lane& lane = *event.unit->work->lane;
+      --stats_.reads_in_flight;
+      --lane.reads_in_flight;
+      event.unit->work->issued_bytes -= event.unit->extent.range.size;
+      event.unit->looked = true;
+      if (!ended_) lane.to_read.push_front({event.unit});
+      return;
+    }
     case Event::Kind::kDecoded: {
       Lane& lane = *event.task->work->lane;
       --lane.decodes_in_flight;
@@ -214,9 +223,7 @@ void Engine::Handle(Event& event) {
       return;
     }
     case Event::Kind::kDone:
-      --stats_.reads_in_flight;
-      --event.unit->work->lane->reads_in_flight;
-      OnDone(*event.unit, *event.task);
+      OnDone(*event.task);
       return;
     case Event::Kind::kBlockRead:
     case Event::Kind::kCopied:
@@ -263,6 +270,21 @@ void Engine::Advance() {
   if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
   if (!ended_ && tiers_ != nullptr && nothing_to_read() && block_units_.empty()) IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.
+}
+
+// "epoch 0 step 3 sample 42 (n01/x.jpg)"
+std::string Engine::Describe(const StepWork& work, std::uint32_t slot) const {
+  const SampleId sample = work.batch->samples[slot];
+  std::string text = "epoch " + std::to_string(work.plan.epoch) + " step " +
+                     std::to_string(work.plan.step) + " sample " + std::to_string(Raw(sample));
+  if (!stored_fields_.empty()) {
+    const Result<Extent> extent =
+        parts_.index->extent(parts_.schema[stored_fields_.front()].index_field, sample);
+    if (!extent.ok()) return text;
+    const Result<ObjectInfo> object = parts_.index->object(extent.value().object);
+    if (object.ok()) text.append(" (").append(object.value().name).append(")");
+  }
+  return text;
 }
 
 }  // namespace headrace

@@ -116,7 +116,7 @@ class Engine {
   void OnRead(ReadUnit& unit, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnDecoded(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void OnDone(ReadUnit& unit, DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void OnDone(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
 
   void OnTakenAt(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnWaitingAt(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -158,9 +158,9 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void ReadNowOrRead(ReadUnit& unit);
-  void ReadFromTask(ReadRequest request);
-  bool ReadAndDecodeNow(ReadUnit& unit);
+  void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const;
+  void ReadNowOrRead(std::unique_ptr<DecodeTask> task);
+  void ReadFromTask(std::vector<ReadRequest> requests);
   void SetData(ReadUnit& unit, std::span<std::byte> data) const;
   [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)

@@ -369,7 +369,9 @@ ReadRequest Engine::RequestOf(BlockUnit& unit) {
 void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
   if (stop_.stop_requested() || !parts_.store->ReadNow(unit.extent, target)) {
-    return ReadFromTask(RequestOf(unit));
+    std::vector<ReadRequest> requests;
+    requests.push_back(RequestOf(unit));
+    return ReadFromTask(std::move(requests));
   }
   unit.data = target;
   CopyToCells(unit);

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "engine/batch.h"
 #include "engine/buffer_pool.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "engine/pinned_blocks.h"
 #include "index/index.h"
 #include "model/machine_model.h"

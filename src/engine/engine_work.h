@@ -52,6 +52,13 @@ struct Engine::ReadUnit {
   std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
   std::span<std::byte> data;         // of the extent, once read
   std::int64_t issued_ns = 0;
+  bool looked = false;  // whether it can be had without a device: it can not
+
+  [[nodiscard]] bool MayBeTried() const {
+    return entry == nullptr && extent.range.size > 0 && !looked;
+  }
+  // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
+  [[nodiscard]] bool InOneGo(std::uint64_t bytes_max) const;
 };
 
 // Tells of one piece where its bytes are.
@@ -112,12 +119,19 @@ struct Engine::StepWork {
 // Decodes some samples of a step, all read, on one thread.
 struct Engine::DecodeTask {
   StepWork* work = nullptr;
+  std::vector<ReadUnit*> units;                     // to be read first, where that takes no device
+  std::vector<std::unique_ptr<std::byte[]>> bytes;  // of those without room of their own
   std::vector<std::uint32_t> slots;
   std::vector<std::pair<std::uint32_t, Status>> failures;
   std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
   std::uint64_t stored_bytes = 0;
   std::int64_t decode_ns = 0;
   int threads = 1;  // that decoded meanwhile, this one among them
+
+  // Where to try to read to: without staging memory the row itself, if that holds what is stored,
+  // or memory of the task's. `position` is that of its one stored field.
+  std::span<std::byte> RoomOf(const ReadUnit& unit, std::span<const BatchField> schema,
+                              std::size_t position);
 };
 
 // One rank's place.
@@ -240,6 +254,7 @@ struct Engine::Event {
     kLeft,
     kReleased,
     kRead,
+    kMissed,  // a device is needed to read it
     kDecoded,
     kDone,       // read and decoded at once
     kBlockRead,  // a block unit is read, or not
@@ -252,13 +267,18 @@ struct Engine::Event {
   Kind kind = Kind::kStart;
   std::int64_t time_ns = 0;                                   // kTaken, kWaiting
   std::uint32_t lane = 0;                                     // kTaken, kWaiting, kLeft
-  ReadUnit* unit = nullptr;                                   // kRead, kDone
+  ReadUnit* unit = nullptr;                                   // kRead, kMissed
   BlockUnit* block_unit = nullptr;                            // kBlockRead, kCopied
   Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead, kBlockRead
   std::unique_ptr<DecodeTask> task;                           // kDecoded, kDone
   Row row{};                                                  // kKept
   TierFill* fill = nullptr;                                   // kFillRead, kFilled
   std::size_t part = 0;                                       // kFillRead
+
+  // What was in flight and is not any more.
+  [[nodiscard]] std::size_t completions() const {
+    return kind == Kind::kDone ? task->slots.size() : std::size_t{kind >= Kind::kRead};
+  }
 };
 
 }  // namespace headrace

@@ -14,6 +14,7 @@
 #include "base/gate.h"
 #include "base/mutex.h"
 #include "base/prng.h"
+#include "base/process_id.h"
 #include "base/units.h"
 #include "engine/engine.h"
 #include "runtime/job.h"
@@ -162,13 +163,13 @@ class NodeJob::Impl {
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] Status CheckProcess() const {
-    if (getpid() == pid_) return Status();
+    if (ProcessId() == pid_) return Status();
     return Status(StatusCode::kFailedPrecondition,
                   "a loader made in process " + std::to_string(pid_) +
-                      " is used in its forked child " + std::to_string(getpid()) +
+                      " is used in its forked child " + std::to_string(ProcessId()) +
                       ": threads do not survive a fork; make the loader in the child");
   }
-  [[nodiscard]] bool forked() const { return getpid() != pid_; }
+  [[nodiscard]] bool forked() const { return ProcessId() != pid_; }
 
   using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(NodeTiers&)>;
 
@@ -380,7 +381,7 @@ class NodeJob::Impl {
     return {};
   }
 
-  const pid_t pid_ = getpid();
+  const pid_t pid_ = ProcessId();
   const std::int64_t device_read_bytes_;        // when the loader was opened
   const std::shared_ptr<CellPool> residents_;   // null: the order reads no blocks
   const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them

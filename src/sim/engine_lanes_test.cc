@@ -9,7 +9,7 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "engine/engine.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "gtest/gtest.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"

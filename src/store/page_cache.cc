@@ -4,11 +4,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace headrace {
 namespace {
 
+constexpr std::uint32_t kHitsMin = 64;
 constexpr std::uint32_t kMissesMax = 64;
 constexpr std::uint32_t kAskEvery = 16;
 
@@ -46,25 +48,33 @@ bool ReadCached(int fd, std::span<std::byte> dst, std::uint64_t offset) {
   return n >= 0 && static_cast<std::size_t>(n) == dst.size();
 }
 
+// A miss makes the kernel fetch what was asked for, so mostly it is asked first whether it has it.
+// Where the system does not tell, one byte at each end is asked for, which keeps that to a page:
+// only a range cached at both ends but not between is read twice.
+bool WorthReading(const OpenFile& file, ByteRange range, std::span<std::byte> dst) {
+  if (const std::optional<bool> holds = HoldsAll(file, range)) return *holds;
+  return ReadCached(file.fd(), dst.first(1), range.offset) &&
+         ReadCached(file.fd(), dst.first(1), range.offset + range.size - 1);
+}
+
 }  // namespace
 
 bool PageCacheReader::Read(const OpenFile& file, ByteRange range, std::span<std::byte> dst) {
-  const std::optional<bool> holds = HoldsAll(file, range);
-  // Where the system does not tell, a miss makes the kernel fetch what was asked for. One byte at
-  // each end, asked for first, keeps that to a page: only a range cached at both ends but not
-  // between is read twice.
-  const std::uint64_t last = range.size - 1;
-  const bool worth = holds.has_value()
-                         ? *holds
-                         : ReadCached(file.fd(), dst.first(1), range.offset) &&
-                               ReadCached(file.fd(), dst.first(1), range.offset + last);
-  const bool hit = worth && ReadCached(file.fd(), dst.first(range.size), range.offset);
-  if (hit) {
-    misses_in_a_row_.store(0, std::memory_order_relaxed);
-  } else {
-    misses_in_a_row_.fetch_add(1, std::memory_order_relaxed);
-  }
+  const bool sure = hits_in_a_row_.load(std::memory_order_relaxed) >= kHitsMin;
+  const bool hit = (sure || WorthReading(file, range, dst)) &&
+                   ReadCached(file.fd(), dst.first(range.size), range.offset);
+  Count(hit);
   return hit;
+}
+
+// Writes only what changes: threads share the line.
+void PageCacheReader::Count(bool hit) {
+  std::atomic<std::uint32_t>& more = hit ? hits_in_a_row_ : misses_in_a_row_;
+  std::atomic<std::uint32_t>& none = hit ? misses_in_a_row_ : hits_in_a_row_;
+  if (more.load(std::memory_order_relaxed) < std::max(kHitsMin, kMissesMax)) {
+    more.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (none.load(std::memory_order_relaxed) != 0) none.store(0, std::memory_order_relaxed);
 }
 
 bool PageCacheReader::WorthAsking() {

@@ -12,7 +12,8 @@ namespace headrace {
 
 // Serves ranges of files that the page cache happens to hold, so that direct reads of a warm data
 // set run at memory speed. Never waits for a device. Gives up asking when asking is in vain: after
-// 64 misses in a row only every 16th range is looked for, until one is found.
+// 64 misses in a row only every 16th range is looked for, until one is found. After 64 hits in a
+// row it reads without asking first, until it misses.
 //
 // Thread safety: every method may be called from any thread.
 class PageCacheReader {
@@ -29,6 +30,9 @@ class PageCacheReader {
   }
 
  private:
+  void Count(bool hit);
+
+  std::atomic<std::uint32_t> hits_in_a_row_ = 0;
   std::atomic<std::uint32_t> misses_in_a_row_ = 0;
   std::atomic<std::uint32_t> asked_ = 0;
 };

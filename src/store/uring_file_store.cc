@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
+#include "base/process_id.h"
 #include "base/units.h"
 #include "store/file_io.h"
 #include "store/page_cache.h"
@@ -336,7 +337,7 @@ Result<std::unique_ptr<UringFileStore>> UringFileStore::Open(const FileCatalog& 
 }
 
 UringFileStore::UringFileStore(UringFileStoreOptions options, std::unique_ptr<Loop> loop)
-    : options_(std::move(options)), pid_(::getpid()), loop_(std::move(loop)) {}
+    : options_(std::move(options)), pid_(ProcessId()), loop_(std::move(loop)) {}
 
 UringFileStore::~UringFileStore() {
   if (Forked()) {
@@ -348,7 +349,7 @@ UringFileStore::~UringFileStore() {
   }
 }
 
-bool UringFileStore::Forked() const { return ::getpid() != pid_; }
+bool UringFileStore::Forked() const { return ProcessId() != pid_; }
 
 std::size_t UringFileStore::BufferBytes(ByteRange range) const {
   if (!options_.direct || range.size == 0) return range.size;

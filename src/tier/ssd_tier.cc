@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/process_id.h"
 
 // An insert, in steps that may each be the last:
 //
@@ -60,7 +61,7 @@ SsdTier::SsdTier(SsdTierOptions options, Executor& executor)
     : options_(std::move(options)),
       capacity_units_(options_.capacity_bytes / options_.unit_bytes),
       dataset_(FingerprintOf(options_.dataset)),
-      pid_(::getpid()),
+      pid_(ProcessId()),
       executor_(executor) {}
 
 Result<std::unique_ptr<SsdTier>> SsdTier::Open(SsdTierOptions options, Executor& executor) {
@@ -105,7 +106,7 @@ Status SsdTier::Start() {
 SsdTier::~SsdTier() {
   gate_.Close();
   // It was never open; or this is a forked child, which must not write to its parent's journal.
-  if (folder_ == nullptr || ::getpid() != pid_) return;
+  if (folder_ == nullptr || ProcessId() != pid_) return;
   MutexLock lock(journal_mutex_);
   // What can not be said now comes back as an entry of the next run.
   (void)JournalErased().ok();

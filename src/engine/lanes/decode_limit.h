@@ -6,7 +6,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine_parts.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "model/lane_load.h"
 #include "model/preprocess_model.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "model/share_corrector.h"
 #include "plan/schedule/schedule_file.h"
 #include "plan/schedule/scheduled_placement.h"

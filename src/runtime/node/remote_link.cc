@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/process_id.h"
 #include "base/unique_fd.h"
 
 namespace headrace {
@@ -37,9 +38,9 @@ bool Ends(pid_t pid) {
 
 }  // namespace
 
-pid_t RemoteLink::CurrentProcess() { return getpid(); }
+pid_t RemoteLink::CurrentProcess() { return ProcessId(); }
 
-bool RemoteLink::forked() const { return getpid() != pid_; }
+bool RemoteLink::forked() const { return ProcessId() != pid_; }
 
 void RemoteLink::HoldNotes(std::size_t count) {
   MutexLock lock(mutex_);

@@ -8,8 +8,8 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "engine/lane_policy.h"
 #include "engine/lanes/decode_limit.h"
+#include "engine/lanes/lane_policy.h"
 #include "model/preprocess_model.h"
 #include "runtime/job.h"
 #include "runtime/loader_stats.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "plan/order.h"
 #include "plan/schedule/schedule_file.h"
 #include "runtime/job.h"

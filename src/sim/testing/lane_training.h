@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 #include "engine/testing/table_index.h"
 #include "gtest/gtest.h"
 #include "plan/exact_order.h"

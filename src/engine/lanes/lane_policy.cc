@@ -1,4 +1,4 @@
-#include "engine/lane_policy.h"
+#include "engine/lanes/lane_policy.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace headrace {
+
+// The number of this process, as getpid(), but without a system call: a child of fork() has its own
+// (of clone(2) or vfork(2) past libc it has the parent's). What has threads or locks compares it
+// with the one that it was made in: in a child both are gone, or not to be trusted.
+//
+// Thread safety: any thread.
+pid_t ProcessId();
+
+}  // namespace headrace
