@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "index/descriptor.h"
+#include "base/unique_fd.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
 
@@ -66,8 +66,8 @@ Status CannotRead(int error) {
 
 Result<std::shared_ptr<const Mapping>> Map(const std::string& path) {
   // Not blocking: a pipe by that name must not hang.
-  const internal::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return CannotRead(errno);
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return CannotRead(errno);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return CannotRead(errno);
   if (!S_ISREG(info.st_mode)) return Status(StatusCode::kDataLoss, "not an index: not a file");
