@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/unique_fd.h"
+#include "base/units.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
@@ -37,7 +38,7 @@ bool HasImageExtension(std::string_view name) {
 }
 
 std::int64_t MtimeNs(const struct stat& info) {
-  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
 }
 
 Status CannotRead(const char* what, const std::string& path, int error) {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "base/units.h"
 #include "store/byte_store.h"
 #include "store/file_io.h"
 #include "store/request.h"
@@ -30,7 +31,7 @@ std::size_t DescriptorsMax(std::size_t asked) {
 }
 
 std::int64_t ModifiedNanos(const struct stat& stat) {
-  return std::int64_t{stat.st_mtim.tv_sec} * 1'000'000'000 + stat.st_mtim.tv_nsec;
+  return stat.st_mtim.tv_sec * kNsPerSecond + stat.st_mtim.tv_nsec;
 }
 
 Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {

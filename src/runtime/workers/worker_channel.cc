@@ -19,7 +19,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::int64_t kNanosAMilli = 1'000'000;
 // Of a process that its host left behind.
 constexpr int kOrphanExit = 1;
 
@@ -78,7 +77,7 @@ void WorkerChannel::Watch() {
   while (poll(polled.data(), polled.size(), -1) < 0) HEADRACE_CHECK(errno == EINTR);
   if (polled[0].revents != 0) return;
   // Any answer, an interruption too, but the end of the watch is the end of the process.
-  if (poll(polled.data(), 1, static_cast<int>(kGraceNs / kNanosAMilli)) > 0) return;
+  if (poll(polled.data(), 1, static_cast<int>(kGraceNs / kNsPerMs)) > 0) return;
   _exit(kOrphanExit);
 }
 

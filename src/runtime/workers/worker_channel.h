@@ -14,6 +14,7 @@
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "base/units.h"
 #include "ipc/connection.h"
 
 namespace headrace {
@@ -27,7 +28,7 @@ namespace headrace {
 // Shutdown: the destructor stops the watch.
 class WorkerChannel {
  public:
-  static constexpr std::int64_t kGraceNs = 1'000'000'000;
+  static constexpr std::int64_t kGraceNs = kNsPerSecond;
 
   // What the host sent: memory to map or to let go of, then the message.
   struct Received {
