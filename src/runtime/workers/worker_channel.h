@@ -35,7 +35,7 @@ class WorkerChannel {
     std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;  // by number
     std::vector<std::uint64_t> gone;
     std::vector<std::byte> message;
-    std::size_t body = 0;  // of `message` begins here
+    std::span<const std::byte> body;  // in `message`
   };
 
   // `host` is the process at the other end.
