@@ -222,6 +222,16 @@ class WorkerPoolTest : public ::testing::Test {
     return rows;
   }
 
+  // After the batches before it.
+  TransformFailure NextFailure() {
+    for (;;) {
+      Result<WorkerPool::Taken> taken = pool_->Next(-1);
+      EXPECT_TRUE(taken.ok() && !taken.value().ended) << taken.status().ToString();
+      if (!taken.ok() || taken.value().ended) return {};
+      if (taken.value().failure.has_value()) return *std::move(taken).value().failure;
+    }
+  }
+
   std::vector<std::unique_ptr<DoublingWorker>> workers_;
   std::unique_ptr<WorkerPool> pool_;  // Dies first: then the workers see their end.
   std::vector<std::unique_ptr<TransformedBatch>> kept_;
@@ -289,32 +299,21 @@ TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
     return true;
   });
   Begin(20);
-  for (;;) {
-    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
-    ASSERT_TRUE(taken.ok());
-    if (!taken.value().failure.has_value()) continue;
-    const TransformFailure& failure = *taken.value().failure;
-    EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
-    EXPECT_THAT(failure.text, HasSubstr("no known kind"));
-    ASSERT_FALSE(failure.tasks.empty());
-    EXPECT_EQ(failure.tasks[0].step, 2U);
-    break;
-  }
+  const TransformFailure failure = NextFailure();
+  EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
+  EXPECT_THAT(failure.text, HasSubstr("no known kind"));
+  ASSERT_FALSE(failure.tasks.empty());
+  EXPECT_EQ(failure.tasks[0].step, 2U);
   EXPECT_TRUE(pool_->broken());
 }
 
 TEST_F(WorkerPoolTest, AWorkerThatIsGoneBeforeItWasReadyCouldNotBegin) {
   Start(2, nullptr, /*all_alive=*/false);
   Begin(20);
-  for (;;) {
-    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
-    ASSERT_TRUE(taken.ok());
-    if (!taken.value().failure.has_value()) continue;
-    EXPECT_EQ(taken.value().failure->kind, TransformFailure::Kind::kStart);
-    EXPECT_EQ(taken.value().failure->worker, 0U);
-    EXPECT_EQ(taken.value().failure->text, "");
-    return;
-  }
+  const TransformFailure failure = NextFailure();
+  EXPECT_EQ(failure.kind, TransformFailure::Kind::kStart);
+  EXPECT_EQ(failure.worker, 0U);
+  EXPECT_EQ(failure.text, "");
 }
 
 }  // namespace
