@@ -227,8 +227,8 @@ void RunEngine(const Shape& shape, TableIndex& index, const Memory& memory, Cost
   engine.Close();
   const EngineStats stats = engine.stats();
   cost.reads += static_cast<double>(stats.reads);
-  cost.batches += static_cast<double>(stats.batches);
-  cost.samples += static_cast<double>(stats.samples);
+  cost.batches += static_cast<double>(stats.lanes[0].batches);
+  cost.samples += static_cast<double>(stats.lanes[0].samples);
 }
 
 // The same copies, and nothing else: blocks to places of a pool, these to rows.

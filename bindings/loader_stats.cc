@@ -164,8 +164,6 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["batches"] = stats.delivered.batches;
   dict["samples"] = stats.delivered.samples;
   dict["running_ns"] = stats.running_ns;
-  dict["decode_ns"] = stats.engine.decode_ns;
-  dict["sample_bytes"] = stats.engine.sample_bytes;
   dict["reads"] = stats.engine.reads;
   dict["read_bytes"] = stats.engine.read_bytes;
   dict["device_bytes"] = stats.device_read_bytes;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/units.h"
 #include "index.h"
 #include "module.h"
 #include "runtime/machine.h"
@@ -28,7 +29,6 @@ namespace {
 namespace nb = nanobind;
 
 constexpr double kSecondsMax = 3600;
-constexpr double kNanos = 1e9;
 
 std::int64_t ToNanos(const char* what, double seconds) {
   if (!(seconds > 0) || seconds > kSecondsMax) {
@@ -36,7 +36,7 @@ std::int64_t ToNanos(const char* what, double seconds) {
                                                    std::to_string(seconds) +
                                                    ", must be above 0 and at most 3600"});
   }
-  return static_cast<std::int64_t>(std::ceil(seconds * kNanos));
+  return static_cast<std::int64_t>(std::ceil(seconds * kNsPerSecond));
 }
 
 // Runs `measure` without the GIL; Ctrl-C ends it, and is raised here.

@@ -283,8 +283,8 @@ nb::object Received(WorkerChannel& channel) {
   for (const auto& [number, memory] : received->fresh) {
     fresh.append(nb::make_tuple(number, BytesView(memory, memory->bytes())));
   }
-  const std::span<const std::byte> body = std::span(received->message).subspan(received->body);
-  return nb::make_tuple(fresh, nb::cast(received->gone), nb::bytes(body.data(), body.size()));
+  return nb::make_tuple(fresh, nb::cast(received->gone),
+                        nb::bytes(received->body.data(), received->body.size()));
 }
 
 void BindChannel(nb::module_& module) {

@@ -299,8 +299,6 @@ void Engine::HandOver(Lane& lane) {
     lane.stats.busy_ns += times.busy_ns;
     ++lane.stats.batches;
     lane.stats.samples += work->samples.size();
-    ++stats_.batches;
-    stats_.samples += work->samples.size();
     ++lane.ready;
     times.handed_ns = parts_.clock->NowNanos();
     if (lane.waiting) {
@@ -400,7 +398,6 @@ void Engine::AccountStall(Lane& lane, std::int64_t now_ns) {
   if (!lane.waiting || now_ns <= lane.stall_since_ns) return;
   const std::int64_t ns = now_ns - std::exchange(lane.stall_since_ns, now_ns);
   const auto cause = static_cast<std::size_t>(lane.stall_cause);
-  stats_.stall_ns[cause] += ns;
   lane.stats.stall_ns[cause] += ns;
   if (lane.stall_cause != StallCause::kRanks) return;
   if (Lane* const holding = FindHolding()) holding->stats.held_up_ns += ns;

@@ -190,8 +190,6 @@ void Engine::OnDone(DecodeTask& task) {
 void Engine::OnDecoded(DecodeTask& task) {
   StepWork& work = *task.work;
   Lane& lane = *work.lane;
-  stats_.decode_ns += task.decode_ns;
-  stats_.sample_bytes += task.stored_bytes;
   lane.stats.decode_ns += task.decode_ns;
   lane.stats.sample_bytes += task.stored_bytes;
   work.batch->times.sample_bytes += task.stored_bytes;

@@ -64,7 +64,7 @@ struct BatchTimes {
   std::uint64_t sample_bytes = 0;                     // stored, of the samples decoded
 };
 
-// What one lane did so far.
+// What one lane did so far. Times in nanoseconds.
 struct LaneStats {
   std::uint64_t batches = 0;                          // handed over
   std::uint64_t samples = 0;                          // in those
@@ -80,17 +80,13 @@ struct LaneStats {
   BufferPool::Stats batch;          // batches in work, ready and held by it
 };
 
-// What an engine did so far. Times in nanoseconds, sizes in bytes; all but the gauges monotonic.
+// What an engine did so far, for all lanes; what can be told apart is in `lanes`. Sizes in bytes;
+// all but the gauges monotonic.
 struct EngineStats {
-  std::uint64_t batches = 0;       // handed over
-  std::uint64_t samples = 0;       // in those
-  std::uint64_t reads = 0;         // issued to the store
-  std::uint64_t read_bytes = 0;    // of those, as asked for: gaps between coalesced extents too
-  std::uint64_t sample_bytes = 0;  // stored bytes of the samples decoded
-  std::int64_t decode_ns = 0;      // in decode tasks, summed over threads
-  std::array<std::int64_t, kStallCauses> stall_ns{};  // by StallCause
-  std::uint64_t substituted = 0;                      // samples replaced
-  std::vector<Substitution> substitutions;            // the first kSubstitutionsListed of them
+  std::uint64_t reads = 0;                  // issued to the store
+  std::uint64_t read_bytes = 0;             // as asked for: gaps between coalesced extents too
+  std::uint64_t substituted = 0;            // samples replaced
+  std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
   // Block reads of the plan. What they asked of the store is in reads and read_bytes, too; what
   // they found pinned is in none of those.
   std::uint64_t block_reads = 0;  // begun, those of samples that were resident before a restart too

@@ -42,13 +42,11 @@ Status WriteAll(int fd, std::uint64_t offset, std::span<const std::byte> bytes) 
 Status SyncFolderOf(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const std::string name = folder.empty() ? "." : folder;
-  const int fd = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Failed(errno, "opening folder '" + name + "'");
-  const int error = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
+  const UniqueFd fd(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return Failed(errno, "opening folder '" + name + "'");
   // Some file systems cannot sync a folder; they have no better way to keep a name.
-  if (error != 0 && error != EINVAL) return Failed(error, "syncing folder '" + name + "'");
-  return Status();
+  if (fsync(fd.get()) == 0 || errno == EINVAL) return Status();
+  return Failed(errno, "syncing folder '" + name + "'");
 }
 
 }  // namespace
@@ -57,22 +55,21 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) 
   const std::string prefix = path + ".tmp-" + std::to_string(getpid()) + "-";
   for (int i = 0; i < kNamesTried; ++i) {
     std::string name = prefix + std::to_string(i);
-    const int fd = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) {
-      return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(name), fd));
+    UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd) {
+      return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(name), std::move(fd)));
     }
     if (errno != EEXIST) return Failed(errno, "creating '" + name + "'");
   }
   return Failed(EEXIST, "creating '" + prefix + "*'");
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary_path, int fd)
-    : path_(std::move(path)), temporary_path_(std::move(temporary_path)), fd_(fd) {
+AtomicFile::AtomicFile(std::string path, std::string temporary_path, UniqueFd fd)
+    : path_(std::move(path)), temporary_path_(std::move(temporary_path)), fd_(std::move(fd)) {
   buffer_.reserve(kBufferBytes);
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) close(fd_);
   if (!published_) unlink(temporary_path_.c_str());
 }
 
@@ -81,7 +78,7 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
     HEADRACE_RETURN_IF_ERROR(Flush());
   }
   if (bytes.size() > kBufferBytes) {
-    HEADRACE_RETURN_IF_ERROR(WriteAll(fd_, size_, bytes));
+    HEADRACE_RETURN_IF_ERROR(WriteAll(fd_.get(), size_, bytes));
   } else {
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   }
@@ -90,7 +87,7 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
 }
 
 Status AtomicFile::Flush() {
-  HEADRACE_RETURN_IF_ERROR(WriteAll(fd_, size_ - buffer_.size(), buffer_));
+  HEADRACE_RETURN_IF_ERROR(WriteAll(fd_.get(), size_ - buffer_.size(), buffer_));
   buffer_.clear();
   return Status();
 }
@@ -98,14 +95,14 @@ Status AtomicFile::Flush() {
 Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> bytes) {
   HEADRACE_CHECK(bytes.size() <= size_ && offset <= size_ - bytes.size());
   HEADRACE_RETURN_IF_ERROR(Flush());
-  return WriteAll(fd_, offset, bytes);
+  return WriteAll(fd_.get(), offset, bytes);
 }
 
 Status AtomicFile::Publish() {
   HEADRACE_RETURN_IF_ERROR(Flush());
-  if (fsync(fd_) != 0) return Failed(errno, "syncing");
+  if (fsync(fd_.get()) != 0) return Failed(errno, "syncing");
   // Network file systems tell of a full disk only here.
-  if (close(std::exchange(fd_, -1)) != 0) return Failed(errno, "closing");
+  if (close(fd_.Release()) != 0) return Failed(errno, "closing");
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     return Failed(errno, "renaming '" + temporary_path_ + "'");
   }

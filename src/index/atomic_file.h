@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace headrace::internal {
 
@@ -40,13 +41,13 @@ class AtomicFile {
   Status Publish();
 
  private:
-  AtomicFile(std::string path, std::string temporary_path, int fd);
+  AtomicFile(std::string path, std::string temporary_path, UniqueFd fd);
 
   Status Flush();
 
   const std::string path_;
   const std::string temporary_path_;
-  int fd_;
+  UniqueFd fd_;
   bool published_ = false;
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;

@@ -13,7 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "index/descriptor.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
@@ -37,7 +38,7 @@ bool HasImageExtension(std::string_view name) {
 }
 
 std::int64_t MtimeNs(const struct stat& info) {
-  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec;
 }
 
 Status CannotRead(const char* what, const std::string& path, int error) {
@@ -59,16 +60,12 @@ struct OpenFolder {
 
 // `path` below `at`, for messages and for opening; "." for `at` itself.
 Result<OpenFolder> OpenFolderAt(int at, const std::string& path) {
-  const int fd = openat(at, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return CannotRead("folder", path, errno);
+  UniqueFd fd(openat(at, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   OpenFolder folder;
-  folder.dir.reset(fdopendir(fd));
-  if (!folder.dir) {
-    const int error = errno;
-    close(fd);
-    return CannotRead("folder", path, error);
-  }
-  if (fstat(fd, &folder.info) != 0) return CannotRead("folder", path, errno);
+  if (!fd || fstat(fd.get(), &folder.info) != 0) return CannotRead("folder", path, errno);
+  folder.dir.reset(fdopendir(fd.get()));
+  if (!folder.dir) return CannotRead("folder", path, errno);
+  (void)fd.Release();  // It is the DIR's.
   return folder;
 }
 
@@ -243,9 +240,9 @@ Result<RootListing> ListRoot(const std::string& root) {
 
 Status WalkClass(const std::string& root, const std::string& name, const FolderProgress& progress,
                  Walked& walked) {
-  const Descriptor fd(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat info = {};
-  if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return CannotRead("folder", root, errno);
+  if (!fd || fstat(fd.get(), &info) != 0) return CannotRead("folder", root, errno);
   return ClassWalk(fd.get(), info, progress, walked).Run(name);
 }
 

@@ -1,16 +1,10 @@
 #include "index/index.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <algorithm>
-
 #include <array>
-#include <cerrno>
-#include <system_error>
 
 #include "base/check.h"
-#include "index/descriptor.h"
+#include "base/mapped_file.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
 
@@ -39,43 +33,6 @@ const DTypeRow& Row(DType dtype) {
   const auto number = static_cast<std::size_t>(dtype);
   HEADRACE_CHECK(number < kDTypes.size());
   return kDTypes[number];
-}
-
-// A file mapped for reading; unmapped at the end.
-class Mapping {
- public:
-  Mapping(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
-  ~Mapping() {
-    if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  const std::byte* data_;
-  std::size_t size_;
-};
-
-Status CannotRead(int error) {
-  const StatusCode code =
-      error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound : StatusCode::kFailedPrecondition;
-  return {code, std::generic_category().message(error)};
-}
-
-Result<std::shared_ptr<const Mapping>> Map(const std::string& path) {
-  // Not blocking: a pipe by that name must not hang.
-  const internal::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return CannotRead(errno);
-  struct stat info = {};
-  if (fstat(fd.get(), &info) != 0) return CannotRead(errno);
-  if (!S_ISREG(info.st_mode)) return Status(StatusCode::kDataLoss, "not an index: not a file");
-  const auto size = static_cast<std::size_t>(info.st_size);
-  if (size == 0) return std::make_shared<const Mapping>(nullptr, 0);
-  void* const data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) return CannotRead(errno);
-  return std::make_shared<const Mapping>(static_cast<const std::byte*>(data), size);
 }
 
 }  // namespace
@@ -123,11 +80,14 @@ Status Index::CopyInlineValues(std::size_t field, SampleId first,
 }
 
 Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
-  const Result<std::shared_ptr<const Mapping>> mapping = Map(path);
-  if (!mapping.ok()) {
-    return mapping.status().WithContext("opening index " + internal::Quoted(path));
+  const Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
+  if (!file.ok()) {
+    const bool is_no_file = file.status().code() == StatusCode::kInvalidArgument;
+    const Status status =
+        is_no_file ? Status(StatusCode::kDataLoss, "not an index: not a file") : file.status();
+    return status.WithContext("opening index " + internal::Quoted(path));
   }
-  return internal::OpenIndexInMemory(mapping.value()->bytes(), path, mapping.value());
+  return internal::OpenIndexInMemory(file.value()->bytes(), path, file.value());
 }
 
 }  // namespace headrace

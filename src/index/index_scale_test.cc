@@ -8,8 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "gtest/gtest.h"
-#include "index/descriptor.h"
 #include "index/test_contents.h"
 
 namespace headrace {
@@ -45,7 +45,7 @@ std::uint64_t WriteSparseIndex(const std::string& path) {
   header.table_checksum = Hash64(table);
   header.fingerprint = internal::Fingerprint(header, sections);
 
-  const internal::Descriptor fd(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  const UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   const auto put = [&](std::uint64_t at, std::span<const std::byte> bytes) {
     HEADRACE_CHECK(pwrite(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)) ==
                    static_cast<ssize_t>(bytes.size()));

@@ -12,13 +12,12 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "ipc/address.h"
 #include "ipc/packet.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
 
 // Waits for `events`; false if the time was over first. Errors of the socket end it, too: the call
 // that follows says which.
@@ -28,7 +27,7 @@ bool WaitFor(int socket, short events, std::int64_t deadline_ns) {
     if (deadline_ns >= 0) {
       const std::int64_t ns = deadline_ns - MonotonicClock().NowNanos();
       if (ns <= 0) return false;
-      left = {static_cast<std::time_t>(ns / kNanosPerSecond), ns % kNanosPerSecond};
+      left = {static_cast<std::time_t>(ns / kNsPerSecond), ns % kNsPerSecond};
     }
     pollfd waited{.fd = socket, .events = events, .revents = 0};
     const int ready = ::ppoll(&waited, 1, deadline_ns >= 0 ? &left : nullptr, nullptr);

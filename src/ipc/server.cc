@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "ipc/address.h"
 #include "ipc/packet.h"
 
@@ -19,8 +20,7 @@ namespace headrace {
 namespace {
 
 constexpr int kEventsMax = 64;
-constexpr std::int64_t kAcceptPauseNs = 100'000'000;
-constexpr std::int64_t kNanosPerMilli = 1'000'000;
+constexpr std::int64_t kAcceptPauseNs = 100 * kNsPerMs;
 
 bool Watch(int epoll, int fd, std::uint64_t id) {
   epoll_event event{};
@@ -118,7 +118,7 @@ void IpcServer::Run(const std::stop_token& stop) {
 int IpcServer::WaitMillis() {
   if (accept_again_at_ns_ == 0) return -1;
   const std::int64_t left_ns = accept_again_at_ns_ - MonotonicClock().NowNanos();
-  if (left_ns > 0) return static_cast<int>(left_ns / kNanosPerMilli + 1);
+  if (left_ns > 0) return static_cast<int>(left_ns / kNsPerMs + 1);
   accept_again_at_ns_ = 0;
   WatchListener(true);
   return -1;

@@ -189,6 +189,16 @@ void ObserveFigure6(PreprocessModel& model, std::uint64_t transform, std::uint64
   }
 }
 
+// Fitted to Figure 6 at three scales.
+PreprocessModel ThreeCurves() {
+  PreprocessModel model;
+  ObserveFigure6(model, kJpeg, 1'000, 1);
+  ObserveFigure6(model, kJpeg, 100'000, 5);
+  ObserveFigure6(model, kArray, 10'000, 0.1);
+  model.Fit();
+  return model;
+}
+
 TEST(PreprocessModelTest, KnowsNothingBeforeItIsFitted) {
   PreprocessModel model;
   EXPECT_EQ(model.Find(kJpeg, 1000), nullptr);
@@ -200,11 +210,7 @@ TEST(PreprocessModelTest, KnowsNothingBeforeItIsFitted) {
 }
 
 TEST(PreprocessModelTest, AnUnseenSizeTakesTheNearestOfItsTransform) {
-  PreprocessModel model;
-  ObserveFigure6(model, kJpeg, 1'000, 1);
-  ObserveFigure6(model, kJpeg, 100'000, 5);
-  ObserveFigure6(model, kArray, 10'000, 0.1);
-  model.Fit();
+  const PreprocessModel model = ThreeCurves();
   EXPECT_EQ(model.curve_count(), 3U);
   EXPECT_NEAR(model.Seconds(kJpeg, 1, 2).value(), 0.010, 1e-6);
   EXPECT_NEAR(model.Seconds(kJpeg, 9'000, 2).value(), 0.010, 1e-6);  // 9 times, against 11
@@ -255,11 +261,7 @@ TEST(PreprocessModelTest, MemoryIsBoundedAndTheOldestGoes) {
 }
 
 TEST(PreprocessModelTest, RowsMakeTheSameModel) {
-  PreprocessModel model;
-  ObserveFigure6(model, kJpeg, 1'000, 1);
-  ObserveFigure6(model, kJpeg, 100'000, 5);
-  ObserveFigure6(model, kArray, 10'000, 0.1);
-  model.Fit();
+  const PreprocessModel model = ThreeCurves();
   const auto rows = model.ToRows();
   const auto again = PreprocessModel::FromRows(rows, {});
   ASSERT_TRUE(again.ok()) << again.status().ToString();

@@ -4,6 +4,7 @@
 // I/O or log; the same arguments give the same plan on every node. docs/orders.md specifies each
 // order so that it could be written again.
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -76,8 +77,13 @@ struct Position {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
 
-  friend bool operator==(const Position&, const Position&) = default;
+  friend auto operator<=>(const Position&, const Position&) = default;
 };
+
+// For messages: "step 3 of epoch 1".
+inline std::string StepText(Position at) {
+  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
+}
 
 // A stream of steps. Not thread-safe: it belongs to whoever pulls.
 class Order {

@@ -37,13 +37,8 @@ void Add(const LaneStats& run, LaneStats& total) {
 }  // namespace
 
 void AddRun(const EngineStats& run, EngineStats& total) {
-  total.batches += run.batches;
-  total.samples += run.samples;
   total.reads += run.reads;
   total.read_bytes += run.read_bytes;
-  total.sample_bytes += run.sample_bytes;
-  total.decode_ns += run.decode_ns;
-  for (std::size_t i = 0; i < kStallCauses; ++i) total.stall_ns[i] += run.stall_ns[i];
   total.block_reads += run.block_reads;
   total.block_bytes += run.block_bytes;
   total.reread_bytes += run.reread_bytes;

@@ -160,7 +160,7 @@ TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
     auto loader = Open({.job = order, .threads = threads});
     ASSERT_TRUE(loader->Start({}).ok());
     EXPECT_EQ(Drain(*loader), Planned(order)) << threads;
-    EXPECT_EQ(loader->stats().value().engine.samples, 3 * kSamples);
+    EXPECT_EQ(loader->stats().value().engine.lanes[0].samples, 3 * kSamples);
   }
 }
 

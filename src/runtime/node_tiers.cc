@@ -206,16 +206,13 @@ Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position posit
     request = request_;
     start = start_;
   }
-  const auto before = [](Position a, Position b) {
-    return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
-  };
-  if (!request.has_value() || before(position, start)) {
+  if (!request.has_value() || position < start) {
     return std::optional<std::vector<PlannedUse>>();
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Placement> placement, factory_->Make(*request));
   while (std::optional<PlacedStep> step = placement->Next()) {
     if (step->at == position) return std::optional(std::move(step->uses));
-    if (before(position, step->at)) break;
+    if (position < step->at) break;
   }
   return std::optional<std::vector<PlannedUse>>();
 }

@@ -196,7 +196,7 @@ TEST_F(EngineBlocksTest, ABlockIsOneReadAndItsSamplesComeWhenThePlanSays) {
   EXPECT_EQ(stats_.read_bytes, 968);
   EXPECT_EQ(stats_.reread_bytes, 0);
   EXPECT_EQ(stats_.kept_bytes, 800);
-  EXPECT_EQ(stats_.sample_bytes, 800);
+  EXPECT_EQ(stats_.lanes[0].sample_bytes, 800);
   EXPECT_EQ(stats_.resident.used_units_peak, 16);
 }
 
@@ -220,7 +220,8 @@ TEST_F(EngineBlocksTest, AStepWaitsForReadsThatAreDueWhetherItNeedsThemOrNot) {
     ASSERT_EQ(times_ns_.size(), fails ? 2 : 3);
     EXPECT_LT(times_ns_[0], kLateNs);
     EXPECT_GE(times_ns_[1], kLateNs);
-    EXPECT_GE(stats_.stall_ns[static_cast<std::size_t>(StallCause::kStorage)], kLateNs / 2);
+    EXPECT_GE(stats_.lanes[0].stall_ns[static_cast<std::size_t>(StallCause::kStorage)],
+              kLateNs / 2);
   }
 }
 

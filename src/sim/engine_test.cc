@@ -107,7 +107,7 @@ class EngineTest : public ::testing::Test {
   }
 
   [[nodiscard]] std::int64_t stall_ns(StallCause cause) const {
-    return stats_.stall_ns[static_cast<std::size_t>(cause)];
+    return stats_.lanes[0].stall_ns[static_cast<std::size_t>(cause)];
   }
 
   TableIndex index_;
@@ -123,7 +123,7 @@ TEST_F(EngineTest, ExtentsOfAStepThatAreNearEachOtherAreOneRead) {
   EXPECT_THAT(reads_, ElementsAre(ByteRange{0, 484}, ByteRange{512, 484}));
   EXPECT_EQ(stats_.reads, 2);
   EXPECT_EQ(stats_.read_bytes, 968);
-  EXPECT_EQ(stats_.sample_bytes, 800);
+  EXPECT_EQ(stats_.lanes[0].sample_bytes, 800);
 }
 
 TEST_F(EngineTest, ExtentsFurtherApartOrTooLargeTogetherAreReadsOfTheirOwn) {

@@ -11,6 +11,7 @@
 #include "plan/batch_order.h"
 #include "plan/order_factory.h"
 #include "plan/schedule/make_schedule.h"
+#include "plan/testing/schedule_bytes.h"
 #include "sim/testing/lane_training.h"
 
 namespace headrace {
@@ -126,10 +127,7 @@ std::vector<std::byte> MakeFile(std::uint64_t steps, const ThreadsOfLanes& threa
                     .sample_bytes = [&](SampleId sample) { return job.sizes[Raw(sample)]; },
                     .threads = threads,
                     .steps_max = steps},
-                   [&](std::span<const std::byte> bytes) {
-                     file.insert(file.end(), bytes.begin(), bytes.end());
-                     return Status();
-                   });
+                   Into(file));
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return file;
 }

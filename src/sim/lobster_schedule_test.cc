@@ -11,6 +11,7 @@
 #include "plan/order.h"
 #include "plan/permutation.h"
 #include "plan/schedule/make_schedule.h"
+#include "plan/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {
@@ -120,10 +121,7 @@ TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
     return threads;
   };
   std::vector<std::byte> file;
-  const auto steps = MakeSchedule(request, [&](std::span<const std::byte> bytes) {
-    file.insert(file.end(), bytes.begin(), bytes.end());
-    return Status();
-  });
+  const auto steps = MakeSchedule(request, Into(file));
   ASSERT_TRUE(steps.ok()) << steps.status().ToString();
   EXPECT_EQ(steps.value(), kSamples / kBatch / kLanes);
   RecordProperty("imbalanced", imbalanced);

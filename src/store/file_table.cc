@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "base/units.h"
 #include "store/byte_store.h"
 #include "store/file_io.h"
 #include "store/request.h"
@@ -30,7 +31,7 @@ std::size_t DescriptorsMax(std::size_t asked) {
 }
 
 std::int64_t ModifiedNanos(const struct stat& stat) {
-  return std::int64_t{stat.st_mtim.tv_sec} * 1'000'000'000 + stat.st_mtim.tv_nsec;
+  return stat.st_mtim.tv_sec * kNsPerSecond + stat.st_mtim.tv_nsec;
 }
 
 Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {
@@ -85,13 +86,8 @@ std::optional<std::uint64_t> DirectAlignment(int fd) {
 
 }  // namespace
 
-OpenFile::~OpenFile() {
-  if (direct_fd_ >= 0) ::close(direct_fd_);
-  ::close(fd_);
-}
-
 Status OpenFile::WhyShort(std::uint64_t missing_bytes) const {
-  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd_));
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd()));
   HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(info_, stat));
   return Status(StatusCode::kDataLoss, "short read: the last " + std::to_string(missing_bytes) +
                                            " bytes are missing, though the file has its " +
@@ -142,7 +138,7 @@ std::size_t FileTable::kept() const {
 Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   const int fd = OpenDescriptor(info.path, 0);
   if (fd < 0) return ErrnoStatus(-fd, "open");
-  auto file = std::make_shared<OpenFile>(std::move(info), fd);
+  auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd));
   HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd));
   HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(file->info_, stat));
   if (!direct_) return file;
@@ -167,7 +163,7 @@ int FileTable::OpenDescriptor(const std::string& path, int flags) {
 }
 
 Status FileTable::OpenDirect(OpenFile& file) {
-  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(file.fd_));
+  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(file.fd()));
   {
     MutexLock lock(mutex_);
     if (devices_without_direct_.contains(stat.st_dev)) return Status();
@@ -179,7 +175,7 @@ Status FileTable::OpenDirect(OpenFile& file) {
     return Status();
   }
   if (fd < 0) return ErrnoStatus(-fd, "open");
-  file.direct_fd_ = fd;
+  file.direct_fd_ = UniqueFd(fd);
   HEADRACE_ASSIGN_OR_RETURN(const struct stat again, StatOf(fd));
   if (again.st_ino != stat.st_ino || again.st_dev != stat.st_dev) {
     return Status(StatusCode::kUnavailable, "file was replaced while it was being opened");

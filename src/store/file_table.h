@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace headrace {
 
@@ -40,18 +41,15 @@ class FileCatalog {
 // Thread safety: every method may be called from any thread.
 class OpenFile {
  public:
-  OpenFile(FileInfo info, int fd) : info_(std::move(info)), fd_(fd) {}  // owns `fd`
-  ~OpenFile();
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  OpenFile(FileInfo info, UniqueFd fd) : info_(std::move(info)), fd_(std::move(fd)) {}
 
   [[nodiscard]] const std::string& path() const { return info_.path; }
   [[nodiscard]] std::uint64_t size() const { return info_.size; }  // bytes, as indexed
-  [[nodiscard]] int fd() const { return fd_; }                     // goes through the page cache
+  [[nodiscard]] int fd() const { return fd_.get(); }               // goes through the page cache
 
   // Whether direct_fd() may be read; if so in whole blocks of direct_alignment() bytes.
-  [[nodiscard]] bool direct() const { return direct_fd_ >= 0 && !direct_refused_; }
-  [[nodiscard]] int direct_fd() const { return direct_fd_; }
+  [[nodiscard]] bool direct() const { return direct_fd_ && !direct_refused_; }
+  [[nodiscard]] int direct_fd() const { return direct_fd_.get(); }
   [[nodiscard]] std::uint64_t direct_alignment() const { return direct_alignment_; }
 
   // Whether its pages are cached under the file itself: overlayfs has them under the layer's.
@@ -69,8 +67,8 @@ class OpenFile {
   friend class FileTable;
 
   const FileInfo info_;
-  const int fd_;
-  int direct_fd_ = -1;
+  const UniqueFd fd_;
+  UniqueFd direct_fd_;
   std::uint64_t direct_alignment_ = 0;  // bytes
   bool cache_is_its_own_ = false;
   std::atomic<bool> direct_refused_ = false;

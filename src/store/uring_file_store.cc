@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/process_id.h"
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "store/file_io.h"
 #include "store/page_cache.h"
@@ -52,11 +53,6 @@ class UringFileStore::Loop {
         operations_(static_cast<std::size_t>(options.queue_depth)) {
     for (std::size_t i = 0; i < operations_.size(); ++i) free_.push_back(i);
   }
-  ~Loop() {
-    if (wake_fd_ >= 0) ::close(wake_fd_);
-  }
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
 
   Status Make();
   void Run();
@@ -102,7 +98,7 @@ class UringFileStore::Loop {
   FileTable files_;
   PageCacheReader page_cache_;
   StoreCounters counters_;
-  int wake_fd_ = -1;
+  UniqueFd wake_;
 
   // Of the loop's thread.
   Uring ring_;
@@ -121,8 +117,8 @@ class UringFileStore::Loop {
 };
 
 Status UringFileStore::Loop::Make() {
-  wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
-  if (wake_fd_ < 0) return ErrnoStatus(errno, "eventfd");
+  wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  if (!wake_) return ErrnoStatus(errno, "eventfd");
   return ring_.Make(static_cast<unsigned>(operations_.size()) + 1);
 }
 
@@ -163,12 +159,12 @@ void UringFileStore::Loop::Stop() {
 
 void UringFileStore::Loop::Wake() {
   const std::uint64_t one = 1;
-  HEADRACE_CHECK(::write(wake_fd_, &one, sizeof(one)) == sizeof(one));
+  HEADRACE_CHECK(::write(wake_.get(), &one, sizeof(one)) == sizeof(one));
 }
 
 void UringFileStore::Loop::ArmWakeUp() {
   io_uring_sqe& entry = ring_.Next();
-  io_uring_prep_read(&entry, wake_fd_, &wake_count_, sizeof(wake_count_), 0);
+  io_uring_prep_read(&entry, wake_.get(), &wake_count_, sizeof(wake_count_), 0);
   entry.user_data = kWakeUp;
   wake_armed_ = true;
 }

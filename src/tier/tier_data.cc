@@ -52,21 +52,7 @@ class Cursor {
 
 }  // namespace
 
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-int OwnedFd::Release() { return std::exchange(fd_, -1); }
-
-void OwnedFd::Reset() {
-  if (fd_ >= 0) ::close(Release());
-}
-
-TierData::TierData(std::string path, OwnedFd file, OwnedFd direct, std::uint64_t unit_bytes,
+TierData::TierData(std::string path, UniqueFd file, UniqueFd direct, std::uint64_t unit_bytes,
                    TierIo& io)
     : path_(std::move(path)),
       file_(std::move(file)),

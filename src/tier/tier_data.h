@@ -10,29 +10,12 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "tier/tier_io.h"
 #include "tier/tier_text.h"
 #include "tier/unit_space.h"
 
 namespace headrace {
-
-// A descriptor, closed by its owner.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  ~OwnedFd() { Reset(); }
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool valid() const { return fd_ >= 0; }
-
- private:
-  int Release();
-  void Reset();
-
-  int fd_;
-};
 
 // The data file of a tier: payloads in runs of units, read and written past the page cache where
 // the file system can. A buffered write is pushed out and dropped from the cache at once, so that a
@@ -44,7 +27,7 @@ class TierData {
  public:
   // `direct`: a descriptor of the same file opened with O_DIRECT; invalid: there is none. `path` is
   // for messages.
-  TierData(std::string path, OwnedFd file, OwnedFd direct, std::uint64_t unit_bytes, TierIo& io);
+  TierData(std::string path, UniqueFd file, UniqueFd direct, std::uint64_t unit_bytes, TierIo& io);
 
   // Writes `parts`, one after the other, and zeros up to the next block; gives their Hash64.
   //
@@ -62,7 +45,7 @@ class TierData {
   Status Resize(bool clear, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const { return file_.get(); }
-  [[nodiscard]] bool direct() const { return direct_.valid() && !direct_refused_; }
+  [[nodiscard]] bool direct() const { return direct_ && !direct_refused_; }
 
  private:
   using Chunk = std::unique_ptr<std::byte, void (*)(void*)>;
@@ -75,8 +58,8 @@ class TierData {
   int WriteBehind(std::uint64_t offset, std::uint64_t bytes);
 
   const std::string path_;
-  const OwnedFd file_;
-  const OwnedFd direct_;
+  const UniqueFd file_;
+  const UniqueFd direct_;
   const std::uint64_t unit_bytes_;
   TierIo& io_;
   std::atomic<bool> direct_refused_ = false;  // opened, but its reads and writes are EINVAL

@@ -97,8 +97,8 @@ Status TierFolder::Lock() {
   if (::mkdir(options_.path.c_str(), 0777) != 0 && errno != EEXIST) {
     return OpenError(errno, doing + ": making the folder");
   }
-  folder_ = OwnedFd(::open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_.valid()) return OpenError(errno, doing + ": opening the folder");
+  folder_ = UniqueFd(::open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_) return OpenError(errno, doing + ": opening the folder");
   if (::flock(folder_.get(), LOCK_EX | LOCK_NB) == 0) return Status();
   if (errno == EWOULDBLOCK) {
     return Refused(doing,
@@ -109,13 +109,13 @@ Status TierFolder::Lock() {
                             "; put it on a local disk");
 }
 
-Result<OwnedFd> TierFolder::OpenFile(const char* name, int flags) {
+Result<UniqueFd> TierFolder::OpenFile(const char* name, int flags) {
   // O_NONBLOCK: a pipe that has taken a file's name must not be waited for.
-  OwnedFd fd(::openat(folder_.get(), name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
-  if (!fd.valid() && errno == ENOENT) {
+  UniqueFd fd(::openat(folder_.get(), name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+  if (!fd && errno == ENOENT) {
     return Status(StatusCode::kNotFound, "it has no '" + std::string(name) + "'");
   }
-  if (!fd.valid()) return OpenError(errno, "opening '" + PathOf(name) + "'");
+  if (!fd) return OpenError(errno, "opening '" + PathOf(name) + "'");
   struct stat stat = {};
   if (::fstat(fd.get(), &stat) != 0) return OpenError(errno, "stat of '" + PathOf(name) + "'");
   if (S_ISREG(stat.st_mode)) return fd;
@@ -123,12 +123,12 @@ Result<OwnedFd> TierFolder::OpenFile(const char* name, int flags) {
 }
 
 Result<std::uint64_t> TierFolder::OpenData() {
-  HEADRACE_ASSIGN_OR_RETURN(OwnedFd file, OpenFile(kTierDataName, O_RDWR | O_CREAT));
-  OwnedFd direct;
+  HEADRACE_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(kTierDataName, O_RDWR | O_CREAT));
+  UniqueFd direct;
   if (options_.direct) {
     // A file system that can not is no error.
-    direct = OwnedFd(::openat(folder_.get(), kTierDataName,
-                              O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    direct = UniqueFd(::openat(folder_.get(), kTierDataName,
+                               O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   }
   struct stat stat = {};
   if (::fstat(file.get(), &stat) != 0) return OpenError(errno, "stat of its data file");
@@ -139,7 +139,7 @@ Result<std::uint64_t> TierFolder::OpenData() {
 }
 
 Result<JournalContents> TierFolder::ReadJournal() {
-  HEADRACE_ASSIGN_OR_RETURN(const OwnedFd file, OpenFile(kTierJournalName, O_RDONLY));
+  HEADRACE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(kTierJournalName, O_RDONLY));
   struct stat stat = {};
   if (::fstat(file.get(), &stat) != 0) return OpenError(errno, "stat of its journal");
   const auto file_bytes = static_cast<std::uint64_t>(stat.st_size);
@@ -211,7 +211,7 @@ Status TierFolder::Append(std::span<const std::byte> records) {
 Status TierFolder::Rewrite(std::span<const JournalEntry> entries) {
   const std::string doing = "rewriting '" + PathOf(kTierJournalName) + "'";
   if (broken_) return Status(StatusCode::kUnavailable, doing + ": an earlier write failed");
-  Result<OwnedFd> file = OpenFile(kTierJournalNewName, O_RDWR | O_CREAT | O_TRUNC);
+  Result<UniqueFd> file = OpenFile(kTierJournalNewName, O_RDWR | O_CREAT | O_TRUNC);
   if (!file.ok()) {
     const bool gone = file.status().code() == StatusCode::kNotFound;
     return Status(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "tier/tier_data.h"
 #include "tier/tier_io.h"
 #include "tier/tier_journal.h"
@@ -80,7 +81,7 @@ class TierFolder {
 
   [[nodiscard]] std::string PathOf(const char* name) const { return options_.path + "/" + name; }
   Status Lock();
-  Result<OwnedFd> OpenFile(const char* name, int flags);
+  Result<UniqueFd> OpenFile(const char* name, int flags);
   Result<std::uint64_t> OpenData();  // its bytes
   // The journal that is there, if it is one of ours; the reason, if not.
   Result<JournalContents> ReadJournal();
@@ -91,9 +92,9 @@ class TierFolder {
 
   TierFolderOptions options_;
   TierIo& io_;
-  OwnedFd folder_;
+  UniqueFd folder_;
   std::unique_ptr<TierData> data_;
-  OwnedFd journal_;
+  UniqueFd journal_;
   std::uint64_t journal_bytes_ = 0;
   bool broken_ = false;  // an append failed
 };

@@ -39,6 +39,13 @@ def alone(source: str, state: dict[str, Any], rank: int, ranks: int, **arguments
     return loader
 
 
+def check_epochs(got: list[Any], source: str, state: dict[str, Any], **arguments: Any) -> None:
+    """Of each rank, from `state` on: as it would be without a node process."""
+    for rank, epoch in enumerate(got):
+        with alone(source, state, rank, len(got), **arguments) as expected:
+            assert epoch == epoch_ids(expected)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int) -> None:
@@ -60,10 +67,7 @@ def test_how_ranks_share_a_node_changes_nothing(source: str, schedule: str) -> N
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=3, seed=6, schedule=schedule)
         state = ranks.ask("state")[0]
-        got = ranks.ask("epoch")
-        for rank in range(2):
-            with alone(source, state, rank, 2, batch_size=3, seed=6) as expected:
-                assert got[rank] == epoch_ids(expected)
+        check_epochs(ranks.ask("epoch"), source, state, batch_size=3, seed=6)
         ranks.ask("close")
 
 
@@ -75,10 +79,7 @@ def test_ranks_follow_a_schedule(source: str, tmp_path: Path) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=5, seed=6, schedule=str(path))
         state = ranks.ask("state")[0]
-        got = ranks.ask("epoch")
-        for rank in range(2):
-            with alone(source, state, rank, 2, batch_size=5, seed=6) as expected:
-                assert got[rank] == epoch_ids(expected)
+        check_epochs(ranks.ask("epoch"), source, state, batch_size=5, seed=6)
         ranks.ask("close")
         for rank in ranks:
             rank.say("open_", source, batch_size=5, seed=7, schedule=str(path))

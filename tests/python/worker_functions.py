@@ -63,6 +63,7 @@ def everything(sample: hr.Sample) -> dict[str, Any]:
         "bf16": torch.from_numpy(sample.record).to(torch.bfloat16),
         "random": sample.rng.random(3),
         "when": np.datetime64(int(sample.id), "s"),
+        "ago": np.timedelta64(int(sample.id), "100ms"),
     }
 
 

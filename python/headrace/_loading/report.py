@@ -235,10 +235,10 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
         step_times=ranks[core["lane"]]["step"],
         ranks=ranks,
         imbalance=make_imbalance(core),
-        decode_seconds=core["decode_ns"] / 1e9,
+        decode_seconds=sum(lane["decode_ns"] for lane in core["lanes"]) / 1e9,
         threads=core["threads"],
         bytes=Bytes(
-            samples=core["sample_bytes"],
+            samples=sum(lane["sample_bytes"] for lane in core["lanes"]),
             read=core["read_bytes"],
             device=core["device_bytes"] if core["device_bytes"] >= 0 else None,
             direct=core["store_bytes_direct"],

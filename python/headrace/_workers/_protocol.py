@@ -1,4 +1,4 @@
-"""The worker's side of what passes between it and its host: src/runtime/workers/messages.h."""
+"""The worker's side of what passes between it and its host: workers/worker_messages.h."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROWS, PADDED, LIST, OBJECT = 0, 1, 2, 3
 """What a leaf of a batch is; OutputLeaf::Kind."""
 
 _WORD = struct.Struct("=Q")
-_COMPUTE = struct.Struct("=7Q")
-_DTYPE_BYTES = 16
+_COUNT = struct.Struct("=I")
+_COMPUTE = struct.Struct("=5QI")
 
 Memories = Mapping[int, NDArray[np.uint8]]
 
@@ -66,9 +66,9 @@ class Task:
     @classmethod
     def parse(cls, body: memoryview, fields: Sequence[InputField], memories: Memories) -> Task:
         """Of a message of COMPUTE, after its first word."""
-        number, epoch, step, first_slot, rows, direct, layout_bytes = _COMPUTE.unpack_from(body)
-        split = len(body) - layout_bytes
-        words = body[_COMPUTE.size : split].cast("Q").tolist()
+        number, epoch, step, first_slot, rows, layout_bytes = _COMPUTE.unpack_from(body)
+        split = _COMPUTE.size + layout_bytes
+        layout, words = bytes(body[_COMPUTE.size : split]), body[split:].cast("Q").tolist()
         ids, at = words[:rows], rows
         columns: list[Sequence[Any]] = []
         for field in fields:
@@ -82,13 +82,17 @@ class Task:
                 columns.append(field.rows_in(place, rows))  # type: ignore[arg-type]
                 at += 2
         places = []
-        if direct:
+        if layout:
             memory = memories[words[at]]
             places = [memory[offset:] for offset in words[at + 1 :]]
-        return cls(number, epoch, step, first_slot, ids, columns, bytes(body[split:]), places)
+        return cls(number, epoch, step, first_slot, ids, columns, layout, places)
 
     def origin(self, seed: int) -> Origin:
         return Origin(seed, self.epoch)
+
+
+def _string(data: bytes) -> bytes:
+    return _COUNT.pack(len(data)) + data
 
 
 def ready() -> bytes:
@@ -96,38 +100,33 @@ def ready() -> bytes:
 
 
 def failed(text: str, pickled: bytes) -> bytes:
-    data = text.encode(errors="replace")
-    return struct.pack("=3Q", _FAILED, len(data), len(pickled)) + data + pickled
+    return _WORD.pack(_FAILED) + _string(text.encode(errors="replace")) + _string(pickled)
 
 
 def error(task: int, slot: int, text: str, pickled: bytes) -> bytes:
-    data = text.encode(errors="replace")
-    head = struct.pack("=5Q", _ERROR, task, slot, len(data), len(pickled))
-    return head + data + pickled
+    head = struct.pack("=2QI", _ERROR, task, slot)
+    return head + _string(text.encode(errors="replace")) + _string(pickled)
 
 
 def done(task: int, busy_ns: int, objects: list[Sequence[Any]]) -> bytes:
     data = pickle.dumps(objects, protocol=5) if objects else b""
-    return struct.pack("=4Q", _DONE, task, busy_ns, len(data)) + data
+    return struct.pack("=3Q", _DONE, task, busy_ns) + _string(data)
 
 
 def layout_of(columns: Columns) -> bytes:
     """How results lie where they are written at once: equal for results that fit."""
-    tree = dump_skeleton(columns.skeleton)
-    parts = [struct.pack("=2Q", len(tree), len(columns.columns))]
+    parts = [_string(dump_skeleton(columns.skeleton)), _COUNT.pack(len(columns.columns))]
     for column in columns.columns:
         shapes = [column.shape] if column.shape is not None else column.shapes
-        name = column.dtype.encode().ljust(_DTYPE_BYTES, b"\0")
-        head = (int(column.is_object), column.item_bytes, name, column.rank, len(shapes))
-        parts.append(struct.pack("=2Q16s2Q", *head))
         dims = [dim for shape in shapes for dim in shape]
-        parts.append(struct.pack(f"={len(dims)}Q", *dims))
-    parts.append(tree)
+        parts.append(struct.pack("=?I", column.is_object, column.item_bytes))
+        parts.append(_string(column.dtype.encode()))
+        parts.append(struct.pack(f"=2I{len(dims)}Q", column.rank, len(dims), *dims))
     return b"".join(parts)
 
 
 def shaped(task: int, busy_ns: int, columns: Columns, layout: bytes) -> bytes:
-    return struct.pack("=4Q", _SHAPED, task, busy_ns, columns.rows) + layout
+    return struct.pack("=3QI", _SHAPED, task, busy_ns, columns.rows) + layout
 
 
 def write_leaves(columns: Columns, body: memoryview, memories: Memories) -> None:

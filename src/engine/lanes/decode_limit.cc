@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "model/thread_split.h"
 
 namespace headrace {
 namespace {
-
-constexpr double kNsPerSecond = 1e9;
 
 // Of what everything else takes: up to here decoding is fast enough, and from there on it is late.
 constexpr double kEnough = 0.7;

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "model/lane_load.h"
 
 namespace headrace {
 namespace {
-
-constexpr double kNsPerSecond = 1e9;
 
 // Until a lane has decoded or read something: what a byte may take, the same for all.
 constexpr double kNsPerByteUnknown = 1;
@@ -37,8 +36,9 @@ Status FixedLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
 }
 
 LoadModel ModelOfReads(std::uint32_t reads) {
-  std::vector<Curve::Point> points = {{.users = 1, .rate = kNsPerSecond}};
-  if (reads > 1) points.push_back({.users = double(reads), .rate = kNsPerSecond * reads});
+  constexpr double kRate = kNsPerSecond;  // "bytes" are nanoseconds of reading
+  std::vector<Curve::Point> points = {{.users = 1, .rate = kRate}};
+  if (reads > 1) points.push_back({.users = double(reads), .rate = kRate * reads});
   const Curve curve = Curve::Make(std::move(points)).value();
   return {{.local = curve, .remote = curve, .storage = curve}, static_cast<int>(reads)};
 }

@@ -10,14 +10,6 @@
 namespace headrace {
 namespace {
 
-std::string Name(Position at) {
-  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
-}
-
-bool Before(Position a, Position b) {
-  return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
-}
-
 // What was planned and what was moved, at least 1 each and together no more than was planned.
 LaneShares Moved(std::span<const LaneThreads> planned, std::span<const int> moved) {
   LaneShares shares;
@@ -39,10 +31,10 @@ Result<std::unique_ptr<SchedulePolicy>> SchedulePolicy::Open(const Options& opti
                                                              std::unique_ptr<LanePolicy> beyond) {
   HEADRACE_CHECK(beyond != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
-  if (Before(options.start, reader.header().start)) {
+  if (options.start < reader.header().start) {
     return Status(StatusCode::kFailedPrecondition, "following a schedule: it begins at " +
-                                                       Name(reader.header().start) +
-                                                       ", the run at " + Name(options.start));
+                                                       StepText(reader.header().start) +
+                                                       ", the run at " + StepText(options.start));
   }
   return std::unique_ptr<SchedulePolicy>(
       new SchedulePolicy(options, std::move(reader), std::move(beyond)));
@@ -60,15 +52,15 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
                              std::span<LaneShare> shares) {
   HEADRACE_CHECK(work.size() == moved_.size());
   if (options_.verdict != nullptr) HEADRACE_RETURN_IF_ERROR(options_.verdict->status);
-  while (!ended_ && (!begun_ || Before(step_.at, at))) {
+  while (!ended_ && (!begun_ || step_.at < at)) {
     HEADRACE_ASSIGN_OR_RETURN(const bool more, reader_.Next(step_));
     begun_ = true;
     ended_ = !more;
   }
   if (ended_) return beyond_->Split(at, work, shares);
   if (step_.at != at) {
-    return {StatusCode::kFailedPrecondition, "following a schedule: the run is at " + Name(at) +
-                                                 ", the schedule goes on at " + Name(step_.at)};
+    return {StatusCode::kFailedPrecondition, "following a schedule: the run is at " + StepText(at) +
+                                                 ", the schedule goes on at " + StepText(step_.at)};
   }
   const LaneShares reads = Moved(step_.lanes, moved_);
   for (std::size_t lane = 0; lane < work.size(); ++lane) {

@@ -70,8 +70,8 @@ class ReusePlacement final : public Planner {
     at_ = front.at;
     horizon_ = {.epoch = at_.epoch + std::min(request().horizon_epochs, kEnd.epoch - at_.epoch),
                 .step = at_.step};
-    soon_ = std::min(horizon_, {.epoch = at_.epoch + 2, .step = 1}, Before);
-    while (!late_.empty() && Before(late_.front().first, soon_)) {
+    soon_ = std::min(horizon_, {.epoch = at_.epoch + 2, .step = 1});
+    while (!late_.empty() && late_.front().first < soon_) {
       soon_end_ = late_.front().second;
       late_.pop_front();
     }
@@ -106,10 +106,6 @@ class ReusePlacement final : public Planner {
   static constexpr Position kEnd = {.epoch = std::numeric_limits<std::uint64_t>::max(),
                                     .step = std::numeric_limits<std::uint64_t>::max()};
 
-  static bool Before(Position a, Position b) {
-    return a.epoch < b.epoch || (a.epoch == b.epoch && a.step < b.step);
-  }
-
   [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
     return LocateIn(nodes_, block);
   }
@@ -117,7 +113,7 @@ class ReusePlacement final : public Planner {
   bool Extend(Position limit) {
     if (!window_.Extend(limit)) return false;
     const UseWindow::Step& step = window_.steps().back();
-    if (Before(step.at, soon_)) {
+    if (step.at < soon_) {
       soon_end_ = step.end;
     } else {
       late_.emplace_back(step.at, step.end);

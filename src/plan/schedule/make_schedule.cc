@@ -10,21 +10,17 @@
 namespace headrace {
 namespace {
 
-std::string Name(Position at) {
-  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
-}
-
 Result<std::optional<PlacedStep>> PlacedFor(const ScheduleRequest& request, Position at) {
   if (request.placement == nullptr) return std::optional<PlacedStep>();
   std::optional<PlacedStep> placed = request.placement->Next();
   if (!placed) {
     return Status(StatusCode::kFailedPrecondition,
-                  "making a schedule: the placement ends before " + Name(at) + " of the order");
+                  "making a schedule: the placement ends before " + StepText(at) + " of the order");
   }
   if (placed->at != at) {
     return Status(StatusCode::kFailedPrecondition, "making a schedule: the order is at " +
-                                                       Name(at) + ", the placement at " +
-                                                       Name(placed->at));
+                                                       StepText(at) + ", the placement at " +
+                                                       StepText(placed->at));
   }
   return placed;
 }
@@ -43,7 +39,7 @@ Result<std::vector<LaneDemand>> DemandOfStep(const ScheduleRequest& request, con
   for (const Delivery& delivery : step.deliveries) {
     if (delivery.rank < header.first_rank || delivery.rank - header.first_rank >= header.lanes) {
       return Status(StatusCode::kInvalidArgument,
-                    "making a schedule: " + Name({.epoch = step.epoch, .step = step.step}) +
+                    "making a schedule: " + StepText({.epoch = step.epoch, .step = step.step}) +
                         " delivers to rank " + std::to_string(delivery.rank) + ", the lanes are " +
                         std::to_string(header.lanes) + " ranks from " +
                         std::to_string(header.first_rank) + " on");

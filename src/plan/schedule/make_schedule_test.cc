@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {
@@ -95,10 +96,7 @@ struct Job {
 };
 
 Result<std::uint64_t> Make(const ScheduleRequest& request, Bytes& file) {
-  return MakeSchedule(request, [&file](std::span<const std::byte> bytes) {
-    file.insert(file.end(), bytes.begin(), bytes.end());
-    return Status();
-  });
+  return MakeSchedule(request, Into(file));
 }
 
 TEST(MakeScheduleTest, AsksForTheThreadsOfEveryStepWithWhatItNeeds) {

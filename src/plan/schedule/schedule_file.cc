@@ -117,10 +117,6 @@ Status Damaged(std::size_t offset, const std::string& what) {
   return {StatusCode::kDataLoss, "reading schedule, byte " + std::to_string(offset) + ": " + what};
 }
 
-std::string Name(Position at) {
-  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
-}
-
 bool IsTier(TierNumber tier) { return tier == kNoTier || tier < kTiersMax; }
 
 std::vector<std::byte> EncodeHeader(const ScheduleHeader& header) {
@@ -230,27 +226,27 @@ Status CheckScheduleHeader(const ScheduleHeader& header) {
 
 Status CheckScheduledStep(const ScheduleHeader& header, const ScheduledStep& step) {
   if (step.lanes.size() != header.lanes) {
-    return Wrong(Name(step.at) + ": threads of " + std::to_string(step.lanes.size()) +
+    return Wrong(StepText(step.at) + ": threads of " + std::to_string(step.lanes.size()) +
                  " lanes, there are " + std::to_string(header.lanes));
   }
   std::uint64_t loading = 0;
   std::uint64_t decode = 0;
   for (const LaneThreads& lane : step.lanes) {
     if (lane.loading == 0) {
-      return Wrong(Name(step.at) + ": a lane without a loading thread");
+      return Wrong(StepText(step.at) + ": a lane without a loading thread");
     }
     loading += lane.loading;
     decode += lane.decode;
   }
   if (loading > header.loading_threads || decode > header.decode_threads) {
-    return Wrong(Name(step.at) + ": " + std::to_string(loading) + " loading and " +
+    return Wrong(StepText(step.at) + ": " + std::to_string(loading) + " loading and " +
                  std::to_string(decode) + " decode threads, there are " +
                  std::to_string(header.loading_threads) + " and " +
                  std::to_string(header.decode_threads));
   }
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
     if (const Status status = CheckOp(i, step.ops[i]); !status.ok()) {
-      return status.WithContext(Name(step.at));
+      return status.WithContext(StepText(step.at));
     }
   }
   return {};
@@ -291,7 +287,7 @@ Status ScheduleWriter::Add(const ScheduledStep& step) {
   if (last_) next = {.epoch = last_->epoch, .step = last_->step + 1};
   const bool new_epoch = last_ && step.at == Position{.epoch = last_->epoch + 1, .step = 0};
   if (!new_epoch && step.at != next) {
-    return Wrong(Name(step.at) + ": out of order, the next is " + Name(next) +
+    return Wrong(StepText(step.at) + ": out of order, the next is " + StepText(next) +
                  (last_ ? " or the first of the next epoch" : ""));
   }
   const bool same_threads = last_ && step.lanes == threads_;

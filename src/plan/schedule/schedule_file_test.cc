@@ -1,6 +1,5 @@
 #include "plan/schedule/schedule_file.h"
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {
@@ -15,13 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 
 using Bytes = std::vector<std::byte>;
-
-ScheduleWriter::Sink Into(Bytes& file) {
-  return [&file](std::span<const std::byte> bytes) {
-    file.insert(file.end(), bytes.begin(), bytes.end());
-    return Status();
-  };
-}
 
 ScheduleHeader Header() {
   return {.dataset = {11, 12},
@@ -102,27 +95,6 @@ std::string ErrorOf(std::span<const std::byte> file) {
   return std::string(status.message());
 }
 
-constexpr std::size_t kHeaderBytes = 96;
-
-// With checksums made right, as far as records can be told apart.
-Bytes Resealed(Bytes file) {
-  std::uint64_t digest = Hash64(std::span(file).first(kHeaderBytes));
-  std::memcpy(file.data() + kHeaderBytes, &digest, sizeof digest);
-  std::size_t at = kHeaderBytes + 8;
-  while (file.size() - at >= 12) {
-    std::uint32_t size = 0;
-    std::memcpy(&size, file.data() + at, sizeof size);
-    if (size > file.size() - at - 12) break;
-    Hasher64 hasher;
-    hasher.Add(std::as_bytes(std::span(&digest, 1)));
-    hasher.Add(std::span(file).subspan(at, 4 + size));
-    digest = hasher.Digest();
-    std::memcpy(file.data() + at + 4 + size, &digest, sizeof digest);
-    at += 12 + size;
-  }
-  return file;
-}
-
 TEST(ScheduleFileTest, ReadsWhatWasWritten) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const auto steps = RandomSteps(Header(), seed, static_cast<int>(seed));
@@ -186,7 +158,7 @@ TEST(ScheduleFileTest, RecordsLeftOutOrSwappedAreFound) {
   const Bytes file = FileOf(Header(), steps);
   // Kind, flags, 3 lanes of 2 bytes, number of ops; size and checksum.
   constexpr auto kRecord = static_cast<std::ptrdiff_t>(4 + 2 + 6 + 1 + 8);
-  constexpr auto kFirst = static_cast<std::ptrdiff_t>(kHeaderBytes + 8);
+  constexpr auto kFirst = static_cast<std::ptrdiff_t>(kScheduleHeaderBytes + 8);
   Bytes left_out = file;
   left_out.erase(left_out.begin() + kFirst + kRecord, left_out.begin() + kFirst + 2 * kRecord);
   EXPECT_THAT(ErrorOf(left_out), HasSubstr("byte 125: checksum of the record after 1 steps"));
@@ -204,7 +176,8 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   const auto with = [&](std::size_t at, unsigned value) {
     Bytes changed = file;
     changed[at] = static_cast<std::byte>(value);
-    return Resealed(changed);
+    Reseal(changed);
+    return changed;
   };
   EXPECT_THAT(ErrorOf(with(12, 1)), HasSubstr("that must be 0 are not"));
   EXPECT_THAT(ErrorOf(with(64, 0)), HasSubstr("lanes: got 0"));

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "plan/schedule/schedule_file.h"
+#include "plan/testing/schedule_bytes.h"
 
 namespace {
 
@@ -25,20 +25,11 @@ using headrace::ScheduleHeader;
 using headrace::ScheduleReader;
 using headrace::ScheduleWriter;
 
-constexpr std::size_t kHeaderBytes = 96;
-
-ScheduleWriter::Sink Into(std::vector<std::byte>& file) {
-  return [&file](std::span<const std::byte> bytes) {
-    file.insert(file.end(), bytes.begin(), bytes.end());
-    return headrace::Status();
-  };
-}
-
 std::vector<std::byte> ValidFile() {
   const ScheduleHeader header{
       .world_size = 4, .first_rank = 1, .lanes = 3, .loading_threads = 12, .decode_threads = 6};
   std::vector<std::byte> file;
-  auto writer = ScheduleWriter::Make(header, Into(file));
+  auto writer = ScheduleWriter::Make(header, headrace::Into(file));
   HEADRACE_CHECK(writer.ok());
   for (std::uint32_t i = 0; i < 6; ++i) {
     ScheduledStep step{.at = {.epoch = i / 3, .step = i % 3},
@@ -49,25 +40,6 @@ std::vector<std::byte> ValidFile() {
   }
   HEADRACE_CHECK(writer.value().Finish().ok());
   return file;
-}
-
-// Makes the checksums right, as far as records can be told apart.
-void Reseal(std::vector<std::byte>& file) {
-  if (file.size() < kHeaderBytes + 8) return;
-  std::uint64_t digest = headrace::Hash64(std::span(file).first(kHeaderBytes));
-  std::memcpy(file.data() + kHeaderBytes, &digest, sizeof digest);
-  std::size_t at = kHeaderBytes + 8;
-  while (file.size() - at >= 12) {
-    std::uint32_t size = 0;
-    std::memcpy(&size, file.data() + at, sizeof size);
-    if (size > file.size() - at - 12) return;
-    headrace::Hasher64 hasher;
-    hasher.Add(std::as_bytes(std::span(&digest, 1)));
-    hasher.Add(std::span(file).subspan(at, 4 + size));
-    digest = hasher.Digest();
-    std::memcpy(file.data() + at + 4 + size, &digest, sizeof digest);
-    at += 12 + size;
-  }
 }
 
 }  // namespace
@@ -86,12 +58,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       file[(edit & 0xffffff) % file.size()] = static_cast<std::byte>(edit >> 24);
     }
   }
-  if ((how & 2) != 0) Reseal(file);
+  if ((how & 2) != 0) headrace::Reseal(file);
 
   auto reader = ScheduleReader::Open(file);
   if (!reader.ok()) return 0;
   std::vector<std::byte> again;
-  auto writer = ScheduleWriter::Make(reader.value().header(), Into(again));
+  auto writer = ScheduleWriter::Make(reader.value().header(), headrace::Into(again));
   HEADRACE_CHECK(writer.ok());
   ScheduledStep step;
   while (true) {

@@ -11,14 +11,6 @@
 namespace headrace {
 namespace {
 
-std::string Name(Position at) {
-  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
-}
-
-bool Before(Position a, Position b) {
-  return a.epoch != b.epoch ? a.epoch < b.epoch : a.step < b.step;
-}
-
 class ScheduledPlacement final : public Placement {
  public:
   ScheduledPlacement(std::unique_ptr<Placement> inner, ScheduleReader reader,
@@ -30,7 +22,7 @@ class ScheduledPlacement final : public Placement {
     HEADRACE_RETURN_IF_ERROR(ReadStep());
     for (;;) {
       first_ = inner_->Next();
-      if (!first_.has_value() || !Before(first_->at, options_.start)) return Status();
+      if (!first_.has_value() || first_->at >= options_.start) return Status();
       HEADRACE_RETURN_IF_ERROR(Follow(*first_));
       for (const CacheOp& op : first_->ops) wanted_[op.block] = op.to;
     }
@@ -63,14 +55,16 @@ class ScheduledPlacement final : public Placement {
 
   [[nodiscard]] Status Compare(const PlacedStep& placed) const {
     if (placed.at != step_.at) {
-      return {StatusCode::kFailedPrecondition, "following a schedule: it is at " + Name(step_.at) +
-                                                   ", the run's placement at " + Name(placed.at)};
+      return {StatusCode::kFailedPrecondition,
+              "following a schedule: it is at " + StepText(step_.at) + ", the run's placement at " +
+                  StepText(placed.at)};
     }
     if (placed.ops == step_.ops) return Status();
     const auto [planned, made] =
         std::mismatch(step_.ops.begin(), step_.ops.end(), placed.ops.begin(), placed.ops.end());
     return {StatusCode::kFailedPrecondition,
-            "following a schedule: " + Name(step_.at) + ": what tiers are to do differs from op " +
+            "following a schedule: " + StepText(step_.at) +
+                ": what tiers are to do differs from op " +
                 std::to_string(planned - step_.ops.begin()) + " on: the schedule has " +
                 std::to_string(step_.ops.size()) + " ops, the run's placement " +
                 std::to_string(placed.ops.size()) +
@@ -121,10 +115,10 @@ Result<std::unique_ptr<Placement>> MakeScheduledPlacement(std::unique_ptr<Placem
   HEADRACE_CHECK(inner != nullptr && options.verdict != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
   const Position first = reader.header().start;
-  if (Before(options.start, first)) {
+  if (options.start < first) {
     return Status(StatusCode::kFailedPrecondition, "following a schedule: it begins at " +
-                                                       Name(first) + ", the run at " +
-                                                       Name(options.start));
+                                                       StepText(first) + ", the run at " +
+                                                       StepText(options.start));
   }
   auto placement =
       std::make_unique<ScheduledPlacement>(std::move(inner), std::move(reader), std::move(options));

@@ -249,12 +249,12 @@ void Fields(Codec& codec, T& lane) {
 
 template <typename Codec, Of<EngineStats> T>
 void Fields(Codec& codec, T& engine) {
-  auto& [batches, samples, reads, read_bytes, sample_bytes, decode_ns, stall_ns, substituted,
-         substitutions, block_reads, block_bytes, reread_bytes, kept_bytes, pinned_reads,
-         pinned_bytes, in_flight, in_work, staging, batch, resident, pinned, tiers, lanes] = engine;
-  codec(batches, samples, reads, read_bytes, sample_bytes, decode_ns, stall_ns, substituted,
-        substitutions, block_reads, block_bytes, reread_bytes, kept_bytes, pinned_reads,
-        pinned_bytes, in_flight, in_work, staging, batch, resident, pinned, tiers, lanes);
+  auto& [reads, read_bytes, substituted, substitutions, block_reads, block_bytes, reread_bytes,
+         kept_bytes, pinned_reads, pinned_bytes, in_flight, in_work, staging, batch, resident,
+         pinned, tiers, lanes] = engine;
+  codec(reads, read_bytes, substituted, substitutions, block_reads, block_bytes, reread_bytes,
+        kept_bytes, pinned_reads, pinned_bytes, in_flight, in_work, staging, batch, resident,
+        pinned, tiers, lanes);
 }
 
 template <typename Codec, Of<StoreStats> T>

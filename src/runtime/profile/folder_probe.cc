@@ -85,8 +85,6 @@ Result<std::unique_ptr<FolderProbe>> FolderProbe::Make(const std::string& folder
   return probe;
 }
 
-FolderProbe::~FolderProbe() { ::close(fd_); }
-
 Status FolderProbe::Fill(std::uint64_t bytes, const SliceLimits& limits) {
   const MonotonicClock clock;
   const std::int64_t end_ns = clock.NowNanos() + limits.duration_max_ns;
@@ -96,7 +94,7 @@ Status FolderProbe::Fill(std::uint64_t bytes, const SliceLimits& limits) {
   while (bytes_ + kMiB <= bytes) {
     if (limits.keep_going && !limits.keep_going()) return StoppedMeasuring();
     Scramble(piece, bytes_);
-    HEADRACE_RETURN_IF_ERROR(Transfer(fd_, /*writes=*/true, piece, bytes_));
+    HEADRACE_RETURN_IF_ERROR(Transfer(fd_.get(), /*writes=*/true, piece, bytes_));
     bytes_ += kMiB;
     if (bytes_ >= kBytesMin && clock.NowNanos() >= end_ns) break;
   }
@@ -133,7 +131,7 @@ Result<Slice> FolderProbe::Measure(const Load& load, const SliceLimits& limits, 
         if (buffer.empty()) return Status(StatusCode::kResourceExhausted, "no memory");
         if (round == 0 && writes) Scramble(buffer, mine);
         const std::uint64_t place = places[mine].Below(bytes_ / bytes);
-        HEADRACE_RETURN_IF_ERROR(Transfer(fd_, writes, buffer.first(bytes), place * bytes));
+        HEADRACE_RETURN_IF_ERROR(Transfer(fd_.get(), writes, buffer.first(bytes), place * bytes));
         return bytes;
       });
   if (!slice.ok()) return slice.status().WithContext(Doing(folder_));

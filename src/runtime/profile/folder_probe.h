@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "runtime/profile/slice.h"
 
 namespace headrace {
@@ -29,10 +30,6 @@ class FolderProbe {
                                                    const SliceLimits& limits);
   static constexpr std::uint64_t kBytesMin = 8 * kMiB;
 
-  ~FolderProbe();
-  FolderProbe(const FolderProbe&) = delete;
-  FolderProbe& operator=(const FolderProbe&) = delete;
-
   // At random places. load.bytes is rounded up to kBufferAlignment.
   //
   // Errors: InvalidArgument  load.bytes is 0 or larger than the file, no users
@@ -50,7 +47,7 @@ class FolderProbe {
   Result<Slice> Measure(const Load& load, const SliceLimits& limits, bool writes);
 
   const std::string folder_;
-  const int fd_;
+  const UniqueFd fd_;
   bool direct_;
   std::uint64_t bytes_ = 0;
   std::uint64_t slices_ = 0;  // each has its own places

@@ -1,16 +1,9 @@
 #include "runtime/schedule/lane_schedule.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "base/unique_fd.h"
 #include "engine/lanes/schedule_policy.h"
 #include "index/index.h"
 
@@ -23,83 +16,58 @@ constexpr std::string_view kLobsterSearch = "lobster_search";
 constexpr std::string_view kFixed = "fixed";
 constexpr std::array kNames = {kSharedDeadline, kLobster, kLobsterSearch, kFixed};
 
+Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
+  constexpr std::string_view kWritten = "a file that `headrace plan --schedule` wrote";
+  Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
+  if (file.ok() && !file.value()->bytes().empty()) return file;
+  if (file.ok() || file.status().code() == StatusCode::kInvalidArgument) {
+    return Status(StatusCode::kInvalidArgument,
+                  "schedule " + path + ": must be " + std::string(kWritten));
+  }
+  if (file.status().code() != StatusCode::kNotFound) {
+    return Status(StatusCode::kUnavailable, std::string(file.status().message()))
+        .WithContext("opening schedule " + path);
+  }
+  std::string names;
+  for (const std::string_view name : kNames) {
+    names.append(names.empty() ? "'" : ", '").append(name).append("'");
+  }
+  return Status(StatusCode::kInvalidArgument, "schedule: got '" + path + "', must be one of " +
+                                                  names + ", or " + std::string(kWritten) +
+                                                  "; there is none of that name");
+}
+
 }  // namespace
 
 std::span<const std::string_view> LanePolicyNames() { return kNames; }
 
-// A schedule's file, mapped: replaced by another it stays what it was.
-class MappedSchedule {
- public:
-  static Result<std::unique_ptr<MappedSchedule>> Open(const std::string& path) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd) return Failed(path, errno);
-    struct stat status = {};
-    if (::fstat(fd.get(), &status) != 0) return Failed(path, errno);
-    if (!S_ISREG(status.st_mode) || status.st_size == 0) {
-      return Status(StatusCode::kInvalidArgument, "schedule " + path +
-                                                      ": must be a file that "
-                                                      "`headrace plan --schedule` wrote");
-    }
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-    if (data == MAP_FAILED) return Failed(path, errno);
-    return std::unique_ptr<MappedSchedule>(
-        new MappedSchedule({static_cast<const std::byte*>(data), size}));
-  }
-  ~MappedSchedule() { (void)::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
-  MappedSchedule(const MappedSchedule&) = delete;
-  MappedSchedule& operator=(const MappedSchedule&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  Position start;  // of its header
-
- private:
-  explicit MappedSchedule(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  static Status Failed(const std::string& path, int error) {
-    if (error == ENOENT || error == ENOTDIR) {
-      std::string names;
-      for (const std::string_view name : kNames) {
-        names.append(names.empty() ? "'" : ", '").append(name).append("'");
-      }
-      return {StatusCode::kInvalidArgument,
-              "schedule: got '" + path + "', must be one of " + names +
-                  ", or a file that `headrace plan --schedule` wrote; there is none of that name"};
-    }
-    return {StatusCode::kUnavailable,
-            "opening schedule " + path + ": " + std::generic_category().message(error)};
-  }
-
-  const std::span<const std::byte> bytes_;
-};
-
 Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index, const Job& job) {
   HEADRACE_ASSIGN_OR_RETURN(PreprocessModel learned,
                             PreprocessModel::FromRows(job.options.preprocess, {}));
-  std::unique_ptr<MappedSchedule> mapped;
+  std::shared_ptr<const MappedFile> file;
+  Position start;
   const std::string& name = job.options.schedule;
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-    HEADRACE_ASSIGN_OR_RETURN(mapped, MappedSchedule::Open(name));
-    const Result<ScheduleReader> reader = ScheduleReader::Open(mapped->bytes());
+    HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
+    const Result<ScheduleReader> reader = ScheduleReader::Open(file->bytes());
     if (!reader.ok()) return reader.status().WithContext("schedule " + name);
     const ScheduleHeader& header = reader.value().header();
-    mapped->start = header.start;
+    start = header.start;
     const Status same = CheckScheduleIsFor(header, MakeScheduleHeader(index, job, header.start));
     if (!same.ok()) return same.WithContext("schedule " + name);
   }
   return std::unique_ptr<LaneSchedule>(
-      new LaneSchedule(job, std::move(learned), std::move(mapped)));
+      new LaneSchedule(job, std::move(learned), std::move(file), start));
 }
 
 LaneSchedule::LaneSchedule(const Job& job, PreprocessModel learned,
-                           std::unique_ptr<MappedSchedule> mapped)
+                           std::shared_ptr<const MappedFile> file, Position file_start)
     : name_(job.options.schedule),
       lanes_(job.options.job.ranks),
       budget_(LaneBudgetOf(job)),
-      mapped_(std::move(mapped)),
+      file_(std::move(file)),
+      file_start_(file_start),
       limit_({.budget = budget_, .transform = TransformHash(job.options)}, std::move(learned)) {}
-
-LaneSchedule::~LaneSchedule() = default;
 
 std::unique_ptr<LanePolicy> LaneSchedule::MakeLobster(LobsterOptions::Search search) {
   return std::make_unique<LobsterLanePolicy>(
@@ -109,9 +77,9 @@ std::unique_ptr<LanePolicy> LaneSchedule::MakeLobster(LobsterOptions::Search sea
 Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   std::shared_ptr<LanePolicy> policy;
   auto verdict = std::make_shared<ScheduleVerdict>();
-  if (mapped_ != nullptr) {
+  if (file_ != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(
-        policy, SchedulePolicy::Open({.file = mapped_->bytes(), .start = start, .verdict = verdict},
+        policy, SchedulePolicy::Open({.file = file_->bytes(), .start = start, .verdict = verdict},
                                      MakeLobster(LobsterOptions::Search::kMakespan)));
   } else if (lanes_ == 1 || name_ == kSharedDeadline) {
     policy = nullptr;  // One lane has all there is, by whatever policy.
@@ -134,7 +102,7 @@ Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
 }
 
 Status LaneSchedule::BeginList() {
-  if (mapped_ == nullptr) return Status();
+  if (file_ == nullptr) return Status();
   return {StatusCode::kInvalidArgument,
           "schedule " + name_ +
               ": a sampler says what comes when, and a schedule file is for the job's own order; "
@@ -142,11 +110,7 @@ Status LaneSchedule::BeginList() {
 }
 
 std::span<const std::byte> LaneSchedule::file() const {
-  return mapped_ == nullptr ? std::span<const std::byte>() : mapped_->bytes();
-}
-
-Position LaneSchedule::file_start() const {
-  return mapped_ == nullptr ? Position() : mapped_->start;
+  return file_ == nullptr ? std::span<const std::byte>() : file_->bytes();
 }
 
 std::shared_ptr<ScheduleVerdict> LaneSchedule::verdict() const {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "engine/lanes/decode_limit.h"
@@ -16,8 +17,6 @@
 #include "runtime/schedule/schedule_plan.h"
 
 namespace headrace {
-
-class MappedSchedule;
 
 // By which policy a node's job shares reads and decode threads between its ranks, over all of its
 // runs: LoaderOptions::schedule, made real.
@@ -31,7 +30,6 @@ class LaneSchedule {
   //         FailedPrecondition  a schedule for another job; the message says what differs
   //         DataLoss            not a schedule, or damaged
   static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const Job& job);
-  ~LaneSchedule();
 
   // For a run of the job's own order from `start` on, its policy; null: every lane has everything,
   // earliest deadline first.
@@ -45,7 +43,7 @@ class LaneSchedule {
 
   // The file that is followed, for the placement of the run begun last: empty, there is none.
   [[nodiscard]] std::span<const std::byte> file() const;
-  [[nodiscard]] Position file_start() const;
+  [[nodiscard]] Position file_start() const { return file_start_; }
   [[nodiscard]] std::shared_ptr<ScheduleVerdict> verdict() const;
 
   [[nodiscard]] DecodeObserver* observer() { return &limit_; }
@@ -54,13 +52,15 @@ class LaneSchedule {
   [[nodiscard]] std::vector<PreprocessModel::Row> learned() const { return limit_.rows(); }
 
  private:
-  LaneSchedule(const Job& job, PreprocessModel learned, std::unique_ptr<MappedSchedule> mapped);
+  LaneSchedule(const Job& job, PreprocessModel learned, std::shared_ptr<const MappedFile> file,
+               Position file_start);
   [[nodiscard]] std::unique_ptr<LanePolicy> MakeLobster(LobsterOptions::Search search);
 
   const std::string name_;  // of the policy, or the file's path
   const std::uint32_t lanes_;
   const LaneBudget budget_;
-  const std::unique_ptr<MappedSchedule> mapped_;  // null: no file
+  const std::shared_ptr<const MappedFile> file_;  // null: none
+  const Position file_start_;                     // of its header
   DecodeLimit limit_;
 
   mutable Mutex mutex_;

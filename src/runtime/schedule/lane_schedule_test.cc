@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
+#include "plan/testing/schedule_bytes.h"
 #include "runtime/batch_queue.h"
 #include "runtime/node_job.h"
 
@@ -197,19 +198,17 @@ TEST_F(LaneScheduleTest, OpsThatAreNotThePlacementsEndTheRunAtTheirStep) {
     bytes.assign(std::istreambuf_iterator<char>(file), {});
   }
   ScheduleReader reader = ScheduleReader::Open(std::as_bytes(std::span(bytes))).value();
-  std::string changed;
-  ScheduleWriter writer =
-      ScheduleWriter::Make(reader.header(), [&](std::span<const std::byte> piece) {
-        changed.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-        return Status();
-      }).value();
+  std::vector<std::byte> changed;
+  ScheduleWriter writer = ScheduleWriter::Make(reader.header(), Into(changed)).value();
   ScheduledStep step;
   while (reader.Next(step).value()) {
     if (step.at == Position{.epoch = 1, .step = 3}) step.ops.push_back({.block = 1, .to = 0});
     ASSERT_TRUE(writer.Add(step).ok());
   }
   ASSERT_TRUE(writer.Finish().ok());
-  std::ofstream(path(), std::ios::binary) << changed;
+  std::ofstream(path(), std::ios::binary)
+      .write(reinterpret_cast<const char*>(changed.data()),
+             static_cast<std::streamsize>(changed.size()));
   const auto job = Open(Options(), path());
   ASSERT_NE(job, nullptr);
   std::vector<std::uint64_t> ids;

@@ -2,7 +2,7 @@
 
 // workers/ runs a user's Python transform in processes of its own: batches of a loader go out as
 // tasks of some rows each, what the workers make of them comes back as batches, in order.
-// docs/workers.md says what users see; messages.h what passes between the processes.
+// docs/workers.md says what users see; worker_messages.h what passes between the processes.
 //
 // This header: which memory the results of a batch take. Pure.
 

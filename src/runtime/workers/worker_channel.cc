@@ -6,32 +6,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <string>
 #include <system_error>
 
 #include "base/check.h"
+#include "ipc/wire.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::int64_t kNanosAMilli = 1'000'000;
 // Of a process that its host left behind.
 constexpr int kOrphanExit = 1;
-
-// Takes the words before a message's body; false if there are not as many as it says.
-bool TakeWords(std::span<const std::byte> message, std::size_t count, std::size_t& at,
-               std::vector<std::uint64_t>& words) {
-  if (count > (message.size() - at) / sizeof(std::uint64_t)) return false;
-  words.resize(count);
-  if (count > 0) std::memcpy(words.data(), message.data() + at, count * sizeof(std::uint64_t));
-  at += count * sizeof(std::uint64_t);
-  return true;
-}
+// Of one that is new, in a message.
+constexpr std::size_t kMemoryBytes = 2 * sizeof(std::uint64_t);
 
 Status NoMessage(const IpcMessage& message) {
   return Status(StatusCode::kDataLoss, "reading a task: " + std::to_string(message.bytes.size()) +
@@ -78,7 +68,7 @@ void WorkerChannel::Watch() {
   while (poll(polled.data(), polled.size(), -1) < 0) HEADRACE_CHECK(errno == EINTR);
   if (polled[0].revents != 0) return;
   // Any answer, an interruption too, but the end of the watch is the end of the process.
-  if (poll(polled.data(), 1, static_cast<int>(kGraceNs / kNanosAMilli)) > 0) return;
+  if (poll(polled.data(), 1, static_cast<int>(kGraceNs / kNsPerMs)) > 0) return;
   _exit(kOrphanExit);
 }
 
@@ -91,22 +81,21 @@ Result<std::optional<WorkerChannel::Received>> WorkerChannel::Receive() {
   HEADRACE_CHECK(taken.value().has_value());
   IpcMessage& message = *taken.value();
   Received received;
-  std::size_t at = 0;
-  std::vector<std::uint64_t> count;
-  std::vector<std::uint64_t> fresh;
-  if (!TakeWords(message.bytes, 1, at, count) || count[0] != message.fds.size() ||
-      !TakeWords(message.bytes, 2 * count[0], at, fresh) ||
-      !TakeWords(message.bytes, 1, at, count) ||
-      !TakeWords(message.bytes, count[0], at, received.gone)) {
-    return NoMessage(message);
-  }
+  WireReader reader("a task", message.bytes);
+  const auto fresh = reader.TakeVector(kIpcFdsMax, kMemoryBytes, [](WireReader& from) {
+    const std::uint64_t number = from.TakeU64();
+    return std::pair(number, from.TakeU64());
+  });
+  received.gone = reader.TakeVector(kIpcMessageBytesMax, sizeof(std::uint64_t),
+                                    [](WireReader& from) { return from.TakeU64(); });
+  received.body = reader.TakeBytes(kIpcMessageBytesMax);
+  if (!reader.Finish().ok() || fresh.size() != message.fds.size()) return NoMessage(message);
   for (std::size_t i = 0; i < message.fds.size(); ++i) {
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory,
-                              SharedMemory::Map(std::move(message.fds[i]), fresh[2 * i + 1]));
-    received.fresh.emplace_back(fresh[2 * i], std::move(memory));
+                              SharedMemory::Map(std::move(message.fds[i]), fresh[i].second));
+    received.fresh.emplace_back(fresh[i].first, std::move(memory));
   }
   received.message = std::move(message.bytes);
-  received.body = at;
   return std::optional<Received>(std::move(received));
 }
 

@@ -14,6 +14,7 @@
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "base/units.h"
 #include "ipc/connection.h"
 
 namespace headrace {
@@ -27,14 +28,14 @@ namespace headrace {
 // Shutdown: the destructor stops the watch.
 class WorkerChannel {
  public:
-  static constexpr std::int64_t kGraceNs = 1'000'000'000;
+  static constexpr std::int64_t kGraceNs = kNsPerSecond;
 
   // What the host sent: memory to map or to let go of, then the message.
   struct Received {
     std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;  // by number
     std::vector<std::uint64_t> gone;
     std::vector<std::byte> message;
-    std::size_t body = 0;  // of `message` begins here
+    std::span<const std::byte> body;  // in `message`
   };
 
   // `host` is the process at the other end.

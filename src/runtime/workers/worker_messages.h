@@ -1,24 +1,24 @@
 #pragma once
 
-// What passes between the host of workers and a worker, one message a line: words of 64 bits, in
-// the order of bytes of the machine, then bytes. Python reads and writes the worker's side
-// (python/headrace/_workers/_protocol.py).
+// What passes between the host of workers and a worker, one message a line, as ipc/wire.h has it.
+// Numbers are of 64 bits, those in brackets of 32; strings and lists go behind a count. Python
+// reads and writes the worker's side (python/headrace/_workers/_protocol.py).
 //
 //   host -> worker
-//     [new memories: count, (number, bytes) each; gone ones: count, number each], then
-//     kCompute  task epoch step first_slot rows direct layout_bytes; ids; of each field where its
-//               rows lie: fixed (memory, offset of the first), ragged (memory, offset, bytes) each;
-//               if direct: memory, offset of the first row of each leaf; bytes: the layout, as
-//               kShaped has it
+//     new memories: list of (number, bytes); gone ones: list of numbers; a string: empty, or
+//     kCompute  task epoch step first_slot rows; layout: a string, as kShaped has it, or empty;
+//               ids; of each field where its rows lie: fixed (memory, offset of the first), ragged
+//               (memory, offset, bytes) each; with a layout: memory, offset of the first row of
+//               each leaf
 //     kWrite    task leaves (0: forget the task's results); of each leaf kind, then kRows (memory,
 //               offset), kPadded (memory, offset, dims), kList (memory, offset of each row)
 //   worker -> host
 //     kReady
-//     kFailed   text_bytes pickle_bytes; text; pickle
-//     kError    task slot text_bytes pickle_bytes; text; pickle
-//     kDone     task busy_ns objects_bytes; objects
-//     kShaped   task busy_ns rows tree_bytes leaves; of each leaf: object, item_bytes, dtype (2
-//               words), rank, 1 or rows, dims that often; tree
+//     kFailed   strings: text, pickle
+//     kError    task [slot]; strings: text, pickle
+//     kDone     task busy_ns; a string: objects
+//     kShaped   task busy_ns [rows]; layout: a string, the tree; list of leaves: object (a byte),
+//               [item_bytes], dtype (a string), [rank], list of dims, of one row or of all
 //
 // A worker answers kCompute by kDone (written where it was told to), kShaped (it keeps the results
 // until kWrite) or kError; and kWrite of leaves by kDone or kError.
@@ -27,29 +27,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/status.h"
+#include "ipc/wire.h"
 #include "runtime/workers/layout.h"
 
 namespace headrace {
 
 enum class TaskMessage : std::uint64_t { kCompute = 1, kWrite = 2 };
 enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped };
-
-// Words, then bytes, of a message to be sent.
-class MessageWriter {
- public:
-  void Word(std::uint64_t word);
-  void Words(std::span<const std::uint64_t> words);
-  void Bytes(std::string_view bytes);
-  void Append(const MessageWriter& other);
-  [[nodiscard]] std::span<const std::byte> message() const { return message_; }
-
- private:
-  std::vector<std::byte> message_;
-};
 
 // What a worker said. What a message does not have is empty.
 struct WorkerReply {
@@ -69,6 +55,6 @@ struct WorkerReply {
 Result<WorkerReply> ParseReply(std::span<const std::byte> message);
 
 // Appends the leaves and the tree of a plain layout as kShaped has them, with one row's dims.
-void AppendLayout(const OutputLayout& layout, MessageWriter& writer);
+void AppendLayout(const OutputLayout& layout, WireWriter& writer);
 
 }  // namespace headrace

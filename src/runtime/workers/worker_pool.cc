@@ -257,36 +257,34 @@ void WorkerPool::SendCompute(std::size_t worker, const std::shared_ptr<Work>& wo
 
   std::vector<std::shared_ptr<SharedMemory>> memories;
   const TransformedBatch& out = *work->out;
-  MessageWriter layout;
+  WireWriter layout;
   if (work->direct) AppendLayout(out.layout, layout);
-  MessageWriter body;
-  body.Word(static_cast<std::uint64_t>(TaskMessage::kCompute));
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kCompute));
   for (const std::uint64_t word : {task.number, out.epoch, out.step, task.first, task.rows}) {
-    body.Word(word);
+    body.PutU64(word);
   }
-  body.Word(work->direct ? 1 : 0);
-  body.Word(layout.message().size());
-  for (std::uint64_t i = 0; i < task.rows; ++i) body.Word(Raw(out.samples[task.first + i]));
+  body.PutBytes(layout.bytes());
+  for (std::uint64_t i = 0; i < task.rows; ++i) body.PutU64(Raw(out.samples[task.first + i]));
   for (std::size_t field = 0; field < options_.schema.size(); ++field) {
     const std::uint64_t rows = options_.schema[field].ragged ? task.rows : 1;
     for (std::uint64_t i = 0; i < rows; ++i) {
       const std::span<std::byte> row = work->in->row(options_.schema, field, task.first + i);
       const BufferPlace place = Locate(*work->in, row);
       AddOnce(place.memory, memories);
-      body.Word(NumberOf(place.memory));
-      body.Word(place.offset);
-      if (options_.schema[field].ragged) body.Word(row.size());
+      body.PutU64(NumberOf(place.memory));
+      body.PutU64(place.offset);
+      if (options_.schema[field].ragged) body.PutU64(row.size());
     }
   }
   if (work->direct) {
     const BufferPlace& place = out.memory.place();
     AddOnce(place.memory, memories);
-    body.Word(NumberOf(place.memory));
+    body.PutU64(NumberOf(place.memory));
     for (const OutputLeaf& leaf : out.layout.leaves) {
-      body.Word(place.offset + leaf.offset + leaf.row_bytes() * task.first);
+      body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
     }
   }
-  body.Append(layout);
   Send(worker, memories, body);
 }
 
@@ -296,31 +294,33 @@ void WorkerPool::SendWrite(const std::shared_ptr<Work>& work, std::size_t positi
   const TransformedBatch& out = *work->out;
   const BufferPlace& place = out.memory.place();
   const std::uint64_t memory = NumberOf(place.memory);
-  MessageWriter body;
-  body.Word(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.Word(task.number);
-  body.Word(out.layout.leaves.size());
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
+  body.PutU64(task.number);
+  body.PutU64(out.layout.leaves.size());
   for (const OutputLeaf& leaf : out.layout.leaves) {
-    body.Word(static_cast<std::uint64_t>(leaf.kind));
+    body.PutU64(static_cast<std::uint64_t>(leaf.kind));
     if (leaf.kind == OutputLeaf::Kind::kObject) continue;
-    body.Word(memory);
+    body.PutU64(memory);
     if (leaf.kind == OutputLeaf::Kind::kList) {
       for (std::uint64_t i = 0; i < task.rows; ++i) {
-        body.Word(place.offset + leaf.row_offsets[task.first + i]);
+        body.PutU64(place.offset + leaf.row_offsets[task.first + i]);
       }
       continue;
     }
-    body.Word(place.offset + leaf.offset + leaf.row_bytes() * task.first);
-    if (leaf.kind == OutputLeaf::Kind::kPadded) body.Words(leaf.dims);
+    body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
+    if (leaf.kind == OutputLeaf::Kind::kPadded) {
+      for (const std::uint64_t dim : leaf.dims) body.PutU64(dim);
+    }
   }
   Send(task.worker, std::span(&place.memory, 1), body);
 }
 
 void WorkerPool::SendForget(Task& task) {
-  MessageWriter body;
-  body.Word(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.Word(task.number);
-  body.Word(0);
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
+  body.PutU64(task.number);
+  body.PutU64(0);
   Send(task.worker, {}, body);
   task.kept.reset();
   tasks_.erase(task.number);
@@ -335,7 +335,7 @@ std::uint64_t WorkerPool::NumberOf(const std::shared_ptr<SharedMemory>& memory) 
 }
 
 void WorkerPool::Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-                      const MessageWriter& body) {
+                      const WireWriter& body) {
   if (workers_[worker].lost) return;
   std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
   std::vector<std::uint64_t>& known = workers_[worker].memories;
@@ -356,19 +356,19 @@ void WorkerPool::Send(std::size_t worker, std::span<const std::shared_ptr<Shared
   for (std::size_t begin = 0;; begin += kMemoriesAMessage) {
     const std::size_t end = std::min(begin + kMemoriesAMessage, fresh.size());
     const bool last = end == fresh.size();
-    MessageWriter message;
+    WireWriter message;
     std::vector<int> fds;
-    message.Word(end - begin);
+    message.PutCount(end - begin);
     for (std::size_t i = begin; i < end; ++i) {
-      message.Word(fresh[i].first);
-      message.Word(fresh[i].second->bytes().size());
+      message.PutU64(fresh[i].first);
+      message.PutU64(fresh[i].second->bytes().size());
       fds.push_back(fresh[i].second->fd());
     }
-    message.Word(last ? gone.size() : 0);
-    if (last) message.Words(gone);
-    if (last) message.Append(body);
+    message.PutVector(last ? gone : std::vector<std::uint64_t>(),
+                      [](WireWriter& to, std::uint64_t number) { to.PutU64(number); });
+    message.PutBytes(last ? body.bytes() : std::span<const std::byte>());
     // A worker that is gone is noticed by Hear().
-    if (!connections_[worker]->Send(message.message(), fds).ok()) return;
+    if (!connections_[worker]->Send(message.bytes(), fds).ok()) return;
     if (last) return;
   }
 }

@@ -20,6 +20,7 @@
 #include "engine/batch.h"
 #include "engine/buffer_pool.h"
 #include "ipc/connection.h"
+#include "ipc/wire.h"
 #include "runtime/batch_queue.h"
 #include "runtime/workers/layout.h"
 #include "runtime/workers/worker_messages.h"
@@ -191,7 +192,7 @@ class WorkerPool {
   void SendForget(Task& task) HEADRACE_LOCKS_REQUIRED(mutex_);
   // Sends `body` and what the worker has to map for it.
   void Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-            const MessageWriter& body) HEADRACE_LOCKS_REQUIRED(mutex_);
+            const WireWriter& body) HEADRACE_LOCKS_REQUIRED(mutex_);
   std::uint64_t NumberOf(const std::shared_ptr<SharedMemory>& memory)
       HEADRACE_LOCKS_REQUIRED(mutex_);
 

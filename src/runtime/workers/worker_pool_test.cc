@@ -71,10 +71,19 @@ class CountingSource {
   std::uint64_t step_ = 0;
 };
 
+// The beginning of one.
+WireWriter MakeReply(ReplyMessage kind, std::initializer_list<std::uint64_t> numbers) {
+  WireWriter writer;
+  writer.PutU64(static_cast<std::uint64_t>(kind));
+  for (const std::uint64_t number : numbers) writer.PutU64(number);
+  return writer;
+}
+
 // The worker's side in a thread of the test: rows are doubled.
 class DoublingWorker {
  public:
-  // What it does instead of computing a task; false: compute it.
+  // What it does instead of computing a task; false: compute it. `words`: the numbers of kCompute,
+  // with the bytes of the layout in its place.
   using Instead = std::function<bool(WorkerChannel&, const std::vector<std::uint64_t>& words)>;
 
   DoublingWorker(UniqueFd socket, Instead instead)
@@ -85,27 +94,34 @@ class DoublingWorker {
         }) {}
 
  private:
-  static void Reply(WorkerChannel& channel, const std::vector<std::uint64_t>& words,
-                    const std::string& bytes = "") {
-    MessageWriter writer;
-    writer.Words(words);
-    writer.Bytes(bytes);
-    static_cast<void>(channel.Send(writer.message()));  // The host may be gone.
+  static void Reply(WorkerChannel& channel, const WireWriter& reply) {
+    static_cast<void>(channel.Send(reply.bytes()));  // The host may be gone.
+  }
+
+  static WireWriter Done(std::uint64_t task, std::uint64_t busy_ns) {
+    WireWriter done = MakeReply(ReplyMessage::kDone, {task, busy_ns});
+    done.PutString("");
+    return done;
   }
 
   void Serve(WorkerChannel& channel) {
-    Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kReady)});
+    Reply(channel, MakeReply(ReplyMessage::kReady, {}));
     for (;;) {
       Result<std::optional<WorkerChannel::Received>> received = channel.Receive();
       ASSERT_TRUE(received.ok()) << received.status().ToString();
       if (!received.value().has_value()) return;
       for (const auto& [number, memory] : received.value()->fresh) memories_[number] = memory;
       for (const std::uint64_t number : received.value()->gone) memories_.erase(number);
-      const std::span<const std::byte> body =
-          std::span(received.value()->message).subspan(received.value()->body);
-      std::vector<std::uint64_t> words(body.size() / sizeof(std::uint64_t));
-      std::memcpy(words.data(), body.data(), words.size() * sizeof(std::uint64_t));
-      if (!words.empty() && !Answer(channel, words)) return;
+      WireReader body("a task", received.value()->body);
+      std::vector<std::uint64_t> words;
+      const auto take = [&] { return words.emplace_back(body.TakeU64()); };
+      if (body.remaining_bytes() == 0) continue;
+      if (take() == static_cast<std::uint64_t>(TaskMessage::kCompute)) {
+        for (int i = 0; i < 5; ++i) take();
+        words.push_back(body.TakeBytes(kIpcMessageBytesMax).size());
+      }
+      while (body.remaining_bytes() > 0) take();
+      if (!Answer(channel, words)) return;
     }
   }
 
@@ -123,15 +139,15 @@ class DoublingWorker {
     std::memcpy(memories_.at(words[4])->bytes().data() + words[5], rows.data(),
                 rows.size() * kRowBytes);
     kept_.erase(task);
-    Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kDone), task, 0, 0});
+    Reply(channel, Done(task, 0));
     return true;
   }
 
   bool Compute(WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
     const std::uint64_t task = words[1];
     const std::uint64_t rows = words[5];
-    const bool direct = words[6] == 1;
-    const std::size_t field = 8 + rows;
+    const bool direct = words[6] > 0;
+    const std::size_t field = 7 + rows;
     std::vector<std::uint64_t> results(rows);
     std::memcpy(results.data(), memories_.at(words[field])->bytes().data() + words[field + 1],
                 rows * kRowBytes);
@@ -139,17 +155,14 @@ class DoublingWorker {
     if (direct) {
       std::memcpy(memories_.at(words[field + 2])->bytes().data() + words[field + 3], results.data(),
                   rows * kRowBytes);
-      Reply(channel, {static_cast<std::uint64_t>(ReplyMessage::kDone), task, 100, 0});
+      Reply(channel, Done(task, 100));
       return true;
     }
     kept_[task] = results;
-    std::vector<std::uint64_t> reply = {
-        static_cast<std::uint64_t>(ReplyMessage::kShaped), task, 100, rows, 1, 1, 0, 8};
-    std::array<std::uint64_t, 2> dtype{};
-    std::memcpy(dtype.data(), "uint64", 6);
-    reply.insert(reply.end(), dtype.begin(), dtype.end());
-    reply.insert(reply.end(), {0, 1});
-    Reply(channel, reply, "t");
+    WireWriter shaped = MakeReply(ReplyMessage::kShaped, {task, 100});
+    shaped.PutU32(static_cast<std::uint32_t>(rows));
+    AppendLayout({.tree = "t", .leaves = {{.dtype = "uint64", .item_bytes = 8}}}, shaped);
+    Reply(channel, shaped);
     return true;
   }
 
@@ -209,6 +222,16 @@ class WorkerPoolTest : public ::testing::Test {
     return rows;
   }
 
+  // After the batches before it.
+  TransformFailure NextFailure() {
+    for (;;) {
+      Result<WorkerPool::Taken> taken = pool_->Next(-1);
+      EXPECT_TRUE(taken.ok() && !taken.value().ended) << taken.status().ToString();
+      if (!taken.ok() || taken.value().ended) return {};
+      if (taken.value().failure.has_value()) return *std::move(taken).value().failure;
+    }
+  }
+
   std::vector<std::unique_ptr<DoublingWorker>> workers_;
   std::unique_ptr<WorkerPool> pool_;  // Dies first: then the workers see their end.
   std::vector<std::unique_ptr<TransformedBatch>> kept_;
@@ -248,11 +271,11 @@ TEST_F(WorkerPoolTest, AHaltedPoolBeginsAnewWithAnotherSource) {
 TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
   Start(2, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
     if (words[3] != 2) return false;  // step
-    MessageWriter writer;
-    writer.Words(std::vector<std::uint64_t>{static_cast<std::uint64_t>(ReplyMessage::kError),
-                                            words[1], words[4] + 1, 3, 0});
-    writer.Bytes("bad");
-    EXPECT_TRUE(channel.Send(writer.message()).ok());
+    WireWriter error = MakeReply(ReplyMessage::kError, {words[1]});
+    error.PutU32(static_cast<std::uint32_t>(words[4] + 1));
+    error.PutString("bad");
+    error.PutString("");
+    EXPECT_TRUE(channel.Send(error.bytes()).ok());
     return true;
   });
   Begin(20);
@@ -272,38 +295,25 @@ TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
 TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
   Start(1, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
     if (words[3] != 2) return false;
-    MessageWriter nonsense;
-    nonsense.Word(99);
-    EXPECT_TRUE(channel.Send(nonsense.message()).ok());
+    EXPECT_TRUE(channel.Send(MakeReply(ReplyMessage{99}, {}).bytes()).ok());
     return true;
   });
   Begin(20);
-  for (;;) {
-    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
-    ASSERT_TRUE(taken.ok());
-    if (!taken.value().failure.has_value()) continue;
-    const TransformFailure& failure = *taken.value().failure;
-    EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
-    EXPECT_THAT(failure.text, HasSubstr("no known kind"));
-    ASSERT_FALSE(failure.tasks.empty());
-    EXPECT_EQ(failure.tasks[0].step, 2U);
-    break;
-  }
+  const TransformFailure failure = NextFailure();
+  EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
+  EXPECT_THAT(failure.text, HasSubstr("no known kind"));
+  ASSERT_FALSE(failure.tasks.empty());
+  EXPECT_EQ(failure.tasks[0].step, 2U);
   EXPECT_TRUE(pool_->broken());
 }
 
 TEST_F(WorkerPoolTest, AWorkerThatIsGoneBeforeItWasReadyCouldNotBegin) {
   Start(2, nullptr, /*all_alive=*/false);
   Begin(20);
-  for (;;) {
-    const Result<WorkerPool::Taken> taken = pool_->Next(-1);
-    ASSERT_TRUE(taken.ok());
-    if (!taken.value().failure.has_value()) continue;
-    EXPECT_EQ(taken.value().failure->kind, TransformFailure::Kind::kStart);
-    EXPECT_EQ(taken.value().failure->worker, 0U);
-    EXPECT_EQ(taken.value().failure->text, "");
-    return;
-  }
+  const TransformFailure failure = NextFailure();
+  EXPECT_EQ(failure.kind, TransformFailure::Kind::kStart);
+  EXPECT_EQ(failure.worker, 0U);
+  EXPECT_EQ(failure.text, "");
 }
 
 }  // namespace

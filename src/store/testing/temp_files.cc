@@ -34,7 +34,7 @@ void TempFiles::Add(ObjectId object, const std::string& bytes) {
   struct stat stat = {};
   HEADRACE_CHECK(::stat(info.path.c_str(), &stat) == 0);
   info.size = bytes.size();
-  info.mtime_ns = std::int64_t{stat.st_mtim.tv_sec} * 1'000'000'000 + stat.st_mtim.tv_nsec;
+  info.mtime_ns = stat.st_mtim.tv_sec * kNsPerSecond + stat.st_mtim.tv_nsec;
   Enter(object, std::move(info));
 }
 
