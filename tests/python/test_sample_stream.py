@@ -278,6 +278,21 @@ def test_who_says_nothing_sensible_is_hung_up_on(numbered: Path) -> None:
         assert len(flat(epoch_ids(workers(stream, 2)))) == COUNT
 
 
+def test_who_was_not_heard_before_the_end_is_hung_up_on(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_server.Server, "_accept", lambda *_: None)
+    with make(numbered) as loader, SampleStream(loader) as stream:
+        forked = os.dup(stream._owned()._listener.fileno())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(stream._reader.address)
+            stream.close()
+            assert connection.recv(100) == b""
+        with pytest.raises(errors.UnavailableError, match="the stream is closed"):
+            list(workers(stream, 1))
+        os.close(forked)
+
+
 def test_no_more_than_two_batches_wait_for_a_worker() -> None:
     class Batch:
         epoch = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,9 @@ def read_parcel(
     columns: list[Sequence[Any]] = []
     for field in fields:
         if field.ragged:
-            ends = np.cumsum(take(8 * rows).view(np.uint64)).astype(np.int64)
-            columns.append(np.split(take(int(ends[-1])), ends[:-1]))
+            ends = np.cumsum(take(8 * rows).view(np.uint64)).tolist()
+            packed = take(ends[-1])
+            columns.append([packed[i:j] for i, j in pairwise([0, *ends])])
         else:
             columns.append(field.rows_in(take(rows * field.row_bytes), rows))  # type: ignore[arg-type]
     return ids, columns

@@ -251,7 +251,7 @@ class Server:
                     for connection in list(self._lanes):
                         self._hang_up(selector, connection)
                     self.forget()
-                _end(self._listener)
+                self._refuse()
 
     def _work(self, selector: selectors.BaseSelector) -> None:
         """What has been said is heard, then a batch is taken if one is wanted."""
@@ -276,6 +276,15 @@ class Server:
             return
         self._lanes[connection] = None
         selector.register(connection, selectors.EVENT_READ)
+
+    def _refuse(self) -> None:
+        """A connection that waits to be accepted ends too: closing alone would leave it waiting
+        where a forked process has the listener."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+            while True:
+                _end(self._listener.accept()[0])
+        self._listener.close()
 
     def _hang_up(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
         selector.unregister(connection)
