@@ -24,7 +24,6 @@ from headrace._loading.node import closed_core, node_place, open_core
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import EPOCHS_MAX, core_options
 from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
-from headrace._loading.report import Explanation
 from headrace._loading.sampling import EpochPlan, SamplerSource, sampler_source
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace._workers import Core, Transform, Transformer, split_transform
@@ -276,6 +275,10 @@ class Loader(Observed):
         return len(self._source) if self._source is not None else self._steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
+        return self._iterate(self._present)
+
+    def _iterate(self, present: Callable[[Any], Any]) -> Iteration:
+        """The next epoch, as `present` makes of the core's batches."""
         self._check_open()
         if self._next is not None:
             epoch, step = self._next
@@ -290,7 +293,7 @@ class Loader(Observed):
         self._next = None
         self._iteration += 1
         self._iterating = True
-        return Iteration(self, self._iteration)
+        return Iteration(self, self._iteration, present)
 
     def _begin(self, epoch: int, step: int) -> None:
         """Has the core give `step` of `epoch` next."""
@@ -315,7 +318,7 @@ class Loader(Observed):
             self._core = self._open_core(self._options)
 
     def _take(self, iteration: int) -> Any:
-        """The next batch of an iteration; StopIteration at its end."""
+        """The core's next batch of an iteration; StopIteration at its end."""
         self._check_open()
         if iteration != self._iteration:
             raise FailedPreconditionError(
@@ -341,13 +344,19 @@ class Loader(Observed):
             warn_of_held_batches(self._core)
         if self._options.tier_count:
             tiers_in_trouble(self._core, self._troubled)
+        return batch
+
+    def _present(self, batch: Any) -> Any:
+        """A batch of the core as the user gets it."""
         if self._transformer is not None:
             return self._transformer.present(batch)
         return self._batch(*to_user(batch, len(self._fields), self._ids, self._convert))
 
     def _epoch_is_over(self) -> bool:
-        length = len(self._plan.batch_ends) if self._plan is not None else self._steps_per_epoch
-        return self._step >= length
+        return self._step >= self._epoch_length(self._plan)
+
+    def _epoch_length(self, plan: EpochPlan | None) -> int:
+        return len(plan.batch_ends) if plan is not None else self._steps_per_epoch
 
     def _end_epoch(self) -> None:
         self._iterating = False
@@ -384,10 +393,14 @@ class Loader(Observed):
         coming = None if self._iterating else self._next
         epoch, step = coming or (self._epoch, self._step)
         plan = self._plan if coming is None else None
-        if coming is None and self._step and self._epoch_is_over():
-            epoch, step, plan = self._epoch + 1, 0, None
         if self._restoring is not None:
             return dict(self._restoring)
+        return self._state_at(epoch, step, plan)
+
+    def _state_at(self, epoch: int, step: int, plan: EpochPlan | None) -> dict[str, Any]:
+        """The state before `step` of `epoch`, which may be the end of it."""
+        if step and step >= self._epoch_length(plan):
+            epoch, step, plan = epoch + 1, 0, None
         return make_state(
             self.dataset,
             self._options,
@@ -441,21 +454,6 @@ class Loader(Observed):
             self._close_core()
         self._core, self._run_at = core, None
         self._order_parameters = core.order_parameters
-
-    def explain(self, step: int, epoch: int | None = None) -> Explanation:
-        """Where each sample of a step comes from; print it. By default of the epoch in progress."""
-        self._check_open()
-        epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
-        if self._source is None:
-            step = integer("step", step, 0, self._steps_per_epoch - 1)
-            return Explanation(epoch, step, self._core.explain(epoch, step))
-        if self._plan is None or epoch != self._epoch:
-            raise FailedPreconditionError(
-                f"explaining epoch {epoch}: its order is the sampler's, known only while it is "
-                "iterated"
-            )
-        step = integer("step", step, 0, len(self._plan.batch_ends) - 1)
-        return Explanation(epoch, step, self._core.explain_rows(self._plan.batch(step)))
 
     def close(self) -> None:
         """Stops reading and gives back threads and memory; batches that are held stay valid."""

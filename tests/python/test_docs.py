@@ -1,4 +1,4 @@
-"""The examples of docs/loader.md and docs/observe.md do what the pages say."""
+"""The examples of the pages that have them do what the pages say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ import pytest
 PAGES = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples_min"), [("loader.md", 16), ("observe.md", 9)])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize(
+    ("page", "examples_min"), [("loader.md", 16), ("observe.md", 9), ("torch.md", 24)]
+)
 def test_the_examples_of_the_loader_s_pages_run(
     page: str, examples_min: int, numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page == "observe.md":
         pytest.importorskip("matplotlib")
+    if page == "torch.md":
+        pytest.importorskip("torch")
     shutil.copytree(numbered, tmp_path / "images")
     monkeypatch.chdir(tmp_path)
     examples = "\n".join(re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL))

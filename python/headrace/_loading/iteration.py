@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 class Iteration(Iterator[Any]):
     """One iteration of a loader."""
 
-    def __init__(self, loader: Loader, iteration: int) -> None:
+    def __init__(self, loader: Loader, iteration: int, present: Callable[[Any], Any]) -> None:
         self._loader = loader
         self._iteration = iteration
+        self._present = present
         self._done = False
         self._lock = threading.Lock()  # Threads that share it get each batch once.
 
@@ -35,7 +36,7 @@ class Iteration(Iterator[Any]):
             self._done = True
             raise StopIteration
         try:
-            return loader._take(self._iteration)
+            return self._present(loader._take(self._iteration))
         except BaseException:
             self._done = True
             loader._leave(self._iteration)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core as native
-from headrace._arguments import flag
+from headrace._arguments import flag, integer
 from headrace._dataset import Dataset
-from headrace._loading.options import profile_learned
-from headrace._loading.report import Stats, make_stats
-from headrace._loading.sampling import SamplerSource
+from headrace._loading.options import EPOCHS_MAX, profile_learned
+from headrace._loading.report import Explanation, Stats, make_stats
+from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._observe import plot, prometheus
 from headrace._observe.monitor import Monitor
 from headrace._observe.trace import write_trace
@@ -35,6 +35,8 @@ class Observed:
     _options: native.LoaderOptions
     _epoch: int
     _step: int
+    _steps_per_epoch: int
+    _plan: EpochPlan | None
     _rank: int
     _source: SamplerSource | None
     _closed: bool
@@ -52,6 +54,21 @@ class Observed:
         each rank of its engine, and in one line: ``stats()["verdict"]``. docs/observe.md."""
         self._check_open()
         return make_stats(self._core.stats(), self._epoch, self._step, self._rank)
+
+    def explain(self, step: int, epoch: int | None = None) -> Explanation:
+        """Where each sample of a step comes from; print it. By default of the epoch in progress."""
+        self._check_open()
+        epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
+        if self._source is None:
+            step = integer("step", step, 0, self._steps_per_epoch - 1)
+            return Explanation(epoch, step, self._core.explain(epoch, step))
+        if self._plan is None or epoch != self._epoch:
+            raise FailedPreconditionError(
+                f"explaining epoch {epoch}: its order is the sampler's, known only while it is "
+                "iterated"
+            )
+        step = integer("step", step, 0, len(self._plan.batch_ends) - 1)
+        return Explanation(epoch, step, self._core.explain_rows(self._plan.batch(step)))
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
         """Writes the loader's `profile` with what was learned of preprocessing while it ran.

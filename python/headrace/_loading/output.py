@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def converter(output: str) -> Convert:
     return np.asarray
 
 
-def batch_type(names: list[str]) -> Callable[..., Any]:
+def batch_type(names: Sequence[str]) -> Callable[..., Any]:
     """A tuple with the fields' names, where they can be names in Python; else a plain tuple."""
     usable = all(
         name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
@@ -43,7 +44,21 @@ def batch_type(names: list[str]) -> Callable[..., Any]:
     )
     if not usable or len(set(names)) != len(names):
         return lambda *fields: fields
-    return namedtuple("Batch", names)
+    kind: Callable[..., Any] = _named_tuple(tuple(names))
+    return kind
+
+
+@functools.cache
+def _named_tuple(names: tuple[str, ...]) -> Any:
+    named: Callable[..., Any] = namedtuple
+    kind = named("Batch", names)
+    # By its names: no module has this class.
+    kind.__reduce__ = lambda self: (_make_named_tuple, (names, tuple(self)))
+    return kind
+
+
+def _make_named_tuple(names: tuple[str, ...], fields: tuple[Any, ...]) -> Any:
+    return _named_tuple(names)(*fields)
 
 
 def to_user(batch: _core.Batch, fields: int, with_ids: bool, convert: Convert) -> list[Any]:

@@ -1,0 +1,11 @@
+"""What needs PyTorch: workers of its DataLoader that take their samples from a Loader, and batches
+that are copied to a device ahead of the training loop. docs/torch.md.
+
+>>> import headrace.torch
+"""
+
+from headrace.torch._device import DeviceBatches
+from headrace.torch._normalize import Normalize
+from headrace.torch._stream import SampleStream
+
+__all__ = ["DeviceBatches", "Normalize", "SampleStream"]

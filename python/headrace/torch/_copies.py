@@ -1,0 +1,96 @@
+"""How tensors get to a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+
+
+class Copies(Protocol):
+    """A queue of copies to a device. Marks say how far it has come."""
+
+    def queue(self) -> AbstractContextManager[Any]:
+        """What is done inside is queued."""
+
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Queues the copy. `tensor` has to last until a later mark is done."""
+
+    def mark(self) -> Any:
+        """Done when everything queued so far is."""
+
+    def hand_over(self, mark: Any, tensors: Sequence[torch.Tensor]) -> None:
+        """What the caller does from now on comes after `mark`, and with these tensors."""
+
+    def is_done(self, mark: Any) -> bool: ...
+
+    def wait(self, mark: Any) -> None: ...
+
+
+class AtOnce:
+    """On the CPU nothing is queued."""
+
+    def queue(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
+
+    def mark(self) -> Any:
+        return None
+
+    def hand_over(self, mark: Any, tensors: Sequence[torch.Tensor]) -> None: ...
+
+    def is_done(self, mark: Any) -> bool:
+        return True
+
+    def wait(self, mark: Any) -> None: ...
+
+
+class CudaCopies:
+    """On a CUDA stream."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._cuda: Any = torch.cuda
+        self._stream = self._cuda.Stream(device)
+
+    def queue(self) -> AbstractContextManager[Any]:
+        queued: AbstractContextManager[Any] = self._cuda.stream(self._stream)
+        return queued
+
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        # From pageable memory a copy waits for the device; torch keeps what is pinned for reuse.
+        pinned = tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
+        return pinned.to(self._device, non_blocking=True)
+
+    def mark(self) -> Any:
+        event = self._cuda.Event()
+        event.record(self._stream)
+        return event
+
+    def hand_over(self, mark: Any, tensors: Sequence[torch.Tensor]) -> None:
+        stream = self._cuda.current_stream(self._device)
+        stream.wait_event(mark)
+        for tensor in tensors:
+            tensor.record_stream(stream)  # Not used again for copies before that is done.
+
+    def is_done(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def wait(self, mark: Any) -> None:
+        mark.synchronize()
+
+
+def copies_to(device: torch.device) -> Copies:
+    if device.type == "cpu":
+        return AtOnce()
+    if device.type != "cuda":
+        raise InvalidArgumentError(f"device: got {device}, must be cpu or cuda")
+    if not torch.cuda.is_available():
+        raise FailedPreconditionError(f"copying batches to {device}: torch finds no CUDA device")
+    return CudaCopies(device)

@@ -1,0 +1,195 @@
+"""Batches on a torch device, copied there ahead of the training loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace._arguments import integer
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.torch._copies import copies_to
+
+DEPTH_MAX = 64
+
+Prepare = Callable[[Any], Any]
+
+
+class DeviceBatches:
+    """The batches of a loader on a device, as they are wanted there.
+
+    >>> batches = DeviceBatches(loader, "cuda", prepare={"image": Normalize(dtype=torch.float16)})
+    >>> for image, label in batches:
+    ...     ...
+
+    On CUDA the copies, and `prepare`, run on a stream of their own; what the loop does with a
+    batch waits there for it, not on the CPU. Memory that is not pinned goes through memory of
+    torch's that is. On the CPU the same is done at once.
+
+    A batch may be a tensor or an array, or tuples, lists and dicts of them; everything else in it
+    stays as it is. An error of the loader comes after the batches before it.
+
+    Thread safety: one thread, as a Loader. Ends with its loop; the loader stays open.
+
+    Args:
+        batches: a `headrace.Loader`, or any iterable of batches; one iteration at a time.
+        device: "cpu", "cuda", "cuda:1", or a torch.device of these.
+        depth: batches on their way, or waiting on the device, beside the one that the loop has.
+        prepare: what is done on the device to a field of a batch, by its name, or position:
+            `Normalize`, or any function of a tensor.
+
+    Raises:
+        InvalidArgumentError: an argument that cannot be, by name.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        device: torch.device | str,
+        *,
+        depth: int = 2,
+        prepare: Mapping[str | int, Prepare] | None = None,
+    ) -> None:
+        if not isinstance(batches, Iterable):
+            raise InvalidArgumentError(f"batches: got {batches!r}, must be an iterable of batches")
+        self.batches = batches
+        """What was given: ``batches.stats()`` counts what was taken of it, read ahead or not."""
+        self._copies = copies_to(torch.device(device))
+        self._depth = integer("depth", depth, 1, DEPTH_MAX)
+        self._prepare = dict(prepare or {})
+        self._iteration = 0
+        self._iterating = False
+        self._told = False  # of an epoch, during the iteration
+        self._state: dict[str, Any] | None = None  # None: what the loader says
+        self._has_state = hasattr(batches, "state_dict")
+
+    def __len__(self) -> int:
+        """Batches of an epoch, if `batches` knows."""
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iteration += 1
+        taken = iter(self.batches)
+        self._state = self._snapshot()
+        self._iterating, self._told = True, False
+        return self._moved(taken, self._iteration)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's state after the last batch that was given; not what was read ahead."""
+        if not self._has_state:
+            raise FailedPreconditionError(
+                f"asking {type(self.batches).__name__} for its state: it has no state_dict()"
+            )
+        return dict(self._state) if self._state is not None else self._snapshot() or {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As the loader's: continues after the last batch before `state` was saved."""
+        self.batches.load_state_dict(state)  # type: ignore[attr-defined]
+        self._iteration += 1
+        self._iterating, self._state = False, None
+
+    def set_epoch(self, epoch: int) -> None:
+        """As the loader's: says which epoch the next iteration is."""
+        self.batches.set_epoch(epoch)  # type: ignore[attr-defined]
+        if self._iterating:  # Counts from the next iteration on.
+            self._told = True
+        else:
+            self._state = None
+
+    def _snapshot(self) -> dict[str, Any] | None:
+        return self.batches.state_dict() if self._has_state else None  # type: ignore[attr-defined]
+
+    def _moved(self, taken: Iterator[Any], iteration: int) -> Iterator[Any]:
+        ahead: deque[_Sent] = deque()
+        given: deque[tuple[Any, Any]] = deque()  # marks, and what may be read until they are done
+        failure: Exception | None = None
+        ended = False
+        try:
+            while True:
+                while not ended and len(ahead) <= self._depth:
+                    try:
+                        ahead.append(self._send(next(taken)))
+                    except StopIteration:
+                        ended = True
+                    except Exception as error:  # After what came before it.
+                        failure, ended = error, True
+                if not ahead:
+                    break
+                given.append((ahead[0].mark, ahead[0].source))
+                while given and (len(given) > self._depth or self._copies.is_done(given[0][0])):
+                    self._copies.wait(given.popleft()[0])
+                yield self._give(ahead.popleft(), iteration)  # And keeps nothing of it.
+            if failure is not None:
+                raise failure
+            if iteration == self._iteration:
+                self._state = None  # The loader's: nothing is ahead.
+        finally:
+            if iteration == self._iteration:
+                self._iterating = False
+                if self._told:
+                    self._state = None
+            for mark in (*(mark for mark, _ in given), *(sent.mark for sent in ahead)):
+                self._copies.wait(mark)
+
+    def _send(self, source: Any) -> _Sent:
+        with self._copies.queue():
+            batch = self._move(source, self._prepare)
+            return _Sent(source, batch, self._copies.mark(), self._snapshot())
+
+    def _give(self, sent: _Sent, iteration: int) -> Any:
+        self._copies.hand_over(sent.mark, list(_tensors(sent.batch)))
+        if iteration == self._iteration:
+            self._state = sent.state
+        return sent.batch
+
+    def _move(self, value: Any, prepare: Mapping[str | int, Prepare]) -> Any:
+        """`value` on the device, with what becomes of its members there."""
+        members, names = _members(value)
+        for asked in prepare:
+            if asked not in names and asked not in range(len(members)):
+                has = ", ".join(map(str, names)) or "no fields"
+                raise InvalidArgumentError(f"prepare: names field {asked!r}, a batch has {has}")
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+            value = torch.from_numpy(value)
+        if isinstance(value, torch.Tensor):
+            return self._copies.move(value)
+        if not members:
+            return value
+        made = []
+        for position, (name, member) in enumerate(zip(names, members, strict=True)):
+            moved = self._move(member, {})
+            function = prepare.get(name, prepare.get(position))
+            made.append(moved if function is None else function(moved))
+        if isinstance(value, Mapping):
+            return dict(zip(names, made, strict=True))
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch on its way."""
+
+    source: Any  # what the copy reads
+    batch: Any
+    mark: Any  # done when it is there
+    state: dict[str, Any] | None  # of the loader, after it
+
+
+def _members(value: Any) -> tuple[list[Any], list[Any]]:
+    """What a batch, or a part of it, is made of, and the names of that."""
+    if isinstance(value, Mapping):
+        return list(value.values()), list(value)
+    if isinstance(value, (tuple, list)):
+        return list(value), list(getattr(value, "_fields", range(len(value))))
+    return [], []
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    for member in _members(value)[0]:
+        yield from _tensors(member)

@@ -1,0 +1,58 @@
+"""Images as a network wants them, made on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from headrace._arguments import choice
+from headrace.errors import InvalidArgumentError
+
+_LAYOUTS = ("NCHW", "NHWC")
+
+
+class Normalize:
+    """Has DeviceBatches make floating-point images of uint8 ones: (value / 255 - mean) / std.
+
+    Computed in float32, as `headrace.image` does, then converted. Given bytes, a device is sent a
+    quarter of what it would be sent as float32.
+
+    Args:
+        mean, std: of each channel, of values in [0, 1].
+        dtype: of the result.
+        given: layout of the images in a batch, "NCHW" or "NHWC".
+        layout: of the result. To change it moves nothing: NHWC seen as NCHW is what torch calls
+            ``channels_last``.
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[float] = (0.485, 0.456, 0.406),
+        std: Sequence[float] = (0.229, 0.224, 0.225),
+        *,
+        dtype: torch.dtype = torch.float32,
+        given: str = "NCHW",
+        layout: str = "NCHW",
+    ) -> None:
+        if len(mean) != len(std) or not all(value > 0 for value in std):
+            raise InvalidArgumentError(
+                f"mean={mean!r}, std={std!r}: must be as many as channels, and std above 0"
+            )
+        self._scale = torch.tensor([1 / (255 * each) for each in std])
+        self._shift = torch.tensor([-a / b for a, b in zip(mean, std, strict=True)])
+        self._dtype = dtype
+        self._given = choice("given", given, _LAYOUTS)
+        self._layout = choice("layout", layout, _LAYOUTS)
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        images = images.movedim(self._given.index("C"), -1)
+        if images.shape[-1] != len(self._scale):
+            raise InvalidArgumentError(
+                f"normalizing images of {images.shape[-1]} channels in layout {self._given}: mean "
+                f"and std are of {len(self._scale)}"
+            )
+        if self._scale.device != images.device:  # Once.
+            self._scale, self._shift = self._scale.to(images.device), self._shift.to(images.device)
+        made = torch.addcmul(self._shift, images.to(torch.float32), self._scale).to(self._dtype)
+        return made.movedim(-1, self._layout.index("C"))

@@ -1,0 +1,87 @@
+"""A batch in memory of its own, on its way to another process.
+
+The numbers of its samples, then field after field: all rows one after the other, or, of a ragged
+field, the size of each and then their bytes. Everything begins at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace._workers._protocol import InputField
+
+_ALIGNMENT = 64
+_WRITTEN_AT_ONCE = 1024  # parts: IOV_MAX
+
+Bytes = NDArray[np.uint8]
+
+
+def write_parcel(fields: Sequence[InputField], batch: Any) -> int:
+    """The descriptor of new memory with a batch of the core."""
+    parts: list[NDArray[Any]] = []
+    for group in _groups(fields, batch):
+        size = sum(part.nbytes for part in group)
+        parts += [*group, np.zeros(-size % _ALIGNMENT, np.uint8)]
+    memory = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
+    try:
+        _write(memory, [part.reshape(-1).view(np.uint8).data for part in parts if part.size])
+    except BaseException:
+        os.close(memory)
+        raise
+    return memory
+
+
+def _groups(fields: Sequence[InputField], batch: Any) -> Iterator[list[NDArray[Any]]]:
+    """What begins at a multiple of the alignment, and what follows it at once."""
+    yield [batch.samples()]
+    for position, field in enumerate(fields):
+        view = batch.field(position)
+        if field.ragged:
+            rows = [np.asarray(row) for row in view]
+            yield [np.array([row.size for row in rows], np.uint64)]
+            yield rows
+        else:
+            yield [np.asarray(view)]
+
+
+def _write(memory: int, parts: list[memoryview]) -> None:
+    first = 0
+    while first < len(parts):
+        written = os.writev(memory, parts[first : first + _WRITTEN_AT_ONCE])
+        while first < len(parts) and written >= len(parts[first]):
+            written -= len(parts[first])
+            first += 1
+        if written:
+            parts[first] = parts[first][written:]
+
+
+def read_parcel(
+    fields: Sequence[InputField], memory: int, rows: int
+) -> tuple[list[int], list[Sequence[Any]]]:
+    """(numbers of the samples, each field's rows): views that keep the memory."""
+    size = os.fstat(memory).st_size
+    mapped = mmap.mmap(memory, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    left: Bytes = np.frombuffer(mapped, np.uint8)
+
+    def take(size: int) -> Bytes:
+        nonlocal left
+        taken, left = left[:size], left[size + -size % _ALIGNMENT :]
+        return taken
+
+    ids = take(8 * rows).view(np.uint64).tolist()
+    columns: list[Sequence[Any]] = []
+    for field in fields:
+        if field.ragged:
+            ends = np.cumsum(take(8 * rows).view(np.uint64)).tolist()
+            packed = take(ends[-1])
+            columns.append([packed[i:j] for i, j in pairwise([0, *ends])])
+        else:
+            columns.append(field.rows_in(take(rows * field.row_bytes), rows))  # type: ignore[arg-type]
+    return ids, columns

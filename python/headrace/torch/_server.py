@@ -1,0 +1,369 @@
+"""Deals the batches of a Loader out to the workers of torch's DataLoader.
+
+DataLoader asks its workers in turn, so batch k of an iteration is worker k mod N's. A worker
+connects when its iteration begins, and asks for one batch after the other:
+
+1. worker: ``{"iteration", "started", "worker": i, "workers": N}``. The first to come begins it.
+2. worker: ``next``. Answered by ``{"epoch", "step", "rows"}`` with the descriptor of its memory
+   (`_parcel`), by ``{"end": true}``, or by ``{"error", "text"}``.
+3. The worker closes the connection. If it was not told of the end, the iteration is over, for the
+   others after the batch before its newest: DataLoader has been left, or says itself what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from headrace._loading.iteration import Iteration
+from headrace._loading.sampling import EpochPlan
+from headrace._workers._protocol import InputField
+from headrace.errors import FailedPreconditionError, UnavailableError
+from headrace.torch._parcel import write_parcel
+
+if TYPE_CHECKING:
+    from headrace._loader import Loader
+
+NEXT = b"next"
+MESSAGE_BYTES_MAX = 16384
+WORKERS_MAX = 1024
+_TEXT_MAX = 2000  # characters of an error: a message holds them, however they are written
+_READY_MAX = 2  # batches that wait for one worker
+_PAST_MAX = 16
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+
+
+class Pass:
+    """Where an iteration of the loader began."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.epoch = loader._epoch
+        self.first_step = loader._step
+        self.plan: EpochPlan | None = loader._plan
+
+
+class _Lane:
+    """One worker's part of a deal."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.connection: socket.socket | None = None  # None: to come, or gone
+        self.begun = False
+        self.asks = False
+        self.given = 0  # batches
+        self.told_end = False
+        self.ready: deque[tuple[bytes, int]] = deque()  # messages with the memory that goes along
+
+    @property
+    def gone(self) -> bool:
+        return self.begun and self.connection is None
+
+    def say(self, message: bytes, memory: list[int]) -> None:
+        """Never waits: who asks has read what came before."""
+        assert self.connection is not None
+        self.asks = False
+        try:
+            socket.send_fds(self.connection, [message], memory)
+        except OSError:  # It has gone, or is to notice that nothing comes.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def drop_ready(self) -> None:
+        while self.ready:
+            os.close(self.ready.popleft()[1])
+
+
+class _Deal:
+    """An iteration of the loader, dealt out to its workers in turn."""
+
+    def __init__(self, name: object, started: object, workers: int) -> None:
+        self.name = name  # of the iteration: the same only by a seed that comes again
+        self.started = started  # what workers that were started together have in common, mostly
+        self.lanes = [_Lane(number) for number in range(workers)]
+        self.batches: Iteration | None = None  # None: no more are taken
+        self.pulled = 0  # batches
+        self.end = b""  # what is said after the last of them, once that is known
+        self.left_at: int | None = None  # from this batch on none is given, as a worker has left
+        self.why_left = b""
+
+    @property
+    def next_lane(self) -> _Lane:
+        return self.lanes[self.pulled % len(self.lanes)]
+
+    def has(self, name: object, started: object, number: int, workers: int) -> bool:
+        """Whether a worker that says so is one that is to come."""
+        if name != self.name or workers != len(self.lanes) or self.lanes[number].begun:
+            return False
+        return self.left_at is None or started == self.started
+
+    def wants_one(self) -> bool:
+        lane = self.next_lane
+        return self.batches is not None and (lane.gone or len(lane.ready) < _READY_MAX)
+
+    def pull(self, fields: tuple[InputField, ...]) -> None:
+        """Takes one batch from the loader, for the worker whose turn it is."""
+        assert self.batches is not None
+        lane = self.next_lane
+        try:
+            batch = next(self.batches)
+            if not lane.gone:
+                told = {"epoch": batch.epoch, "step": batch.step, "rows": len(batch.samples())}
+                lane.ready.append((_message(told), write_parcel(fields, batch)))
+        except StopIteration:
+            self.stop(_message({"end": True}))
+        except Exception as error:  # Whatever it is: it is the workers' to raise.
+            self.stop(_failure(error))
+        else:
+            self.pulled += 1
+            self._stop_if_left()
+        self.answer()
+
+    def stop(self, end: bytes) -> None:
+        self.batches = None
+        self.end = end
+
+    def answer(self) -> None:
+        """Gives workers that ask what is there for them."""
+        for lane in self.lanes:
+            if not lane.asks:
+                continue
+            turn = lane.number + lane.given * len(self.lanes)
+            if self.left_at is not None and turn >= self.left_at:
+                lane.say(self.why_left, [])
+            elif lane.ready:
+                message, memory = lane.ready.popleft()
+                lane.given += 1
+                lane.say(message, [memory])
+                os.close(memory)
+            elif self.end:
+                lane.told_end = True
+                lane.say(self.end, [])
+
+    def leave(self, lane: _Lane) -> None:
+        """Its worker has gone."""
+        lane.connection, lane.asks = None, False
+        lane.drop_ready()
+        if not lane.told_end:
+            # Others have what comes before its newest batch: DataLoader gives that first.
+            turn = lane.number + max(0, lane.given - 1) * len(self.lanes)
+            self.leave_at(
+                turn,
+                UnavailableError(
+                    f"worker {lane.number} of {len(self.lanes)} left this iteration of the "
+                    f"DataLoader at its batch {turn}: it ended, or raised an error; begin another"
+                ),
+            )
+        if all(each.gone for each in self.lanes):
+            self.batches = None
+
+    def leave_at(self, turn: int, why: Exception) -> None:
+        """No batch from this one on is given."""
+        if self.left_at is None or turn < self.left_at:
+            self.left_at, self.why_left = turn, _failure(why)
+        self._stop_if_left()
+        self.answer()
+
+    def _stop_if_left(self) -> None:
+        if self.left_at is not None and self.pulled >= self.left_at:
+            self.batches = None
+
+
+class Server:
+    """Thread safety: `lock` is held for whatever is done with the loader."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.lock = threading.RLock()
+        self.newest: Pass | None = None  # None: none since the loader was told where to go on
+        self.process = os.getpid()
+        self.fields = tuple(InputField(*field) for field in loader._core.schema)
+        # In the abstract namespace: gone with the last process that has it.
+        self.address = f"\0headrace-{os.geteuid()}-samples-{os.urandom(8).hex()}"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.address)
+        self._listener.listen(WORKERS_MAX)
+        self._listener.setblocking(False)
+        self._wake, self._woken = socket.socketpair()
+        self._lanes: dict[socket.socket, tuple[_Deal, _Lane] | None] = {}
+        self._deal: _Deal | None = None
+        self._past: deque[object] = deque(maxlen=_PAST_MAX)  # deals before it
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="headrace-samples", daemon=True)
+        self._thread.start()
+
+    def begin(self) -> Iteration:
+        """Begins an iteration of the loader; the one before is over."""
+        self.forget()
+        batches = self.loader._iterate(lambda batch: batch)
+        self.newest = Pass(self.loader)
+        return batches
+
+    def forget(self) -> None:
+        """The iteration before is over."""
+        self.newest = None
+        if self._deal is not None:
+            deal, self._deal = self._deal, None
+            self._past.append((deal.name, deal.started))
+            deal.leave_at(
+                0,
+                FailedPreconditionError(
+                    "this iteration is over: a newer one was begun, or the stream was told where "
+                    "to go on; a stream has one at a time"
+                ),
+            )
+            for lane in deal.lanes:
+                lane.drop_ready()
+
+    def close(self) -> None:
+        """Workers that ask see their connection end. The loader stays open."""
+        if os.getpid() != self.process or self._closing:
+            return
+        self._closing = True
+        deal = self._deal
+        if deal is not None and deal.batches is not None:
+            self.loader._core.stop()  # What the thread may wait for.
+        self._wake.send(b"!")
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._wake.close()
+        self._woken.close()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            selector.register(self._listener, selectors.EVENT_READ)
+            try:
+                while not self._closing:
+                    with self.lock:
+                        self._work(selector)
+                        wanted = self._deal is not None and self._deal.wants_one()
+                    if not wanted:
+                        selector.select()
+            finally:
+                with self.lock:
+                    for connection in list(self._lanes):
+                        self._hang_up(selector, connection)
+                    self.forget()
+                self._refuse()
+
+    def _work(self, selector: selectors.BaseSelector) -> None:
+        """What has been said is heard, then a batch is taken if one is wanted."""
+        ready = [key.fileobj for key, _ in selector.select(0)]
+        said = [(each, _received(each)) for each in ready if each in self._lanes]
+        for connection, message in sorted(said, key=lambda each: bool(each[1])):  # Ends first.
+            if not message or not self._hear(connection, message):
+                self._hang_up(selector, connection)
+        if self._listener in ready:
+            self._accept(selector)
+        if self._deal is not None and self._deal.wants_one():
+            self._deal.pull(self.fields)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # Gone already, or no descriptor is left: then it waits for one.
+            return
+        connection.setblocking(False)
+        if peer(connection)[1] != os.geteuid() or len(self._lanes) >= WORKERS_MAX:
+            _end(connection)
+            return
+        self._lanes[connection] = None
+        selector.register(connection, selectors.EVENT_READ)
+
+    def _refuse(self) -> None:
+        """A connection that waits to be accepted ends too: closing alone would leave it waiting
+        where a forked process has the listener."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+            while True:
+                _end(self._listener.accept()[0])
+        self._listener.close()
+
+    def _hang_up(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
+        selector.unregister(connection)
+        joined = self._lanes.pop(connection)
+        _end(connection)
+        if joined is not None:
+            deal, lane = joined
+            deal.leave(lane)
+
+    def _hear(self, connection: socket.socket, message: bytes) -> bool:
+        """False: nothing that a worker says."""
+        joined = self._lanes[connection]
+        if joined is None:
+            try:
+                said = json.loads(message)
+                number, workers = said["worker"], said["workers"]
+                name, started = said["iteration"], said["started"]
+            except (ValueError, TypeError, KeyError):
+                return False
+            if type(number) is not int or type(workers) is not int:
+                return False
+            if not 0 <= number < workers <= WORKERS_MAX:
+                return False
+            self._join(connection, _Deal(name, started, workers), number)
+            return True
+        deal, lane = joined
+        if message != NEXT or lane.asks:
+            return False
+        lane.asks = True
+        deal.answer()
+        return True
+
+    def _join(self, connection: socket.socket, fresh: _Deal, number: int) -> None:
+        deal = self._deal
+        if deal is None or not deal.has(fresh.name, fresh.started, number, len(fresh.lanes)):
+            deal = fresh
+            if (deal.name, deal.started) in self._past:
+                deal.leave_at(0, FailedPreconditionError("this iteration is over"))
+            else:
+                self._begin(deal)
+        lane = deal.lanes[number]
+        lane.connection, lane.begun = connection, True
+        self._lanes[connection] = deal, lane
+
+    def _begin(self, deal: _Deal) -> None:
+        try:
+            batches = self.begin()
+        except Exception as error:  # The workers' to raise.
+            deal.stop(_failure(error))
+        else:
+            deal.batches = batches
+        self._deal = deal
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """The process at the other end, and its user."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(found)
+    return process, user
+
+
+def _received(connection: Any) -> bytes:
+    """Empty: it has ended."""
+    try:
+        return bytes(connection.recv(MESSAGE_BYTES_MAX))
+    except OSError:
+        return b""
+
+
+def _end(connection: socket.socket) -> None:
+    """For the other end too where a forked process has this one."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+def _message(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, ensure_ascii=False).encode(errors="replace")
+
+
+def _failure(error: Exception) -> bytes:
+    return _message({"error": type(error).__name__, "text": str(error)[:_TEXT_MAX]})

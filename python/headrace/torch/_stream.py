@@ -1,0 +1,293 @@
+"""The samples of a Loader as a dataset of torch's DataLoader."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import select
+import socket
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from headrace import errors
+from headrace._arguments import integer
+from headrace._loader import Loader
+from headrace._loading.output import batch_type
+from headrace._workers import Sample
+from headrace._workers._protocol import InputField
+from headrace._workers._sample import Origin, make_samples, sample_type
+from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from headrace.torch._parcel import read_parcel
+from headrace.torch._server import MESSAGE_BYTES_MAX, NEXT, Server, peer
+
+
+class SampleStream(IterableDataset[Any]):
+    """The samples of a `headrace.Loader`, for the worker processes of torch's DataLoader.
+
+    >>> loader = hr.Loader("/data/images", batch_size=256, seed=1)
+    >>> samples = headrace.torch.SampleStream(loader, transform=prepare)
+    >>> batches = torch.utils.data.DataLoader(samples, batch_size=256, num_workers=4)
+    >>> for epoch in range(90):
+    ...     for image, label in batches:
+    ...         ...
+
+    The loader reads, in this process or its node process; DataLoader's workers run `transform` and
+    DataLoader's `collate_fn`. If DataLoader has the loader's `batch_size`, its batches are those of
+    the loader, one by one, for any `num_workers`: worker i gets every `num_workers`-th of them.
+    Each ``iter()`` of the DataLoader is an epoch of the loader, as ``iter(loader)`` is.
+
+    Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
+    `sample_id` if it has ``ids=True``. Everything else is the Loader's to say: order, seed, rank,
+    image transforms, tiers, a sampler, ``isolation="process"``; ``loader.stats()`` tells of it.
+    DataLoader's own `shuffle` and `sampler` stay out, as with any IterableDataset.
+
+    Thread safety: one thread; and `set_epoch` and `load_state_dict` are those of the stream, not
+    of its loader, which nobody else iterates.
+    Ends with `close`, or when it is dropped; the loader stays open.
+
+    Args:
+        loader: without a Python transform of its own.
+        transform: gets one `headrace.Sample`, and returns whatever DataLoader's `collate_fn` takes.
+            In workers that are not forked it is pickled. What it draws from ``sample.rng`` is
+            fixed by seed, epoch and sample.
+
+    Raises:
+        InvalidArgumentError: an argument that cannot be, by name.
+    """
+
+    def __init__(self, loader: Loader, transform: Callable[[Sample], Any] | None = None) -> None:
+        if not isinstance(loader, Loader):
+            raise InvalidArgumentError(f"loader: got {loader!r}, must be a headrace.Loader")
+        if loader._transformer is not None:
+            raise InvalidArgumentError(
+                "loader: it has a Python transform or a collate_fn, which runs in workers of its "
+                "own; give the transform here, and collate_fn to DataLoader"
+            )
+        if transform is not None and not callable(transform):
+            raise InvalidArgumentError(f"transform: got {transform!r}, must be callable")
+        loader._check_open()
+        server = Server(loader)
+        self._server: Server | None = server
+        self._iterations = 0
+        self._end: Any = weakref.finalize(self, Server.close, server)
+        self._reader = _Reader(
+            server.fields, loader._ids, loader._options.seed, transform, server.address
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterations += 1
+        worker = get_worker_info()
+        if worker is None:
+            return self._here()
+        # DataLoader starts the workers of an iteration one after the other.
+        identity = multiprocessing.current_process()._identity
+        started = [*identity[:-1], identity[-1] - worker.id] if identity else []
+        said = {
+            "iteration": [worker.seed - worker.id, self._iterations],
+            "started": started,
+            "worker": worker.id,
+            "workers": worker.num_workers,
+        }
+        return self._reader.samples(_dealt(self._reader, json.dumps(said).encode()))
+
+    def _here(self) -> Iterator[Any]:
+        """Without workers."""
+        server = self._owned()
+        with server.lock:
+            self._check_open()
+            batches = server.begin()
+        return self._reader.samples(_taken(server, batches))
+
+    def __len__(self) -> int:
+        """Samples of an epoch of this rank; those of full batches where that is not known."""
+        options, steps = self._owned().loader._options, len(self._owned().loader)
+        full = steps * options.batch_size
+        samples = -(-len(self._owned().loader.dataset) // options.world_size)
+        return samples if full - options.batch_size < samples <= full else full
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; as Loader's. The one in progress is over."""
+        server = self._owned()
+        with server.lock:
+            server.forget()
+            server.loader.set_epoch(epoch)
+
+    def state_dict(self, batches: int) -> dict[str, Any]:
+        """Where the training loop is: a state of the Loader, which restores in either.
+
+        Args:
+            batches: how many DataLoader has given since this iteration of it began. It reads
+                ahead, so nobody but the loop knows.
+        """
+        server = self._owned()
+        with server.lock:
+            loader, begun = server.loader, server.newest
+            if begun is None:
+                integer("batches, as no iteration has begun", batches, 0, 0)
+                return loader.state_dict()
+            most = loader._epoch_length(begun.plan) - begun.first_step
+            step = begun.first_step + integer("batches", batches, 0, most)
+            return loader._state_at(begun.epoch, step, begun.plan)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues where `state` was made, of a stream or a Loader; as Loader's."""
+        server = self._owned()
+        with server.lock:
+            server.forget()
+            server.loader.load_state_dict(state)
+
+    def close(self) -> None:
+        """Ends the workers' connections; the loader stays open."""
+        if self._end is not None:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker: the way to the loader, not the loader."""
+        self._check_open()
+        return {"_server": None, "_end": None, "_iterations": 0, "_reader": self._reader}
+
+    def _owned(self) -> Server:
+        if self._server is None or self._server.process != os.getpid():
+            raise FailedPreconditionError(
+                "a SampleStream in another process than the one that made it serves only "
+                "DataLoader's workers there"
+            )
+        return self._server
+
+    def _check_open(self) -> None:
+        if self._end is not None and not self._end.alive:
+            raise FailedPreconditionError("the stream is closed; make another one")
+
+
+Batch = tuple[int, int, list[int], list[Sequence[Any]]]
+"""(epoch, step, numbers of the samples, rows of each field)"""
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes samples of batches; goes to workers."""
+
+    fields: tuple[InputField, ...]
+    ids: bool
+    seed: int
+    transform: Callable[[Sample], Any] | None
+    address: str
+
+    def samples(self, batches: Iterable[Batch]) -> Iterator[Any]:
+        names = [field.name for field in self.fields]
+        if self.transform is None:
+            make = batch_type(names + ["sample_id"] * self.ids)
+            for _, _, ids, columns in batches:
+                given = [*columns, np.array(ids, np.int64)] if self.ids else columns
+                for values in zip(*given, strict=True):
+                    yield make(*map(_to_torch, values))
+            return
+        kind = sample_type(names)
+        for epoch, step, ids, columns in batches:
+            samples = make_samples(kind, columns, ids, Origin(self.seed, epoch))
+            for slot, sample in enumerate(samples):
+                try:
+                    made = self.transform(sample)
+                except Exception as error:
+                    error.add_note(
+                        f"transforming epoch {epoch} step {step} slot {slot} sample {sample.id}"
+                    )
+                    raise
+                yield made
+
+
+def _to_torch(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _taken(server: Server, batches: Iterator[Any]) -> Iterator[Batch]:
+    """From the loader of this process."""
+    while True:
+        with server.lock:
+            batch = next(batches, None)
+        if batch is None:
+            return
+        columns: list[Sequence[Any]] = []
+        for position in range(len(server.fields)):
+            view = batch.field(position)
+            rows: Any = map(np.asarray, view) if isinstance(view, list) else np.asarray(view)
+            columns.append(rows)
+        yield batch.epoch, batch.step, batch.samples().tolist(), columns
+
+
+def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
+    """From the loader of the process that started this one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            connection.connect(reader.address)
+        except ConnectionRefusedError:
+            raise UnavailableError("asking for samples: the stream is closed") from None
+        process, user = peer(connection)
+        if user != os.geteuid():
+            raise UnavailableError(f"asking for samples: process {process} is user {user}'s")
+        connection.send(hello)
+        while (batch := _asked(connection, process, reader)) is not None:
+            yield batch
+
+
+def _asked(connection: socket.socket, process: int, reader: _Reader) -> Batch | None:
+    """The worker's next batch; None at the end."""
+    try:
+        connection.send(NEXT)
+        if not _wait(connection, process):
+            raise ConnectionResetError
+        message, descriptors, _, _ = socket.recv_fds(
+            connection, MESSAGE_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC
+        )
+    except (BrokenPipeError, ConnectionResetError):
+        message, descriptors = b"", []
+    try:
+        if not message:
+            raise UnavailableError(
+                f"waiting for samples: process {process}, which reads them, has ended, or closed "
+                "its loader or stream"
+            )
+        told = json.loads(message)
+        if "error" in told:
+            kind = getattr(errors, told["error"], None)
+            if kind is None:
+                raise errors.HeadraceError(f"{told['error']}: {told['text']}")
+            raise kind(told["text"])
+        if "end" in told:
+            return None
+        ids, columns = read_parcel(reader.fields, descriptors[0], told["rows"])
+        return told["epoch"], told["step"], ids, columns
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _wait(connection: socket.socket, process: int) -> bool:
+    """Until there is an answer; False: the process has ended, and nothing has come.
+
+    The connection's end alone does not tell: a worker that was forked later has it, too.
+    """
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        return False
+    try:
+        poll = select.poll()
+        for each in (connection.fileno(), watched):
+            poll.register(each, select.POLLIN)
+        return any(ready == connection.fileno() for ready, _ in poll.poll())
+    finally:
+        os.close(watched)
