@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
 from node_ranks import RankError, Ranks, stopped, wait_for_end
+from PIL import Image
 from typer.testing import CliRunner
 
 import headrace as hr
@@ -39,6 +41,14 @@ def alone(source: str, state: dict[str, Any], rank: int, ranks: int, **arguments
     return loader
 
 
+def rows_of(batch: Any) -> list[tuple[int, str]]:
+    """Which samples, and every bit of each."""
+    return [
+        (int(number), hashlib.sha256(row.tobytes()).hexdigest())
+        for number, row in zip(batch.sample_id, batch.image, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int) -> None:
@@ -53,6 +63,34 @@ def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int
         assert len({len(epoch) for epoch in got[0]}) == 1
         assert set(flat(flat(got[0]))) == set(range(COUNT))
         ranks.ask("close")
+
+
+def test_eight_ranks_get_the_rows_of_one_with_the_same_global_batch(tmp_path: Path) -> None:
+    root, count = tmp_path / "noise", 61  # A prime: the last step is filled up.
+    random = np.random.default_rng(5)
+    for number in range(count):
+        (root / str(number % 3)).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (24, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / str(number % 3) / f"{number}.png")
+    hr.open(root)
+    with Ranks(8) as ranks:
+        for order in ("exact", "batch", "epoch"):
+            ranks.ask("open_", str(root), batch_size=2, order=order, seed=3)
+            state = ranks[0].ask("state")
+            epochs = [ranks.ask("rows") for _ in range(2)]
+            ranks.ask("close")
+            with alone(str(root), state, 0, 1, batch_size=16, order=order, seed=3) as one:
+                for of_ranks in epochs:
+                    whole = [rows_of(batch) for batch in one]
+                    together = [
+                        [tuple(row) for rank in of_ranks for row in rank[step]]
+                        for step in range(len(whole))
+                    ]
+                    assert [len(rank) for rank in of_ranks] == [len(whole)] * 8
+                    assert len(together[-1]) - len(whole[-1]) == 64 - count
+                    for got, expected in zip(together[:-1], whole[:-1], strict=True):
+                        assert sorted(got) == sorted(expected)
+                    assert set(whole[-1]) <= set(together[-1]) <= set(flat(whole))
 
 
 @pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "fixed"])
