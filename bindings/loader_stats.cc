@@ -99,6 +99,7 @@ nb::list LaneDicts(const std::vector<LaneStats>& lanes, const std::vector<LaneFi
     dict["batches"] = lane.batches;
     dict["samples"] = lane.samples;
     dict["sample_bytes"] = lane.sample_bytes;
+    dict["copied_bytes"] = lane.copied_bytes;
     dict["decode_ns"] = lane.decode_ns;
     dict["busy_ns"] = lane.busy_ns;
     dict["stall_ns"] = StallDict(lane.stall_ns);
@@ -166,6 +167,10 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["running_ns"] = stats.running_ns;
   dict["decode_ns"] = stats.engine.decode_ns;
   dict["sample_bytes"] = stats.engine.sample_bytes;
+  std::uint64_t copied_bytes = 0;
+  for (const LaneStats& lane : stats.engine.lanes) copied_bytes += lane.copied_bytes;
+  dict["copied_bytes"] = copied_bytes;
+  dict["message_bytes"] = stats.message_bytes;
   dict["reads"] = stats.engine.reads;
   dict["read_bytes"] = stats.engine.read_bytes;
   dict["device_bytes"] = stats.device_read_bytes;

@@ -361,6 +361,71 @@ def test_ragged_fields_and_corrupt_samples_come_as_they_would_without(source: st
             assert np.array_equal(expected.label, got.label)
 
 
+def payload_bytes(loader: hr.Loader) -> int:
+    return sum(np.asarray(field).nbytes for batch in loader for field in batch[:2])
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_between_processes_nothing_is_copied_but_messages(source: str) -> None:
+    messages = []
+    for side in (8, 64):
+        arguments: dict[str, Any] = {
+            "transform": hr.image.train(side, dtype="uint8"),
+            "epochs": 1,
+            "output": "numpy",
+        }
+        with (
+            hr.Loader(source, 8, **arguments) as here,
+            hr.Loader(source, 8, isolation="process", **arguments) as there,
+        ):
+            assert payload_bytes(here) == payload_bytes(there) == COUNT * (side * side * 3 + 8)
+            expected, got = here.stats()["bytes"], there.stats()["bytes"]
+        # Images are made by the decoder; labels lie in the index, and are copied from there.
+        assert expected["copied"] == got["copied"] == COUNT * 8
+        assert expected["messages"] == 0
+        messages.append(got["messages"])
+    # 1.2 MB of pixels more, and what is said of them is the same but for a memory or two.
+    assert min(messages) > COUNT * 8
+    assert abs(messages[1] - messages[0]) < 500
+
+
+def memory_at(address: int, process: int | str) -> str:
+    """What is mapped there: its device and inode, if it is one of headrace's memories."""
+    for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+        span, _, _, device, inode, *name = line.split(maxsplit=5)
+        begin, end = (int(part, 16) for part in span.split("-"))
+        if begin <= address < end:
+            assert name, "memory of this process alone"
+            assert name[0].startswith("/memfd:headrace"), name
+            return f"{device} {inode}"
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+@pytest.mark.parametrize("output", ["numpy", "torch", "dlpack"])
+@pytest.mark.parametrize("transform", [FLAT, None])
+def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
+    source: str, output: str, transform: Any
+) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    with hr.Loader(source, 8, transform=transform, output=output, isolation="process") as loader:
+        batches = iter(loader)
+        held = [next(batches), next(batches)]
+        node_process = list(node._started.values())[-1].pid
+        shared = {
+            f"{fields[3]} {fields[4]}"
+            for fields in map(str.split, Path(f"/proc/{node_process}/maps").read_text().split("\n"))
+            if len(fields) > 5 and fields[5].startswith("/memfd:headrace")
+        }
+        for field in (field for batch in held for field in batch):
+            for row in field if isinstance(field, list) else [field]:
+                torch = output == "torch"
+                address = row.data_ptr() if torch else np.asarray(row).ctypes.data
+                assert memory_at(address, "self") in shared
+        del held, field, row
+
+
 def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, what in (
         ({"isolation": "fork"}, "isolation"),

@@ -23,6 +23,11 @@ class Bytes(TypedDict):
 
     samples: int
     """stored bytes of the samples decoded"""
+    copied: int
+    """moved in memory as they are, into batches or together for a decoder; from the row of a batch
+    to the training loop nothing is copied"""
+    messages: int
+    """that a node process sent this rank, batches' ids and places among them; rows are mapped"""
     read: int
     """asked of storage, gaps between neighbouring samples included"""
     device: int | None
@@ -239,6 +244,8 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
         threads=core["threads"],
         bytes=Bytes(
             samples=core["sample_bytes"],
+            copied=core["copied_bytes"],
+            messages=core["message_bytes"],
             read=core["read_bytes"],
             device=core["device_bytes"] if core["device_bytes"] >= 0 else None,
             direct=core["store_bytes_direct"],

@@ -26,7 +26,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 1;
+inline constexpr std::uint32_t kNodeProtocol = 2;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 

@@ -224,6 +224,33 @@ TEST_F(NodeServerTest, RanksOfEveryOrderGetWhatEachWouldGetAlone) {
   }
 }
 
+// Rows of this size are copied once, from where they were read beside others, or were kept.
+TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAddsNothing) {
+  std::vector<LoaderOptions> ways = {OptionsOf(1), OptionsOf(1, "epoch"), OptionsOf(1)};
+  ways.back().tiers.tiers = {{.capacity_bytes = kMiB}};
+  for (const LoaderOptions& options : ways) {
+    const auto alone = Loader::Open(index_, options).value();
+    ASSERT_TRUE(alone->Start({}).ok());
+    std::uint64_t bytes = 0;
+    for (const Rows& rows : Drain(*alone)) {
+      for (const Row& row : rows) bytes += row.second.size();
+    }
+    const LoaderStats here = alone->stats().value();
+    EXPECT_EQ(here.engine.lanes[0].copied_bytes, bytes);
+    EXPECT_EQ(here.message_bytes, 0U);
+    Serve();
+    auto loader = Open(0, options);
+    ASSERT_TRUE(loader->Start({}).ok());
+    Drain(*loader);
+    const LoaderStats there = loader->stats().value();
+    EXPECT_EQ(there.engine.lanes[0].copied_bytes, bytes);
+    EXPECT_GT(there.message_bytes, kSamples * kEpochs * sizeof(SampleId));
+    EXPECT_LT(there.message_bytes, bytes / 10);
+    loader.reset();
+    WaitForEnd();
+  }
+}
+
 TEST_F(NodeServerTest, OneThatLeavesInTheMiddleHoldsUpNobody) {
   constexpr std::uint32_t kRanks = 4;
   LoaderOptions options = OptionsOf(kRanks);

@@ -226,6 +226,7 @@ void RemoteLoader::Receive(std::int64_t timeout_ns) const {
 }
 
 Status RemoteLoader::OnMessage(IpcMessage message) const {
+  received_bytes_ += message.bytes.size();
   HEADRACE_ASSIGN_OR_RETURN(NodeMessage said, DecodeNodeMessage(message.bytes));
   if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
   if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
@@ -343,6 +344,8 @@ Result<std::vector<PlannedRow>> RemoteLoader::ExplainRows(std::span<const Sample
 
 Result<LoaderStats> RemoteLoader::stats() const {
   HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>(AskStats{}));
+  MutexLock lock(mutex_);
+  reply.stats.message_bytes = received_bytes_;
   return std::move(reply.stats);
 }
 

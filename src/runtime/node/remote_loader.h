@@ -122,6 +122,7 @@ class RemoteLoader final : public BatchSource {
   mutable CondVar received_;
   mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at it
   mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
+  mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
   mutable std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_
       HEADRACE_GUARDED_BY(mutex_);
