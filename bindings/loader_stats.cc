@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <span>
@@ -196,6 +197,7 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["threads"] = stats.threads;
   dict["tiers"] = TierDicts(stats);
   dict["sources"] = SourcesDict(stats.engine.tiers);
+  dict["awaited"] = nb::cast(stats.awaited);
   dict["schedule"] = ScheduleDict(stats.schedule);
   dict["substituted"] = stats.delivered.substituted;
   nb::list substitutions;

@@ -181,6 +181,18 @@ def test_one_that_leaves_an_epoch_early_is_told_that_the_others_did_not(source: 
         assert len({len(epoch) for epoch in ranks.ask("epoch")}) == 1  # It goes on from there.
 
 
+def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
+    with Ranks(3) as ranks:
+        for rank in (0, 1):
+            ranks[rank].ask("open_", source, batch_size=4, start_timeout=1)
+        for rank in (0, 1):
+            ranks[rank].say("steps", 1)
+        for rank in (0, 1):
+            with pytest.raises(RankError, match="local rank 2 of 3, which made no") as raised:
+                ranks[rank].answer()
+            assert raised.value.kind == "DeadlineExceededError"
+
+
 def test_different_positions_are_an_error_that_names_them(source: str) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=4)
@@ -433,6 +445,7 @@ def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.Mo
         ({"isolation": "process", "local_rank": 0}, "local_world_size"),
         ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
         ({"node": "a/b\n"}, "node"),
+        ({"isolation": "process", "start_timeout": 0}, "start_timeout"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=what):
             hr.Loader(source, **arguments)

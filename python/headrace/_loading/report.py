@@ -184,6 +184,8 @@ class Stats(TypedDict):
     """from one batch taken to the next, of this rank"""
     ranks: list[Rank]
     """that the loader's engine serves; one, unless the ranks of a node share an engine"""
+    awaited: list[int]
+    """ranks of the node that others wait for, to begin where they are to begin together"""
     imbalance: Imbalance | None
     """of these ranks; None of a single one"""
     decode_seconds: float
@@ -239,6 +241,7 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
         stall_share=waited / seconds if seconds else 0.0,
         step_times=ranks[core["lane"]]["step"],
         ranks=ranks,
+        awaited=[ranks[lane]["rank"] for lane in core["awaited"]],
         imbalance=make_imbalance(core),
         decode_seconds=core["decode_ns"] / 1e9,
         threads=core["threads"],

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/prng.h"
 #include "base/units.h"
@@ -140,8 +142,9 @@ class NodeServerTest : public ::testing::Test {
             .io = IoChoice::kThreads};
   }
 
-  Result<std::unique_ptr<RemoteLoader>> TryOpen(std::uint32_t rank, LoaderOptions options,
-                                                const std::string& job = "job") const {
+  Result<std::unique_ptr<RemoteLoader>> TryOpen(
+      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
     const NodeAddress address{.socket = socket_,
                               .job = job,
                               .local_rank = rank,
@@ -149,12 +152,14 @@ class NodeServerTest : public ::testing::Test {
                               .index_path = index_path(),
                               .fingerprint = index_->fingerprint()};
     options.job.rank = rank;
-    return RemoteLoader::Open(address, std::move(options), [] { return true; });
+    return RemoteLoader::Open(
+        address, std::move(options), [] { return true; }, std::move(clock));
   }
 
-  std::unique_ptr<RemoteLoader> Open(std::uint32_t rank, LoaderOptions options,
-                                     const std::string& job = "job") const {
-    auto opened = TryOpen(rank, std::move(options), job);
+  std::unique_ptr<RemoteLoader> Open(
+      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
+    auto opened = TryOpen(rank, std::move(options), job, std::move(clock));
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     return std::move(opened).value();
   }
@@ -383,6 +388,65 @@ TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) 
   EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(told.message(), refused.message());
   first.reset();
+  WaitForEnd();
+}
+
+// A virtual time that only the test moves.
+class SetClock final : public Clock {
+ public:
+  [[nodiscard]] std::int64_t NowNanos() const override { return now_ns_; }
+  void Advance(std::int64_t ns) { now_ns_ += ns; }
+
+ private:
+  std::atomic<std::int64_t> now_ns_ = 0;
+};
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+TEST_F(NodeServerTest, RanksThatNeverComeEndTheWaitOfAllThatAreThereAndAreNamed) {
+  Serve();
+  const auto clock = std::make_shared<SetClock>();
+  auto waiting = Open(0, OptionsOf(4), "job", clock);
+  auto other = Open(2, OptionsOf(4));
+  ASSERT_TRUE(waiting->Start({}).ok());
+  ASSERT_TRUE(other->Start({}).ok());
+  EXPECT_EQ(waiting->Next(0).value().batch, nullptr);  // From here on it waits.
+  clock->Advance(599 * kSecond);
+  EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+  EXPECT_EQ(waiting->stats().value().awaited, (std::vector<std::uint32_t>{1, 3}));
+  clock->Advance(2 * kSecond);
+  for (RemoteLoader* const loader : {waiting.get(), other.get()}) {
+    const Status told = loader->Next(-1).status();
+    EXPECT_EQ(told.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(told.message(),
+              "starting epoch 0 step 0 of job 'job': rank 0 waited 601 s for local rank 1, 3 of 4, "
+              "which made no loader: make the same loaders on every rank of the node, in the same "
+              "order, or raise start_timeout=");
+  }
+  EXPECT_EQ(waiting->stats().value().awaited, std::vector<std::uint32_t>());
+  waiting.reset();
+  other.reset();
+  WaitForEnd();
+}
+
+TEST_F(NodeServerTest, ARankThatIsThereMayTakeItsTimeAndStatsNameIt) {
+  Serve();
+  const auto clock = std::make_shared<SetClock>();
+  auto waiting = Open(0, OptionsOf(2), "job", clock);
+  auto late = Open(1, OptionsOf(2), "job", clock);
+  for (const std::uint64_t epoch : {0U, 1U}) {
+    ASSERT_TRUE(waiting->Start({.epoch = epoch}).ok());
+    EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+    clock->Advance(10'000 * kSecond);
+    EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+    EXPECT_EQ(waiting->stats().value().awaited, (std::vector<std::uint32_t>{1}));
+    ASSERT_TRUE(late->Start({.epoch = epoch}).ok());
+    EXPECT_NE(TakeOne(*waiting), nullptr);
+    EXPECT_NE(TakeOne(*late), nullptr);
+    EXPECT_EQ(waiting->stats().value().awaited, std::vector<std::uint32_t>());
+  }
+  waiting.reset();
+  late.reset();
   WaitForEnd();
 }
 

@@ -289,9 +289,9 @@ void Fields(Codec& codec, T& schedule) {
 template <typename Codec, Of<LoaderStats> T>
 void StatsFields(Codec& codec, T& stats) {
   auto& [lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
-         device_read_bytes, index_bytes, tiers, schedule] = stats;
+         device_read_bytes, index_bytes, awaited, tiers, schedule] = stats;
   codec(lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
-        device_read_bytes, index_bytes, tiers, schedule);
+        device_read_bytes, index_bytes, awaited, tiers, schedule);
 }
 
 void Fields(WirePut& codec, const LoaderStats& stats) { StatsFields(codec, stats); }
