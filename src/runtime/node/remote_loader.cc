@@ -75,7 +75,7 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
                                                          const std::function<bool()>& keep_waiting,
                                                          std::shared_ptr<const Clock> clock) {
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
-  auto link = std::make_shared<RemoteLink>(std::move(connection));
+  auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
   std::unique_ptr<RemoteLoader> loader(
       new RemoteLoader(link, address.start_timeout_ns, std::move(clock)));
   const std::uint32_t rank = options.job.rank;
