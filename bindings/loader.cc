@@ -440,13 +440,15 @@ void BindNodeAddress(nb::module_& module) {
       .def(
           "__init__",
           [](NodeAddress* self, std::string socket, std::string job, std::uint32_t local_rank,
-             std::uint32_t local_world_size) {
+             std::uint32_t local_world_size, std::int64_t start_timeout_s) {
             new (self) NodeAddress{.socket = std::move(socket),
                                    .job = std::move(job),
                                    .local_rank = local_rank,
-                                   .local_ranks = local_world_size};
+                                   .local_ranks = local_world_size,
+                                   .start_timeout_ns = start_timeout_s * 1'000'000'000};
           },
-          nb::arg("socket"), nb::arg("job"), nb::arg("local_rank"), nb::arg("local_world_size"));
+          nb::arg("socket"), nb::arg("job"), nb::arg("local_rank"), nb::arg("local_world_size"),
+          nb::arg("start_timeout_s"));
 }
 
 void BindPyLoader(nb::module_& module) {

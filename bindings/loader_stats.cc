@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <span>
@@ -99,6 +100,7 @@ nb::list LaneDicts(const std::vector<LaneStats>& lanes, const std::vector<LaneFi
     dict["batches"] = lane.batches;
     dict["samples"] = lane.samples;
     dict["sample_bytes"] = lane.sample_bytes;
+    dict["copied_bytes"] = lane.copied_bytes;
     dict["decode_ns"] = lane.decode_ns;
     dict["busy_ns"] = lane.busy_ns;
     dict["stall_ns"] = StallDict(lane.stall_ns);
@@ -164,6 +166,10 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["batches"] = stats.delivered.batches;
   dict["samples"] = stats.delivered.samples;
   dict["running_ns"] = stats.running_ns;
+  std::uint64_t copied_bytes = 0;
+  for (const LaneStats& lane : stats.engine.lanes) copied_bytes += lane.copied_bytes;
+  dict["copied_bytes"] = copied_bytes;
+  dict["message_bytes"] = stats.message_bytes;
   dict["reads"] = stats.engine.reads;
   dict["read_bytes"] = stats.engine.read_bytes;
   dict["device_bytes"] = stats.device_read_bytes;
@@ -189,6 +195,7 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["threads"] = stats.threads;
   dict["tiers"] = TierDicts(stats);
   dict["sources"] = SourcesDict(stats.engine.tiers);
+  dict["awaited"] = nb::cast(stats.awaited);
   dict["schedule"] = ScheduleDict(stats.schedule);
   dict["substituted"] = stats.delivered.substituted;
   nb::list substitutions;

@@ -425,7 +425,7 @@ class Batch:
 class NodeAddress:
     """Where a rank finds its node process."""
 
-    def __init__(self, socket: str, job: str, local_rank: int, local_world_size: int) -> None: ...
+    def __init__(self, socket: str, job: str, local_rank: int, local_world_size: int, start_timeout_s: int) -> None: ...
 
 class Loader:
     """Runs a plan in this process, or by a node process."""

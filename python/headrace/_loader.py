@@ -77,8 +77,7 @@ class Loader(Observed):
         epochs: epochs of the run, if known: reading ahead stops after the last.
         rank, world_size: of this process; found from torch.distributed or torchrun's environment.
         memory: budget in bytes, or "4GiB", or "20%" of the machine's; by default what is useful.
-        threads: that decode; by default one a usable core. They yield to the training loop,
-            whose thread helps while it waits for a batch.
+        threads: that decode, beside a training loop that waits; by default one a usable core.
         io: "auto", "io_uring", "threads"; or "synthetic": no I/O, each sample one of a few that are
             read at the start: the bound that no storage can pass.
         workers: processes that run the Python callable, 1 by default; 0: none, it runs in this one.
@@ -100,10 +99,10 @@ class Loader(Observed):
         budget: a part of a `headrace.tiers.Budget` instead of `memory` and `tiers`.
         profile: what `headrace profile` measured, or its file: where storage is faster than a tier
             that has a sample, it is read from there.
-        isolation: "thread": the engine runs in this process; "process": in one that all ranks of
-            this node share, started by local rank 0: what they read, keep and decode is shared.
+        isolation: "thread"; or "process": the engine is one that all ranks share; docs/node.md.
         node: name of a running ``headrace node`` to be used instead.
         local_rank, local_world_size: of this process on its node; found as `rank` is.
+        start_timeout: seconds that the first batch may wait for ranks that made no loader.
         monitor: answers ``headrace top``; by default if HEADRACE_MONITOR=1. docs/observe.md.
         schedule: how ranks of a node process share reads and decode threads: "shared_deadline",
             "lobster", "lobster_search", "fixed", or a plan's file: docs/schedule.md.
@@ -153,12 +152,13 @@ class Loader(Observed):
         node: str | None = None,
         local_rank: int | None = None,
         local_world_size: int | None = None,
+        start_timeout: int = 600,
         monitor: bool | None = None,
         schedule: str | os.PathLike[str] = "shared_deadline",
     ) -> None:
         self.dataset = opened(dataset)
         self._order = as_order(order)
-        self._place = node_place(isolation, node, local_rank, local_world_size)
+        self._place = node_place(isolation, node, local_rank, local_world_size, start_timeout)
         choice("output", output, OUTPUTS)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
         native, python = split_transform(

@@ -36,6 +36,8 @@ class ArrayCodec final : public FieldCodec {
     return row_bytes_;
   }
 
+  [[nodiscard]] bool keeps_bytes() const override { return true; }
+
   Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
                 std::span<std::byte> row) const override {
     HEADRACE_CHECK(row.size() == row_bytes_);

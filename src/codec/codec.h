@@ -37,6 +37,9 @@ class FieldCodec {
   // and Decode() is not called.
   [[nodiscard]] virtual bool is_copy() const { return false; }
 
+  // Whether Decode() moves the stored bytes as they are, which then is counted as a copy.
+  [[nodiscard]] virtual bool keeps_bytes() const { return is_copy(); }
+
   // Fills all of `row` (of RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give
   // equal bytes, on any thread, any number of times.
   //

@@ -167,8 +167,7 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task);
   void Observe(const DecodeTask& task) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Status DecodeSample(const StepWork& work, std::uint32_t slot,
-                      std::vector<std::byte>& scratch) const;
+  Status DecodeSample(DecodeTask& task, std::uint32_t slot, std::vector<std::byte>& scratch) const;
   std::span<const std::byte> Resident(const SampleWork& sample, const Piece& piece,
                                       std::vector<std::byte>& scratch) const;
   void CopyResident(const SampleWork& sample, const Piece& piece, std::span<std::byte> to) const;

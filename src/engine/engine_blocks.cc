@@ -379,6 +379,15 @@ void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
 }
 
+void Engine::CopyResident(const SampleWork& sample, const Piece& piece,
+                          std::span<std::byte> to) const {
+  if (sample.entry) {
+    sample.entry.tier()->CopyOut(sample.entry, piece.offset, to);
+  } else {
+    parts_.residents->CopyOut(sample.cells, piece.offset, to);
+  }
+}
+
 void Engine::SubmitCopy(BlockUnit& unit) {
   {
     MutexLock lock(inbox_mutex_);

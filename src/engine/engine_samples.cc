@@ -87,7 +87,7 @@ void Engine::RunDecode(DecodeTask& task) {
       if (cells != kNoCells) parts_.residents->Prefetch(cells);
     }
     const std::uint32_t slot = task.slots[i];
-    if (Status status = DecodeSample(*task.work, slot, scratch); !status.ok()) {
+    if (Status status = DecodeSample(task, slot, scratch); !status.ok()) {
       task.failures.emplace_back(slot, std::move(status));
     } else if (task.work->samples[slot].keep != nullptr) {
       KeepSample(task, slot);
@@ -98,8 +98,9 @@ void Engine::RunDecode(DecodeTask& task) {
   task.threads = (threads_before + threads_after + 1) / 2;
 }
 
-Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
+Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot,
                             std::vector<std::byte>& scratch) const {
+  const StepWork& work = *task.work;
   const SampleId sample = work.batch->samples[slot];
   const SampleKey key{.seed = options_.seed, .epoch = work.plan.epoch, .sample = sample};
   const Piece* piece = work.pieces.data() + slot * stored_fields_.size();
@@ -115,6 +116,7 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
                                 parts_.index->inline_value(field.index_field, sample));
       HEADRACE_CHECK(value.size() == row.size());
       if (!value.empty()) std::memcpy(row.data(), value.data(), value.size());
+      task.copied_bytes += value.size();
       continue;
     }
     std::span<const std::byte> stored;
@@ -132,12 +134,14 @@ Status Engine::DecodeSample(const StepWork& work, std::uint32_t slot,
       return Status(StatusCode::kDataLoss,
                     "field " + field.name + ": the index contradicts itself");
     }
+    if (field.codec->keeps_bytes()) task.copied_bytes += row.size();
     if (unit == nullptr) {
       if (field.codec->is_copy()) {
         CopyResident(work.samples[slot], at, row);
         continue;
       }
       stored = Resident(work.samples[slot], at, scratch);
+      if (!scratch.empty() && stored.data() == scratch.data()) task.copied_bytes += at.size;
     }
     if (Status status = field.codec->Decode(stored, key, row); !status.ok()) {
       return status.WithContext("field " + field.name);
@@ -157,15 +161,6 @@ std::span<const std::byte> Engine::Resident(const SampleWork& sample, const Piec
   const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
   CopyResident(sample, piece, bytes);
   return bytes;
-}
-
-void Engine::CopyResident(const SampleWork& sample, const Piece& piece,
-                          std::span<std::byte> to) const {
-  if (sample.entry) {
-    sample.entry.tier()->CopyOut(sample.entry, piece.offset, to);
-  } else {
-    parts_.residents->CopyOut(sample.cells, piece.offset, to);
-  }
 }
 
 Status Engine::Verify(const BatchField& field, SampleId sample,
@@ -192,6 +187,7 @@ void Engine::OnDecoded(DecodeTask& task) {
   Lane& lane = *work.lane;
   lane.stats.decode_ns += task.decode_ns;
   lane.stats.sample_bytes += task.stored_bytes;
+  lane.stats.copied_bytes += task.copied_bytes;
   work.batch->times.sample_bytes += task.stored_bytes;
   Learn(task.decode_ns, task.stored_bytes, lane.decode_ns_per_byte);
   for (const auto& [slot, status] : task.kept) {

@@ -66,9 +66,12 @@ struct BatchTimes {
 
 // What one lane did so far. Times in nanoseconds.
 struct LaneStats {
-  std::uint64_t batches = 0;                          // handed over
-  std::uint64_t samples = 0;                          // in those
-  std::uint64_t sample_bytes = 0;                     // stored, of the samples decoded
+  std::uint64_t batches = 0;       // handed over
+  std::uint64_t samples = 0;       // in those
+  std::uint64_t sample_bytes = 0;  // stored, of the samples decoded
+  // Moved in memory as they are, from where they were read or kept, into rows or together for a
+  // decoder. What a decoder makes, or is read into its row, is no copy.
+  std::uint64_t copied_bytes = 0;
   std::int64_t decode_ns = 0;                         // in decode tasks, summed over threads
   std::int64_t busy_ns = 0;                           // sum of BatchTimes::busy_ns
   std::array<std::int64_t, kStallCauses> stall_ns{};  // by StallCause

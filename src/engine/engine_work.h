@@ -125,6 +125,7 @@ struct Engine::DecodeTask {
   std::vector<std::pair<std::uint32_t, Status>> failures;
   std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
   std::uint64_t stored_bytes = 0;
+  std::uint64_t copied_bytes = 0;  // LaneStats::copied_bytes
   std::int64_t decode_ns = 0;
   int threads = 1;  // that decoded meanwhile, this one among them
 

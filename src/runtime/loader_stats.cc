@@ -27,6 +27,7 @@ void Add(const LaneStats& run, LaneStats& total) {
   sum.batches += total.batches;
   sum.samples += total.samples;
   sum.sample_bytes += total.sample_bytes;
+  sum.copied_bytes += total.copied_bytes;
   sum.decode_ns += total.decode_ns;
   sum.busy_ns += total.busy_ns;
   for (std::size_t i = 0; i < kStallCauses; ++i) sum.stall_ns[i] += total.stall_ns[i];

@@ -57,9 +57,12 @@ struct LoaderStats {
   StoreStats store;
   Budget budget;
   int threads = 0;
+  std::uint64_t message_bytes = 0;     // that the node process sent this rank, of batches too: all
+                                       // of them that is not mapped; 0: there is none
   std::int64_t running_ns = 0;         // summed over runs, from start to end or now
   std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
   std::uint64_t index_bytes = 0;       // of the mapped index file
+  std::vector<std::uint32_t> awaited;  // lanes that others wait for, to begin a run
   std::vector<NamedTierStats> tiers;   // fastest first
   ScheduleStats schedule;
 };

@@ -49,6 +49,7 @@ def core(lanes: list[dict[str, Any]], *, rank: int = 0, number: int = 0, **more:
         "rank": rank,
         "imbalance": imbalance,
         "tiers": [],
+        "awaited": [],
         "threads": 1,
         "resident_budget": 0,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
 from node_ranks import RankError, Ranks, stopped, wait_for_end
+from PIL import Image
 from typer.testing import CliRunner
 
 import headrace as hr
@@ -46,6 +48,14 @@ def check_epochs(got: list[Any], source: str, state: dict[str, Any], **arguments
             assert epoch == epoch_ids(expected)
 
 
+def rows_of(batch: Any) -> list[tuple[int, str]]:
+    """Which samples, and every bit of each."""
+    return [
+        (int(number), hashlib.sha256(row.tobytes()).hexdigest())
+        for number, row in zip(batch.sample_id, batch.image, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int) -> None:
@@ -60,6 +70,34 @@ def test_ranks_get_what_each_would_get_alone(source: str, order: str, count: int
         assert len({len(epoch) for epoch in got[0]}) == 1
         assert set(flat(flat(got[0]))) == set(range(COUNT))
         ranks.ask("close")
+
+
+def test_eight_ranks_get_the_rows_of_one_with_the_same_global_batch(tmp_path: Path) -> None:
+    root, count = tmp_path / "noise", 61  # A prime: the last step is filled up.
+    random = np.random.default_rng(5)
+    for number in range(count):
+        (root / str(number % 3)).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (24, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / str(number % 3) / f"{number}.png")
+    hr.open(root)
+    with Ranks(8) as ranks:
+        for order in ("exact", "batch", "epoch"):
+            ranks.ask("open_", str(root), batch_size=2, order=order, seed=3)
+            state = ranks[0].ask("state")
+            epochs = [ranks.ask("rows") for _ in range(2)]
+            ranks.ask("close")
+            with alone(str(root), state, 0, 1, batch_size=16, order=order, seed=3) as one:
+                for of_ranks in epochs:
+                    whole = [rows_of(batch) for batch in one]
+                    together = [
+                        [tuple(row) for rank in of_ranks for row in rank[step]]
+                        for step in range(len(whole))
+                    ]
+                    assert [len(rank) for rank in of_ranks] == [len(whole)] * 8
+                    assert len(together[-1]) - len(whole[-1]) == 64 - count
+                    for got, expected in zip(together[:-1], whole[:-1], strict=True):
+                        assert sorted(got) == sorted(expected)
+                    assert set(whole[-1]) <= set(together[-1]) <= set(flat(whole))
 
 
 @pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "fixed"])
@@ -144,6 +182,18 @@ def test_one_that_leaves_an_epoch_early_is_told_that_the_others_did_not(source: 
         assert len({len(epoch) for epoch in ranks.ask("epoch")}) == 1  # It goes on from there.
 
 
+def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
+    with Ranks(3) as ranks:
+        for rank in (0, 1):
+            ranks[rank].ask("open_", source, batch_size=4, start_timeout=1)
+        for rank in (0, 1):
+            ranks[rank].say("steps", 1)
+        for rank in (0, 1):
+            with pytest.raises(RankError, match="local rank 2 of 3, which made no") as raised:
+                ranks[rank].answer()
+            assert raised.value.kind == "DeadlineExceededError"
+
+
 def test_different_positions_are_an_error_that_names_them(source: str) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=4)
@@ -205,12 +255,11 @@ def test_all_ranks_learn_at_once_that_the_node_process_died(source: str, step: i
         for rank in ranks:
             rank.say("forever")
         for rank in ranks:
-            with pytest.raises(
-                RankError, match=f"the node process \\({process}\\) ended"
-            ) as raised:
+            how = "ended: killed by signal 9" if rank is ranks[0] else "is gone: local rank 0"
+            told = f"node process \\(pid {process}\\) of job '\\w+/0' {how}.*; make the loader anew"
+            with pytest.raises(RankError, match=told) as raised:
                 rank.answer()
             assert raised.value.kind == "UnavailableError"
-            assert (rank is not ranks[0]) or "killed by signal 9" in str(raised.value)
         assert time.monotonic() - died < GONE_S
         ranks.ask("close")  # And a new node process serves a new loader.
         ranks.ask("open_", source, batch_size=2)
@@ -324,6 +373,71 @@ def test_ragged_fields_and_corrupt_samples_come_as_they_would_without(source: st
             assert np.array_equal(expected.label, got.label)
 
 
+def payload_bytes(loader: hr.Loader) -> int:
+    return sum(np.asarray(field).nbytes for batch in loader for field in batch[:2])
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_between_processes_nothing_is_copied_but_messages(source: str) -> None:
+    messages = []
+    for side in (8, 64):
+        arguments: dict[str, Any] = {
+            "transform": hr.image.train(side, dtype="uint8"),
+            "epochs": 1,
+            "output": "numpy",
+        }
+        with (
+            hr.Loader(source, 8, **arguments) as here,
+            hr.Loader(source, 8, isolation="process", **arguments) as there,
+        ):
+            assert payload_bytes(here) == payload_bytes(there) == COUNT * (side * side * 3 + 8)
+            expected, got = here.stats()["bytes"], there.stats()["bytes"]
+        # Images are made by the decoder; labels lie in the index, and are copied from there.
+        assert expected["copied"] == got["copied"] == COUNT * 8
+        assert expected["messages"] == 0
+        messages.append(got["messages"])
+    # 1.2 MB of pixels more, and what is said of them is the same but for a memory or two.
+    assert min(messages) > COUNT * 8
+    assert abs(messages[1] - messages[0]) < 500
+
+
+def memory_at(address: int, process: int | str) -> str:
+    """What is mapped there: its device and inode, if it is one of headrace's memories."""
+    for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+        span, _, _, device, inode, *name = line.split(maxsplit=5)
+        begin, end = (int(part, 16) for part in span.split("-"))
+        if begin <= address < end:
+            assert name, "memory of this process alone"
+            assert name[0].startswith("/memfd:headrace"), name
+            return f"{device} {inode}"
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+@pytest.mark.parametrize("output", ["numpy", "torch", "dlpack"])
+@pytest.mark.parametrize("transform", [FLAT, None])
+def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
+    source: str, output: str, transform: Any
+) -> None:
+    if output == "torch":
+        pytest.importorskip("torch")
+    with hr.Loader(source, 8, transform=transform, output=output, isolation="process") as loader:
+        batches = iter(loader)
+        held = [next(batches), next(batches)]
+        node_process = list(node._started.values())[-1].pid
+        shared = {
+            f"{fields[3]} {fields[4]}"
+            for fields in map(str.split, Path(f"/proc/{node_process}/maps").read_text().split("\n"))
+            if len(fields) > 5 and fields[5].startswith("/memfd:headrace")
+        }
+        for field in (field for batch in held for field in batch):
+            for row in field if isinstance(field, list) else [field]:
+                torch = output == "torch"
+                address = row.data_ptr() if torch else np.asarray(row).ctypes.data
+                assert memory_at(address, "self") in shared
+        del held, field, row
+
+
 def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, what in (
         ({"isolation": "fork"}, "isolation"),
@@ -331,6 +445,7 @@ def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.Mo
         ({"isolation": "process", "local_rank": 0}, "local_world_size"),
         ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
         ({"node": "a/b\n"}, "node"),
+        ({"isolation": "process", "start_timeout": 0}, "start_timeout"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=what):
             hr.Loader(source, **arguments)

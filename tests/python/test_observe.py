@@ -64,6 +64,12 @@ def test_the_verdict_names_the_rank_that_held_others_up() -> None:
     )
 
 
+def test_the_verdict_names_the_ranks_that_others_wait_for_to_begin() -> None:
+    assert verdict([lane(), lane({"storage": 20}), lane()], rank=4, awaited=[1, 2]) == (
+        "the node waits for rank 5, 6 to begin: look at what it does before its loop"
+    )
+
+
 def test_the_verdict_says_so_where_nobody_waits_or_nothing_is_known() -> None:
     assert verdict([lane({"storage": 0.4})], rank=2) == (
         "rank 2 is not waiting: 0.4 % of the time, over the last 200 steps"

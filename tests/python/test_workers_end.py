@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,16 +87,11 @@ if __name__ == "__main__":
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def start_hanging(
+@contextmanager
+def hanging(
     path: Path, tmp_path: Path, start: str
-) -> tuple[subprocess.Popen[str], list[int]]:
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A host whose workers hang, and descriptors of these: a number may soon be another process."""
     script = tmp_path / "hanging.py"
     script.write_text(HANGING)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -105,39 +103,43 @@ def start_hanging(
         env=environment,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    pids = [int(process.stdout.readline()) for _ in range(2)]
-    return process, pids
-
-
-def wait_for_end(pids: list[int]) -> None:
-    """Waits for processes that are not ours to wait for."""
-    for pid in pids:
+    workers: list[int] = []
+    with process:
         try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        with open(descriptor) as ended:
-            assert select.select([ended], [], [], 30)[0], f"worker {pid} goes on"
+            assert process.stdout is not None
+            for line in itertools.islice(process.stdout, 2):
+                workers.append(os.pidfd_open(int(line)))
+            if len(workers) < 2:
+                raise AssertionError(f"workers did not start: {process.communicate()}")
+            yield process, workers
+        finally:
+            process.kill()
+            for worker in workers:
+                os.close(worker)
+
+
+def wait_for_end(workers: list[int]) -> None:
+    """Waits for processes that are not ours to wait for."""
+    for worker in workers:
+        assert select.select([worker], [], [], 30)[0], "a worker goes on"
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 def test_busy_workers_end_when_their_host_is_killed(path: Path, tmp_path: Path, start: str) -> None:
-    process, pids = start_hanging(path, tmp_path, start)
-    with process:
+    with hanging(path, tmp_path, start) as (process, workers):
         process.kill()
-    wait_for_end(pids)
+        process.wait()
+        wait_for_end(workers)
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_ctrl_c_ends_all(path: Path, tmp_path: Path, start: str) -> None:
-    process, pids = start_hanging(path, tmp_path, start)
-    with process:
+    with hanging(path, tmp_path, start) as (process, workers):
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does: workers get it too.
         _, stderr = process.communicate(timeout=60)
-    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert stderr.count("Traceback") == 1
-    wait_for_end(pids)
+        assert stderr.splitlines()[-1] == "KeyboardInterrupt"
+        assert stderr.count("Traceback") == 1
+        wait_for_end(workers)
 
 
 def test_close_ends_workers_that_are_busy(path: Path) -> None:

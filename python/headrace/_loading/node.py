@@ -46,6 +46,7 @@ class NodePlace:
     local_rank: int
     local_world_size: int
     service: str | None  # its name, if it is one that runs already
+    start_timeout: int  # seconds that a run may wait for ranks that made no loader
 
 
 def service_socket(name: str) -> str:
@@ -70,9 +71,11 @@ def node_place(
     node: str | None,
     local_rank: int | None,
     local_world_size: int | None,
+    start_timeout: int,
 ) -> NodePlace | None:
     """The arguments of `Loader`; None: no node process."""
     choice("isolation", isolation or "thread", ISOLATIONS)
+    start_timeout = integer("start_timeout", start_timeout, 1, 10**6)
     if node is None and isolation != "process":
         return None
     if node is not None and isolation == "thread":
@@ -82,7 +85,7 @@ def node_place(
     rank, ranks = _local_ranks(local_rank, local_world_size)
     group = _group(ranks)
     socket = service_socket(node) if node is not None else f"headrace-{os.geteuid()}-{group}"
-    return NodePlace(socket, group, rank, ranks, node)
+    return NodePlace(socket, group, rank, ranks, node, start_timeout)
 
 
 def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
@@ -140,7 +143,11 @@ def open_core(
     # All ranks make their loaders in the same order.
     ordinal = next(_ordinals[os.getpid(), place.socket])
     address = _core.NodeAddress(
-        place.socket, f"{place.group}/{ordinal}", place.local_rank, place.local_world_size
+        place.socket,
+        f"{place.group}/{ordinal}",
+        place.local_rank,
+        place.local_world_size,
+        place.start_timeout,
     )
     until = time.monotonic() + _WAIT_S
     starts = 0

@@ -23,6 +23,11 @@ class Bytes(TypedDict):
 
     samples: int
     """stored bytes of the samples decoded"""
+    copied: int
+    """moved in memory as they are, into batches or together for a decoder; from the row of a batch
+    to the training loop nothing is copied"""
+    messages: int
+    """that a node process sent this rank, batches' ids and places among them; rows are mapped"""
     read: int
     """asked of storage, gaps between neighbouring samples included"""
     device: int | None
@@ -179,6 +184,8 @@ class Stats(TypedDict):
     """from one batch taken to the next, of this rank"""
     ranks: list[Rank]
     """that the loader's engine serves; one, unless the ranks of a node share an engine"""
+    awaited: list[int]
+    """ranks of the node that others wait for, to begin where they are to begin together"""
     imbalance: Imbalance | None
     """of these ranks; None of a single one"""
     decode_seconds: float
@@ -234,11 +241,14 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
         stall_share=waited / seconds if seconds else 0.0,
         step_times=ranks[core["lane"]]["step"],
         ranks=ranks,
+        awaited=[ranks[lane]["rank"] for lane in core["awaited"]],
         imbalance=make_imbalance(core),
         decode_seconds=sum(lane["decode_ns"] for lane in core["lanes"]) / 1e9,
         threads=core["threads"],
         bytes=Bytes(
             samples=sum(lane["sample_bytes"] for lane in core["lanes"]),
+            copied=core["copied_bytes"],
+            messages=core["message_bytes"],
             read=core["read_bytes"],
             device=core["device_bytes"] if core["device_bytes"] >= 0 else None,
             direct=core["store_bytes_direct"],

@@ -137,6 +137,9 @@ def make_imbalance(core: dict[str, Any]) -> Imbalance | None:
 
 def make_verdict(core: dict[str, Any], ranks: list[Rank]) -> str:
     """One line: which rank waits most, for what, and what may be done about it."""
+    if core["awaited"]:
+        names = ", ".join(str(ranks[lane]["rank"]) for lane in core["awaited"])
+        return f"the node waits for rank {names} to begin: look at what it does before its loop"
     timed = [rank for rank in ranks if rank["step"]["count"]]
     if not timed:
         return "no step was timed yet: take two batches"

@@ -149,10 +149,16 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     DoStart(lane, {.start = list->start, .position = position, .list = std::move(list->list)});
   } else if (std::holds_alternative<StopRun>(request)) {
     LeaveRun(lane);
+  } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
+    DoStillWaiting(lane, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {
     Result<LoaderStats> got = job_->stats(lane);
     StatsReply reply{.call = stats->call, .status = got.status()};
     if (got.ok()) reply.stats = std::move(got).value();
+    {
+      MutexLock lock(mutex_);
+      reply.stats.awaited = Awaited();
+    }
     reply.learned = job_->learned();
     client->Send(std::move(reply));
   } else if (const auto* steps = std::get_if<AskSteps>(&request)) {
@@ -247,7 +253,10 @@ void HostedJob::BeginIfAllAsked() {
     status = Compare();
   }
   if (status.ok()) status = Begin(*asked);
-  if (status.ok()) return;
+  if (!status.ok()) EndWait(status);
+}
+
+void HostedJob::EndWait(const Status& why) {
   std::vector<std::pair<std::shared_ptr<LaneClient>, std::uint64_t>> told;
   {
     MutexLock lock(mutex_);
@@ -257,7 +266,41 @@ void HostedJob::BeginIfAllAsked() {
       told.emplace_back(lane.client, lane.start);
     }
   }
-  for (const auto& [client, start] : told) client->Send(RunEnded{.start = start, .status = status});
+  for (const auto& [client, start] : told) client->Send(RunEnded{.start = start, .status = why});
+}
+
+std::vector<std::uint32_t> HostedJob::Awaited() const {
+  std::vector<std::uint32_t> awaited;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    const Lane& each = lanes_[lane];
+    if (each.presence != Presence::kGone && !each.asked.has_value()) awaited.push_back(lane);
+  }
+  const bool waits = std::any_of(lanes_.begin(), lanes_.end(),
+                                 [](const Lane& lane) { return lane.asked.has_value(); });
+  return waits ? awaited : std::vector<std::uint32_t>();
+}
+
+void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
+  std::string missing;
+  Position position;
+  {
+    MutexLock lock(mutex_);
+    const std::optional<Asked>& asked = lanes_[lane].asked;
+    if (!asked.has_value() || asked->start != still.start) return;  // It has begun, or was left.
+    position = asked->position;
+    for (const std::uint32_t each : Awaited()) {
+      if (lanes_[each].presence != Presence::kAwaited) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(each);
+    }
+  }
+  if (missing.empty()) return;
+  EndWait(Status(
+      StatusCode::kDeadlineExceeded,
+      "starting " + Shown(position) + " of job '" + first_.job + "': " + Named(lane) + " waited " +
+          std::to_string(still.waited_ns / 1'000'000'000) + " s for local rank " + missing +
+          " of " + std::to_string(first_.local_ranks) +
+          ", which made no loader: make the same loaders on every rank of the node, in the same "
+          "order, or raise start_timeout="));
 }
 
 Status HostedJob::Begin(const Asked& asked) {

@@ -26,6 +26,8 @@ class KeptTiers;
 //   1. A rank that asks for a position leaves the run that it is in; the others go on in theirs.
 //   2. When every rank that is still there has asked, for one position, a run begins there.
 //   3. For different ones, no run begins, and each is told what each asked for.
+//   4. One that waited too long ends the wait of all if ranks are missing that never were there:
+//      all are told which. Whoever is there may take its time: stats name it.
 // A rank that goes, whatever way, leaves its run and holds up nobody: the others go on without it.
 //
 // Thread safety: every method may be called from any thread; Note() does its work there, all others
@@ -47,8 +49,8 @@ class HostedJob {
   // are told. It takes part from the answer on, until Close().
   void Open(std::shared_ptr<LaneClient> client, OpenJob open);
 
-  using Request =
-      std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows, AskRowsOf>;
+  using Request = std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows,
+                               AskRowsOf, StillWaiting>;
   void Do(std::shared_ptr<LaneClient> client, Request request);
   void Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -91,15 +93,21 @@ class HostedJob {
   void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob& open);
   void DoStart(std::uint32_t lane, Asked asked);
   void DoClose(const std::shared_ptr<LaneClient>& client);
+  void DoStillWaiting(std::uint32_t lane, const StillWaiting& still)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane, Request& request);
   void LeaveRun(std::uint32_t lane) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status Begin(const Asked& asked);
+  // Those that have asked are told that no run begins.
+  void EndWait(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // No run goes on or begins, and every rank that is there is told why.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] std::optional<std::uint32_t> LaneOf(const LaneClient& client) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
+  // The lanes that others wait for to begin a run; empty: nobody waits.
+  [[nodiscard]] std::vector<std::uint32_t> Awaited() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // Why the ranks' positions can not be one run's; OK if they can.
   [[nodiscard]] Status Compare() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // Why those that wait would wait for ever for one that took this batch; OK if they do not.

@@ -78,6 +78,11 @@ void Fields(Codec& codec, T& ask) {
 template <typename Codec, Of<CloseJob> T>
 void Fields(Codec& /*codec*/, T& /*close*/) {}
 
+template <typename Codec, Of<StillWaiting> T>
+void Fields(Codec& codec, T& still) {
+  codec(still.start, still.waited_ns);
+}
+
 template <typename Codec, Of<Refused> T>
 void Fields(Codec& codec, T& refused) {
   codec(refused.status);

@@ -1,8 +1,8 @@
 #pragma once
 
 // runtime/node/ is a loader in two processes: node_server.h where the engine runs, remote_loader.h
-// where its batches are wanted, and between them these messages. docs/node-protocol.md tells who
-// says what when.
+// where its batches are wanted, and between them these messages. docs/node.md tells who says what
+// when.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 1;
+inline constexpr std::uint32_t kNodeProtocol = 2;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -76,9 +76,15 @@ struct AskRowsOf {
   std::vector<SampleId> samples;
 };
 struct CloseJob {};  // The last. Batches that the consumer holds stay its own.
+// Nothing came of a run for as long as its consumer wants to wait for it to begin. Answered by
+// RunEnded if ranks are missing that never were there; else it waits on.
+struct StillWaiting {
+  std::uint64_t start = 0;
+  std::int64_t waited_ns = 0;
+};
 
 using ClientMessage = std::variant<ClientHello, OpenJob, StartRun, StartListRun, StopRun, BatchNote,
-                                   AskStats, AskSteps, AskRows, AskRowsOf, CloseJob>;
+                                   AskStats, AskSteps, AskRows, AskRowsOf, CloseJob, StillWaiting>;
 
 // What the node says.
 

@@ -140,14 +140,17 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   EXPECT_EQ(ready.sources, batch.sources);
   EXPECT_EQ(ready.fields[0][0].offset, 64U);
 
-  LoaderStats stats{.lane = 1, .threads = 2, .device_read_bytes = -1};
-  stats.engine.lanes.push_back({.batches = 6, .stall_ns = {1, 2, 3, 4}, .gone = true});
+  LoaderStats stats{.lane = 1, .threads = 2, .device_read_bytes = -1, .awaited = {1, 3}};
+  stats.engine.lanes.push_back(
+      {.batches = 6, .copied_bytes = 7, .stall_ns = {1, 2, 3, 4}, .gone = true});
   stats.store.note = "io_uring: EPERM";
   stats.tiers.push_back({.name = "RAM", .stats = {.degraded = true, .degraded_reason = "gone"}});
   const auto reply = std::get<StatsReply>(Returned(NodeMessage(StatsReply{.stats = stats})));
   EXPECT_EQ(reply.stats.device_read_bytes, -1);
+  EXPECT_EQ(reply.stats.awaited, stats.awaited);
   EXPECT_EQ(reply.stats.engine.lanes[0].stall_ns[3], 4);
   EXPECT_TRUE(reply.stats.engine.lanes[0].gone);
+  EXPECT_EQ(reply.stats.engine.lanes[0].copied_bytes, 7U);
   EXPECT_EQ(reply.stats.store.note, "io_uring: EPERM");
   EXPECT_EQ(reply.stats.tiers[0].stats.degraded_reason, "gone");
 

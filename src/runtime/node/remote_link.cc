@@ -86,7 +86,8 @@ void RemoteLink::LetGo(std::uint64_t number) {
 
 Status RemoteLink::Explain(const Status& status) const {
   if (status.code() != StatusCode::kUnavailable) return status;
-  const std::string process = "the node process (" + std::to_string(node_pid()) + ")";
+  const std::string process =
+      "the node process (pid " + std::to_string(node_pid()) + ") of job '" + job_ + "'";
   if (!Ends(node_pid())) {
     return Status(StatusCode::kUnavailable,
                   process +
@@ -94,9 +95,11 @@ Status RemoteLink::Explain(const Status& status) const {
                       "sent; make the loader anew and start again from state_dict()");
   }
   const std::string how = HowItEnded(node_pid());
+  const std::string gone =
+      how.empty() ? " is gone: local rank 0, or who started the service, can tell how it ended"
+                  : " ended: " + how;
   return Status(StatusCode::kUnavailable,
-                process + " ended" + (how.empty() ? "" : ": " + how) +
-                    "; make the loader anew and start again from state_dict()");
+                process + gone + "; make the loader anew and start again from state_dict()");
 }
 
 }  // namespace headrace

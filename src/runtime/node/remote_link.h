@@ -21,8 +21,8 @@ namespace headrace {
 // Fork: a child says nothing.
 class RemoteLink {
  public:
-  explicit RemoteLink(std::unique_ptr<IpcConnection> connection)
-      : connection_(std::move(connection)) {}
+  RemoteLink(std::unique_ptr<IpcConnection> connection, std::string job)
+      : connection_(std::move(connection)), job_(std::move(job)) {}
   RemoteLink(const RemoteLink&) = delete;
   RemoteLink& operator=(const RemoteLink&) = delete;
 
@@ -50,12 +50,14 @@ class RemoteLink {
     return connection_->Receive(timeout_ns);
   }
 
-  // Why the connection is gone, in words: what became of the process.
+  // Why the connection is gone, in words: what became of the process. How it ended the system tells
+  // its parent alone.
   [[nodiscard]] Status Explain(const Status& status) const;
 
  private:
   const pid_t pid_ = CurrentProcess();
   const std::unique_ptr<IpcConnection> connection_;
+  const std::string job_;
 
   static pid_t CurrentProcess();
 

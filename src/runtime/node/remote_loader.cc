@@ -70,11 +70,14 @@ class RemoteLoader::Mapper {
   std::set<std::shared_ptr<SharedMemory>> used_;
 };
 
-Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(
-    const NodeAddress& address, LoaderOptions options, const std::function<bool()>& keep_waiting) {
+Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& address,
+                                                         LoaderOptions options,
+                                                         const std::function<bool()>& keep_waiting,
+                                                         std::shared_ptr<const Clock> clock) {
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
-  auto link = std::make_shared<RemoteLink>(std::move(connection));
-  std::unique_ptr<RemoteLoader> loader(new RemoteLoader(link));
+  auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
+  std::unique_ptr<RemoteLoader> loader(
+      new RemoteLoader(link, address.start_timeout_ns, std::move(clock)));
   const std::uint32_t rank = options.job.rank;
   Status said = link->Say(ClientHello{
       .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
@@ -138,6 +141,8 @@ Status RemoteLoader::Begin(Message message) {
   ready_.clear();
   end_.reset();
   told_waiting_ = false;
+  waits_since_ns_.reset();
+  begins_ = true;
   const Status said = link_->Say(std::move(message));
   received_.NotifyAll();  // Who waits for the run before.
   return said.ok() ? said : link_->Explain(said);
@@ -172,13 +177,13 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     if (!std::exchange(told_waiting_, true)) {
       static_cast<void>(link_->NoteWaiting());  // Fails if the node has gone: see below.
     }
-    HEADRACE_RETURN_IF_ERROR(WaitUntil(over, timeout_ns).status());
+    HEADRACE_RETURN_IF_ERROR(WaitInRun(over, timeout_ns));
   }
   if (start_ != start) return Status(StatusCode::kCancelled, "the run was stopped");
   if (!ready_.empty()) {
     Ready first = std::move(ready_.front());
     ready_.pop_front();
-    told_waiting_ = false;
+    told_waiting_ = begins_ = false;
     link_->NoteTaken(first.number);
     first.batch->lease = std::make_shared<const Lease>(link_, first.number);
     return BatchQueue::Taken{.batch = std::move(first.batch)};
@@ -211,6 +216,21 @@ Result<bool> RemoteLoader::WaitUntil(const std::function<bool()>& done,
   return true;
 }
 
+Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns) {
+  if (!begins_) return WaitUntil(over, timeout_ns).status();
+  const std::int64_t now_ns = clock_->NowNanos();
+  if (!waits_since_ns_.has_value()) waits_since_ns_ = now_ns;
+  const std::int64_t left_ns =
+      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *waits_since_ns_));
+  if (timeout_ns >= 0 && timeout_ns < left_ns) return WaitUntil(over, timeout_ns).status();
+  HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(over, left_ns));
+  if (came) return Status();
+  begins_ = false;
+  const StillWaiting still{.start = start_, .waited_ns = clock_->NowNanos() - *waits_since_ns_};
+  static_cast<void>(link_->Say(still));  // Fails if the node has gone: the wait says so.
+  return WaitUntil(over, timeout_ns < 0 ? -1 : timeout_ns - left_ns).status();
+}
+
 void RemoteLoader::Receive(std::int64_t timeout_ns) const {
   receiving_ = true;
   mutex_.Unlock();
@@ -226,6 +246,7 @@ void RemoteLoader::Receive(std::int64_t timeout_ns) const {
 }
 
 Status RemoteLoader::OnMessage(IpcMessage message) const {
+  received_bytes_ += message.bytes.size();
   HEADRACE_ASSIGN_OR_RETURN(NodeMessage said, DecodeNodeMessage(message.bytes));
   if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
   if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
@@ -343,6 +364,8 @@ Result<std::vector<PlannedRow>> RemoteLoader::ExplainRows(std::span<const Sample
 
 Result<LoaderStats> RemoteLoader::stats() const {
   HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>(AskStats{}));
+  MutexLock lock(mutex_);
+  reply.stats.message_bytes = received_bytes_;
   return std::move(reply.stats);
 }
 

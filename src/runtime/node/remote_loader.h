@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/status.h"
@@ -29,6 +30,7 @@ struct NodeAddress {
   std::uint32_t local_ranks = 1;
   std::string index_path;  // of the dataset's index, absolute
   std::string fingerprint;
+  std::int64_t start_timeout_ns = 600'000'000'000;  // that Next() may wait for ranks never there
 };
 
 // Loads batches of one rank, by its node process. Batches lie in memory of the node that is mapped
@@ -39,16 +41,16 @@ struct NodeAddress {
 class RemoteLoader final : public BatchSource {
  public:
   // Connects and opens the job, as the first rank, or joins it. `keep_waiting` is asked now and
-  // then while the node is at it.
+  // then while the node is at it. `clock` is that of start_timeout_ns.
   //
   // Errors: Unavailable         nobody serves the address, or not for long; try again
   //         Cancelled           `keep_waiting` said no
   //         FailedPrecondition  another version of headrace; a job that another rank opened
   //                             differently
   //         those of Loader::Open
-  static Result<std::unique_ptr<RemoteLoader>> Open(const NodeAddress& address,
-                                                    LoaderOptions options,
-                                                    const std::function<bool()>& keep_waiting);
+  static Result<std::unique_ptr<RemoteLoader>> Open(
+      const NodeAddress& address, LoaderOptions options, const std::function<bool()>& keep_waiting,
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>());
   ~RemoteLoader() override;
   RemoteLoader(const RemoteLoader&) = delete;
   RemoteLoader& operator=(const RemoteLoader&) = delete;
@@ -72,6 +74,7 @@ class RemoteLoader final : public BatchSource {
   // Errors, beside those of BatchSource::Next():
   //         Unavailable         the node process has ended
   //         FailedPrecondition  ranks ask for different positions
+  //         DeadlineExceeded    start_timeout_ns passed, and ranks made no loader
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Stop() override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -90,7 +93,9 @@ class RemoteLoader final : public BatchSource {
     std::shared_ptr<Batch> batch;
   };
 
-  explicit RemoteLoader(std::shared_ptr<RemoteLink> link) : link_(std::move(link)) {}
+  RemoteLoader(std::shared_ptr<RemoteLink> link, std::int64_t start_timeout_ns,
+               std::shared_ptr<const Clock> clock)
+      : link_(std::move(link)), start_timeout_ns_(start_timeout_ns), clock_(std::move(clock)) {}
 
   [[nodiscard]] Status CheckProcess() const;
   template <typename Message>
@@ -102,6 +107,10 @@ class RemoteLoader final : public BatchSource {
   // Receives until `done`, or the time is over (false), or the connection is (an error). One thread
   // receives for all that wait.
   Result<bool> WaitUntil(const std::function<bool()>& done, std::int64_t timeout_ns) const
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  // The same for what comes of a run, which begins when every rank has asked for it: the node hears
+  // of it when that takes too long.
+  Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
 
@@ -116,12 +125,15 @@ class RemoteLoader final : public BatchSource {
   class Mapper;
 
   const std::shared_ptr<RemoteLink> link_;
+  const std::int64_t start_timeout_ns_;
+  const std::shared_ptr<const Clock> clock_;
   mutable JobOpened opened_;  // Written once, while the loader is opened.
 
   mutable Mutex mutex_;
   mutable CondVar received_;
   mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at it
   mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
+  mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
   mutable std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_
       HEADRACE_GUARDED_BY(mutex_);
@@ -130,6 +142,9 @@ class RemoteLoader final : public BatchSource {
   std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
+  // Since when nothing came of it; nothing: nobody waited yet.
+  std::optional<std::int64_t> waits_since_ns_ HEADRACE_GUARDED_BY(mutex_);
+  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // nothing came, and the node was not told
   mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
   // Calls: those that wait, and what has come for them.

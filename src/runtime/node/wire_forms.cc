@@ -241,10 +241,10 @@ void Fields(Codec& codec, T& counts) {
 
 template <typename Codec, Of<LaneStats> T>
 void Fields(Codec& codec, T& lane) {
-  auto& [batches, samples, sample_bytes, decode_ns, busy_ns, stall_ns, held_up_ns, ready, in_work,
-         queued, gone, batch] = lane;
-  codec(batches, samples, sample_bytes, decode_ns, busy_ns, stall_ns, held_up_ns, ready, in_work,
-        queued, gone, batch);
+  auto& [batches, samples, sample_bytes, copied_bytes, decode_ns, busy_ns, stall_ns, held_up_ns,
+         ready, in_work, queued, gone, batch] = lane;
+  codec(batches, samples, sample_bytes, copied_bytes, decode_ns, busy_ns, stall_ns, held_up_ns,
+        ready, in_work, queued, gone, batch);
 }
 
 template <typename Codec, Of<EngineStats> T>
@@ -288,10 +288,10 @@ void Fields(Codec& codec, T& schedule) {
 
 template <typename Codec, Of<LoaderStats> T>
 void StatsFields(Codec& codec, T& stats) {
-  auto& [lane, delivered, engine, store, budget, threads, running_ns, device_read_bytes,
-         index_bytes, tiers, schedule] = stats;
-  codec(lane, delivered, engine, store, budget, threads, running_ns, device_read_bytes, index_bytes,
-        tiers, schedule);
+  auto& [lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
+         device_read_bytes, index_bytes, awaited, tiers, schedule] = stats;
+  codec(lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
+        device_read_bytes, index_bytes, awaited, tiers, schedule);
 }
 
 void Fields(WirePut& codec, const LoaderStats& stats) { StatsFields(codec, stats); }

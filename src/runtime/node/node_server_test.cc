@@ -1,0 +1,454 @@
+#include "runtime/node/node_server.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/prng.h"
+#include "base/units.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/index_writer.h"
+#include "ipc/testing/raw_socket.h"
+#include "runtime/loader.h"
+#include "runtime/node/remote_loader.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kSamples = 96;
+constexpr std::uint64_t kGlobalBatch = 8;
+constexpr std::uint64_t kSteps = kSamples / kGlobalBatch;
+constexpr std::uint64_t kEpochs = 2;
+
+std::string Payload(std::uint64_t id) {
+  Prng random(id, 0, RandomStream::kPack);
+  std::string bytes(1 + random.Below(9000), '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random.Next32());
+  return bytes;
+}
+
+// What a consumer sees of a row: which sample, and every byte.
+using Row = std::pair<std::uint64_t, std::string>;
+using Rows = std::vector<Row>;
+
+Rows RowsOf(const BatchSource& source, const Batch& batch) {
+  Rows rows;
+  for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
+    std::string bytes;
+    for (std::size_t field = 0; field < source.schema().size(); ++field) {
+      const std::span<std::byte> row = batch.row(source.schema(), field, slot);
+      bytes.append(reinterpret_cast<const char*>(row.data()), row.size());
+    }
+    rows.emplace_back(Raw(batch.samples[slot]), std::move(bytes));
+  }
+  return rows;
+}
+
+std::shared_ptr<Batch> TakeOne(BatchSource& source) {
+  Result<BatchQueue::Taken> taken = source.Next(-1);
+  EXPECT_TRUE(taken.ok()) << taken.status().ToString();
+  return taken.ok() ? std::move(taken.value().batch) : nullptr;
+}
+
+// Takes to the end.
+std::vector<Rows> Drain(BatchSource& source) {
+  std::vector<Rows> batches;
+  while (const std::shared_ptr<Batch> batch = TakeOne(source)) {
+    batches.push_back(RowsOf(source, *batch));
+  }
+  return batches;
+}
+
+// A node process's server and its clients, in one process: what they share is what two processes
+// would, a socket and sealed memory.
+class NodeServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = ::testing::TempDir() + "headrace-node-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    IndexContents contents;
+    contents.sample_count = kSamples;
+    contents.root = folder_;
+    contents.fields.resize(2);
+    auto& bytes = contents.fields[0];
+    bytes.info = {.name = "bytes", .kind = FieldKind::kBytes, .has_checksums = true};
+    auto& label = contents.fields[1];
+    label.info = {
+        .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
+    std::string all;
+    for (std::uint64_t id = 0; id < kSamples; ++id) {
+      const std::string payload = Payload(id);
+      bytes.checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
+      bytes.extents.push_back({ObjectId{0}, {all.size(), payload.size()}});
+      all += payload;
+      const std::uint64_t value = 7000 + id;
+      const auto raw = std::as_bytes(std::span(&value, 1));
+      label.inline_values.insert(label.inline_values.end(), raw.begin(), raw.end());
+    }
+    std::ofstream(folder_ + "/all", std::ios::binary) << all;
+    contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
+    ASSERT_TRUE(WriteIndex(contents, index_path()).ok());
+    index_ = Index::Open(index_path()).value();
+    fds_before_ = OpenFds();
+  }
+
+  void TearDown() override {
+    EndServer();
+    EXPECT_EQ(OpenFds(), fds_before_);
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Serve(NodeServerOptions options = {}) {
+    options.name = socket_;
+    server_ = NodeServer::Make(std::move(options)).value();
+    serving_ = std::jthread([this] { server_->Run(); });
+  }
+
+  // Returns when it has ended by itself: when the last client is gone.
+  void WaitForEnd() {
+    serving_.join();
+    server_.reset();
+  }
+
+  void EndServer() {
+    if (server_ == nullptr) return;
+    server_->Stop();
+    WaitForEnd();
+  }
+
+  static LoaderOptions OptionsOf(std::uint32_t ranks, const std::string& order = "exact") {
+    return {.job = {.batch_size = kGlobalBatch / ranks,
+                    .world_size = ranks,
+                    .seed = 3,
+                    .epochs = kEpochs},
+            .order = {.name = order},
+            .memory_bytes = 4 * kMiB,
+            .threads = 1,
+            .io = IoChoice::kThreads};
+  }
+
+  Result<std::unique_ptr<RemoteLoader>> TryOpen(
+      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
+    const NodeAddress address{.socket = socket_,
+                              .job = job,
+                              .local_rank = rank,
+                              .local_ranks = options.job.world_size,
+                              .index_path = index_path(),
+                              .fingerprint = index_->fingerprint()};
+    options.job.rank = rank;
+    return RemoteLoader::Open(
+        address, std::move(options), [] { return true; }, std::move(clock));
+  }
+
+  std::unique_ptr<RemoteLoader> Open(
+      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
+    auto opened = TryOpen(rank, std::move(options), job, std::move(clock));
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    return std::move(opened).value();
+  }
+
+  // What the rank would get without a node process.
+  std::vector<Rows> Alone(std::uint32_t rank, LoaderOptions options) const {
+    options.job.rank = rank;
+    const auto loader = Loader::Open(index_, std::move(options)).value();
+    EXPECT_TRUE(loader->Start({}).ok());
+    return Drain(*loader);
+  }
+
+  // Every rank on a thread of its own.
+  static void OnEachRank(std::uint32_t ranks, const std::function<void(std::uint32_t)>& work) {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&work, rank] { work(rank); });
+    }
+  }
+
+  [[nodiscard]] std::string index_path() const { return folder_ + "/index.hri"; }
+
+  std::string folder_;
+  std::shared_ptr<const Index> index_;
+  std::size_t fds_before_ = 0;
+  const std::string socket_ = UniqueSocketName();
+  std::unique_ptr<NodeServer> server_;
+  std::jthread serving_;
+};
+
+// Slot s of rank r of W has position s W + r of the global batch.
+TEST_F(NodeServerTest, AnyNumberOfRanksGetTheBytesOfOneWithTheSameGlobalBatch) {
+  const std::vector<Rows> whole = Alone(0, OptionsOf(1));
+  ASSERT_EQ(whole.size(), kSteps * kEpochs);
+  for (const Row& row : whole.front())
+    ASSERT_EQ(row.second.substr(0, 64), Payload(row.first).substr(0, 64));
+  for (const std::uint32_t ranks : {1U, 2U, 4U, 8U}) {
+    Serve();
+    std::vector<std::vector<Rows>> got(ranks);
+    OnEachRank(ranks, [&](std::uint32_t rank) {
+      const auto loader = Open(rank, OptionsOf(ranks));
+      EXPECT_TRUE(loader->Start({}).ok());
+      got[rank] = Drain(*loader);
+    });
+    WaitForEnd();
+    std::vector<Rows> together(whole.size());
+    for (std::size_t step = 0; step < whole.size(); ++step) {
+      for (std::uint64_t i = 0; i < kGlobalBatch; ++i) {
+        ASSERT_EQ(got[i % ranks].size(), whole.size()) << ranks;
+        together[step].push_back(got[i % ranks][step].at(i / ranks));
+      }
+    }
+    EXPECT_EQ(together, whole) << ranks;
+  }
+}
+
+TEST_F(NodeServerTest, RanksOfEveryOrderGetWhatEachWouldGetAlone) {
+  constexpr std::uint32_t kRanks = 4;
+  for (const char* const order : {"batch", "epoch"}) {
+    Serve();
+    OnEachRank(kRanks, [&](std::uint32_t rank) {
+      const auto loader = Open(rank, OptionsOf(kRanks, order));
+      EXPECT_TRUE(loader->Start({}).ok());
+      EXPECT_EQ(Drain(*loader), Alone(rank, OptionsOf(kRanks, order))) << order << " " << rank;
+    });
+    WaitForEnd();
+  }
+}
+
+// Rows of this size are copied once, from where they were read beside others, or were kept.
+TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAddsNothing) {
+  std::vector<LoaderOptions> ways = {OptionsOf(1), OptionsOf(1, "epoch"), OptionsOf(1)};
+  ways.back().tiers.tiers = {{.capacity_bytes = kMiB}};
+  for (const LoaderOptions& options : ways) {
+    const auto alone = Loader::Open(index_, options).value();
+    ASSERT_TRUE(alone->Start({}).ok());
+    std::uint64_t bytes = 0;
+    for (const Rows& rows : Drain(*alone)) {
+      for (const Row& row : rows) bytes += row.second.size();
+    }
+    const LoaderStats here = alone->stats().value();
+    EXPECT_EQ(here.engine.lanes[0].copied_bytes, bytes);
+    EXPECT_EQ(here.message_bytes, 0U);
+    Serve();
+    auto loader = Open(0, options);
+    ASSERT_TRUE(loader->Start({}).ok());
+    Drain(*loader);
+    const LoaderStats there = loader->stats().value();
+    EXPECT_EQ(there.engine.lanes[0].copied_bytes, bytes);
+    EXPECT_GT(there.message_bytes, kSamples * kEpochs * sizeof(SampleId));
+    EXPECT_LT(there.message_bytes, bytes / 10);
+    loader.reset();
+    WaitForEnd();
+  }
+}
+
+TEST_F(NodeServerTest, OneThatLeavesInTheMiddleHoldsUpNobody) {
+  constexpr std::uint32_t kRanks = 4;
+  LoaderOptions options = OptionsOf(kRanks);
+  options.batches_ahead = 2;  // Less than is left: one that only stopped would hold them up.
+  for (const std::uint64_t left_at : {0U, 1U, 5U}) {
+    Serve();
+    OnEachRank(kRanks, [&](std::uint32_t rank) {
+      const auto loader = Open(rank, options);
+      EXPECT_TRUE(loader->Start({}).ok());
+      if (rank != 1) {
+        EXPECT_EQ(Drain(*loader), Alone(rank, options)) << left_at;
+        return;
+      }
+      for (std::uint64_t step = 0; step < left_at; ++step) EXPECT_NE(TakeOne(*loader), nullptr);
+    });
+    WaitForEnd();
+  }
+}
+
+// Batches ahead of a rank are counted, and here its memory has room for more.
+TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
+  LoaderOptions options = OptionsOf(2);
+  options.batches_ahead = 4;
+  Serve();
+  auto one = Open(0, options);
+  auto other = Open(1, options);
+  ASSERT_TRUE(one->Start({}).ok());
+  ASSERT_TRUE(other->Start({}).ok());
+  std::vector<std::shared_ptr<Batch>> held;
+  std::vector<Rows> got_other;
+  for (int step = 0; step < 2; ++step) held.push_back(TakeOne(*other));
+  std::vector<Rows> got;
+  // Until the engine has nothing left that it may do.
+  for (;;) {
+    const Result<BatchQueue::Taken> next = one->Next(0);
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    if (next.value().batch != nullptr) {
+      got.push_back(RowsOf(*one, *next.value().batch));
+      continue;
+    }
+    const EngineStats engine = one->stats().value().engine;
+    if (engine.lanes[1].ready == 4 && engine.lanes[0].ready == 0 && engine.steps_in_work == 0)
+      break;
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(got.size(), 2U + 4U);
+  EXPECT_EQ(one->Next(0).value().batch, nullptr);
+  for (const auto& batch : held) got_other.push_back(RowsOf(*other, *batch));
+  OnEachRank(2, [&](std::uint32_t rank) {
+    std::vector<Rows>& rows = rank == 0 ? got : got_other;
+    for (Rows& each : Drain(rank == 0 ? *one : *other)) rows.push_back(std::move(each));
+  });
+  EXPECT_EQ(got, Alone(0, options));
+  EXPECT_EQ(got_other, Alone(1, options));
+  EXPECT_GT(one->stats().value().engine.lanes[1].held_up_ns, 0);
+  one.reset();
+  other.reset();
+  WaitForEnd();
+}
+
+TEST_F(NodeServerTest, OneThatOnlyHoldsWhatItTakesGetsAllOfIt) {
+  LoaderOptions options = OptionsOf(2);
+  options.memory_bytes = 300 * kKiB;
+  Serve();
+  std::vector<std::shared_ptr<Batch>> held;
+  std::vector<BatchField> schema;
+  OnEachRank(2, [&](std::uint32_t rank) {
+    const auto loader = Open(rank, options);
+    EXPECT_TRUE(loader->Start({}).ok());
+    if (rank == 0) {
+      EXPECT_EQ(Drain(*loader), Alone(0, options));
+      return;
+    }
+    while (std::shared_ptr<Batch> batch = TakeOne(*loader)) held.push_back(std::move(batch));
+    schema.assign(loader->schema().begin(), loader->schema().end());
+  });
+  const std::vector<Rows> expected = Alone(1, options);
+  ASSERT_EQ(held.size(), expected.size());
+  // Its loader is gone, the node lives on for what is held.
+  const auto check = [&] {
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      for (std::size_t slot = 0; slot < held[i]->samples.size(); ++slot) {
+        const std::span<std::byte> row = held[i]->row(schema, 0, slot);
+        const std::string& bytes = expected[i][slot].second;
+        ASSERT_EQ(std::memcmp(row.data(), bytes.data(), row.size()), 0);
+      }
+    }
+  };
+  check();
+  WaitForEnd();
+  check();
+  held.clear();
+}
+
+TEST_F(NodeServerTest, JobsOfAServiceRunSideBySideAndLeaveTheirTiersToTheNext) {
+  const auto with_tier = [](std::uint32_t ranks, std::uint64_t seed) {
+    LoaderOptions options = OptionsOf(ranks);
+    options.job.seed = seed;
+    options.tiers.tiers = {{.capacity_bytes = kMiB}};
+    return options;
+  };
+  Serve({.service = true, .memory_bytes = 256 * kMiB});
+  OnEachRank(4, [&](std::uint32_t thread) {
+    const std::uint32_t job = thread / 2;
+    const std::uint32_t rank = thread % 2;
+    const LoaderOptions options = with_tier(2, /*seed=*/job);
+    const auto loader = Open(rank, options, "job " + std::to_string(job));
+    EXPECT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Alone(rank, options)) << job;
+  });
+  const LoaderOptions options = with_tier(2, /*seed=*/9);
+  OnEachRank(2, [&](std::uint32_t rank) {
+    const auto loader = Open(rank, options, "next");
+    EXPECT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Alone(rank, options));
+    EXPECT_EQ(loader->stats().value().engine.tiers.storage_uses, 0U);
+  });
+}
+
+TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) {
+  Serve();
+  auto first = Open(0, OptionsOf(2));
+  LoaderOptions other = OptionsOf(2);
+  other.job.seed = 4;
+  const Status refused = TryOpen(1, other).status();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("seed is 3 there and 4 here"));
+  EXPECT_TRUE(first->Start({}).ok());
+  const Status told = first->Next(-1).status();
+  EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(told.message(), refused.message());
+  first.reset();
+  WaitForEnd();
+}
+
+// A virtual time that only the test moves.
+class SetClock final : public Clock {
+ public:
+  [[nodiscard]] std::int64_t NowNanos() const override { return now_ns_; }
+  void Advance(std::int64_t ns) { now_ns_ += ns; }
+
+ private:
+  std::atomic<std::int64_t> now_ns_ = 0;
+};
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+TEST_F(NodeServerTest, RanksThatNeverComeEndTheWaitOfAllThatAreThereAndAreNamed) {
+  Serve();
+  const auto clock = std::make_shared<SetClock>();
+  auto waiting = Open(0, OptionsOf(4), "job", clock);
+  auto other = Open(2, OptionsOf(4));
+  ASSERT_TRUE(waiting->Start({}).ok());
+  ASSERT_TRUE(other->Start({}).ok());
+  EXPECT_EQ(waiting->Next(0).value().batch, nullptr);  // From here on it waits.
+  clock->Advance(599 * kSecond);
+  EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+  EXPECT_EQ(waiting->stats().value().awaited, (std::vector<std::uint32_t>{1, 3}));
+  clock->Advance(2 * kSecond);
+  for (RemoteLoader* const loader : {waiting.get(), other.get()}) {
+    const Status told = loader->Next(-1).status();
+    EXPECT_EQ(told.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(told.message(),
+              "starting epoch 0 step 0 of job 'job': rank 0 waited 601 s for local rank 1, 3 of 4, "
+              "which made no loader: make the same loaders on every rank of the node, in the same "
+              "order, or raise start_timeout=");
+  }
+  EXPECT_EQ(waiting->stats().value().awaited, std::vector<std::uint32_t>());
+  waiting.reset();
+  other.reset();
+  WaitForEnd();
+}
+
+TEST_F(NodeServerTest, ARankThatIsThereMayTakeItsTimeAndStatsNameIt) {
+  Serve();
+  const auto clock = std::make_shared<SetClock>();
+  auto waiting = Open(0, OptionsOf(2), "job", clock);
+  auto late = Open(1, OptionsOf(2), "job", clock);
+  for (const std::uint64_t epoch : {0U, 1U}) {
+    ASSERT_TRUE(waiting->Start({.epoch = epoch}).ok());
+    EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+    clock->Advance(10'000 * kSecond);
+    EXPECT_EQ(waiting->Next(0).value().batch, nullptr);
+    EXPECT_EQ(waiting->stats().value().awaited, (std::vector<std::uint32_t>{1}));
+    ASSERT_TRUE(late->Start({.epoch = epoch}).ok());
+    EXPECT_NE(TakeOne(*waiting), nullptr);
+    EXPECT_NE(TakeOne(*late), nullptr);
+    EXPECT_EQ(waiting->stats().value().awaited, std::vector<std::uint32_t>());
+  }
+  waiting.reset();
+  late.reset();
+  WaitForEnd();
+}
+
+}  // namespace
+}  // namespace headrace
