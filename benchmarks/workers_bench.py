@@ -8,7 +8,7 @@ Both have two workers, batches of 256, a shuffle, and tensors of (record, label)
 takes records out of the memory-mapped pack, once with `__getitem__` and the default collate_fn, as
 it is written most often, and once fetching and collating a whole batch at once (`__getitems__`);
 the second is no per-sample transform any more, and stands here as the limit of what its processes
-can do. Epochs of all run in turn, in alternating order; ratios are of neighbours, their median is
+can do. Epochs of all run in turn, in alternating order; ratios are of one round, their median is
 the figure.
 """
 
@@ -167,18 +167,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         dataset = write_source(Path(folder), options.samples)
         found = measure(dataset, options.rounds)
-    report = {}
+    report: dict[str, Any] = {}
     for name, times in found.items():
-        ratios = [each / own for own, each in zip(found["headrace"], times, strict=True)]
-        report[name] = {
-            "samples_per_second": round(options.samples / median(times)),
-            "headrace_is_faster_by": round(median(ratios), 2),
-            "ratios": [round(ratio, 2) for ratio in sorted(ratios)],
-        }
-        print(
-            f"{name:22} {report[name]['samples_per_second']:>10,} samples/s; headrace is "
-            f"{median(ratios):.2f} times as fast (from {min(ratios):.2f} to {max(ratios):.2f})"
-        )
+        rate = round(options.samples / median(times))
+        report[name] = {"samples_per_second": rate}
+        print(f"{name:22} {rate:>10,} samples/s")
+    for own in (name for name in found if name.startswith("headrace")):
+        for other in (name for name in found if name.startswith("torch")):
+            ratios = sorted(b / a for a, b in zip(found[own], found[other], strict=True))
+            report[own][f"times {other}"] = [round(ratio, 2) for ratio in ratios]
+            print(
+                f"{own} is {median(ratios):.2f} times as fast as {other} "
+                f"(from {ratios[0]:.2f} to {ratios[-1]:.2f})"
+            )
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0

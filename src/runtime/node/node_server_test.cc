@@ -229,7 +229,8 @@ TEST_F(NodeServerTest, RanksOfEveryOrderGetWhatEachWouldGetAlone) {
   }
 }
 
-// Rows of this size are copied once, from where they were read beside others, or were kept.
+// Rows of this size are copied once, from where they were read beside others, or were kept; or not
+// at all: small samples that the page cache holds are read into their rows.
 TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAddsNothing) {
   std::vector<LoaderOptions> ways = {OptionsOf(1), OptionsOf(1, "epoch"), OptionsOf(1)};
   ways.back().tiers.tiers = {{.capacity_bytes = kMiB}};
@@ -241,14 +242,18 @@ TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAd
       for (const Row& row : rows) bytes += row.second.size();
     }
     const LoaderStats here = alone->stats().value();
-    EXPECT_EQ(here.engine.lanes[0].copied_bytes, bytes);
+    // Out of cells all are.
+    const std::uint64_t least = options.order.name == "epoch" ? bytes : 0;
+    EXPECT_GE(here.engine.lanes[0].copied_bytes, least);
+    EXPECT_LE(here.engine.lanes[0].copied_bytes, bytes);
     EXPECT_EQ(here.message_bytes, 0U);
     Serve();
     auto loader = Open(0, options);
     ASSERT_TRUE(loader->Start({}).ok());
     Drain(*loader);
     const LoaderStats there = loader->stats().value();
-    EXPECT_EQ(there.engine.lanes[0].copied_bytes, bytes);
+    EXPECT_GE(there.engine.lanes[0].copied_bytes, least);
+    EXPECT_LE(there.engine.lanes[0].copied_bytes, bytes);
     EXPECT_GT(there.message_bytes, kSamples * kEpochs * sizeof(SampleId));
     EXPECT_LT(there.message_bytes, bytes / 10);
     loader.reset();
