@@ -251,8 +251,9 @@ void Engine::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& u
                            [&](const auto& each) { return each->work == unit.work; });
   if (task == tries.rend() || (*task)->units.size() >= kTriesMax ||
       (*task)->stored_bytes >= options_.decode_task_bytes) {
-    tries.push_back(std::make_unique<DecodeTask>(unit.work));
+    tries.push_back(std::make_unique<DecodeTask>());
     task = tries.rbegin();
+    (*task)->work = unit.work;
   }
   (*task)->units.push_back(&unit);
   (*task)->stored_bytes += unit.extent.range.size;
