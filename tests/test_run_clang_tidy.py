@@ -36,11 +36,15 @@ def test_a_change_of_the_command_changes_the_key(project: Path) -> None:
     assert key(project, "clang++ -O2 -c a.cc") != key(project)
 
 
-def test_headers_of_a_stale_record_do_not_count(
+def test_headers_of_a_stale_record_or_that_are_gone_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
-    log.write_text("a.o: #deps 1 (VALID)\n    a.h\n\nb.o: #deps 1 (STALE)\n    b.h\n")
+    (tmp_path / "a.h").touch()
+    log.write_text(
+        "a.o: #deps 1 (VALID)\n    a.h\n\nb.o: #deps 1 (STALE)\n    a.h\n\n"
+        "c.o: #deps 3 (VALID)\n    a.h\n    gone.h\n    a.h\n"
+    )
     ninja = tmp_path / "ninja"
     ninja.write_text(f"#!/bin/sh\ncat '{log}'\n")
     ninja.chmod(0o755)

@@ -65,7 +65,11 @@ def recorded_headers(build: Path) -> dict[str, list[Path]]:
     current: list[Path] = []
     for line in log.splitlines():
         if line.startswith("    "):
-            current.append(build / line.strip())
+            header = build / line.strip()
+            if header.exists():
+                current.append(header)
+            else:  # As stale as a record can be.
+                headers = {name: made for name, made in headers.items() if made is not current}
         elif ": #deps" in line:
             # STALE: a later edit may include other headers, so the record proves nothing.
             current = []
