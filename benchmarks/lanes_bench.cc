@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/prng.h"
+#include "base/units.h"
 #include "index/index.h"
 #include "index/index_writer.h"
 #include "runtime/batch_queue.h"
@@ -36,7 +37,6 @@ constexpr std::uint64_t kBatch = 16;
 constexpr std::uint64_t kBytes = 100'000;
 constexpr std::size_t kWarmUp = 10;  // iterations that are not counted
 constexpr double kTheta = 0.1;
-constexpr std::int64_t kNsPerMs = 1'000'000;
 
 struct Arguments {
   std::string folder;
