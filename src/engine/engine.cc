@@ -205,7 +205,7 @@ void Engine::Handle(Event& event) {
       --event.unit->work->lane->reads_in_flight;
       OnRead(*event.unit, std::move(event.data));
       return;
-    case Event::Kind::kMissed: {  // It is read like others, before those of later steps.
+    case Event::Kind::kMissed: {  // It is read like others, before what waits.
       Lane& lane = *event.unit->work->lane;
       --stats_.reads_in_flight;
       --lane.reads_in_flight;

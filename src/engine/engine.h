@@ -52,7 +52,8 @@ namespace headrace {
 // is what the plan has resident, and the plan leaves room for the block read beside that.
 //
 // To decode a sample whose cells are not neighbours, a task gathers it first, unless the codec only
-// copies: each thread of the executor may have one sample beside the budgets.
+// copies: each thread of the executor may have one sample beside the budgets. So may a task that
+// tries to read small samples at once: up to twice decode_task_bytes.
 //
 // Tiers hold samples as they are stored. What one has is taken from there; what the placement wants
 // one to have is put there by whoever reads it from storage, or fetched ahead while there is

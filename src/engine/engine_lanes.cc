@@ -380,7 +380,8 @@ StallCause Engine::CurrentCause(const Lane& lane) const {
   // Nothing was read ahead for it, because there was no memory to read ahead into.
   if (oldest.batch->beyond_budget) return StallCause::kConsumer;
   // One whose samples are all done waits for reads that are due.
-  if (oldest.samples_unread > 0 || oldest.samples_left == 0) return StallCause::kStorage;
+  const bool unread = oldest.samples_unread > oldest.samples_tried;
+  if (unread || oldest.samples_left == 0) return StallCause::kStorage;
   return StallCause::kDecode;
 }
 

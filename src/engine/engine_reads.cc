@@ -10,8 +10,8 @@
 namespace headrace {
 namespace {
 
-// Small reads that one task tries: a part of those in flight, for several threads to have some.
-constexpr std::size_t kTriesMax = 16;
+// Small reads that one task tries, at most.
+constexpr std::uint32_t kTriesMax = 16;
 
 bool IsAligned(const std::byte* buffer) {
   return reinterpret_cast<std::uintptr_t>(buffer) % kBufferAlignment == 0;
@@ -232,8 +232,8 @@ void Engine::IssueReads() {
   for (ReadUnit* const unit : entries) ReadEntry(*unit);
   if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
   for (std::unique_ptr<DecodeTask>& task : tries) {
-    const StepWork& work = *task->work;
-    work.lane->parts.executor->Submit(work.deadline, [this, raw = task.release()] {
+    const std::uint64_t deadline = task->deadline;
+    task->work->lane->parts.executor->Submit(deadline, [this, raw = task.release()] {
       ReadNowOrRead(std::unique_ptr<DecodeTask>(raw));
     });
   }
@@ -245,16 +245,20 @@ bool Engine::ReadUnit::InOneGo(std::uint64_t bytes_max) const {
 }
 
 // To a task of reads of its step: of more than one where they are small, as SubmitDecodes() does
-// it.
+// it, but so that every thread has some of the reads that may be in flight.
 void Engine::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const {
   auto task = std::find_if(tries.rbegin(), tries.rend(),
                            [&](const auto& each) { return each->work == unit.work; });
-  if (task == tries.rend() || (*task)->units.size() >= kTriesMax ||
+  const int threads = unit.work->lane->parts.executor->concurrency();
+  const std::uint32_t part = options_.reads_in_flight_max / static_cast<std::uint32_t>(threads);
+  if (task == tries.rend() || (*task)->units.size() >= std::clamp(part, 1U, kTriesMax) ||
       (*task)->stored_bytes >= options_.decode_task_bytes) {
     tries.push_back(std::make_unique<DecodeTask>());
     task = tries.rbegin();
     (*task)->work = unit.work;
+    (*task)->deadline = unit.work->Deadline(unit.work->issued_bytes - unit.extent.range.size);
   }
+  unit.work->samples_tried += unit.pieces.size();
   (*task)->units.push_back(&unit);
   (*task)->stored_bytes += unit.extent.range.size;
 }
@@ -289,12 +293,14 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
     const std::span<std::byte> target =
         task->RoomOf(*unit, parts_.schema, stored_fields_.front()).first(unit->extent.range.size);
     if (stop_.stop_requested() || !parts_.store->ReadNow(unit->extent, target)) {
+      task->work->samples_tried -= unit->pieces.size();
       if (!unit->in_place.empty() || !unit->buffer.bytes().empty()) {
         requests.push_back(RequestOf(*unit));
       } else {
         Post({.kind = Event::Kind::kMissed, .unit = unit});
       }
     } else if (unit->pieces.size() > 1) {  // Decoding them may be work for several threads.
+      task->work->samples_tried -= unit->pieces.size();
       Post({.kind = Event::Kind::kRead, .unit = unit, .data = target});
     } else {
       SetData(*unit, target);
@@ -306,6 +312,7 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   if (task->slots.empty()) return;
   RunDecode(*task);
   task->decode_ns = parts_.clock->NowNanos() - start_ns;
+  task->work->samples_tried -= task->slots.size();
   Post({.kind = Event::Kind::kDone, .task = std::move(task)});
 }
 

@@ -3,6 +3,7 @@
 // What the sources of Engine share: the records of work in progress.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -91,11 +92,14 @@ struct Engine::StepWork {
   std::uint64_t issued_bytes = 0;    // ... of those whose reads were issued ...
   std::uint64_t decoding_bytes = 0;  // ... and that executors have to decode
   std::shared_ptr<Batch> batch;
-  std::vector<SampleWork> samples;                        // by slot
-  std::vector<Piece> pieces;                              // [slot][stored field]
-  std::vector<std::unique_ptr<ReadUnit>> units;           // all there ever were
-  std::uint64_t samples_left = 0;                         // not done
-  std::uint64_t samples_unread = 0;                       // of those, with pieces left
+  std::vector<SampleWork> samples;               // by slot
+  std::vector<Piece> pieces;                     // [slot][stored field]
+  std::vector<std::unique_ptr<ReadUnit>> units;  // all there ever were
+  std::uint64_t samples_left = 0;                // not done
+  std::uint64_t samples_unread = 0;              // of those, with pieces left
+  // Of those, that tasks have, which decode what they read: none of them waits for a device. Any
+  // thread.
+  std::atomic<std::uint64_t> samples_tried = 0;
   std::optional<std::pair<std::uint32_t, Status>> error;  // of the lowest slot that failed
 
   // Of a read or task that comes when `bytes` of stored_bytes are taken care of.
@@ -119,6 +123,7 @@ struct Engine::StepWork {
 // Decodes some samples of a step, all read, on one thread.
 struct Engine::DecodeTask {
   StepWork* work = nullptr;
+  std::uint64_t deadline = 0;                       // of `units`
   std::vector<ReadUnit*> units;                     // to be read first, where that takes no device
   std::vector<std::unique_ptr<std::byte[]>> bytes;  // of those without room of their own
   std::vector<std::uint32_t> slots;

@@ -36,6 +36,7 @@ struct Machine {
   int cores = 4;
   std::int64_t think_ns = 0;  // of the consumer, a batch
   bool hold = false;          // the consumer keeps every batch
+  bool warm = false;          // no read needs a device
   std::uint64_t staging_bytes = 64 * kMiB;
   std::uint64_t batch_bytes = 64 * kMiB;
 };
@@ -65,6 +66,7 @@ class EngineTest : public ::testing::Test {
       reads_.push_back(extent.range);
       return machine.read(extent);
     });
+    if (machine.warm) store.SetReadNow([] { return true; });
     SimExecutor executor(loop, machine.cores, [&](std::uint64_t) { return machine.decode_ns; });
     SimSink sink;
     Engine engine(
@@ -169,6 +171,14 @@ TEST_F(EngineTest, WaitingForCoresIsAStallOfDecode) {
   // The first task is to start the machine, which the waiting consumer has done already.
   EXPECT_TRUE(Run({.decode_ns = 10 * kMs, .cores = 1}, 3, {.decode_task_bytes = 1}).ok());
   EXPECT_EQ(stall_ns(StallCause::kDecode), 40 * kMs);
+  EXPECT_EQ(stall_ns(StallCause::kStorage), 0);
+}
+
+TEST_F(EngineTest, WaitingForCoresIsAStallOfDecodeAlsoWhereTasksReadWhatTheyDecode) {
+  MakeDataset(60, 100, 20 * kKiB);
+  EXPECT_TRUE(Run({.decode_ns = 10 * kMs, .cores = 1, .warm = true}, 60, {}).ok());
+  // The task that starts the machine, and four of up to 16 samples.
+  EXPECT_EQ(stall_ns(StallCause::kDecode), 50 * kMs);
   EXPECT_EQ(stall_ns(StallCause::kStorage), 0);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -293,14 +294,48 @@ def test_who_was_not_heard_before_the_end_is_hung_up_on(
         os.close(forked)
 
 
+class Batch:
+    """Of no fields."""
+
+    epoch = 0
+    step = 0
+
+    def samples(self) -> Any:
+        return np.arange(3, dtype=np.uint64)
+
+
+def test_who_was_told_that_another_left_takes_no_batch_from_the_others() -> None:
+    deal = _server._Deal("an iteration", (), 3)
+    deal.batches = iter(Batch, None)  # type: ignore[assignment]
+    ends = []
+    for lane in deal.lanes:
+        lane.connection, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lane.begun = True
+        ends.append((lane.connection, end))
+
+    def ask(number: int) -> dict[str, Any]:
+        deal.lanes[number].asks = True
+        while deal.wants_one():
+            deal.pull(())
+        deal.answer()
+        message, memory, _, _ = socket.recv_fds(ends[number][1], 16384, 1)
+        for each in memory:
+            os.close(each)
+        return dict(json.loads(message))
+
+    assert ["rows" in ask(number) for number in (0, 1, 2, 1)] == [True] * 4
+    deal.leave(deal.lanes[1])  # At batch 4.
+    assert "at its batch 4" in ask(2)["text"]
+    deal.leave(deal.lanes[2])
+    assert "rows" in ask(0)  # Batch 3.
+    assert "at its batch 4" in ask(0)["text"]
+    deal.leave(deal.lanes[0])
+    for pair in ends:
+        for each in pair:
+            each.close()
+
+
 def test_no_more_than_two_batches_wait_for_a_worker() -> None:
-    class Batch:
-        epoch = 0
-        step = 0
-
-        def samples(self) -> Any:
-            return np.arange(3, dtype=np.uint64)
-
     deal = _server._Deal("an iteration", (), 3)
     deal.batches = iter(Batch, None)  # type: ignore[assignment]
     while deal.wants_one():

@@ -108,6 +108,14 @@ def test_padding_is_zero_and_says_where_samples_end(path: Path, workers: int) ->
             assert not row[i % 5 + 1 :].any()
 
 
+def test_results_too_large_to_be_sent_are_an_error_that_says_so(path: Path) -> None:
+    with (
+        hr.Loader(path, BATCH, transform=functions.much_text, worker_start="fork") as loader,
+        pytest.raises(errors.TransformError, match="at most 67,108,864 can be sent: return arrays"),
+    ):
+        list(loader)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("transform", "words"),
@@ -117,6 +125,7 @@ def test_padding_is_zero_and_says_where_samples_end(path: Path, workers: int) ->
         (functions.changing_structure, ["structure"]),
         (functions.unknown_type, ["object", "collate_fn"]),
         (functions.nothing, ["no values"]),
+        (functions.many_numbers, ["5,000", "4,096", "array"]),
     ],
 )
 def test_results_that_make_no_batch_say_what_to_do(

@@ -92,6 +92,14 @@ def nothing(sample: hr.Sample) -> Any:
     return ()
 
 
+def many_numbers(sample: hr.Sample) -> Any:
+    return list(range(5000))
+
+
+def much_text(sample: hr.Sample) -> Any:
+    return bytes(65 << 20)
+
+
 def fail_at_50(sample: hr.Sample) -> Any:
     if sample.id == 50:
         raise ValueError("no fifty")

@@ -117,7 +117,7 @@ class _Worker:
             return None
         try:
             protocol.write_leaves(columns, body[24:], self._memories)
-            return protocol.done(number, 0, columns.objects())
+            return _bounded(number, first_slot, protocol.done(number, 0, columns.objects()))
         except BaseException as error:
             return _error(number, first_slot, error)
 
@@ -141,7 +141,8 @@ class _Worker:
                 self._write(columns, task)
                 self._known = KnownLayout(layout, columns)
                 busy_ns = time.perf_counter_ns() - begin
-                return protocol.done(task.number, busy_ns, columns.objects())
+                done = protocol.done(task.number, busy_ns, columns.objects())
+                return _bounded(task.number, task.first_slot, done)
         except ResultError as error:
             return _error(task.number, task.first_slot + error.row, error)
         except BaseException as error:
@@ -162,8 +163,21 @@ class _Worker:
                 column.write(protocol.rows_at(place, storage_dtype(column.dtype), shape))
 
 
+def _bounded(task: int, slot: int, reply: bytes) -> bytes:
+    """An error in its place, if it is more than can be sent."""
+    if len(reply) <= _REPLY_BYTES_MAX:
+        return reply
+    why = ResultError(
+        0,
+        f"results that are no arrays take {len(reply):,} bytes of a task of some samples, at most "
+        f"{_REPLY_BYTES_MAX:,} can be sent: return arrays, or make batch_size smaller",
+    )
+    return _error(task, slot, why)
+
+
 def _error(task: int, slot: int, error: BaseException) -> bytes:
-    return protocol.error(task, slot, traceback_text(error), _pickled(error))
+    text = traceback_text(error)[-_ERROR_TEXT_MAX:]
+    return protocol.error(task, slot, text, _pickled(error))
 
 
 def traceback_text(error: BaseException) -> str:
@@ -181,7 +195,9 @@ def _pickled(error: BaseException) -> bytes:
         pickle.loads(data)
     except Exception:
         return b""
-    return data
+    return data if len(data) <= _REPLY_BYTES_MAX // 2 else b""
 
 
 _HERE = os.path.dirname(__file__)
+_REPLY_BYTES_MAX = 64 << 20  # kIpcMessageBytesMax of ipc/message.h
+_ERROR_TEXT_MAX = 1 << 20  # characters

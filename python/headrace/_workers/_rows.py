@@ -18,6 +18,7 @@ BFLOAT16 = "bfloat16"
 """NumPy has none: rows of uint16 under this name."""
 _KINDS = "biufcmM"  # of NumPy's dtypes: numbers and times
 _ITEM_BYTES_MAX = 64
+_LEAVES_MAX = 4096  # kLeavesMax of worker_messages.cc
 SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 """The dtype of Python's own numbers."""
 
@@ -90,6 +91,7 @@ class Columns:
         skeleton = flatten(results[0], first)
         if not first:
             raise ResultError(0, f"the transform returned {results[0]!r}, which holds no values")
+        _check_count("the transform", first)
         leaves_of = flattener(skeleton)
         rows = []
         for number, result in enumerate(results):
@@ -109,6 +111,7 @@ class Columns:
         """`result` is a whole batch, of anything: what is no array is pickled."""
         leaves: list[Any] = []
         skeleton = flatten(result, leaves)
+        _check_count("collate_fn", leaves)
         columns = []
         for leaf in leaves:
             array = to_array(leaf) if _is_array(leaf) else None
@@ -121,6 +124,15 @@ class Columns:
     def objects(self) -> list[Sequence[Any]]:
         """The rows of each leaf that is no array."""
         return [column.rows for column in self.columns if column.is_object]
+
+
+def _check_count(who: str, leaves: Sequence[Any]) -> None:
+    if len(leaves) > _LEAVES_MAX:
+        raise ResultError(
+            0,
+            f"{who} returned {len(leaves):,} values in lists, tuples or dicts, at most "
+            f"{_LEAVES_MAX:,} can be: return an array of them",
+        )
 
 
 def to_array(leaf: Any) -> tuple[str, NDArray[Any]] | None:

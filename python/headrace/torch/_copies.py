@@ -64,6 +64,8 @@ class CudaCopies:
         return queued
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_cuda:  # Whoever makes it may not be done.
+            self._stream.wait_stream(self._cuda.default_stream(tensor.device))
         # From pageable memory a copy waits for the device; torch keeps what is pinned for reuse.
         pinned = tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
         return pinned.to(self._device, non_blocking=True)

@@ -37,6 +37,7 @@ WORKERS_MAX = 1024
 _TEXT_MAX = 2000  # characters of an error: a message holds them, however they are written
 _READY_MAX = 2  # batches that wait for one worker
 _PAST_MAX = 16
+_STOP_SECONDS = 0.05  # between tries to stop what the thread waits for
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -136,6 +137,7 @@ class _Deal:
                 continue
             turn = lane.number + lane.given * len(self.lanes)
             if self.left_at is not None and turn >= self.left_at:
+                lane.told_end = True
                 lane.say(self.why_left, [])
             elif lane.ready:
                 message, memory = lane.ready.popleft()
@@ -226,12 +228,12 @@ class Server:
         if os.getpid() != self.process or self._closing:
             return
         self._closing = True
-        deal = self._deal
-        if deal is not None and deal.batches is not None:
-            self.loader._core.stop()  # What the thread may wait for.
         self._wake.send(b"!")
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        while threading.current_thread() is not self._thread and self._thread.is_alive():
+            deal = self._deal
+            if deal is not None and deal.batches is not None:
+                self.loader._core.stop()  # What the thread may wait for, or be about to.
+            self._thread.join(_STOP_SECONDS)
         self._wake.close()
         self._woken.close()
 
@@ -262,7 +264,7 @@ class Server:
                 self._hang_up(selector, connection)
         if self._listener in ready:
             self._accept(selector)
-        if self._deal is not None and self._deal.wants_one():
+        if self._deal is not None and self._deal.wants_one() and not self._closing:
             self._deal.pull(self.fields)
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
@@ -302,7 +304,7 @@ class Server:
                 said = json.loads(message)
                 number, workers = said["worker"], said["workers"]
                 name, started = said["iteration"], said["started"]
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 return False
             if type(number) is not int or type(workers) is not int:
                 return False

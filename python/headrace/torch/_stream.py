@@ -127,14 +127,15 @@ class SampleStream(IterableDataset[Any]):
                 ahead, so nobody but the loop knows.
         """
         server = self._owned()
-        with server.lock:
-            loader, begun = server.loader, server.newest
-            if begun is None:
+        loader, begun = server.loader, server.newest
+        if begun is None:
+            with server.lock:
                 integer("batches, as no iteration has begun", batches, 0, 0)
                 return loader.state_dict()
-            most = loader._epoch_length(begun.plan) - begun.first_step
-            step = begun.first_step + integer("batches", batches, 0, most)
-            return loader._state_at(begun.epoch, step, begun.plan)
+        # Without the lock: who has it may wait for a batch, and that for other ranks.
+        most = loader._epoch_length(begun.plan) - begun.first_step
+        step = begun.first_step + integer("batches", batches, 0, most)
+        return loader._state_at(begun.epoch, step, begun.plan)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state` was made, of a stream or a Loader; as Loader's."""
@@ -238,7 +239,10 @@ def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
         process, user = peer(connection)
         if user != os.geteuid():
             raise UnavailableError(f"asking for samples: process {process} is user {user}'s")
-        connection.send(hello)
+        try:
+            connection.send(hello)
+        except (BrokenPipeError, ConnectionResetError):
+            raise UnavailableError("asking for samples: the stream is closed") from None
         while (batch := _asked(connection, process, reader)) is not None:
             yield batch
 
