@@ -251,6 +251,8 @@ class Loader(Observed):
 
     def _close_core(self) -> None:
         self._core.close()
+        if self._closed and self._transformer is not None:
+            self._transformer.close()  # It has a hold of the core, too.
         closed_core(self._place)
         if self._part is not None:
             self._part.give_back(self)
@@ -463,8 +465,6 @@ class Loader(Observed):
             if self._monitor is not None:
                 self._monitor.close()
             self._close_core()
-            if self._transformer is not None:
-                self._transformer.close()
 
     def __enter__(self) -> Self:
         return self

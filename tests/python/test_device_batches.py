@@ -297,6 +297,19 @@ def test_arguments_that_can_not_be(numbered: Path) -> None:
         Normalize((0.5,), (0.5, 0.5))
     with pytest.raises(errors.InvalidArgumentError, match="layout: got 'CHW'"):
         Normalize(layout="CHW")
+    for dtype in (torch.int8, "float16"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"floating-point torch\.dtype"):
+            Normalize(dtype=dtype)
+    with pytest.raises(errors.InvalidArgumentError, match=r"torch\.float32: must be uint8"):
+        Normalize()(torch.zeros(1, 3, 2, 2))
+    for device in ("nope", 5, None):
+        with pytest.raises(errors.InvalidArgumentError, match="device: got"):
+            DeviceBatches([], device)
+    for prepare in (5, {"image": 7}):
+        with pytest.raises(errors.InvalidArgumentError, match=r"prepare: got .* functions"):
+            DeviceBatches([], "cpu", prepare=prepare)  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgumentError, match="batches: got 'images'"):
+        DeviceBatches("images", "cpu")
     with make(numbered) as loader:
         names = "names field 'picture', a batch has image, label, sample_id"
         with pytest.raises(errors.InvalidArgumentError, match=names):

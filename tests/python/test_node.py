@@ -475,3 +475,15 @@ def test_a_fork_can_not_use_it_and_does_not_end_it(source: str) -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert payload_ids(batch)
         assert sum(1 for _ in iteration) == len(loader) - 1
+
+
+def label_of(sample: Any) -> Any:
+    return sample.label
+
+
+def test_with_python_workers_too_the_node_process_ends_with_its_loader(source: str) -> None:
+    with hr.Loader(
+        source, 8, transform=label_of, isolation="process", worker_start="fork"
+    ) as loader:
+        next(iter(loader))
+    assert all(process.poll() is not None for process in node._started.values())

@@ -11,6 +11,7 @@ import typer
 from headrace import _core
 from headrace._loading.node import executable, service_socket
 from headrace._units import parse_share_or_bytes
+from headrace.errors import InvalidArgumentError
 
 
 def node(
@@ -30,6 +31,12 @@ def node(
     arguments = [program, "--name", service_socket(name), "--service"]
     if memory is not None:
         parsed = parse_share_or_bytes(memory, "memory", _core.memory_limit_bytes())
+        if parsed == 0:
+            raise InvalidArgumentError("memory: got 0 bytes; leave it out for no limit")
         arguments += ["--memory", str(parsed)]
-    print(f"serving Loader(node={name!r}) as process {os.getpid()}", file=sys.stderr, flush=True)
+    print(
+        f"starting to serve Loader(node={name!r}) as process {os.getpid()}",
+        file=sys.stderr,
+        flush=True,
+    )
     os.execv(program, arguments)

@@ -54,13 +54,17 @@ class DeviceBatches:
         depth: int = 2,
         prepare: Mapping[str | int, Prepare] | None = None,
     ) -> None:
-        if not isinstance(batches, Iterable):
+        given: Any = batches
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
             raise InvalidArgumentError(f"batches: got {batches!r}, must be an iterable of batches")
+        functions: Any = {} if prepare is None else prepare
+        if not isinstance(functions, Mapping) or not all(map(callable, functions.values())):
+            raise InvalidArgumentError(f"prepare: got {prepare!r}, must be functions by field")
         self.batches = batches
         """What was given: ``batches.stats()`` counts what was taken of it, read ahead or not."""
-        self._copies = copies_to(torch.device(device))
+        self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
-        self._prepare = dict(prepare or {})
+        self._prepare: dict[str | int, Prepare] = dict(functions)
         self._iteration = 0
         self._iterating = False
         self._told = False  # of an epoch, during the iteration
@@ -193,3 +197,13 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
         yield value
     for member in _members(value)[0]:
         yield from _tensors(member)
+
+
+def _parsed(device: Any) -> torch.device:
+    try:
+        if isinstance(device, torch.device | str):
+            return torch.device(device)
+        why = "must be a torch.device or its name"
+    except RuntimeError as error:
+        why = str(error).partition("\n")[0]
+    raise InvalidArgumentError(f"device: got {device!r}: {why}")

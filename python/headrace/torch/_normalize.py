@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -39,6 +40,11 @@ class Normalize:
             raise InvalidArgumentError(
                 f"mean={mean!r}, std={std!r}: must be as many as channels, and std above 0"
             )
+        given_dtype: Any = dtype
+        if not isinstance(given_dtype, torch.dtype) or not dtype.is_floating_point:
+            raise InvalidArgumentError(
+                f"dtype: got {dtype!r}, must be a floating-point torch.dtype"
+            )
         self._scale = torch.tensor([1 / (255 * each) for each in std])
         self._shift = torch.tensor([-a / b for a, b in zip(mean, std, strict=True)])
         self._dtype = dtype
@@ -46,6 +52,11 @@ class Normalize:
         self._layout = choice("layout", layout, _LAYOUTS)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        if images.dtype != torch.uint8:
+            raise InvalidArgumentError(
+                f"normalizing images of {images.dtype}: must be uint8, such as "
+                'hr.image.train(224, dtype="uint8") makes; floating-point ones are normalized'
+            )
         images = images.movedim(self._given.index("C"), -1)
         if images.shape[-1] != len(self._scale):
             raise InvalidArgumentError(
