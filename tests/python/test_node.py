@@ -442,6 +442,7 @@ def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.Mo
     for arguments, what in (
         ({"isolation": "fork"}, "isolation"),
         ({"isolation": "thread", "node": "x"}, "node"),
+        ({"isolation": "process", "node": 5}, "node"),
         ({"isolation": "process", "local_rank": 0}, "local_world_size"),
         ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
         ({"node": "a/b\n"}, "node"),

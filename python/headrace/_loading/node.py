@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace import _core
 from headrace._arguments import choice, integer
@@ -51,7 +52,8 @@ class NodePlace:
 
 def service_socket(name: str) -> str:
     """Where the node service `name` of this user is found."""
-    if not name or len(name) > 64 or not name.isprintable():
+    given: Any = name
+    if not isinstance(given, str) or not 1 <= len(name) <= 64 or not name.isprintable():
         raise InvalidArgumentError(f"node: got {name!r}, must be a name of 1 to 64 characters")
     return f"headrace-{os.geteuid()}-service-{name}"
 
