@@ -6,7 +6,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,6 +16,7 @@
 
 #include "arrays.h"
 #include "base/mutex.h"
+#include "base/process_id.h"
 #include "loader.h"
 #include "module.h"
 #include "runtime/workers/worker_channel.h"
@@ -146,7 +146,7 @@ class PyWorkerPool {
   }
   ~PyWorkerPool() {
     Close();
-    if (getpid() == pid_) return;
+    if (ProcessId() == pid_) return;
     // In a forked child: the threads that the destructors would wait for are the parent's.
     MutexLock lock(mutex_);
     // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
@@ -236,7 +236,7 @@ class PyWorkerPool {
 
   // Nothing in a forked child: the threads are its parent's.
   [[nodiscard]] Parts Lease() const {
-    if (getpid() != pid_) return {};
+    if (ProcessId() != pid_) return {};
     MutexLock lock(mutex_);
     return *parts_;
   }
@@ -245,9 +245,9 @@ class PyWorkerPool {
     Parts parts = Lease();
     if (parts.pool == nullptr) {
       ThrowStatus(Status(StatusCode::kFailedPrecondition,
-                         getpid() == pid_ ? "the loader is closed"
-                                          : "the workers are another process's: make a loader "
-                                            "after the fork"));
+                         ProcessId() == pid_ ? "the loader is closed"
+                                             : "the workers are another process's: make a loader "
+                                               "after the fork"));
     }
     return parts;
   }
@@ -268,7 +268,7 @@ class PyWorkerPool {
     }));
   }
 
-  const pid_t pid_ = getpid();
+  const pid_t pid_ = ProcessId();
   mutable Mutex mutex_;
   // Never null; of nothing once it is closed.
   std::unique_ptr<Parts> parts_ HEADRACE_GUARDED_BY(mutex_) = std::make_unique<Parts>();

@@ -1,13 +1,11 @@
 // Engine: the way of a sample, from bytes that are there to a decoded row.
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/prng.h"
-#include "base/units.h"
 #include "engine/engine.h"
 #include "engine/engine_work.h"
 
