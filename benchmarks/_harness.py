@@ -70,6 +70,11 @@ def make_cold(files: Sequence[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
+    check_cold(files)
+
+
+def check_cold(files: Sequence[Path]) -> None:
+    """Fails if the page cache holds any page of the files."""
     left = resident_bytes(files)
     if left:
         raise RuntimeError(f"{left} bytes of {files[0].parent} stay in the page cache")

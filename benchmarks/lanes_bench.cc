@@ -1,17 +1,19 @@
 // Ranks of one node that train in step, by each policy: lanes_bench FOLDER --policy NAME [--steps
 // N].
 //
-// `lanes_bench FOLDER --make [--steps N]` first writes the data: 4 ranks, of which one's samples
-// are four times as large. Then 4 threads take their batches, one a rank; when the last one has its
-// own, all train, for a time. Prints JSON: of each iteration how long it took, and whether ranks
-// differed by more than a tenth of the training in when their batch was done. lanes_read.py calls
-// it.
+// `lanes_bench FOLDER --make [--steps N]` first writes the data, FOLDER/stored/N/samples for N of 0 to
+// 31: 4 ranks, of which one's samples are four times as large. What is read is FOLDER/read/N/samples:
+// whoever calls lets these be the same, or something slower. Then 4 threads take their batches, one a rank;
+// when the last one has its own, all train, for a time. Prints JSON: of each iteration how long it
+// took, and whether ranks differed by more than a tenth of the training in when their batch was
+// done. lanes_read.py calls it.
 
 #include <algorithm>
 #include <array>
 #include <barrier>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -35,6 +37,8 @@ constexpr std::uint32_t kRanks = 4;
 constexpr std::uint32_t kHeavy = 1;
 constexpr std::uint64_t kBatch = 16;
 constexpr std::uint64_t kBytes = 100'000;
+constexpr std::uint32_t kFiles = 32;
+constexpr std::uint64_t kSlot = 1 << 19;  // bytes of a file for each sample: _slow_files.py
 constexpr std::size_t kWarmUp = 10;  // iterations that are not counted
 constexpr double kTheta = 0.1;
 
@@ -46,16 +50,22 @@ struct Arguments {
   bool make = false;
 };
 
+// Step by step round the files, so that the samples of a rank lie in all of them.
 Status Make(const Arguments& arguments) {
   IndexContents contents;
   contents.sample_count = kRanks * kBatch * arguments.steps;
-  contents.root = arguments.folder;
+  contents.root = arguments.folder + "/read";
   contents.fields.resize(1);
   contents.fields[0].info = {.name = "bytes", .kind = FieldKind::kBytes};
   Prng random(1, 0, RandomStream::kPack);
-  std::ofstream file(arguments.folder + "/samples", std::ios::binary);
+  std::vector<std::ofstream> files;
+  for (std::uint32_t i = 0; i < kFiles; ++i) {
+    const std::string name = std::to_string(i) + "/samples";
+    std::filesystem::create_directories(arguments.folder + "/stored/" + std::to_string(i));
+    contents.objects.push_back({.name = name, .size = 0, .mtime_ns = 0});
+    files.emplace_back(arguments.folder + "/stored/" + name, std::ios::binary);
+  }
   std::string bytes;
-  std::uint64_t end = 0;
   for (std::uint64_t id = 0; id < contents.sample_count; ++id) {
     const std::uint64_t size =
         (id % kRanks == kHeavy ? 4 : 1) * (kBytes * 9 / 10 + random.Below(kBytes / 5));
@@ -64,13 +74,17 @@ Status Make(const Arguments& arguments) {
       const std::uint64_t word = random.Next32();
       std::memcpy(bytes.data() + at, &word, sizeof(word));
     }
-    file.write(bytes.data(), static_cast<std::streamsize>(size));
-    contents.fields[0].extents.push_back({ObjectId{0}, {end, size}});
-    end += size;
+    const auto file = static_cast<std::uint32_t>(id / kRanks % kFiles);
+    const std::uint64_t offset = (contents.objects[file].size + kSlot - 1) / kSlot * kSlot;
+    files[file].seekp(static_cast<std::streamoff>(offset));
+    files[file].write(bytes.data(), static_cast<std::streamsize>(size));
+    contents.fields[0].extents.push_back({ObjectId{file}, {offset, size}});
+    contents.objects[file].size = offset + size;
   }
-  file.close();
-  if (!file) return {StatusCode::kUnavailable, "writing " + arguments.folder + "/samples"};
-  contents.objects.push_back({.name = "samples", .size = end, .mtime_ns = 0});
+  for (std::ofstream& file : files) {
+    file.close();
+    if (!file) return {StatusCode::kUnavailable, "writing " + arguments.folder + "/stored"};
+  }
   return WriteIndex(contents, arguments.folder + "/index.hri");
 }
 
@@ -125,6 +139,7 @@ Status Run(const Arguments& arguments) {
       .batch_size = kBatch, .world_size = kRanks, .ranks = kRanks, .shuffle = false, .epochs = 1};
   options.schedule = arguments.policy;
   options.batches_ahead = 4;
+  options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeJob> job,
                             NodeJob::Open(index, std::move(options)));
   std::vector<std::unique_ptr<BatchQueue>> queues;
