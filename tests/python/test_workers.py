@@ -59,6 +59,16 @@ def test_workers_give_what_one_process_gives(path: Path, start: str, workers: in
     assert epochs_of(path, ids=True, **options) == alone
 
 
+def test_a_dtype_that_lies_in_memory_as_another_is_not_taken_for_it(path: Path) -> None:
+    def batches(workers: int) -> list[Any]:
+        options: dict[str, Any] = {"worker_start": "fork", "shuffle": False}
+        transform = functions.bfloat16_then_integers
+        with hr.Loader(path, 4, transform=transform, workers=workers, **options) as loader:
+            return [list(parts(batch)) for batch in loader]
+
+    assert batches(1) == batches(0)
+
+
 @pytest.mark.parametrize("ragged", ["pad", "list"])
 def test_ragged_results_are_those_of_one_process(path: Path, ragged: str) -> None:
     alone = epochs_of(path, transform=functions.growing, workers=0, ragged=ragged)

@@ -67,6 +67,15 @@ def everything(sample: hr.Sample) -> dict[str, Any]:
     }
 
 
+def bfloat16_then_integers(sample: hr.Sample) -> Any:
+    """Which lie in memory alike, and are not of the same value."""
+    import torch
+
+    if sample.id < 48:
+        return torch.full((2,), sample.id, dtype=torch.bfloat16)
+    return np.full(2, sample.id, np.uint16)
+
+
 def growing(sample: hr.Sample) -> Any:
     """Of sample i: i % 5 + 1 rows of i."""
     return np.full((sample.id % 5 + 1, 2), sample.id, np.int32), sample.label

@@ -100,7 +100,7 @@ class SamplerSource:
         """The next epoch: iterates the sampler once."""
         batches: list[list[int]]
         if self._batch_sampler is not None:
-            batches = [_batch(batch) for batch in self._batch_sampler]
+            batches = [_batch(batch, i) for i, batch in enumerate(self._batch_sampler)]
         else:
             assert self._sampler is not None
             ids = [_id(sample) for sample in self._sampler]
@@ -141,12 +141,18 @@ class SamplerSource:
         return plan
 
 
-def _batch(batch: Any) -> list[int]:
+def _batch(batch: Any, number: int) -> list[int]:
     if isinstance(batch, (str, bytes)) or not hasattr(batch, "__iter__"):
         raise InvalidArgumentError(
             f"batch_sampler: gave {batch!r}, must give batches: lists of numbers of samples"
         )
-    return [_id(sample) for sample in batch]
+    ids = [_id(sample) for sample in batch]
+    if not ids:
+        raise InvalidArgumentError(
+            f"batch_sampler: batch {number} of the epoch is empty, must hold a sample or more; "
+            "leave empty batches out"
+        )
+    return ids
 
 
 def _id(sample: Any) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._workers._protocol import rows_at
-from headrace._workers._rows import SCALARS, Columns, storage_dtype
+from headrace._workers._rows import BFLOAT16, SCALARS, Columns, storage_dtype
 from headrace._workers._tree import flat_parts
 
 
@@ -25,11 +25,12 @@ class KnownLayout:
         self.layout = layout
         self._columns_of = flat_parts(columns.skeleton)
         self._leaves = [
-            (column.is_object, storage_dtype(column.dtype or "uint8"), column.shape or ())
+            (storage_dtype(column.dtype or "uint8"), column.shape or ())
             for column in columns.columns
         ]
+        # NumPy takes bfloat16 for the integers that it lies in memory as.
         self._usable = self._columns_of is not None and not any(
-            is_object for is_object, _, _ in self._leaves
+            column.is_object or column.dtype == BFLOAT16 for column in columns.columns
         )
 
     def write(self, results: Sequence[Any], places: Sequence[NDArray[np.uint8]]) -> bool:
@@ -43,7 +44,7 @@ class KnownLayout:
         try:
             return all(
                 _write(values, rows_at(place, dtype, (rows, *shape)))
-                for values, place, (_, dtype, shape) in zip(
+                for values, place, (dtype, shape) in zip(
                     parts, places, self._leaves, strict=True
                 )
             )

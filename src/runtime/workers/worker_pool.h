@@ -126,7 +126,7 @@ class WorkerPool {
   void Halt(const std::function<void()>& stop_source);
 
   // The next batch, in the source's order; waits up to `timeout_ns`. A failure of a transform comes
-  // in its batch's place, the loss of a worker at once; nothing comes after either.
+  // in its batch's place, the loss of a worker at once. After either there is only Halt() to call.
   //
   // Errors: those of the source
   Result<Taken> Next(std::int64_t timeout_ns);
