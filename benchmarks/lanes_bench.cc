@@ -38,7 +38,7 @@ constexpr std::uint32_t kHeavy = 1;
 constexpr std::uint64_t kBatch = 16;
 constexpr std::uint64_t kBytes = 100'000;
 constexpr std::uint32_t kFiles = 32;
-constexpr std::uint64_t kSlot = 1 << 19;  // bytes of a file for each sample: _slow_files.py
+constexpr std::uint64_t kSlot = 1 << 19;  // bytes of a file for each sample: _slow_files/served.py
 constexpr std::size_t kWarmUp = 10;  // iterations that are not counted
 constexpr double kTheta = 0.1;
 

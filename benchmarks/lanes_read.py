@@ -89,7 +89,9 @@ STORAGES = (
     Storage(
         "throttled", 60, _throttled, _harness.can_throttle, "root, cgroup v1's blkio controller"
     ),
-    Storage("afar", 200, _afar, _slow_files.can_slow, "root, /dev/fuse, nbdkit with Python, nbdfuse"),
+    Storage(
+        "afar", 200, _afar, _slow_files.can_slow, "root, /dev/fuse, nbdkit with Python, nbdfuse"
+    ),
 )
 
 

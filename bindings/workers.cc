@@ -156,12 +156,10 @@ class PyWorkerPool {
   PyWorkerPool& operator=(const PyWorkerPool&) = delete;
 
   // Nobody may be iterating.
-  void Attach(nb::handle loader) {
-    Stop();
-    std::shared_ptr<BatchSource> other = LoaderOf(loader);
-    MutexLock lock(mutex_);
-    parts_->loader = std::move(other);
-  }
+  void Attach(nb::handle loader) { ChangeLoader(LoaderOf(loader)); }
+
+  // Lets go of the loader, whose last holder this may be. Nothing starts until Attach().
+  void Detach() { ChangeLoader(nullptr); }
 
   void Start(std::uint64_t epoch, std::uint64_t step) {
     Begin([=](BatchSource& loader) { return loader.Start({.epoch = epoch, .step = step}); });
@@ -252,13 +250,32 @@ class PyWorkerPool {
     return parts;
   }
 
+  void ChangeLoader(std::shared_ptr<BatchSource> loader) {
+    {
+      const Parts parts = Lease();
+      if (parts.pool == nullptr) return;
+      Halt(parts);
+    }
+    WithoutGil([&] {
+      {
+        MutexLock lock(mutex_);
+        std::swap(parts_->loader, loader);
+      }
+      loader.reset();
+    });
+  }
+
   static void Halt(const Parts& parts) {
+    if (parts.loader == nullptr) return;  // Nothing runs.
     WithoutGil([&] { parts.pool->Halt([&] { parts.loader->Stop(); }); });
   }
 
   template <typename StartLoader>
   void Begin(StartLoader start) {
     const Parts parts = LeaseOrThrow();
+    if (parts.loader == nullptr) {
+      ThrowStatus(Status(StatusCode::kFailedPrecondition, "the loader is closed"));
+    }
     ThrowIfError(WithoutGil([&]() -> Status {
       parts.pool->Halt([&] { parts.loader->Stop(); });
       HEADRACE_RETURN_IF_ERROR(start(*parts.loader));
@@ -348,6 +365,7 @@ void BindWorkers(nb::module_& module) {
                   "ragged: str, batches_max: int) -> None"))
       .def("attach", &PyWorkerPool::Attach, nb::arg("loader"),
            nb::sig("def attach(self, loader: Loader) -> None"))
+      .def("detach", &PyWorkerPool::Detach)
       .def("start", &PyWorkerPool::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyWorkerPool::StartList, nb::arg("ids"), nb::arg("batch_ends"),
            nb::arg("epoch"), nb::arg("first_step"))

@@ -22,7 +22,7 @@ from headrace._loading.arguments import (
 from headrace._loading.iteration import Iteration
 from headrace._loading.node import closed_core, node_place, open_core
 from headrace._loading.observe import Observed, watch
-from headrace._loading.options import EPOCHS_MAX, core_options
+from headrace._loading.options import EPOCHS_MAX, core_options, set_order_parameters
 from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
 from headrace._loading.sampling import EpochPlan, SamplerSource, sampler_source
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
@@ -241,21 +241,33 @@ class Loader(Observed):
         """Opens the core loader, with the part of a budget that it has."""
         if self._part is not None:
             self._part.take(self)
+        core = None
         try:
             core = open_core(self.dataset, options, self._place)
             return core if self._transformer is None else self._transformer.around(core)
         except BaseException:
+            if core is not None:
+                core.close()
+                closed_core(self._place)
             if self._part is not None:
                 self._part.give_back(self)
             raise
 
     def _close_core(self) -> None:
         self._core.close()
-        if self._closed and self._transformer is not None:
-            self._transformer.close()  # It has a hold of the core, too.
         closed_core(self._place)
         if self._part is not None:
             self._part.give_back(self)
+
+    def _reopen(self, undo: Callable[[], None]) -> None:
+        """Takes a core of the options as they are now; if there can be none, of those before."""
+        self._close_core()
+        try:
+            self._core, self._run_at = self._open_core(self._options), None
+        except BaseException:
+            undo()
+            self._core, self._run_at = self._open_core(self._options), None
+            raise
 
     @property
     def epoch(self) -> int:
@@ -314,10 +326,10 @@ class Loader(Observed):
 
     def _make_room(self, largest_batch: int) -> None:
         """Divides the memory anew if a batch sampler gives larger batches than was known."""
-        if largest_batch > self._options.batch_size:
+        before = self._options.batch_size
+        if largest_batch > before:
             self._options.batch_size = largest_batch
-            self._close_core()
-            self._core = self._open_core(self._options)
+            self._reopen(lambda: setattr(self._options, "batch_size", before))
 
     def _take(self, iteration: int) -> Any:
         """The core's next batch of an iteration; StopIteration at its end."""
@@ -437,25 +449,10 @@ class Loader(Observed):
         """Goes on with these parameters of the order, all of them known."""
         if parameters == self._order_parameters:
             return
-        spec = self._options.order
-        before = spec.parameters
-        spec.parameters = parameters
-        self._options.order = spec
-        alone = self._part is not None or self._options.tier_count > 0  # Two do not fit.
-        if alone:
-            self._close_core()
-        try:
-            core = self._open_core(self._options)
-        except BaseException:
-            spec.parameters = before
-            self._options.order = spec
-            if alone:
-                self._core, self._run_at = self._open_core(self._options), None
-            raise
-        if not alone:
-            self._close_core()
-        self._core, self._run_at = core, None
-        self._order_parameters = core.order_parameters
+        before = self._options.order.parameters
+        set_order_parameters(self._options, parameters)
+        self._reopen(lambda: set_order_parameters(self._options, before))
+        self._order_parameters = self._core.order_parameters
 
     def close(self) -> None:
         """Stops reading and gives back threads and memory; batches that are held stay valid."""
@@ -465,6 +462,8 @@ class Loader(Observed):
             if self._monitor is not None:
                 self._monitor.close()
             self._close_core()
+            if self._transformer is not None:
+                self._transformer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -298,9 +298,9 @@ class Batches:
 
 
 def test_an_empty_batch_is_refused(dataset: hr.Dataset) -> None:
-    with hr.Loader(dataset, batch_sampler=[[1, 2], [], [3]], transform=FLAT) as loader:
-        with pytest.raises(errors.InvalidArgumentError, match="batch 1 of the epoch is empty"):
-            iter(loader)
+    loader = hr.Loader(dataset, batch_sampler=[[1, 2], [], [3]], transform=FLAT)
+    with loader, pytest.raises(errors.InvalidArgumentError, match="batch 1 of the epoch is empty"):
+        iter(loader)
 
 
 def test_the_budget_is_divided_for_the_batches_that_a_batch_sampler_gives(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import errors
 from headrace._loading import node
+from headrace._workers._pool import Workers
 from headrace.cli.main import app
 
 ORDERS = ("exact", "batch", "epoch", "redox")
@@ -488,3 +490,44 @@ def test_with_python_workers_too_the_node_process_ends_with_its_loader(source: s
     ) as loader:
         next(iter(loader))
     assert all(process.poll() is not None for process in node._started.values())
+
+
+def test_with_python_workers_a_loader_that_opens_anew_lets_go_of_its_process(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlived: list[object] = []
+    wait = node._Process.wait
+
+    def waited(process: Any, timeout: float | None = None) -> int:
+        try:
+            return wait(process, timeout)
+        except subprocess.TimeoutExpired:
+            outlived.append(process)
+            raise
+
+    monkeypatch.setattr(node._Process, "wait", waited)
+    batches = [[0], list(range(1, 9))]  # The second is larger than was known: memory anew.
+    with hr.Loader(
+        source,
+        transform=label_of,
+        batch_sampler=batches,
+        isolation="process",
+        worker_start="fork",
+        output="numpy",
+    ) as loader:
+        assert [len(batch) for batch in loader] == [1, 8]
+    assert outlived == []
+    assert not any(node._open.values())
+
+
+def test_a_loader_that_can_not_be_made_leaves_no_node_process(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(Workers, "_start_one", fail)
+    with pytest.raises(OSError, match="no more processes"):
+        hr.Loader(source, 8, transform=label_of, isolation="process", worker_start="fork")
+    assert all(process.poll() is not None for process in node._started.values())
+    assert not any(node._open.values())

@@ -161,3 +161,10 @@ def set_tiers(
         options.horizon_epochs = integer("horizon", horizon, 1, EPOCHS_MAX)
     elif options.epochs < EPOCHS_MAX:
         options.horizon_epochs = options.epochs
+
+
+def set_order_parameters(options: _core.LoaderOptions, parameters: dict[str, int | str]) -> None:
+    """The same order with other parameters; a copy is what `options` gives, and takes."""
+    spec = options.order
+    spec.parameters = parameters
+    options.order = spec

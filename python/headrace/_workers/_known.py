@@ -44,9 +44,7 @@ class KnownLayout:
         try:
             return all(
                 _write(values, rows_at(place, dtype, (rows, *shape)))
-                for values, place, (dtype, shape) in zip(
-                    parts, places, self._leaves, strict=True
-                )
+                for values, place, (dtype, shape) in zip(parts, places, self._leaves, strict=True)
             )
         except (TypeError, ValueError, OverflowError, RuntimeError):
             return False  # The long way says why.

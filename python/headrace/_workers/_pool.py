@@ -64,7 +64,7 @@ class Workers:
     def detach(self, core: _core.Loader) -> None:
         """The core loader is about to be closed."""
         if self._core is core and self._host is not None:
-            self._host.stop()
+            self._host.detach()
 
     def running(self) -> _core.WorkerPool:
         """Their host; workers anew if one was lost."""
@@ -165,11 +165,7 @@ class PooledCore:
     def __init__(self, core: _core.Loader, workers: Workers) -> None:
         self._core = core
         self._workers = workers
-        try:
-            workers.attach(core)
-        except BaseException:
-            core.close()
-            raise
+        workers.attach(core)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)

@@ -1,12 +1,11 @@
 """Files that come slowly, as objects from afar: nbdkit behind FUSE.
 
-A file consists of slots of `SLOT_BYTES`, an object in each. A byte of an object comes as late as if
+A file consists of slots of 512 KiB, an object in each. A byte of an object comes as late as if
 its object were sent at `bytes_per_s` from its first byte on, whatever else is read at the time: so
 each read waits for itself, and a large object takes longer than a small one.
 
 Each folder has a server and a mount of its own, since libfuse answers 10 requests of a mount at a
-time, and the kernel makes several of a large read. This file is also what nbdkit's Python plugin
-runs.
+time, and the kernel makes several of a large read. What the server does is `served.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-SLOT_BYTES = 2**19
-
+_SERVED = Path(__file__).parent / "served.py"
 _STARTING_S = 20.0
 _CONNECTIONS = 12  # to each server: a little more than the requests of a mount
 
@@ -57,7 +55,7 @@ class SlowFiles:
                 )
                 self._servers.append(
                     subprocess.Popen(
-                        ["nbdkit", "-U", "-", "-r", "-t", str(_CONNECTIONS), "python", __file__,
+                        ["nbdkit", "-U", "-", "-r", "-t", str(_CONNECTIONS), "python", _SERVED,
                          f"file={folder / self._name}", f"bytes_per_s={self._bytes_per_s}",
                          "--run", client]
                     )
@@ -93,42 +91,3 @@ class SlowFiles:
                 server.kill()
                 server.wait()
         self._servers.clear()
-
-
-# nbdkit calls these: https://libguestfs.org/nbdkit-python-plugin.3.html
-
-API_VERSION = 2
-_served = {"file": "", "bytes_per_s": ""}
-
-
-def thread_model() -> int:
-    import nbdkit
-
-    return int(nbdkit.THREAD_MODEL_PARALLEL)
-
-
-def config(key: str, value: str) -> None:
-    _served[key] = value
-
-
-def open(readonly: bool) -> int:
-    return os.open(_served["file"], os.O_RDONLY)
-
-
-def close(fd: int) -> None:
-    os.close(fd)
-
-
-def get_size(fd: int) -> int:
-    return os.fstat(fd).st_size
-
-
-def can_multi_conn(fd: int) -> bool:
-    return True  # or nbdfuse takes one connection
-
-
-def pread(fd: int, buffer: bytearray, offset: int, flags: int) -> None:
-    sent = offset % SLOT_BYTES + len(buffer)
-    time.sleep(sent / int(_served["bytes_per_s"]))
-    if os.preadv(fd, [buffer], offset) != len(buffer):
-        raise OSError(f"reading {len(buffer)} bytes at {offset}: the file is shorter")
