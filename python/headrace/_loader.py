@@ -101,8 +101,9 @@ class Loader(Observed):
             that has a sample, it is read from there.
         isolation: "thread"; or "process": the engine is one that all ranks share; docs/node.md.
         node: name of a running ``headrace node`` to be used instead.
-        local_rank, local_world_size: of this process on its node; found as `rank` is.
-        start_timeout: seconds that the first batch may wait for ranks that made no loader.
+        local_rank, local_world_size: of this process on its node, if they are not torchrun's; with
+            several ranks MASTER_PORT has to be set, too: docs/node.md.
+        start_timeout: seconds to wait for ranks of the node that make no loader.
         monitor: answers ``headrace top``; by default if HEADRACE_MONITOR=1. docs/observe.md.
         schedule: how ranks of a node process share reads and decode threads: "shared_deadline",
             "lobster", "lobster_search", "fixed", or a plan's file: docs/schedule.md.

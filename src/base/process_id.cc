@@ -3,9 +3,16 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -27,6 +34,26 @@ pid_t ProcessId() {
   HEADRACE_CHECK(pthread_atfork(nullptr, nullptr, &Renew) == 0);
   Renew();
   return ::getpid();
+}
+
+std::optional<std::int64_t> ProcessAgeNs(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  // Its second field is the program's name, which may hold anything.
+  constexpr int kFieldsBefore = 19;  // between the name and when it began
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
+  std::int64_t began = 0;  // in ticks since the system booted
+  timespec now{};
+  const long ticks = ::sysconf(_SC_CLK_TCK);
+  if (!(fields >> began) || ticks <= 0 || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    return std::nullopt;
+  }
+  const std::int64_t latest_ns = (began + 1) * (kNsPerSecond / ticks);
+  return std::max<std::int64_t>(0, now.tv_sec * kNsPerSecond + now.tv_nsec - latest_ns);
 }
 
 }  // namespace headrace

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/process_id.h"
 #include "base/units.h"
 #include "ipc/address.h"
 #include "ipc/packet.h"
@@ -27,6 +29,28 @@ bool Watch(int epoll, int fd, std::uint64_t id) {
   event.events = EPOLLIN;
   event.data.u64 = id;
   return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+// Who has the name already, as far as the system tells: "user 1000 (process 12, since 2026-11-22
+// 10:03:05)".
+std::string ServerOf(const internal::AbstractAddress& address) {
+  const UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!client || ::connect(client.get(), address.get(), address.size) != 0) {
+    return "another process";
+  }
+  const auto peer = internal::PeerOf(client.get());
+  if (!peer.ok()) return "another process";
+  std::string who = internal::Described(peer.value());
+  if (const auto age_ns = ProcessAgeNs(peer.value().pid)) {
+    const std::time_t began = std::time(nullptr) - *age_ns / kNsPerSecond;
+    std::tm local{};
+    std::array<char, 32> text{};
+    if (::localtime_r(&began, &local) != nullptr &&
+        std::strftime(text.data(), text.size(), ", since %F %T", &local) > 0) {
+      who.insert(who.size() - 1, text.data());
+    }
+  }
+  return who;
 }
 
 }  // namespace
@@ -55,7 +79,8 @@ Status IpcServer::Listen() {
   if (!listener_) return internal::SystemError(doing, errno);
   if (::bind(listener_.get(), address.get(), address.size) != 0) {
     if (errno != EADDRINUSE) return internal::SystemError(doing, errno);
-    return {StatusCode::kFailedPrecondition, doing + ": another process serves it"};
+    return {StatusCode::kFailedPrecondition,
+            doing + ": " + ServerOf(address) + " serves it; end that, or choose another name"};
   }
   const int backlog = static_cast<int>(std::min<std::size_t>(options_.peers_max, SOMAXCONN));
   if (::listen(listener_.get(), backlog) != 0 || !Watch(epoll_.get(), listener_.get(), kListener)) {

@@ -140,7 +140,10 @@ TEST_F(ServerTest, ANameThatIsServedCanNotBeServedTwice) {
   Start();
   const Status status = IpcServer::Make({.name = name_}, handler_).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("another process serves it"));
+  EXPECT_THAT(std::string(status.message()),
+              StartsWith("serving socket @" + name_ + ": user " + std::to_string(geteuid()) +
+                         " (process " + std::to_string(getpid()) + ", since 2"));
+  EXPECT_THAT(status.message(), HasSubstr(") serves it; end that, or choose another name"));
   EXPECT_EQ(IpcServer::Make({.name = std::string(108, 'x')}, handler_).status().code(),
             StatusCode::kInvalidArgument);
   Stop();

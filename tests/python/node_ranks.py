@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -193,9 +193,12 @@ class Ranks:
 
     _ports = iter(range(os.getpid() * 1000, 2**62))  # No port: a name that nobody else has.
 
-    def __init__(self, count: int) -> None:
-        port = next(Ranks._ports)
-        self.ranks = [Rank(rank, count, port) for rank in range(count)]
+    def __init__(
+        self, count: int, *, numbers: Sequence[int] | None = None, port: int | None = None
+    ) -> None:
+        self.port = next(Ranks._ports) if port is None else port
+        numbers = range(count) if numbers is None else numbers
+        self.ranks = [Rank(rank, count, self.port) for rank in numbers]
 
     def __getitem__(self, rank: int) -> Rank:
         return self.ranks[rank]

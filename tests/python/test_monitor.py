@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from test_observe import parse
 
 import headrace as hr
@@ -189,12 +192,18 @@ def test_help_teaches_with_an_example(command: str) -> None:
 
 def test_top_of_nothing_and_of_wrong_arguments() -> None:
     message = run("top", os.getpid(), "--once", code=2).stderr
-    assert f"process {os.getpid()}: no loader of yours is monitored" in message
+    assert f"process {os.getpid()}: no loader of yours is monitored there now" in message
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    message = run("top", ended.pid, "--once", code=2).stderr
+    assert f"process {ended.pid} has ended, and its loaders with it" in message
     assert "--json with --prometheus" in run("top", "--json", "--prometheus", code=2).stderr
     assert "--interval" in run("top", "--interval", "0", code=2).stderr
 
 
-def test_top_goes_on_in_a_terminal_until_it_is_interrupted(watched: hr.Loader) -> None:
+def test_top_goes_on_in_a_terminal_past_the_end_of_a_loader_until_it_is_interrupted(
+    watched: hr.Loader,
+) -> None:
     ours, theirs = pty.openpty()
     asked = [*COMMAND, "top", str(os.getpid()), "--interval", "0.1"]
     with subprocess.Popen(
@@ -203,6 +212,10 @@ def test_top_goes_on_in_a_terminal_until_it_is_interrupted(watched: hr.Loader) -
         os.close(theirs)
         seen = b""
         while seen.count(b"samples/s") < 3:
+            seen += os.read(ours, 4096)
+        assert b"ended" not in seen
+        watched.close()
+        while seen.count(b"it has ended") < 3:
             seen += os.read(ours, 4096)
         top.send_signal(signal.SIGINT)
         try:
@@ -254,12 +267,93 @@ def made(rank: int, **stats: Any) -> dict[str, Any]:
     return {"rank": rank, "dataset": "d", "world_size": 2, "stats": told}
 
 
+def shown(board: _top.Board, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    with console.capture() as captured:
+        console.print(board.render(console))
+    return captured.get()
+
+
+def row_of(text: str) -> dict[str, str]:
+    """The first row below the head, whose columns are set to the right but the first."""
+    head, row = text.splitlines()[:2]
+    ends = [match.end() for match in re.finditer(r"\S+(?: (?:for|p50))?", head)]
+    begins = [0, max(ends[0], row.find(" ") + 1), *ends[1:-1]]
+    return {
+        head[begin:end].strip(): row[begin:end].strip()
+        for begin, end in zip(begins, [begins[1], *ends[1:]], strict=True)
+    }
+
+
+def test_top_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = made(0, samples=1_234_567, seconds=1.0, decode=0.99)
+    said["stats"] |= {"epoch": 12345, "step": 1_234_567, "verdict": "wait " * 50 + "no more"}
+    said["stats"]["ranks"] = said["stats"]["ranks"][:1]
+    said["stats"]["ranks"][0] |= {
+        "stall": dict.fromkeys(_top.CAUSES, 0.0) | {"consumer": 1.0},
+        "step": {"count": 3, "p50": 0.9995, "p95": 1.0, "p99": 1234.5},
+        "ready": 4096,
+    }
+    monkeypatch.setattr(Address, "ask", lambda self, request: said)
+    board = _top.Board()
+    board.look([Address(4194304, 12)])
+    text = shown(board)
+    assert max(map(len, text.splitlines())) <= 80
+    assert row_of(text) == {
+        "loader": "4194304.12",
+        "rank": "0",
+        "epoch": "12345",
+        "step": "1,234,567",
+        "samples/s": "1,234,567",
+        "waits for": "100% consumer",
+        "ready": "4096",
+        "step p50": "999.5 ms",
+        "p99": "1,234.5 s",
+    }
+    assert " ".join(text.split()).endswith("4194304.12: " + "wait " * 50 + "no more")
+    wide = row_of(shown(board, width=200))
+    assert (wide["waiting"], wide["consumer"], wide["apart"]) == ("100%", "100%", "25%")
+
+
+def test_top_says_that_a_loader_ended_or_gives_no_answer(
+    watched: hr.Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, address = _top.Board(), here(watched)
+    board.look([address])
+    row = row_of(shown(board))
+    verdict = watched.stats()["verdict"]
+    watched.close()
+    board.look([address])
+    text = shown(board)
+    assert row_of(text)["waits for"] == "no answer"
+    assert f"{address.pid}.{address.ordinal}: it gives no answer" in text
+    board.look(find_loaders())
+    text = shown(board)
+    assert row_of(text) == row | {"waits for": "ended", "ready": ""}
+    told = f"{address.pid}.{address.ordinal}: it has ended: it was closed, or its process is gone"
+    assert f"{told}; it said last: {verdict}" in " ".join(text.split())
+    said = made(0, samples=1, seconds=1.0, decode=0.0)
+    monkeypatch.setattr(Address, "ask", lambda self, request: said)
+    for number in range(20):
+        board.look([Address(5, number)])
+    names = re.findall(r"^5\.\d+(?= )", shown(board), re.MULTILINE)
+    assert names == ["5.19"] * 2 + [f"5.{number}" for number in range(11, 19)]
+    nothing = _top.Board()
+    nothing.look([])
+    assert "no loader of this user is monitored now" in shown(nothing)
+
+
 def test_rates_are_those_since_the_look_before() -> None:
     before = made(0, samples=1000, seconds=10.0, decode=4.0)
     now = made(0, samples=1600, seconds=12.0, decode=5.0)
     row, other = _top.rank_rows(Address(5, 0), now, before)
     assert (row["samples/s"], row["waiting"], row["decode"]) == ("300", "50%", "50%")
-    assert (row["step p50"], row["p99"]) == ("250.0 ms", "1,000.0 ms")
+    assert (row["step p50"], row["p99"]) == ("250.0 ms", "1.0 s")
+    assert row["waits for"] == "50% decode"
+    idle = made(0, samples=1, seconds=1.0, decode=0.0)
+    assert _top.rank_rows(Address(5, 0), idle, None)[0]["waits for"] == "nothing"
+    idle["stats"]["ranks"][1]["gone"] = True
+    assert _top.rank_rows(Address(5, 0), idle, None)[1]["waits for"] == "gone"
     assert (row["apart"], row["tiers"], row["ready"]) == ("25%", "75%", "4")
     assert (other["rank"], other["step"]) == ("1", "")
     row, other = _top.rank_rows(Address(5, 0), now, None)

@@ -184,18 +184,6 @@ def test_one_that_leaves_an_epoch_early_is_told_that_the_others_did_not(source: 
         assert len({len(epoch) for epoch in ranks.ask("epoch")}) == 1  # It goes on from there.
 
 
-def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
-    with Ranks(3) as ranks:
-        for rank in (0, 1):
-            ranks[rank].ask("open_", source, batch_size=4, start_timeout=1)
-        for rank in (0, 1):
-            ranks[rank].say("steps", 1)
-        for rank in (0, 1):
-            with pytest.raises(RankError, match="local rank 2 of 3, which made no") as raised:
-                ranks[rank].answer()
-            assert raised.value.kind == "DeadlineExceededError"
-
-
 def test_different_positions_are_an_error_that_names_them(source: str) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=4)
@@ -438,30 +426,6 @@ def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
                 address = row.data_ptr() if torch else np.asarray(row).ctypes.data
                 assert memory_at(address, "self") in shared
         del held, field, row
-
-
-def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments, what in (
-        ({"isolation": "fork"}, "isolation"),
-        ({"isolation": "thread", "node": "x"}, "node"),
-        ({"isolation": "process", "node": 5}, "node"),
-        ({"isolation": "process", "local_rank": 0}, "local_world_size"),
-        ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
-        ({"node": "a/b\n"}, "node"),
-        ({"isolation": "process", "start_timeout": 0}, "start_timeout"),
-    ):
-        with pytest.raises(errors.InvalidArgumentError, match=what):
-            hr.Loader(source, **arguments)
-    for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(errors.InvalidArgumentError, match="belong together"):
-        hr.Loader(source, isolation="process", local_rank=0, local_world_size=2)
-    monkeypatch.setattr(node, "_WAIT_S", 0.2)
-    with pytest.raises(errors.UnavailableError, match="headrace node --name nobody"):
-        hr.Loader(source, node="nobody")
-    monkeypatch.setenv("MASTER_PORT", f"test-{os.getpid()}")
-    with pytest.raises(errors.UnavailableError, match="which local rank 0 starts"):
-        hr.Loader(source, isolation="process", local_rank=1, local_world_size=2)
 
 
 def test_a_fork_can_not_use_it_and_does_not_end_it(source: str) -> None:

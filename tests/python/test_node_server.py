@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -19,8 +20,9 @@ from loader_data import FLAT, epoch_ids
 from node_ranks import is_running, wait_for_end
 
 import headrace as hr
-from headrace import errors
+from headrace import _core, errors
 from headrace._loading import node
+from headrace._units import format_bytes
 
 _names = iter(range(10**6))
 
@@ -45,6 +47,16 @@ def service(*arguments: str) -> Iterator[tuple[str, int]]:
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`headrace node` that is expected to end by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", "node", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def address(name: str) -> bytes:
@@ -151,6 +163,29 @@ def test_what_is_wrong_on_its_command_line_is_said() -> None:
         done = subprocess.run([node.executable(), *arguments], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert what in done.stderr
+
+
+def test_a_second_service_of_a_name_says_who_has_it() -> None:
+    with service() as (name, pid):
+        connected(address(name)).close()
+        told = (
+            rf"user {os.geteuid()} \(process {pid}, since \d+-\d+-\d+ \d+:\d+:\d+\) serves it; "
+            "end that, or choose another name"
+        )
+        second = command("--name", name)
+        assert (second.returncode, second.stdout) == (3, "")
+        assert re.search(told, second.stderr), second.stderr
+
+
+def test_a_service_is_not_given_more_memory_than_there_is() -> None:
+    usable = _core.memory_limit_bytes()
+    refused = command("--name", "x", "--memory", f"{usable + 2**40}")
+    assert refused.returncode == 2
+    told = " ".join(refused.stderr.split())
+    assert f"--memory: got {format_bytes(usable + 2**40)}, but the machine" in told
+    assert f"has {format_bytes(usable)}; give less" in told
+    with service("--memory", f"{usable}") as (name, _):
+        connected(address(name)).close()
 
 
 def test_a_service_keeps_tiers_in_memory_for_the_next_job(numbered: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import shlex
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -21,7 +22,10 @@ from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableErro
 
 ISOLATIONS = ("thread", "process")
 EXECUTABLE = "headrace-node"
-_WAIT_S = 30.0
+# How long a node process that is being started may take to be there: one that local rank 0 starts
+# on a machine that is busy; one of somebody else, who may have started it just now or never.
+_START_S = 30.0
+_SERVICE_S = 2.0
 _TRY_EVERY_S = 0.01
 _END_S = 5.0  # that a node process may take to end
 _STARTS_MAX = 3  # of a node process that ends at once
@@ -47,7 +51,14 @@ class NodePlace:
     local_rank: int
     local_world_size: int
     service: str | None  # its name, if it is one that runs already
-    start_timeout: int  # seconds that a run may wait for ranks that made no loader
+    start_timeout: int  # seconds that this rank may wait for others that made no loader
+
+    @property
+    def wait_s(self) -> float:
+        """For the node process to be there."""
+        if self.service is not None:
+            return min(_SERVICE_S, self.start_timeout)
+        return min(_START_S, self.start_timeout) if self.local_rank == 0 else self.start_timeout
 
 
 def service_socket(name: str) -> str:
@@ -79,6 +90,12 @@ def node_place(
     choice("isolation", isolation or "thread", ISOLATIONS)
     start_timeout = integer("start_timeout", start_timeout, 1, 10**6)
     if node is None and isolation != "process":
+        if local_rank is not None or local_world_size is not None:
+            raise InvalidArgumentError(
+                f"local_rank={local_rank}, local_world_size={local_world_size} without a node "
+                "process: only one asks for them; add isolation='process' or node=, or leave both "
+                "out (rank= and world_size= say what to load)"
+            )
         return None
     if node is not None and isolation == "thread":
         raise InvalidArgumentError(
@@ -117,9 +134,10 @@ def _group(ranks: int) -> str:
     launch = [f"{name}={os.environ.get(name, '')}" for name in _LAUNCH]
     if not any(os.environ.get(name) for name in _TELLING):
         raise InvalidArgumentError(
-            f"isolation='process' with {ranks} ranks on this node: nothing tells which processes "
-            f"belong together (none of {', '.join(_TELLING)} is set): start them with torchrun, or "
-            "set MASTER_PORT"
+            f"{ranks} ranks on this node share a node process: nothing tells which processes "
+            f"belong together (none of {', '.join(_TELLING)} is set; local_rank= does not): start "
+            "them with torchrun or srun, or set MASTER_PORT to one number on all of them, which no "
+            "other job on this machine has"
         )
     return hashlib.sha256("\n".join(launch).encode()).hexdigest()[:16]
 
@@ -151,34 +169,35 @@ def open_core(
         place.local_world_size,
         place.start_timeout,
     )
-    until = time.monotonic() + _WAIT_S
+    began = time.monotonic()
     starts = 0
     while True:
-        if place.service is None and place.local_rank == 0 and _start(place.socket):
-            starts += 1
         try:
             core = _core.Loader(dataset.index, options, address)
         except UnavailableError as error:
-            if time.monotonic() > until or starts > _STARTS_MAX:
-                raise UnavailableError(f"{_waited(place)}: {error}") from error
+            waited_s = time.monotonic() - began
+            if waited_s >= place.wait_s or starts > _STARTS_MAX:
+                raise UnavailableError(f"{_waited(place, waited_s)}: {error}") from error
+            if place.service is None and place.local_rank == 0 and _start(place.socket):
+                starts += 1
         else:
             _open[os.getpid(), place.socket] += 1
             return core
         time.sleep(_TRY_EVERY_S)
 
 
-def _waited(place: NodePlace) -> str:
-    who = f"local rank {place.local_rank} of {place.local_world_size}"
+def _waited(place: NodePlace, waited_s: float) -> str:
+    who = f"local rank {place.local_rank} of {place.local_world_size} waited {waited_s:.0f} s"
     if place.service is not None:
         return (
-            f"{who} waited {_WAIT_S:.0f} s for the node service {place.service!r}; start it with "
-            f"'headrace node --name {place.service}'"
+            f"{who} for the node service {place.service!r} of user {os.geteuid()}; check the name, "
+            f"or start it with 'headrace node --name {shlex.quote(place.service)}'"
         )
     if place.local_rank == 0:
-        return f"{who} started a node process, and could not open a loader with it"
+        return f"{who} for the node process that it started, and could not open a loader with it"
     return (
-        f"{who} waited {_WAIT_S:.0f} s for the node process, which local rank 0 starts when it "
-        "makes its loader (isolation='process' too, in the same launch)"
+        f"{who} for the node process, which local rank 0 starts when it makes its loader: see that "
+        "it does, in the same launch and with isolation='process' too, or raise start_timeout="
     )
 
 

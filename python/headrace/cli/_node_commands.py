@@ -10,7 +10,7 @@ import typer
 
 from headrace import _core
 from headrace._loading.node import executable, service_socket
-from headrace._units import parse_share_or_bytes
+from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 
 
@@ -30,9 +30,15 @@ def node(
     program = executable()
     arguments = [program, "--name", service_socket(name), "--service"]
     if memory is not None:
-        parsed = parse_share_or_bytes(memory, "memory", _core.memory_limit_bytes())
+        usable = _core.memory_limit_bytes()
+        parsed = parse_share_or_bytes(memory, "--memory", usable)
         if parsed == 0:
-            raise InvalidArgumentError("memory: got 0 bytes; leave it out for no limit")
+            raise InvalidArgumentError("--memory: got 0 bytes; leave it out for no limit")
+        if parsed > usable:
+            raise InvalidArgumentError(
+                f"--memory: got {format_bytes(parsed)}, but the machine, or this process's cgroup, "
+                f"has {format_bytes(usable)}; give less, or a share such as 50%"
+            )
         arguments += ["--memory", str(parsed)]
     print(
         f"starting to serve Loader(node={name!r}) as process {os.getpid()}",

@@ -54,23 +54,24 @@ def top(
             print(prometheus.expose(labelled), end="")
         return
     console = Console(highlight=False)
-    if once or not console.is_terminal:
-        console.print(_top.render(_top.ask_all(_addresses(pids)), {}), soft_wrap=True)
-        return
+    board = _top.Board()
     try:
-        _watch(console, pids, interval)
+        board.look(_addresses(pids))
+        if once or not console.is_terminal:
+            # What reads a pipe wants whole lines, whatever their length.
+            console.print(board.render(console), soft_wrap=not console.is_terminal)
+        else:
+            _watch(console, board, pids, interval)
     except KeyboardInterrupt:  # How one leaves it.
         return
 
 
-def _watch(console: Console, pids: list[int] | None, interval: float) -> None:
-    before: _top.Snapshots = {}
+def _watch(console: Console, board: _top.Board, pids: list[int] | None, interval: float) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            now = _top.ask_all(_addresses(pids))
-            live.update(_top.render(now, before), refresh=True)
-            before = now
+            live.update(board.render(console), refresh=True)
             time.sleep(interval)
+            board.look([at for at in find_loaders() if not pids or at.pid in pids])
 
 
 def _addresses(pids: list[int] | None) -> list[Address]:
@@ -79,11 +80,14 @@ def _addresses(pids: list[int] | None) -> list[Address]:
         return found
     known = {address.pid for address in found}
     for pid in pids:
-        if pid not in known:
-            raise NotFoundError(
-                f"process {pid}: no loader of yours is monitored there; make it with "
-                "Loader(monitor=True), or set HEADRACE_MONITOR=1"
-            )
+        if pid in known:
+            continue
+        if not Path(f"/proc/{pid}").exists():
+            raise NotFoundError(f"process {pid} has ended, and its loaders with it")
+        raise NotFoundError(
+            f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
+            "it with Loader(monitor=True), or set HEADRACE_MONITOR=1"
+        )
     return [address for address in found if address.pid in pids]
 
 

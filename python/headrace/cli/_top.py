@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -14,10 +15,11 @@ from headrace._observe.trace import CAUSES
 
 Snapshots = dict[Address, dict[str, Any]]
 
-_COLUMNS = (
-    *("loader", "rank", "epoch", "step", "samples/s", "waiting", *CAUSES),
-    *("ready", "step p50", "p99", "apart", "tiers"),
-)
+_WHERE = ("loader", "rank", "epoch", "step", "samples/s")
+_TIMES = ("ready", "step p50", "p99")
+_WIDE = (*_WHERE, "waiting", *CAUSES, *_TIMES, "apart", "tiers")
+_NARROW = (*_WHERE, "waits for", *_TIMES)  # of 80 columns
+_ENDED_MAX = 8  # of the loaders that have ended, so many are shown: the last
 
 
 def ask_all(addresses: Iterable[Address], request: str = "stats") -> Snapshots:
@@ -49,23 +51,31 @@ def rank_rows(
             cause: _change(rank["stall"], was.get(rank["rank"], {}).get("stall"), cause)
             for cause in CAUSES
         }
+        most = max(CAUSES, key=lambda cause: stall[cause])
         rows.append(
             {
-                "loader": f"{address.pid}.{address.ordinal}",
-                "rank": f"{rank['rank']}{' (gone)' if rank['gone'] else ''}",
+                "loader": _named(address),
+                "rank": str(rank["rank"]),
                 "epoch": str(stats["epoch"]) if own else "",
                 "step": f"{stats['step']:,}" if own else "",
                 "samples/s": f"{made / seconds:,.0f}" if seconds > 0 else "",
                 "waiting": _share(sum(stall.values()), seconds),
                 **{cause: _share(stall[cause], seconds) for cause in CAUSES},
+                "waits for": f"{_share(stall[most], seconds)} {most}" if stall[most] else "nothing",
                 "ready": str(rank["ready"]),
                 "step p50": _ms(rank["step"], "p50"),
                 "p99": _ms(rank["step"], "p99"),
                 "apart": _apart(stats["imbalance"]),
                 "tiers": _hits(stats["sources"]),
             }
+            | (_waits_no_more("gone") if rank["gone"] else {})
         )
     return rows
+
+
+def _waits_no_more(state: str) -> dict[str, str]:
+    """The columns of waiting, of a rank or loader that is not there."""
+    return dict.fromkeys((*CAUSES, "ready"), "") | {"waiting": state, "waits for": state}
 
 
 def _change(now: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> float:
@@ -79,7 +89,11 @@ def _share(part: float, seconds: float) -> str:
 
 
 def _ms(quantiles: Mapping[str, Any], name: str) -> str:
-    return f"{quantiles[name] * 1e3:,.1f} ms" if quantiles["count"] else ""
+    if not quantiles["count"]:
+        return ""
+    return (
+        f"{quantiles[name]:,.1f} s" if quantiles[name] >= 1 else f"{quantiles[name] * 1e3:.1f} ms"
+    )
 
 
 def _apart(imbalance: Mapping[str, Any] | None) -> str:
@@ -94,21 +108,81 @@ def _hits(sources: Mapping[str, Any] | None) -> str:
     return f"{sources['tiers'] / (sources['tiers'] + sources['storage']):.0%}"
 
 
-def render(now: Snapshots, before: Snapshots) -> RenderableType:
-    """The table, and under it a verdict of each loader."""
-    if not now:
-        return Text(
-            "no loader of this user is monitored: Loader(monitor=True) or HEADRACE_MONITOR=1"
-        )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
+class Board:
+    """What loaders said, look by look. One that has ended stays, with what it said last."""
+
+    def __init__(self) -> None:
+        self._now: Snapshots = {}  # of all that are shown, the last
+        self._before: Snapshots = {}
+        self._silent: dict[Address, str] = {}  # why: shown after the others, without rates
+
+    def look(self, found: Collection[Address]) -> None:
+        answers = ask_all(found)
+        ended = [address for address in self._now if address not in found][-_ENDED_MAX:]
+        self._silent = dict.fromkeys(ended, "ended")
+        self._silent |= {each: "no answer" for each in found if each not in answers}
+        self._before = self._now
+        self._now = {at: self._before[at] for at in self._silent if at in self._before} | answers
+
+    def render(self, console: Console) -> RenderableType:
+        """The table, and under it a verdict of each loader."""
+        if not self._now and not self._silent:
+            return Text(
+                "no loader of this user is monitored now: none was made with Loader(monitor=True) "
+                "or HEADRACE_MONITOR=1, or each was closed"
+            )
+        rows = self._rows()
+        unbounded = console.options.update(max_width=10**6)
+        table = _table(_WIDE, rows)
+        if Measurement.get(console, unbounded, table).maximum > console.width:
+            table = _table(_NARROW, rows)
+        return Group(table, Text(), *map(Text, self._verdicts()))
+
+    def _rows(self) -> list[dict[str, str]]:
+        live = {at: said for at, said in self._now.items() if at not in self._silent}
+        rows = []
+        for address, said in live.items():
+            rows += rank_rows(address, said, self._before.get(address), _elsewhere(live, address))
+        for address, state in self._silent.items():
+            row = {"loader": _named(address)}
+            if address in self._now:
+                last = self._now[address]
+                others = {rank["rank"] for rank in last["stats"]["ranks"]} - {last["rank"]}
+                (row,) = rank_rows(address, last, None, others)
+            rows.append(row | _waits_no_more(state))
+        return rows
+
+    def _verdicts(self) -> list[str]:
+        by_text: dict[str, str] = {}  # Ranks of a node say the same of it: once is enough.
+        for address, said in self._now.items():
+            if address not in self._silent:
+                by_text.setdefault(said["stats"]["verdict"], _named(address))
+        lines = [f"{who}: {text}" for text, who in by_text.items()]
+        for address, state in self._silent.items():
+            line = f"{_named(address)}: " + _MEANING[state]
+            if address in self._now:
+                line += f"; it said last: {self._now[address]['stats']['verdict']}"
+            lines.append(line)
+        return lines
+
+
+_MEANING = {
+    "ended": "it has ended: it was closed, or its process is gone",
+    "no answer": "it gives no answer: it is stopped, busy, or just being closed",
+}
+
+
+def _named(address: Address) -> str:
+    return f"{address.pid}.{address.ordinal}"
+
+
+def _table(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in columns:
         table.add_column(name, justify="left" if name == "loader" else "right", no_wrap=True)
-    verdicts: dict[str, str] = {}  # Ranks of a node say the same of it: once is enough.
-    for address, snapshot in now.items():
-        for row in rank_rows(address, snapshot, before.get(address), _elsewhere(now, address)):
-            table.add_row(*(row[name] for name in _COLUMNS))
-        verdicts.setdefault(snapshot["stats"]["verdict"], f"{address.pid}.{address.ordinal}")
-    return Group(table, Text(), *(Text(f"{who}: {said}") for said, who in verdicts.items()))
+    for row in rows:
+        table.add_row(*(row.get(name, "") for name in columns))
+    return table
 
 
 def _elsewhere(now: Snapshots, here: Address) -> set[int]:

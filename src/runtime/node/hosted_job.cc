@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.h"
 #include "index/index.h"
 #include "runtime/node/open_request.h"
 
@@ -70,10 +71,14 @@ std::string HostedJob::Named(std::uint32_t lane) const {
   return "rank " + std::to_string(first_.options.job.rank - first_.local_rank + lane);
 }
 
-bool HostedJob::owes_an_answer() const {
+std::optional<HostedJob::Failure> HostedJob::failure() const {
   MutexLock lock(mutex_);
-  return !failed_.ok() &&
-         std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.answered; });
+  if (failed_.ok()) return std::nullopt;
+  Failure failure{.why = failed_, .at_ns = failed_at_ns_};
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (!lanes_[lane].answered) failure.untold.insert(lane);
+  }
+  return failure.untold.empty() ? std::nullopt : std::optional(std::move(failure));
 }
 
 Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
@@ -126,7 +131,10 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob&
   {
     MutexLock lock(mutex_);
     if (open.local_rank < lanes_.size()) lanes_[open.local_rank].answered = true;
-    if (failed_.ok()) failed_ = joined;
+    if (failed_.ok() && !joined.ok()) {
+      failed_ = joined;
+      failed_at_ns_ = MonotonicClock().NowNanos();
+    }
   }
   if (!joined.ok()) {
     client->Send(Refused{.status = joined});

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -57,8 +58,13 @@ class HostedJob {
   // It has gone. What its consumer holds stays with it.
   void Close(std::shared_ptr<LaneClient> client);
 
-  // Whether it could not be opened, and some of its ranks have not been told.
-  [[nodiscard]] bool owes_an_answer() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // What a job leaves that could not be opened: the reason, for its ranks that have not been told.
+  struct Failure {
+    Status why;
+    std::int64_t at_ns = 0;          // CLOCK_MONOTONIC
+    std::set<std::uint32_t> untold;  // local ranks; never empty
+  };
+  [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
   enum class Presence : std::uint8_t { kAwaited, kHere, kGone };
@@ -123,6 +129,7 @@ class HostedJob {
   mutable Mutex mutex_;
   std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);
   Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job is nobody's
+  std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 
   // Of the job's thread; job_ is set once, before any lane is there.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/process_id.h"
 #include "base/units.h"
 #include "runtime/machine.h"
 #include "runtime/node/kept_tiers.h"
@@ -76,9 +77,8 @@ void NodeServer::WatchIdle(const std::stop_token& stop) {
 void NodeServer::SetIdle() {
   bool idle = !options_.service;
   for (const auto& [id, session] : sessions_) idle = idle && session.closed;
-  // Its first client is awaited, and those who have not been told yet that there is no job.
-  const bool awaits = !had_client_ || !jobs_.empty();
-  const std::int64_t wait_ns = awaits ? options_.idle_ns : 0;
+  const bool awaits = !had_client_ || !failures_.empty();
+  const std::int64_t wait_ns = awaits ? options_.await_ns : 0;
   MutexLock lock(mutex_);
   idle_until_ns_ = idle ? MonotonicClock().NowNanos() + wait_ns : -1;
   idle_changed_.NotifyAll();
@@ -137,6 +137,7 @@ Status NodeServer::OnMessage(Session& session, OpenJob open) {
     return Status(StatusCode::kFailedPrecondition,
                   "opening job '" + open.job + "': a connection has one job, with a name");
   }
+  HEADRACE_RETURN_IF_ERROR(FailureFor(session, open));
   auto found = jobs_.find(open.job);
   if (found == jobs_.end() && HasToWait(open)) {
     session.delayed = std::move(open);
@@ -155,6 +156,21 @@ Status NodeServer::OnMessage(Session& session, OpenJob open) {
         job->Open(std::move(client), std::move(open));
       });
   return Status();
+}
+
+Status NodeServer::FailureFor(const Session& session, const OpenJob& open) {
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  std::erase_if(failures_,
+                [&](const auto& each) { return now_ns - each.second.at_ns >= options_.await_ns; });
+  const auto found = failures_.find(open.job);
+  if (found == failures_.end()) return Status();
+  HostedJob::Failure& failure = found->second;
+  const std::optional<std::int64_t> age_ns = ProcessAgeNs(session.client->pid());
+  Status why = failure.why;
+  if (age_ns.has_value() && *age_ns < now_ns - failure.at_ns) why = Status();
+  failure.untold.erase(open.local_rank);
+  if (why.ok() || failure.untold.empty()) failures_.erase(found);
+  return why;
 }
 
 bool NodeServer::HasToWait(const OpenJob& open) const {
@@ -222,8 +238,11 @@ void NodeServer::LeaveJob(Session& session) {
 
 void NodeServer::Reap(const std::string& name) {
   const auto found = jobs_.find(name);
-  if (found->second.clients > 0 || found->second.job->owes_an_answer()) return;
+  if (found->second.clients > 0) return;
   std::string gone = name;  // That of the entry.
+  if (std::optional<HostedJob::Failure> failure = found->second.job->failure()) {
+    failures_.insert_or_assign(gone, *std::move(failure));
+  }
   std::shared_ptr<HostedJob> job = std::move(found->second.job);
   jobs_.erase(found);
   opener_->Submit(0, [this, gone = std::move(gone), job = std::move(job)]() mutable {

@@ -20,10 +20,12 @@ namespace headrace {
 class KeptTiers;
 
 struct NodeServerOptions {
-  std::string name;                       // socket served, in the abstract namespace
-  bool service = false;                   // goes on without clients
-  std::uint64_t memory_bytes = 0;         // of all jobs together; 0: each has its own budget
-  std::int64_t idle_ns = 60'000'000'000;  // without a client that it may live; not a service
+  std::string name;                // socket served, in the abstract namespace
+  bool service = false;            // goes on without clients
+  std::uint64_t memory_bytes = 0;  // of all jobs together; 0: each has its own budget
+  // How long clients are awaited that nothing has been heard of: the first, unless it is a service,
+  // and the ranks of a job that could not be opened, to tell them why.
+  std::int64_t await_ns = 10'000'000'000;
 };
 
 // Hosts the jobs of ranks that connect: what the executable headrace-node runs.
@@ -78,8 +80,11 @@ class NodeServer final : private IpcHandler {
   [[nodiscard]] bool HasToWait(const OpenJob& open) const;
   void OpenDelayed();
   void LeaveJob(Session& session);
-  // Ends what has no client and owes nobody an answer.
+  // Ends what has no client.
   void Reap(const std::string& name);
+  // Why the job could not be opened, if the client is of the launch that failed: one that began
+  // later is of the next, which may well have the name again, and succeed.
+  Status FailureFor(const Session& session, const OpenJob& open);
   Status Admit(const std::string& job, std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // How long the process may wait for a client; negative: for ever.
   void SetIdle() HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -92,6 +97,8 @@ class NodeServer final : private IpcHandler {
   // Of the thread of Run().
   std::map<std::uint64_t, Session> sessions_;  // by peer
   std::map<std::string, Hosted> jobs_;
+  // Of jobs that are gone, by name; each is forgotten when await_ns have passed.
+  std::map<std::string, HostedJob::Failure> failures_;
   bool had_client_ = false;
 
   Mutex mutex_;

@@ -164,6 +164,13 @@ class NodeServerTest : public ::testing::Test {
     return std::move(opened).value();
   }
 
+  // Two of four ranks differ, and leave; why the second was refused.
+  [[nodiscard]] std::string FailToOpen(LoaderOptions options) const {
+    const auto first = Open(0, options);
+    ++options.job.seed;
+    return std::string(TryOpen(1, std::move(options)).status().message());
+  }
+
   // What the rank would get without a node process.
   std::vector<Rows> Alone(std::uint32_t rank, LoaderOptions options) const {
     options.job.rank = rank;
@@ -394,6 +401,31 @@ TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) 
   EXPECT_EQ(told.message(), refused.message());
   first.reset();
   WaitForEnd();
+}
+
+TEST_F(NodeServerTest, RanksOfAJobThatTheOthersFailedToOpenAndLeftAreToldWhy) {
+  Serve();
+  const std::string refused = FailToOpen(OptionsOf(4));
+  EXPECT_THAT(refused, HasSubstr("seed is 3 there and 4 here"));
+  for (const std::uint32_t rank : {3U, 2U}) {
+    EXPECT_EQ(TryOpen(rank, OptionsOf(4)).status().message(), refused);
+  }
+  WaitForEnd();  // Nobody is awaited any more.
+}
+
+TEST_F(NodeServerTest, AJobThatCouldNotBeOpenedLeavesItsNameAndItsMemory) {
+  Serve({.service = true, .memory_bytes = 100 * kMiB, .await_ns = 0});
+  LoaderOptions options = OptionsOf(4);
+  options.memory_bytes = 16 * kMiB;
+  options.tiers.tiers = {{.capacity_bytes = 12 * kMiB}};  // of each rank: not of eight
+  EXPECT_NE(FailToOpen(options), "");
+  const auto another = Open(0, options, "another job");
+  options = OptionsOf(4);
+  OnEachRank(4, [&](std::uint32_t rank) {
+    const auto loader = Open(rank, options);
+    EXPECT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Alone(rank, options));
+  });
 }
 
 // A virtual time that only the test moves.
