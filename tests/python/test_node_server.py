@@ -120,14 +120,6 @@ def test_what_is_no_message_ends_its_sender_and_nobody_else(numbered: Path) -> N
         assert is_running(pid)
 
 
-def test_another_version_is_told_so(numbered: Path) -> None:
-    with service() as (name, _):
-        for greeting in (hello(protocol=99), hello(library=b"0.0.0-other")):
-            with connected(address(name)) as client:
-                client.send(greeting)
-                assert b"use one version for both" in client.recv(1 << 16)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_is_refused_before_a_byte_is_read() -> None:
     with service() as (name, _):

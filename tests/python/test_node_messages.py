@@ -1,0 +1,133 @@
+"""A client that says what it likes to a service: it is answered or ended, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loader_data import epoch_ids
+from node_ranks import is_running
+from test_node_server import address, connected, packet, service, tried
+
+import headrace as hr
+from headrace import errors
+
+SESSIONS = 120
+EDGES = [0, 1, 2, 255, 65536, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
+HEADER = 8  # bytes of a packet before its payload
+LIBRARY_AT = HEADER + 1 + 4 + 4  # kind, protocol, length
+
+
+@pytest.fixture
+def spoken(numbered: Path) -> tuple[bytes, bytes]:
+    """What a loader sends first: its hello, and which job it wants."""
+    hr.open(numbered)
+    name = f"listener-{os.getpid()}"
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            heard.extend(peer.recv(1 << 16) for _ in range(2))
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address(name))
+        listener.listen()
+        thread = threading.Thread(target=listen)
+        thread.start()
+        with pytest.raises(errors.HeadraceError):
+            tried(numbered, name, start_timeout=1)
+        thread.join()
+    hello, opening = heard
+    return hello, opening
+
+
+def changed(message: bytes, chance: random.Random) -> bytes:
+    """The payload with a few of its bytes others; its kind stays."""
+    payload = bytearray(message)
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        width = chance.choice([1, 4, 8])
+        at = chance.randrange(HEADER + 1, len(payload) - width)
+        how = chance.random()
+        if how < 0.4:
+            value = chance.choice(EDGES) % (1 << 8 * width)
+            payload[at : at + width] = value.to_bytes(width, "little")
+        elif how < 0.6:
+            payload[at : at + width] = chance.randbytes(width)
+        elif how < 0.8:
+            payload[at] ^= 1 << chance.randrange(8)
+        else:
+            number = chance.choice([float("nan"), float("inf"), -1.0, 1e308])
+            payload[at : at + 8] = struct.pack("<d", number)[: len(payload) - at]
+    return bytes(payload[: chance.choice([len(payload)] * 9 + [at])])
+
+
+def anything(chance: random.Random) -> bytes:
+    """A message of some kind, with numbers that may be numbers of something."""
+    numbers = [chance.choice([0, 1, 1, 2, 3, *EDGES]) for _ in range(chance.randrange(6))]
+    counted = struct.pack("<I", len(numbers)) if chance.random() < 0.5 else b""
+    body = counted + b"".join(struct.pack("<Q", number) for number in numbers)
+    return packet(bytes([chance.randrange(14)]) + body)
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def heard(client: socket.socket) -> Iterator[bytes]:
+    while message := client.recv(1 << 16):
+        yield message
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changed_messages_end_their_sender_at_most(
+    numbered: Path, spoken: tuple[bytes, bytes], seed: int
+) -> None:
+    hello, opening = spoken
+    chance = random.Random(seed)
+    with service() as (name, pid):
+        with tried(numbered, name) as loader:
+            expected = epoch_ids(loader)
+        before = descriptors(pid)
+        for session in range(SESSIONS):
+            with connected(address(name)) as client:
+                try:
+                    client.send(hello)
+                    opens = session % 3 == 0
+                    client.send(opening if opens else changed(opening, chance))
+                    if opens:  # Until there is a job, nothing else means anything.
+                        assert client.recv(1 << 16)
+                    for _ in range(chance.randrange(4)):
+                        client.send(anything(chance))
+                except (BrokenPipeError, ConnectionResetError):
+                    continue  # It was ended: with reason.
+            assert is_running(pid)
+        until = time.monotonic() + 30
+        while descriptors(pid) > before and time.monotonic() < until:
+            select.select([], [], [], 0.01)
+        assert descriptors(pid) <= before
+        with tried(numbered, name) as loader:
+            assert epoch_ids(loader) == expected
+
+
+def test_another_version_is_told_so(spoken: tuple[bytes, bytes]) -> None:
+    hello, _ = spoken
+    other_protocol = bytearray(hello)
+    other_protocol[HEADER + 1] ^= 64
+    other_library = bytearray(hello)
+    other_library[LIBRARY_AT] ^= 1
+    with service() as (name, _):
+        for greeting, what in ((other_protocol, b"(protocol 66)"), (other_library, b"headrace 1.")):
+            with connected(address(name)) as client:
+                client.send(greeting)
+                answer = b"".join(heard(client))
+                assert b"use one version for both" in answer
+                assert what in answer
