@@ -83,6 +83,28 @@ TEST_P(LobsterTest, NeverTakesLongerThanSharesInProportion) {
   }
 }
 
+// Its first read takes the longest: until then it is not known how long.
+TEST(LobsterLanePolicyTest, ALaneThatHasShownNothingYetIsNotTakenForFast) {
+  std::vector<LaneWork> work(4, {.queued_bytes = 1'600'000,
+                                 .queued_samples = 16,
+                                 .step_samples = 16,
+                                 .step_bytes = 1'600'000,
+                                 .read_ns_per_byte = 1000,
+                                 .decode_ns_per_byte = 1000});
+  work[1] = {
+      .queued_bytes = 6'400'000, .queued_samples = 16, .step_samples = 16, .step_bytes = 6'400'000};
+  for (const auto search :
+       {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
+    LobsterLanePolicy lobster({.budget = kBudget, .search = search});
+    std::vector<LaneShare> shares(work.size());
+    ASSERT_TRUE(lobster.Split({}, work, shares).ok());
+    for (const std::size_t lane : {0U, 2U, 3U}) {
+      EXPECT_GT(shares[1].reads, 2 * shares[lane].reads);
+      EXPECT_GT(shares[1].decodes, 2 * shares[lane].decodes);
+    }
+  }
+}
+
 TEST_P(LobsterTest, SharesMoveSeldomAndAreTheSameInEveryRun) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     LobsterLanePolicy lobster({.budget = kBudget});

@@ -11,14 +11,29 @@
 namespace headrace {
 namespace {
 
-// Until a lane has decoded or read something: what a byte may take, the same for all.
-constexpr double kNsPerByteUnknown = 1;
+// What a byte takes each lane. One that has not shown it yet is as the others on average, so that
+// it is not taken for fast because it is slow to show; until one has, all are the same.
+std::vector<double> NsPerByte(std::span<const LaneWork> work, double LaneWork::*shown) {
+  double sum = 0;
+  int known = 0;
+  for (const LaneWork& lane : work) {
+    if (lane.*shown <= 0) continue;
+    sum += lane.*shown;
+    ++known;
+  }
+  std::vector<double> ns_per_byte;
+  ns_per_byte.reserve(work.size());
+  for (const LaneWork& lane : work) {
+    ns_per_byte.push_back(lane.*shown > 0 ? lane.*shown : known > 0 ? sum / known : 1);
+  }
+  return ns_per_byte;
+}
 
-double OrUnknown(double ns_per_byte) { return ns_per_byte > 0 ? ns_per_byte : kNsPerByteUnknown; }
-
-// To decode the lane's step on one thread.
-double DecodeNs(const LaneWork& work) {
-  return static_cast<double>(work.step_bytes) * OrUnknown(work.decode_ns_per_byte);
+// To decode each lane's step on one thread.
+std::vector<double> DecodeNs(std::span<const LaneWork> work) {
+  std::vector<double> ns = NsPerByte(work, &LaneWork::decode_ns_per_byte);
+  for (std::size_t i = 0; i < work.size(); ++i) ns[i] *= static_cast<double>(work[i].step_bytes);
+  return ns;
 }
 
 }  // namespace
@@ -45,11 +60,12 @@ LoadModel ModelOfReads(std::uint32_t reads) {
 
 std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work, std::span<const int> decodes) {
   std::vector<LaneLoad> loads(work.size());
+  const std::vector<double> read_ns_per_byte = NsPerByte(work, &LaneWork::read_ns_per_byte);
+  const std::vector<double> decode_ns = DecodeNs(work);
   for (std::size_t i = 0; i < work.size(); ++i) {
     loads[i].requests = work[i].queued_samples;
-    loads[i].storage_bytes =
-        static_cast<double>(work[i].queued_bytes) * OrUnknown(work[i].read_ns_per_byte);
-    loads[i].preprocess_seconds = DecodeNs(work[i]) / kNsPerSecond / std::max(decodes[i], 1);
+    loads[i].storage_bytes = static_cast<double>(work[i].queued_bytes) * read_ns_per_byte[i];
+    loads[i].preprocess_seconds = decode_ns[i] / kNsPerSecond / std::max(decodes[i], 1);
   }
   return loads;
 }
@@ -67,14 +83,7 @@ LobsterLanePolicy::LobsterLanePolicy(const Options& options)
 Status LobsterLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
                                 std::span<LaneShare> shares) {
   SplitDecodes(work);
-  const std::vector<LaneLoad> loads = LoadsOf(work, decodes_);
-  double train_ns = 0;
-  bool known = true;  // every lane that reads has shown how fast
-  for (const LaneWork& lane : work) {
-    train_ns = std::max(train_ns, static_cast<double>(lane.step_ns));
-    known = known && (lane.queued_bytes == 0 || lane.read_ns_per_byte > 0);
-  }
-  SplitReads(loads, train_ns / kNsPerSecond, known);
+  SplitReads(work);
   ++steps_;
   for (std::size_t i = 0; i < work.size(); ++i) {
     shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads_[i])),
@@ -93,7 +102,7 @@ void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
   const int budget = std::max(static_cast<int>(threads), static_cast<int>(work.size()));
   std::vector<std::uint64_t> ns;
   ns.reserve(work.size());
-  for (const LaneWork& lane : work) ns.push_back(static_cast<std::uint64_t>(DecodeNs(lane)));
+  for (const double each : DecodeNs(work)) ns.push_back(static_cast<std::uint64_t>(each));
   LaneShares wanted = Proportional(ns, budget);
   const auto slowest = [&](const LaneShares& shares) {
     double most = 0;
@@ -110,25 +119,37 @@ void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
   decodes_given_ = budget;
 }
 
-void LobsterLanePolicy::SplitReads(std::span<const LaneLoad> loads, double train_seconds,
-                                   bool known) {
-  const int lanes = static_cast<int>(loads.size());
-  if (model_.threads_max() < lanes) {  // Fewer reads than lanes: one each.
-    reads_.assign(loads.size(), 1);
+void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
+  const int budget = model_.threads_max();
+  if (budget < static_cast<int>(work.size())) {  // Fewer reads than lanes: one each.
+    reads_.assign(work.size(), 1);
     return;
   }
-  const LobsterDecision decision = LobsterShares(
-      loads, model_, model_.threads_max(),
-      {.train_seconds = train_seconds, .theta = options_.theta, .search = options_.search});
+  double train_ns = 0;
+  bool known = true;
+  for (const LaneWork& lane : work) {
+    train_ns = std::max(train_ns, static_cast<double>(lane.step_ns));
+    known = known && (lane.queued_bytes == 0 || lane.read_ns_per_byte > 0);
+  }
+  if (!known && !rates_known_) {
+    std::vector<std::uint64_t> bytes;
+    for (const LaneWork& lane : work) bytes.push_back(lane.queued_bytes);
+    reads_ = Proportional(bytes, budget);
+    return;
+  }
+  const bool begins = !std::exchange(rates_known_, true);
+  const std::vector<LaneLoad> loads = LoadsOf(work, decodes_);
+  const LobsterDecision decision = LobsterShares(loads, model_, budget,
+                                                 {.train_seconds = train_ns / kNsPerSecond,
+                                                  .theta = options_.theta,
+                                                  .search = options_.search});
   if (decision.straggler) stragglers_.fetch_add(1, std::memory_order_relaxed);
   const bool search = options_.search == LobsterOptions::Search::kBinarySearch;
-  if (reads_.empty() || (!search && !corrector_.has_value())) {
-    Jump(loads, decision);
-    if (known && !search) corrector_.emplace(options_.corrector, model_, reads_);
-    return;
-  }
-  if (search) {
-    if (steps_ % static_cast<std::uint64_t>(options_.corrector.period) == 0) Jump(loads, decision);
+  const auto period = static_cast<std::uint64_t>(options_.corrector.period);
+  if (begins || (search && steps_ % period == 0)) Jump(loads, decision);
+  if (search) return;
+  if (begins) {
+    corrector_.emplace(options_.corrector, model_, reads_);
     return;
   }
   // Loads are what lanes have shown: nothing is left to be scaled by what was measured.

@@ -98,8 +98,9 @@ void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int bud
 // is predicted to be late, else so that the last lane is done as early as can be; decode threads in
 // proportion to what there is to decode. What reads and decodes take is learned while running.
 //
-// That decides where it begins, once every lane's rate is known. From there on shares move slowly
-// (ShareCorrector): noise of single steps moves none.
+// That decides where it begins, once every lane's rate is known; until then nothing can be
+// predicted, and reads are split in proportion to the bytes that wait. From there on shares move
+// slowly (ShareCorrector): noise of single steps moves none.
 class LobsterLanePolicy final : public LanePolicy {
  public:
   struct Options {
@@ -118,7 +119,7 @@ class LobsterLanePolicy final : public LanePolicy {
 
  private:
   void SplitDecodes(std::span<const LaneWork> work);
-  void SplitReads(std::span<const LaneLoad> loads, double train_seconds, bool known);
+  void SplitReads(std::span<const LaneWork> work);
   void Jump(std::span<const LaneLoad> loads, const LobsterDecision& decision);
 
   const Options options_;
@@ -126,7 +127,8 @@ class LobsterLanePolicy final : public LanePolicy {
   LaneShares reads_;
   LaneShares decodes_;
   int decodes_given_ = 0;
-  std::optional<ShareCorrector> corrector_;  // once every lane's rate is known
+  bool rates_known_ = false;                 // every lane that reads has shown how fast
+  std::optional<ShareCorrector> corrector_;  // from then on; none with kBinarySearch
   std::uint64_t steps_ = 0;
   std::atomic<std::uint64_t> stragglers_ = 0;
   std::atomic<std::uint64_t> corrections_ = 0;
