@@ -16,7 +16,7 @@ import worker_functions as functions
 from worker_functions import RECORDS, records, write_records
 
 import headrace as hr
-from headrace import errors
+from headrace import _core, errors
 
 BATCH = 10
 
@@ -124,6 +124,14 @@ def test_results_too_large_to_be_sent_are_an_error_that_says_so(path: Path) -> N
         pytest.raises(errors.TransformError, match="at most 67,108,864 can be sent: return arrays"),
     ):
         list(loader)
+
+
+def test_as_many_values_as_are_allowed_come_through_a_worker(path: Path) -> None:
+    options: dict[str, Any] = {"transform": functions.most_numbers, "worker_start": "fork"}
+    with hr.Loader(path, BATCH, shuffle=False, **options) as loader:
+        values = next(iter(loader))
+    assert len(values) == _core.WorkerChannel.LEAVES_MAX
+    assert all(value.tolist() == list(range(BATCH)) for value in values)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -105,6 +105,10 @@ def many_numbers(sample: hr.Sample) -> Any:
     return list(range(5000))
 
 
+def most_numbers(sample: hr.Sample) -> Any:
+    return [sample.id] * _core.WorkerChannel.LEAVES_MAX
+
+
 def much_text(sample: hr.Sample) -> Any:
     return bytes(65 << 20)
 
