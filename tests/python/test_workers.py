@@ -311,6 +311,35 @@ def test_an_exception_arrives_with_its_traceback_and_sample(
             list(loader)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_calls_exit_fails_for_its_sample(path: Path, workers: int) -> None:
+    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    with hr.Loader(path, BATCH, transform=functions.leave_at_50, **options) as loader:
+        with pytest.raises(errors.TransformError, match="SystemExit: no fifty") as caught:
+            list(loader)
+        error = caught.value
+        assert (error.epoch, error.step, error.slot, error.sample) == (0, 5, 0, 50)
+        assert isinstance(error.__cause__, SystemExit)
+    with (
+        hr.Loader(path, BATCH, collate_fn=functions.collate_leaves, **options) as loader,
+        pytest.raises(errors.TransformError, match=r"(?s)epoch 0 step 0.*SystemExit: no batch"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_in_a_transform_interrupts_the_loop(path: Path, workers: int) -> None:
+    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    with hr.Loader(path, BATCH, transform=functions.interrupt_at_50, **options) as loader:
+        iteration = iter(loader)
+        for _ in range(5):
+            next(iteration)
+        with pytest.raises(KeyboardInterrupt):
+            next(iteration)
+        with pytest.raises(StopIteration):
+            next(iteration)
+
+
 def test_an_exception_that_can_not_be_pickled_arrives_as_text(path: Path) -> None:
     options: dict[str, Any] = {"transform": functions.fail_unpicklably, "worker_start": "fork"}
     with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,6 +117,22 @@ def much_text(sample: hr.Sample) -> Any:
 def fail_at_50(sample: hr.Sample) -> Any:
     if sample.id == 50:
         raise ValueError("no fifty")
+    return sample.record
+
+
+def leave_at_50(sample: hr.Sample) -> Any:
+    if sample.id == 50:
+        sys.exit("no fifty")
+    return sample.record
+
+
+def collate_leaves(results: list[Any]) -> Any:
+    sys.exit("no batch")
+
+
+def interrupt_at_50(sample: hr.Sample) -> Any:
+    if sample.id == 50:
+        raise KeyboardInterrupt
     return sample.record
 
 
