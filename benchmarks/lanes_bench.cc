@@ -1,12 +1,12 @@
 // Ranks of one node that train in step, by each policy: lanes_bench FOLDER --policy NAME [--steps
 // N].
 //
-// `lanes_bench FOLDER --make [--steps N]` first writes the data, FOLDER/stored/N/samples for N of 0 to
-// 31: 4 ranks, of which one's samples are four times as large. What is read is FOLDER/read/N/samples:
-// whoever calls lets these be the same, or something slower. Then 4 threads take their batches, one a rank;
-// when the last one has its own, all train, for a time. Prints JSON: of each iteration how long it
-// took, and whether ranks differed by more than a tenth of the training in when their batch was
-// done. lanes_read.py calls it.
+// `lanes_bench FOLDER --make [--steps N]` first writes the data, FOLDER/stored/N/samples for N of 0
+// to 31: 4 ranks, of which one's samples are four times as large. What is read is
+// FOLDER/read/N/samples: whoever calls lets these be the same, or something slower. Then 4 threads
+// take their batches, one a rank; when the last one has its own, all train, for a time. Prints
+// JSON: of each iteration how long it took, and whether ranks differed by more than a tenth of the
+// training in when their batch was done. lanes_read.py calls it.
 
 #include <algorithm>
 #include <array>
@@ -39,7 +39,7 @@ constexpr std::uint64_t kBatch = 16;
 constexpr std::uint64_t kBytes = 100'000;
 constexpr std::uint32_t kFiles = 32;
 constexpr std::uint64_t kSlot = 1 << 19;  // bytes of a file for each sample: _slow_files/served.py
-constexpr std::size_t kWarmUp = 10;  // iterations that are not counted
+constexpr std::size_t kWarmUp = 10;       // iterations that are not counted
 constexpr double kTheta = 0.1;
 
 struct Arguments {
