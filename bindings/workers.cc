@@ -20,6 +20,7 @@
 #include "loader.h"
 #include "module.h"
 #include "runtime/workers/worker_channel.h"
+#include "runtime/workers/worker_messages.h"
 #include "runtime/workers/worker_pool.h"
 #include "status.h"
 
@@ -305,7 +306,8 @@ nb::object Received(WorkerChannel& channel) {
 }
 
 void BindChannel(nb::module_& module) {
-  nb::class_<WorkerChannel>(module, "WorkerChannel", "A worker's end of its connection.")
+  nb::class_<WorkerChannel> channel(module, "WorkerChannel", "A worker's end of its connection.");
+  channel
       .def_static(
           "open",
           [](int socket, int host) {
@@ -327,6 +329,9 @@ void BindChannel(nb::module_& module) {
             return true;
           },
           nb::arg("message"), "False if the host is gone.");
+  channel.attr("LEAVES_MAX") = kLeavesMax;
+  channel.attr("ITEM_BYTES_MAX") = kItemBytesMax;
+  channel.attr("REPLY_BYTES_MAX") = kReplyBytesMax;
 }
 
 }  // namespace

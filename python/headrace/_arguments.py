@@ -14,13 +14,32 @@ from headrace.errors import InvalidArgumentError
 
 def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
     """`value` as an int in [least, most]; else an error that names the argument."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be an integer") from None
-    if isinstance(value, bool) or not least <= number <= most:
+    number = whole(value)
+    if number is None:
+        raise InvalidArgumentError(f"{name}: got {value!r}, must be an integer")
+    if not least <= number <= most:
         raise InvalidArgumentError(f"{name}: got {value!r}, must be in [{least}, {most}]")
     return number
+
+
+def whole(value: Any) -> int | None:
+    """`value` as an int; None if it is none: True and False are likelier a mistake."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def given_path(doing: str, path: str | os.PathLike[str]) -> str:
+    """`path` as text, if there is any: none would mean the current folder."""
+    text = os.fspath(path)
+    if not text:
+        raise InvalidArgumentError(
+            f"{doing} {text!r}: the path is empty; the current folder is written '.'"
+        )
+    return text
 
 
 def flag(name: str, value: Any) -> bool:

@@ -762,6 +762,12 @@ class WorkerChannel:
     def send(self, message: bytes) -> bool:
         """False if the host is gone."""
 
+    LEAVES_MAX: int = 4096
+
+    ITEM_BYTES_MAX: int = 64
+
+    REPLY_BYTES_MAX: int = 67108864
+
 class TransformedBatch:
     """What workers made of a batch."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import operator
 import os
 import re
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from headrace import _core
+from headrace._arguments import given_path, whole
 from headrace._source import SampleReader, remedy
 from headrace._units import format_bytes
 from headrace.errors import (
@@ -101,7 +101,9 @@ class Dataset:
 
         Reads the file here and now and checks it: for a look, not for training.
         """
-        number = operator.index(sample)
+        number = whole(sample)
+        if number is None:
+            raise InvalidArgumentError(f"sample: got {sample!r}, must be an integer")
         if not 0 <= number < len(self):
             raise OutOfRangeError(
                 f"reading sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
@@ -165,9 +167,9 @@ def open_dataset(
     file to use instead: it is made if it is not there. `progress` is called with the number of
     files found while a folder is listed.
     """
-    where = os.path.abspath(os.fspath(path))
+    where = os.path.abspath(given_path("opening dataset", path))
     if not os.path.exists(where):
-        raise NotFoundError(f"opening dataset {where}: no such file or folder{_nearest(where)}")
+        raise NotFoundError(f"opening dataset {where}: {_absent(where, 'file or folder')}")
     if os.path.isfile(where):
         if not where.endswith(INDEX_SUFFIX):
             raise InvalidArgumentError(
@@ -195,9 +197,9 @@ def index_folder(
     progress: Progress | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a folder anew, whatever is cached: the dataset and where its index was written."""
-    where = os.path.abspath(os.fspath(root))
+    where = os.path.abspath(given_path("indexing", root))
     if not os.path.isdir(where):
-        raise NotFoundError(f"indexing {where}: no such folder{_nearest(where)}")
+        raise NotFoundError(f"indexing {where}: {_absent(where, 'folder')}")
     if os.path.exists(os.path.join(where, PACK_INDEX_NAME)):
         raise InvalidArgumentError(f"indexing {where}: this is a pack, which has its index already")
     _check_is_folder_dataset(where)
@@ -217,7 +219,7 @@ def cache_path(root: str) -> str:
 
 def _index_target(path: str | os.PathLike[str]) -> str:
     """`path`, absolute, if it may be written: nothing but an index is ever replaced."""
-    target = os.path.abspath(os.fspath(path))
+    target = os.path.abspath(given_path("index file", path))
     if not target.endswith(INDEX_SUFFIX):
         raise InvalidArgumentError(
             f"index file {target}: its name must end with {INDEX_SUFFIX}, to be known as one"
@@ -286,14 +288,19 @@ def _unlink_quietly(path: str, owner: int) -> None:
             os.unlink(path)
 
 
-def _nearest(path: str) -> str:
-    """Where a path that does not exist stops existing."""
-    parent = Path(path).parent
-    while not parent.exists():
-        parent = parent.parent
-    if parent == Path(path).parent:
-        return ""
-    return f" (the path exists as far as {parent})"
+def _absent(path: str, what: str) -> str:
+    """Says where a path to no `what` stops existing."""
+    missing = Path(path)
+    while not missing.parent.exists():
+        missing = missing.parent
+    if missing.is_symlink() and not missing.exists():
+        return (
+            f"{missing} is a link to {os.readlink(missing)}, which is not there; point it to what "
+            "is, or name another path"
+        )
+    if str(missing) == path:
+        return f"no such {what}"
+    return f"no such {what} (the path exists as far as {missing.parent})"
 
 
 def _check_is_folder_dataset(root: str) -> None:

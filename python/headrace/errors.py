@@ -88,10 +88,11 @@ class DataLossError(HeadraceError, OSError):
 
 
 class TransformError(HeadraceError, RuntimeError):
-    """A Python transform or collate_fn failed for a sample, or its results make no batch.
+    """A Python transform or collate_fn failed for a sample, or its results make no batch; or what
+    `headrace.torch.DeviceBatches` was to `prepare` failed for a batch.
 
-    The text ends with the worker's traceback; `__cause__` is the exception itself, if it could be
-    pickled.
+    `__cause__` is the exception itself, if it could be pickled; the text of a worker's ends with
+    its traceback.
     """
 
     epoch: int | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace import _core
+from headrace._arguments import integer, whole
 from headrace.errors import InvalidArgumentError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -72,7 +73,7 @@ class ImageTransform:
             crop.scale = list(_interval(self.random_crop_scale, "scale"))
             crop.ratio = list(_interval(self.random_crop_ratio, "ratio"))
             core.random_resized_crop = crop
-        core.resize_shorter = self.resize_shorter or 0
+        core.resize_shorter = integer("image resize_shorter", self.resize_shorter or 0, 0, 65535)
         core.flip_probability = self.flip
         core.to_float = self.dtype == "float32"
         core.mean = list(_triple(self.mean, "mean") or (0.0, 0.0, 0.0))
@@ -83,7 +84,7 @@ class ImageTransform:
 
 
 def _pair(size: object) -> tuple[int, int]:
-    match (size, size) if isinstance(size, int) else size:
+    match [whole(side) for side in (size if isinstance(size, Sequence) else (size, size))]:
         case (int(height), int(width)) if 1 <= height <= 65535 and 1 <= width <= 65535:
             return height, width
     raise InvalidArgumentError(

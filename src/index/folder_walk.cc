@@ -3,10 +3,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -99,6 +101,17 @@ Result<bool> IsFolder(const OpenFolder& folder, const std::string& path, const d
   return CannotRead("file", Joined(path, entry.d_name), errno);
 }
 
+// `name` in the folder `at`, for messages `path`, is a link to nothing, or has `error`.
+Status CannotLookAt(int at, const char* name, const std::string& path, int error) {
+  std::array<char, PATH_MAX> target = {};
+  const ssize_t size = error == ENOENT ? readlinkat(at, name, target.data(), target.size()) : -1;
+  if (size < 0) return CannotRead("file", path, error);
+  return {StatusCode::kFailedPrecondition,
+          "file " + Quoted(path) + " is a link to " +
+              Quoted(std::string_view(target.data(), static_cast<std::size_t>(size))) +
+              ", which is not there: remove the link, or put the file there"};
+}
+
 // One class folder and all below it.
 class ClassWalk {
  public:
@@ -147,7 +160,7 @@ class ClassWalk {
     Folder& to = folders_[position];
     struct stat info = {};
     if (fstatat(dirfd(folder.dir.get()), name, &info, 0) != 0) {
-      return CannotRead("file", Joined(to.path, name), errno);
+      return CannotLookAt(dirfd(folder.dir.get()), name, Joined(to.path, name), errno);
     }
     if (!S_ISREG(info.st_mode)) {
       return {StatusCode::kFailedPrecondition,

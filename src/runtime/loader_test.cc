@@ -4,21 +4,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
-#include "base/hash.h"
-#include "base/prng.h"
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
 #include "runtime/node_job.h"
+#include "runtime/testing/bytes_dataset.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
@@ -26,118 +25,41 @@ namespace {
 
 constexpr std::uint64_t kSamples = 103;
 
-std::string Payload(std::uint64_t id) {
-  Prng random(id, 0, RandomStream::kPack);
-  std::string bytes(1 + random.Below(20000), '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random.Next32());
-  return bytes;
-}
-
-// A dataset of raw bytes with labels, in one large file or in a file a sample.
+// Over one large file, or a file a sample.
 class LoaderTest : public ::testing::TestWithParam<IoChoice> {
  protected:
   void SetUp() override {
     if (GetParam() == IoChoice::kUring && !UringFileStore::Probe().ok()) {
       GTEST_SKIP() << UringFileStore::Probe().ToString();
     }
-    std::string folder = ::testing::TempDir() + "headrace-loader-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
     MakeDataset();
   }
 
-  void TearDown() override {
-    if (folder_.empty()) return;
-    for (const std::string& file : files_) unlink(file.c_str());
-    rmdir(folder_.c_str());
-  }
-
-  void Write(const std::string& name, const std::string& bytes) {
-    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
-    files_.insert(folder_ + "/" + name);
-  }
-
   // Of blocks with so many samples each; none: it has no blocks.
-  void MakeDataset(const std::vector<std::uint64_t>& blocks = {}) {
-    const bool one_file = GetParam() != IoChoice::kThreads;
-    IndexContents contents;
-    contents.sample_count = kSamples;
-    contents.root = folder_;
-    contents.fields.resize(2);
-    auto& bytes = contents.fields[0];
-    bytes.info = {.name = "bytes", .kind = FieldKind::kBytes, .has_checksums = true};
-    auto& label = contents.fields[1];
-    label.info = {
-        .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
-    std::string all;
-    for (std::uint64_t id = 0; id < kSamples; ++id) {
-      const std::string payload = Payload(id);
-      bytes.checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
-      if (one_file) {
-        bytes.extents.push_back({ObjectId{0}, {all.size(), payload.size()}});
-        all += payload;
-      } else {
-        const std::string name = std::to_string(id);
-        Write(name, payload);
-        bytes.extents.push_back({ObjectId{id}, {0, payload.size()}});
-        contents.objects.push_back({.name = name, .size = payload.size(), .mtime_ns = 0});
-      }
-      const std::uint64_t value = 7000 + id;
-      const auto raw = std::as_bytes(std::span(&value, 1));
-      label.inline_values.insert(label.inline_values.end(), raw.begin(), raw.end());
-    }
-    if (one_file) {
-      Write("all", all);
-      contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
-    }
-    std::uint64_t first = 0;
-    for (const std::uint64_t count : blocks) {
-      const ByteRange begin = bytes.extents[first].range;
-      const std::uint64_t end = bytes.extents[first + count - 1].range.end();
-      const std::uint64_t hash =
-          Hash64(std::as_bytes(std::span(all).subspan(begin.offset, end - begin.offset)));
-      contents.blocks.push_back({.first_sample = SampleId{first},
-                                 .sample_count = count,
-                                 .extent = {ObjectId{0}, {begin.offset, end - begin.offset}},
-                                 .checksum = hash});
-      first += count;
-    }
-    const std::string path = folder_ + "/index.hri";
-    ASSERT_TRUE(WriteIndex(contents, path).ok());
-    files_.insert(path);
-    auto index = Index::Open(path);
-    ASSERT_TRUE(index.ok()) << index.status().ToString();
-    index_ = index.value();
+  void MakeDataset(std::vector<std::uint64_t> blocks = {}) {
+    dataset_.emplace(BytesDataset::Options{.samples = kSamples,
+                                           .sample_bytes_max = 20000,
+                                           .one_file = GetParam() != IoChoice::kThreads,
+                                           .blocks = std::move(blocks)});
   }
 
   std::unique_ptr<Loader> Open(LoaderOptions options) {
     options.io = GetParam();
-    auto loader = Loader::Open(index_, options);
+    auto loader = Loader::Open(dataset_->index(), options);
     EXPECT_TRUE(loader.ok()) << loader.status().ToString();
     return std::move(loader).value();
   }
 
-  static void CheckRow(const Loader& loader, const Batch& batch, std::size_t slot) {
-    const std::uint64_t id = Raw(batch.samples[slot]);
-    const std::span<std::byte> row = batch.row(loader.schema(), 0, slot);
-    ASSERT_EQ(std::string(reinterpret_cast<const char*>(row.data()), row.size()), Payload(id));
-    std::uint64_t label = 0;
-    std::memcpy(&label, batch.row(loader.schema(), 1, slot).data(), sizeof(label));
-    ASSERT_EQ(label, 7000 + id);
-  }
-
-  // Takes to the end; the ids in order, every payload checked.
-  static std::vector<std::uint64_t> Drain(Loader& loader) {
+  // Takes to the end; the ids in order, every byte checked.
+  std::vector<std::uint64_t> DrainIds(Loader& loader) {
     std::vector<std::uint64_t> ids;
-    for (;;) {
-      auto taken = loader.Next(-1);
-      EXPECT_TRUE(taken.ok()) << taken.status().ToString();
-      if (!taken.ok() || taken.value().ended) return ids;
-      for (std::size_t slot = 0; slot < taken.value().batch->samples.size(); ++slot) {
-        CheckRow(loader, *taken.value().batch, slot);
-        ids.push_back(Raw(taken.value().batch->samples[slot]));
+    for (const Rows& rows : Drain(loader)) {
+      for (const auto& [id, bytes] : rows) {
+        EXPECT_EQ(bytes, dataset_->Row(id)) << id;
+        ids.push_back(id);
       }
     }
+    return ids;
   }
 
   std::vector<std::uint64_t> Planned(const OrderOptions& options) {
@@ -149,9 +71,7 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
     return ids;
   }
 
-  std::string folder_;
-  std::set<std::string> files_;
-  std::shared_ptr<const Index> index_;
+  std::optional<BytesDataset> dataset_;
 };
 
 TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
@@ -159,7 +79,7 @@ TEST_P(LoaderTest, DeliversThePlanWithAnyNumberOfThreads) {
   for (const int threads : {1, 2, 8}) {
     auto loader = Open({.job = order, .threads = threads});
     ASSERT_TRUE(loader->Start({}).ok());
-    EXPECT_EQ(Drain(*loader), Planned(order)) << threads;
+    EXPECT_EQ(DrainIds(*loader), Planned(order)) << threads;
     EXPECT_EQ(loader->stats().value().engine.lanes[0].samples, 3 * kSamples);
   }
 }
@@ -168,7 +88,7 @@ TEST_P(LoaderTest, StaysInsideASmallBudget) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
   auto loader = Open({.job = order, .memory_bytes = 400 * kKiB, .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
-  EXPECT_EQ(Drain(*loader), Planned(order));
+  EXPECT_EQ(DrainIds(*loader), Planned(order));
   const LoaderStats stats = loader->stats().value();
   EXPECT_LE(stats.engine.staging.used_bytes_peak + stats.engine.batch.used_bytes_peak, 400 * kKiB);
   EXPECT_EQ(stats.engine.batch.beyond_count, 0);
@@ -191,8 +111,7 @@ TEST_P(LoaderTest, HoldingEveryBatchEndsInCountedMemory) {
   EXPECT_GT(loader->stats().value().engine.batch.beyond_bytes_peak, 0);
   std::uint64_t samples = 0;
   for (const auto& batch : held) {
-    for (std::size_t slot = 0; slot < batch->samples.size(); ++slot)
-      CheckRow(*loader, *batch, slot);
+    for (const auto& [id, bytes] : RowsOf(*loader, *batch)) ASSERT_EQ(bytes, dataset_->Row(id));
     samples += batch->samples.size();
   }
   EXPECT_EQ(samples, kSamples);
@@ -209,14 +128,14 @@ TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
     for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
     ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
     const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
-    ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
+    ASSERT_EQ(DrainIds(*loader), std::vector<std::uint64_t>(first, whole.end()));
   }
 }
 
 // In memory and in a folder, with real threads; what one loader left there the next one finds.
 TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
   const OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 4};
-  const std::string folder = folder_ + "/tier";
+  const std::string folder = dataset_->folder() + "/tier";
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   for (const PlacementFactory* const placement : AllPlacements()) {
     const TiersSpec tiers{
@@ -224,7 +143,7 @@ TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
         .placement = std::string(placement->name())};
     auto loader = Open({.job = order, .threads = 3, .tiers = tiers});
     ASSERT_TRUE(loader->Start({}).ok());
-    EXPECT_EQ(Drain(*loader), Planned(order)) << placement->name();
+    EXPECT_EQ(DrainIds(*loader), Planned(order)) << placement->name();
     ASSERT_TRUE(loader->Start({}).ok());  // Left in the middle, with inserts under way.
     ASSERT_TRUE(loader->Next(-1).ok());
     const LoaderStats stats = loader->stats().value();
@@ -265,7 +184,7 @@ TEST_P(LoaderTest, EpochDeliversItsPlanFromLittleMemoryWithAnyNumberOfThreads) {
                           .memory_bytes = memory,
                           .threads = threads});
       ASSERT_TRUE(loader->Start({}).ok());
-      EXPECT_EQ(Drain(*loader), PlannedEpochs(*loader, job)) << threads;
+      EXPECT_EQ(DrainIds(*loader), PlannedEpochs(*loader, job)) << threads;
       const EngineStats stats = loader->stats().value().engine;
       EXPECT_EQ(stats.staging.beyond_count + stats.batch.beyond_count, 0);
       const std::uint64_t peak =
@@ -288,7 +207,7 @@ TEST_P(LoaderTest, ABlockFarAboveTheMeanIsReadInPartsThatFitStagingMemory) {
                       .memory_bytes = 1400 * kKiB,
                       .threads = 2});
   ASSERT_TRUE(loader->Start({}).ok());
-  EXPECT_EQ(Drain(*loader), PlannedEpochs(*loader, job));
+  EXPECT_EQ(DrainIds(*loader), PlannedEpochs(*loader, job));
   const EngineStats stats = loader->stats().value().engine;
   EXPECT_LT(stats.staging.capacity_bytes, 200 * kKiB);
   EXPECT_EQ(stats.staging.beyond_count, 0);
@@ -307,7 +226,7 @@ TEST_P(LoaderTest, RanksThatSharePoolsKeepNoMoreThanTheirMemory) {
     const Budget budget = loader->stats().value().budget;
     const CellPool::Stats cells = loader->stats().value().engine.resident;
     ASSERT_TRUE(loader->Start({}).ok());
-    for (const std::uint64_t id : Drain(*loader)) ids.insert(id);
+    for (const std::uint64_t id : DrainIds(*loader)) ids.insert(id);
     const CellPool::Stats used = loader->stats().value().engine.resident;
     EXPECT_LE(CellPool::ChargedBytes(used.capacity_units, used.unit_bytes), budget.resident_bytes);
     EXPECT_LE(used.used_units_peak, used.capacity_units);
@@ -329,7 +248,7 @@ TEST_P(LoaderTest, EpochCanBeLeftAtAnyStepAndGoesOnAtAny) {
     for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
     ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
     const auto first = whole.begin() + static_cast<std::ptrdiff_t>(kSamples + 8 * step);
-    ASSERT_EQ(Drain(*loader), std::vector<std::uint64_t>(first, whole.end()));
+    ASSERT_EQ(DrainIds(*loader), std::vector<std::uint64_t>(first, whole.end()));
   }
   for (std::uint64_t taken = 0; taken < 30; taken += 3) {  // and dies in the middle
     auto left = Open({.job = job, .order = {.name = "epoch"}, .threads = 2});
@@ -342,7 +261,7 @@ TEST_P(LoaderTest, GivesAListAsItIs) {
   auto loader = Open({.job = {.batch_size = 4}});
   const std::vector<SampleId> ids = {SampleId{5}, SampleId{5}, SampleId{0}, SampleId{102}};
   ASSERT_TRUE(loader->StartList({.ids = ids, .batch_ends = {3, 4}}).ok());
-  EXPECT_EQ(Drain(*loader), (std::vector<std::uint64_t>{5, 5, 0, 102}));
+  EXPECT_EQ(DrainIds(*loader), (std::vector<std::uint64_t>{5, 5, 0, 102}));
   const Status status = loader->StartList({.ids = {SampleId{103}}, .batch_ends = {1}});
   EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
   EXPECT_EQ(status.message(), "sampler position 0: sample 103, the dataset has 103");
@@ -357,7 +276,7 @@ TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
 }
 
 TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
-  const std::string file = *files_.begin();  // "0", or "all"
+  const std::string file = dataset_->first_file();
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
   const OrderOptions order{.batch_size = 8, .shuffle = false, .epochs = 1};
   auto raising = Open({.job = order});
@@ -368,7 +287,7 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
 
   auto replacing = Open({.job = order, .on_error = OnError::kSubstitute});
   ASSERT_TRUE(replacing->Start({}).ok());
-  const std::vector<std::uint64_t> ids = Drain(*replacing);
+  const std::vector<std::uint64_t> ids = DrainIds(*replacing);
   EXPECT_EQ(ids.size(), kSamples);
   const LoaderStats stats = replacing->stats().value();
   ASSERT_EQ(stats.delivered.substituted, 1);
@@ -380,7 +299,7 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
 
 // What is ready and not taken does not count: how much that is depends on timing.
 TEST_P(LoaderTest, DeliveredCountsWhatWasTakenAndNoMore) {
-  const std::string file = *files_.begin();
+  const std::string file = dataset_->first_file();
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
   auto loader = Open(
       {.job = {.batch_size = 8, .shuffle = false, .epochs = 9}, .on_error = OnError::kSubstitute});
@@ -404,7 +323,7 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
                                 .seed = 3,
                                 .epochs = 2},
                         .io = GetParam()};
-  const auto job = NodeJob::Open(index_, options).value();
+  const auto job = NodeJob::Open(dataset_->index(), options).value();
   std::vector<std::vector<Position>> taken(kRanks);
   std::vector<std::uint64_t> bytes(kRanks);
   for (const std::uint64_t left_at : {3U, 100U}) {
@@ -480,7 +399,7 @@ TEST_P(LoaderTest, ExplainsWhereEachRowComesFrom) {
   ASSERT_EQ(rows.size(), 8);
   EXPECT_EQ(Raw(rows[0].sample), 4);
   EXPECT_EQ(rows[0].source, "storage");
-  EXPECT_EQ(rows[0].range.size, Payload(4).size());
+  EXPECT_EQ(rows[0].range.size, dataset_->Payload(4).size());
   EXPECT_EQ(rows[1].source, "index");
 }
 
@@ -489,7 +408,7 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
   options.job = {.sample_count = kSamples, .shuffle = false};
   options.job.batch_size = 32;
   options.io = IoChoice::kSynthetic;
-  auto loader = Loader::Open(index_, options);
+  auto loader = Loader::Open(dataset_->index(), options);
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   ASSERT_TRUE(loader.value()->Start({}).ok());
   auto taken = loader.value()->Next(-1);
@@ -500,7 +419,8 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
     const std::span<std::byte> bytes = batch.row(loader.value()->schema(), 0, slot);
     const std::string row(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     bool found = false;
-    for (std::uint64_t id = 0; id < kSamples && !found; ++id) found = row.starts_with(Payload(id));
+    for (std::uint64_t id = 0; id < kSamples && !found; ++id)
+      found = row.starts_with(dataset_->Payload(id));
     EXPECT_TRUE(found) << "slot " << slot;
   }
 }
@@ -508,7 +428,7 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
 TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
   const auto error = [&](LoaderOptions options) {
     options.io = GetParam();
-    return std::string(Loader::Open(index_, options).status().message());
+    return std::string(Loader::Open(dataset_->index(), options).status().message());
   };
   EXPECT_EQ(error({.fields = {{.name = "image"}}}),
             "field 'image': the dataset has no such field; it has bytes, label");

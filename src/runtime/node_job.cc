@@ -463,7 +463,7 @@ Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position, std::vector<B
   return impl_->Begin(
       std::move(order), std::move(sinks), position, [this, position](NodeTiers& tiers) {
         const LaneSchedule& schedule = *impl_->schedule_;
-        if (schedule.file().empty()) return tiers.Begin(position);
+        if (schedule.file().bytes.empty()) return tiers.Begin(position);
         return tiers.Follow(position, schedule.file_start(), schedule.file(), schedule.verdict());
       });
 }

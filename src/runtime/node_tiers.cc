@@ -168,7 +168,7 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Po
 }
 
 Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position first,
-                                                     std::span<const std::byte> file,
+                                                     ScheduleFile file,
                                                      std::shared_ptr<ScheduleVerdict> verdict) {
   PlacementRequest request = MakePlacementRequest(planner_, room_, horizon_epochs_, first);
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
@@ -177,7 +177,7 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position fi
       std::unique_ptr<Placement> placement,
       MakeScheduledPlacement(
           std::move(inner),
-          {.file = file, .start = start, .held = held, .verdict = std::move(verdict)}));
+          {.file = std::move(file), .start = start, .held = held, .verdict = std::move(verdict)}));
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
 

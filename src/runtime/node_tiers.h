@@ -95,8 +95,7 @@ class NodeTiers {
   // ScheduledPlacementOptions. What tiers hold is brought to what the schedule has there.
   //
   // Errors: those of PlacementFactory::Make and MakeScheduledPlacement
-  Result<std::unique_ptr<TierCache>> Follow(Position start, Position first,
-                                            std::span<const std::byte> file,
+  Result<std::unique_ptr<TierCache>> Follow(Position start, Position first, ScheduleFile file,
                                             std::shared_ptr<ScheduleVerdict> verdict);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 

@@ -168,7 +168,7 @@ TEST(SchedulePolicyTest, TheSharesThatTheEngineSeesAreTheFiles) {
         return threads;
       });
   auto policy = SchedulePolicy::Open(
-      {.file = file, .correct = false},
+      {.file = {file, "a.schedule"}, .correct = false},
       std::make_unique<LobsterLanePolicy>(LobsterLanePolicy::Options{.budget = kBudget}));
   ASSERT_TRUE(policy.ok()) << policy.status().ToString();
   Recording recording(*policy.value());
@@ -190,7 +190,9 @@ TEST(SchedulePolicyTest, APlanThatIsWrongIsCorrected) {
   });
   const auto train = [&](bool correct, std::uint64_t* corrections) {
     auto policy = SchedulePolicy::Open(
-        {.file = file, .correct = correct, .corrector = {.period = 4, .moves_max = 4}},
+        {.file = {file, "a.schedule"},
+         .correct = correct,
+         .corrector = {.period = 4, .moves_max = 4}},
         std::make_unique<LobsterLanePolicy>(LobsterLanePolicy::Options{.budget = kBudget}));
     Recording recording(*policy.value());
     const Training training = TrainSkewed(0, {.train_ns = 9 * kMs}, &recording);
@@ -215,7 +217,7 @@ TEST(SchedulePolicyTest, StepsThatAreNotTheFilesEndTheRun) {
     return std::vector<LaneThreads>(demand.size(), {.loading = 1, .decode = 1});
   });
   const auto open = [&](Position start) {
-    return SchedulePolicy::Open({.file = file, .start = start},
+    return SchedulePolicy::Open({.file = {file, "a.schedule"}, .start = start},
                                 std::make_unique<FixedLanePolicy>(kBudget));
   };
   const std::vector<LaneWork> work(kLanes);
@@ -226,7 +228,8 @@ TEST(SchedulePolicyTest, StepsThatAreNotTheFilesEndTheRun) {
   const Status past = policy.value()->Split({.step = 4}, work, shares);
   EXPECT_EQ(past.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(past.message(),
-            "following a schedule: the run is at step 4 of epoch 0, the schedule goes on at step 6 "
+            "following schedule a.schedule: the run is at step 4 of epoch 0, the schedule goes on "
+            "at step 6 "
             "of epoch 0");
   file[file.size() / 2] ^= std::byte{1};
   policy = open({});

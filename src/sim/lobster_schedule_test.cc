@@ -130,7 +130,7 @@ TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
   EXPECT_LT(imbalanced, imbalanced_equal);
   EXPECT_LT(seconds, seconds_equal);
 
-  auto reader = ScheduleReader::Open(file);
+  auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
   ASSERT_TRUE(reader.ok());
   ScheduledStep step;
   std::uint64_t read = 0;

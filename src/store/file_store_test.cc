@@ -136,7 +136,13 @@ TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
   std::filesystem::remove(files_.path(kObject));
   const ReadAnswer answer = ReadOne({0, kSize});
   EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(answer.status.message(), Reading("[0, 20000)") + "open: No such file or directory");
+  EXPECT_EQ(answer.status.message(),
+            Reading("[0, 20000)") + "no such file; put it back, or index the data set again");
+  std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
+  EXPECT_EQ(
+      ReadOne({0, kSize}).status.message(),
+      Reading("[0, 20000)") +
+          "a link to /nowhere/it, which is not there; put it back, or index the data set again");
 }
 
 TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "base/units.h"
 #include "store/byte_store.h"
@@ -39,6 +41,13 @@ Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {
   text.append(what).append(" was ").append(std::to_string(was));
   text.append(", is ").append(std::to_string(is)).append(kWayOut);
   return Status(StatusCode::kFailedPrecondition, std::move(text));
+}
+
+Status Gone(const std::string& path) {
+  std::error_code no_link;
+  const std::string target = std::filesystem::read_symlink(path, no_link).string();
+  std::string text = no_link ? "no such file" : "a link to " + target + ", which is not there";
+  return Status(StatusCode::kNotFound, text.append("; put it back, or").append(kWayOut.substr(1)));
 }
 
 // Errors: FailedPrecondition  `stat` is not of the file that was indexed
@@ -137,6 +146,7 @@ std::size_t FileTable::kept() const {
 
 Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   const int fd = OpenDescriptor(info.path, 0);
+  if (fd == -ENOENT) return Gone(info.path);
   if (fd < 0) return ErrnoStatus(-fd, "open");
   auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd));
   HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd));

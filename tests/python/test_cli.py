@@ -119,6 +119,33 @@ def test_wrong_usage_exits_2_in_one_line_without_a_traceback(folder: Path, tmp_p
     assert "exists" in run("pack", folder, folder, code=2).stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["index", ""],
+        ["index", ".", "-o", ""],
+        ["pack", "", "pack"],
+        ["pack", ".", ""],
+        ["inspect", ""],
+        ["verify", ""],
+        ["profile", ""],
+        ["profile", ".", "--tier", ""],
+        ["plan", ""],
+        ["order", ""],
+        ["quality", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    assert (
+        "'': the path is empty; the current folder is written '.'" in run(*command, code=2).stderr
+    )
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_fault_of_the_environment_exits_3(folder: Path, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         target = Path("/proc/pack")  # where nobody can make a folder

@@ -268,6 +268,44 @@ def test_an_error_comes_after_the_batches_before_it(numbered_copy: Path) -> None
             next(iteration)
 
 
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_prepare_that_fails_names_field_and_batch_after_those_before_it(
+    numbered: Path, kind: type[BaseException]
+) -> None:
+    def fail(labels: torch.Tensor) -> torch.Tensor:
+        calls.append(labels)
+        if len(calls) == 6:
+            raise kind("no five")
+        return labels
+
+    calls: list[torch.Tensor] = []
+    with make(numbered) as loader:
+        loader.set_epoch(2)
+        iteration = iter(DeviceBatches(loader, "cpu", depth=3, prepare={"label": fail}))
+        with make(numbered) as plain:
+            plain.set_epoch(2)
+            expected = epoch_ids(plain)
+        assert [payload_ids(next(iteration)) for _ in range(5)] == expected[:5]
+        with pytest.raises(errors.TransformError) as caught:
+            next(iteration)
+        told = f"preparing field 'label' of epoch 2 step 5: {kind.__name__}: no five"
+        assert str(caught.value) == told
+        assert (caught.value.epoch, caught.value.step) == (2, 5)
+        assert isinstance(caught.value.__cause__, kind)
+    calls.clear()
+    given = [(torch.zeros(1),)] * 6
+    with pytest.raises(errors.TransformError, match="field 0 of batch 5 of the iteration: "):
+        list(DeviceBatches(given, "cpu", prepare={0: fail}))
+
+
+def test_a_prepare_that_is_interrupted_is_interrupted() -> None:
+    def interrupt(_: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(DeviceBatches([(torch.zeros(1),)], "cpu", prepare={0: interrupt}))
+
+
 def test_an_older_iteration_says_nothing_of_the_newer_one_s_place(numbered: Path) -> None:
     with make(numbered) as loader:
         batches = DeviceBatches(loader, "cpu", depth=1)
@@ -314,7 +352,9 @@ def test_arguments_that_can_not_be(numbered: Path) -> None:
         names = "names field 'picture', a batch has image, label, sample_id"
         with pytest.raises(errors.InvalidArgumentError, match=names):
             next(iter(DeviceBatches(loader, "cpu", prepare={"picture": Normalize()})))
-        with pytest.raises(errors.InvalidArgumentError, match="8 channels in layout NHWC"):
+        with pytest.raises(
+            errors.TransformError, match=r"'image' of epoch 1 step 0.* 8 channels in layout NHWC"
+        ):
             next(iter(DeviceBatches(loader, "cpu", prepare={0: Normalize(given="NHWC")})))
 
 

@@ -156,8 +156,9 @@ def test_a_sample_that_is_not_there_is_an_index_error(folder: Path) -> None:
         dataset.read(60)
     with pytest.raises(IndexError):
         dataset.read(-1)
-    with pytest.raises(TypeError):
-        dataset.read("0")  # type: ignore[arg-type]
+    for other in ("0", True):
+        with pytest.raises(errors.InvalidArgumentError, match=f"got {other!r}, must be an integer"):
+            dataset.read(other)  # type: ignore[arg-type]
 
 
 def test_the_repr_says_what_it_is(folder: Path) -> None:
@@ -168,6 +169,21 @@ def test_the_repr_says_what_it_is(folder: Path) -> None:
 
 def _nothing(root: Path) -> Path:
     return root / "a" / "b"
+
+
+def _dangling(root: Path) -> Path:
+    (root / "newest").symlink_to("/no/where")
+    return root / "newest"
+
+
+def _below_dangling(root: Path) -> Path:
+    return _dangling(root) / "a" / "b"
+
+
+def _dangling_image(root: Path) -> Path:
+    (root / "ant").mkdir()
+    (root / "ant" / "x.jpg").symlink_to("/no/where.jpg")
+    return root
 
 
 def _empty(root: Path) -> Path:
@@ -204,6 +220,13 @@ def _empty_image(root: Path) -> Path:
     ("make", "kind", "says"),
     [
         (_nothing, errors.NotFoundError, "no such file or folder .*exists as far as"),
+        (_dangling, errors.NotFoundError, "newest is a link to /no/where, which is not there; po"),
+        (_below_dangling, errors.NotFoundError, "/newest is a link to /no/where, which is not"),
+        (
+            _dangling_image,
+            errors.FailedPreconditionError,
+            "'ant/x.jpg' is a link to '/no/where.jpg', which is not there: remove the link",
+        ),
         (_empty, errors.InvalidArgumentError, "the folder is empty; headrace opens:"),
         (_loose_files, errors.InvalidArgumentError, r"only files \(1 \.txt\); headrace opens:"),
         (_half_a_pack, errors.InvalidArgumentError, r"pack\.hri is missing: copy"),
@@ -221,6 +244,18 @@ def test_wrong_input_is_told_what_was_found_and_what_is_recognised(
     with pytest.raises(kind, match=says):
         hr.open(make(root))
     assert not list(cache.rglob("*.hri"))  # nothing half-written
+
+
+def test_indexing_names_a_link_to_nothing_but_not_one_to_a_file(folder: Path) -> None:
+    link = folder / "link"
+    link.symlink_to("ant/000.jpg")
+    with pytest.raises(errors.NotFoundError, match=f"^indexing {link}: no such folder$"):
+        _dataset.index_folder(link)
+    (folder / "ant" / "000.jpg").unlink()
+    with pytest.raises(
+        errors.NotFoundError, match=r"is a link to ant/000\.jpg, which is not there"
+    ):
+        _dataset.index_folder(link)
 
 
 def test_bulk_answers_equal_single_ones(folder: Path) -> None:

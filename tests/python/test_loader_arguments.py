@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import order_model as model
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids
 
 import headrace as hr
 from headrace import errors
+from headrace._dataset import index_folder
+from headrace.formats.pack import PackParameters, write_pack
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,7 @@ from headrace import errors
         ("ids", 1),
         ("prefetch", 0),
         ("prefetch", "2"),
+        ("profile", ""),
     ],
 )
 def test_a_wrong_argument_is_named(numbered: Path, argument: str, value: Any) -> None:
@@ -78,6 +83,39 @@ def test_a_wrong_argument_is_named(numbered: Path, argument: str, value: Any) ->
         hr.Loader(**options)
     assert argument in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: hr.Loader(data, batch_size=True),
+        lambda data: hr.Loader(data, seed=True),
+        lambda data: hr.Loader(data, epochs=True),
+        lambda data: hr.Loader(data, rank=True, world_size=2),
+        lambda data: hr.Loader(data, memory=True),
+        lambda data: hr.Loader(data, threads=True),
+        lambda data: hr.Loader(data, prefetch=True),
+        lambda data: hr.Loader(data, start_timeout=True),
+        lambda data: hr.Loader(data, workers=True, transform=len),
+        lambda data: hr.Loader(data, tiers=[hr.tiers.Ram(True)]),
+        lambda data: hr.Loader(data, order=hr.orders.Epoch(block_samples=True)),
+        lambda data: hr.Loader(data, transform=hr.image.evaluate(8, resize_shorter=True)),
+        lambda data: PackParameters(seed=True),
+        lambda data: PackParameters(block_samples=True),
+        lambda data: write_pack(hr.open(data), data.parent / "pack", workers=True),
+    ],
+)
+def test_a_bool_is_no_integer(numbered: Path, make: Callable[[Path], object]) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="got True, must be an integer"):
+        make(numbered)
+
+
+def test_sizes_of_images_are_integers_of_any_sort_but_bools() -> None:
+    assert hr.image.resize(np.int64(7)).size == (7, 7)  # type: ignore[arg-type]
+    assert hr.image.resize((7, np.uint8(9))).size == (7, 9)  # type: ignore[arg-type]
+    for size in (True, (7, True), 0, (7,), (7, 65536), "77", 7.0):
+        with pytest.raises(errors.InvalidArgumentError, match=r"image size .* must be pixels"):
+            hr.image.resize(size)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rank", [2, -1, "0", 0.0])
@@ -161,6 +199,27 @@ def test_a_budget_below_one_batch_says_what_would_do(numbered: Path) -> None:
 def test_no_such_path_is_named_with_how_far_it_exists(tmp_path: Path) -> None:
     with pytest.raises(errors.NotFoundError, match=rf"nothing/here.*as far as {tmp_path}"):
         hr.Loader(tmp_path / "nothing" / "here")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda data: hr.Loader(""),
+        lambda data: hr.open(""),
+        lambda data: hr.open(data, index=""),
+        lambda data: index_folder(""),
+        lambda data: index_folder(data, ""),
+        lambda data: write_pack(hr.open(data), ""),
+        lambda data: hr.profile.load(""),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], object]
+) -> None:
+    monkeypatch.chdir(numbered)
+    with pytest.raises(errors.InvalidArgumentError, match="'': the path is empty; the current"):
+        use(numbered)
+    hr.Loader(".").close()
 
 
 @pytest.mark.parametrize("make", ["empty", "empty classes", "files"])

@@ -36,6 +36,11 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def replace_by_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/no/where.jpg")
+
+
 def replace_by_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -61,7 +66,8 @@ def rewrite_in_place(path: Path) -> None:
 
 
 AFTER_INDEXING: list[tuple[Callable[[Path], None], type[Exception], str]] = [
-    (remove, errors.NotFoundError, "No such file"),
+    (remove, errors.NotFoundError, "no such file; put it back, or index"),
+    (replace_by_dangling_link, errors.NotFoundError, "a link to /no/where.jpg, which is not there"),
     (replace_by_folder, errors.FailedPreconditionError, "changed"),
     (truncate, errors.FailedPreconditionError, "changed"),
     (append, errors.FailedPreconditionError, "changed"),

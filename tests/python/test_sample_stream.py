@@ -225,6 +225,16 @@ def test_what_a_transform_raises_comes_in_its_batch_s_place(numbered: Path) -> N
             list(iteration)  # Never a batch after the one that is missing.
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_transform_that_calls_exit_ends_no_process(numbered: Path, count: int) -> None:
+    with make(numbered) as loader, SampleStream(loader, functions.leave) as stream:
+        batches = workers(stream, count, collate_fn=functions.as_list)
+        with pytest.raises(
+            errors.TransformError, match=r"epoch 0 step 0 slot 0 sample \d+: SystemExit: 3"
+        ):
+            next(iter(batches))
+
+
 def test_a_killed_worker_is_named_and_the_next_iteration_goes_on(numbered: Path) -> None:
     with make(numbered) as plain:
         expected = [epoch_ids(plain) for _ in range(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,26 @@ def test_a_schedule_for_another_job_is_refused(numbered: Path, tmp_path: Path) -
             make(numbered, schedule=path, **options)
     with pytest.raises(errors.HeadraceError, match="sampler"):
         list(make(numbered, schedule=path, sampler=range(COUNT)))
+
+
+def test_damage_anywhere_in_a_schedule_is_told_when_the_loader_is_made(
+    numbered: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.schedule"
+    write_schedule(numbered, path)
+    right = path.read_bytes()
+    flipped = bytearray(right)
+    flipped[-30] ^= 1
+    for bytes_, told in [
+        (flipped, r"\d+: checksum of the record after \d+ steps is wrong; copy the file again"),
+        (right[:-1], f"{len(right) - 1}: cut off after "),
+        (right + b"more", f"{len(right)}: 4 bytes follow the end; copy the file again"),
+    ]:
+        path.write_bytes(bytes_)
+        with pytest.raises(
+            errors.DataLossError, match=f"^reading schedule {re.escape(str(path))}, byte {told}"
+        ):
+            make(numbered, schedule=path)
 
 
 def test_what_the_command_can_not_do_is_named(numbered: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import worker_functions as functions
 from worker_functions import RECORDS, records, write_records
 
 import headrace as hr
-from headrace import errors
+from headrace import _core, errors
 
 BATCH = 10
 
@@ -124,6 +124,14 @@ def test_results_too_large_to_be_sent_are_an_error_that_says_so(path: Path) -> N
         pytest.raises(errors.TransformError, match="at most 67,108,864 can be sent: return arrays"),
     ):
         list(loader)
+
+
+def test_as_many_values_as_are_allowed_come_through_a_worker(path: Path) -> None:
+    options: dict[str, Any] = {"transform": functions.most_numbers, "worker_start": "fork"}
+    with hr.Loader(path, BATCH, shuffle=False, **options) as loader:
+        values = next(iter(loader))
+    assert len(values) == _core.WorkerChannel.LEAVES_MAX
+    assert all(value.tolist() == list(range(BATCH)) for value in values)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -301,6 +309,35 @@ def test_an_exception_arrives_with_its_traceback_and_sample(
         # The next iteration goes on, with the same workers.
         with pytest.raises(errors.TransformError):
             list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_calls_exit_fails_for_its_sample(path: Path, workers: int) -> None:
+    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    with hr.Loader(path, BATCH, transform=functions.leave_at_50, **options) as loader:
+        with pytest.raises(errors.TransformError, match="SystemExit: no fifty") as caught:
+            list(loader)
+        error = caught.value
+        assert (error.epoch, error.step, error.slot, error.sample) == (0, 5, 0, 50)
+        assert isinstance(error.__cause__, SystemExit)
+    with (
+        hr.Loader(path, BATCH, collate_fn=functions.collate_leaves, **options) as loader,
+        pytest.raises(errors.TransformError, match=r"(?s)epoch 0 step 0.*SystemExit: no batch"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_in_a_transform_interrupts_the_loop(path: Path, workers: int) -> None:
+    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    with hr.Loader(path, BATCH, transform=functions.interrupt_at_50, **options) as loader:
+        iteration = iter(loader)
+        for _ in range(5):
+            next(iteration)
+        with pytest.raises(KeyboardInterrupt):
+            next(iteration)
+        with pytest.raises(StopIteration):
+            next(iteration)
 
 
 def test_an_exception_that_can_not_be_pickled_arrives_as_text(path: Path) -> None:

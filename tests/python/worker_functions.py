@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +106,10 @@ def many_numbers(sample: hr.Sample) -> Any:
     return list(range(5000))
 
 
+def most_numbers(sample: hr.Sample) -> Any:
+    return [sample.id] * _core.WorkerChannel.LEAVES_MAX
+
+
 def much_text(sample: hr.Sample) -> Any:
     return bytes(65 << 20)
 
@@ -112,6 +117,22 @@ def much_text(sample: hr.Sample) -> Any:
 def fail_at_50(sample: hr.Sample) -> Any:
     if sample.id == 50:
         raise ValueError("no fifty")
+    return sample.record
+
+
+def leave_at_50(sample: hr.Sample) -> Any:
+    if sample.id == 50:
+        sys.exit("no fifty")
+    return sample.record
+
+
+def collate_leaves(results: list[Any]) -> Any:
+    sys.exit("no batch")
+
+
+def interrupt_at_50(sample: hr.Sample) -> Any:
+    if sample.id == 50:
+        raise KeyboardInterrupt
     return sample.record
 
 

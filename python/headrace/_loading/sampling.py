@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
+from headrace._arguments import whole
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
@@ -133,10 +133,11 @@ class SamplerSource:
         if wanted is not None and plan.hash != wanted:
             self._hashes[before] = wanted
             raise FailedPreconditionError(
-                f"restoring epoch {state['epoch']}: the sampler gives other samples than when the "
-                "state was saved; build it with the same arguments and a generator of the same "
-                "seed (generator=torch.Generator().manual_seed(seed)), and load the state before "
-                "the first iteration"
+                f"restoring epoch {state['epoch']}: the sampler gives other samples (hash "
+                f"{plan.hash}) than when the state was saved (hash {wanted}); build it with the "
+                "same arguments and a generator of the same seed "
+                "(generator=torch.Generator().manual_seed(seed)), and load the state before the "
+                "first iteration"
             )
         return plan
 
@@ -156,12 +157,11 @@ def _batch(batch: Any, number: int) -> list[int]:
 
 
 def _id(sample: Any) -> int:
-    try:
-        number = operator.index(sample)
-    except TypeError:
+    number = whole(sample)
+    if number is None:
         raise InvalidArgumentError(
             f"sampler: gave {sample!r}, must give integers: numbers of samples"
-        ) from None
+        )
     if not 0 <= number < 2**63:
         raise InvalidArgumentError(f"sampler: gave {number}, samples are numbered from 0")
     return number

@@ -66,7 +66,7 @@ class InlineCore:
             else:
                 slot = 0
                 made = self._whole(Columns.of_batch(self._options.collate_fn(results)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # As with workers: KeyboardInterrupt passes.
             if isinstance(error, ResultError):
                 slot = error.row
             raise make_transform_error(

@@ -199,5 +199,5 @@ def _pickled(error: BaseException) -> bytes:
 
 
 _HERE = os.path.dirname(__file__)
-_REPLY_BYTES_MAX = 64 << 20  # kIpcMessageBytesMax of ipc/message.h
+_REPLY_BYTES_MAX = _core.WorkerChannel.REPLY_BYTES_MAX
 _ERROR_TEXT_MAX = 1 << 20  # characters

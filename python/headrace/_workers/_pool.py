@@ -91,7 +91,10 @@ class Workers:
                 raise lost_worker(found, self._processes[found["worker"]])
             if found["kind"] == "start":
                 raise start_failure(found, self._processes[found["worker"]], self._options.start)
-            raise transform_failure(found, self._core, self._options)
+            failure = transform_failure(found, self._core, self._options)
+            if isinstance(failure.__cause__, KeyboardInterrupt):
+                raise failure.__cause__
+            raise failure
         return found
 
     def present(self, batch: Any) -> Any:

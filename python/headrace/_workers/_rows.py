@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _core
 from headrace._workers._tree import Skeleton, flatten, flattener
 
 Shape = tuple[int, ...]
@@ -17,8 +18,8 @@ Shape = tuple[int, ...]
 BFLOAT16 = "bfloat16"
 """NumPy has none: rows of uint16 under this name."""
 _KINDS = "biufcmM"  # of NumPy's dtypes: numbers and times
-_ITEM_BYTES_MAX = 64
-_LEAVES_MAX = 4096  # kLeavesMax of worker_messages.cc
+_ITEM_BYTES_MAX = _core.WorkerChannel.ITEM_BYTES_MAX
+_LEAVES_MAX = _core.WorkerChannel.LEAVES_MAX
 SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 """The dtype of Python's own numbers."""
 

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,8 +31,9 @@ from headrace.cli import _inspect, _verify
 _BAR_WIDTH = 30
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+# Paths are str, not Path: that would make "." of an empty one, the current folder.
 DatasetPath = Annotated[
-    Path, typer.Argument(help="A folder of class folders, a pack, or an index file (.hri).")
+    str, typer.Argument(help="A folder of class folders, a pack, or an index file (.hri).")
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Threads that work at a time; default: two for each core, to 8.")
@@ -41,9 +41,9 @@ Workers = Annotated[
 
 
 def index(
-    root: Annotated[Path, typer.Argument(help="A folder with one folder of images a class.")],
+    root: Annotated[str, typer.Argument(help="A folder with one folder of images a class.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
+        str | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -72,7 +72,7 @@ def index(
 
 def pack(
     source: DatasetPath,
-    target: Annotated[Path, typer.Argument(help="The folder to create.")],
+    target: Annotated[str, typer.Argument(help="The folder to create.")],
     order: Annotated[
         str,
         typer.Option(help="shuffled: block-mates are random samples; source: as they come."),
@@ -170,7 +170,7 @@ def verify(path: DatasetPath, workers: Workers = None, as_json: Json = False) ->
         raise typer.Exit(1)
 
 
-def _open(path: Path) -> _dataset.Dataset:
+def _open(path: str) -> _dataset.Dataset:
     with _counting(f"listing {path}") as progress:
         return _dataset.open_dataset(path, progress=progress)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
@@ -57,9 +56,9 @@ def make_source(
     return Source(_core.Blocks.uniform(samples, block_samples or 64), None)
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[Path | None, dict[str, str]]:
+def split_arguments(arguments: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     """What typer left: a DATASET, and the order's own parameters as `--name value`."""
-    dataset: Path | None = None
+    dataset: str | None = None
     parameters: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -67,7 +66,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[Path | None, dict[str, st
         if not word.startswith("--"):
             if dataset is not None or word.startswith("-"):
                 raise InvalidArgumentError(f"argument {word!r}: not understood; see --help")
-            dataset = Path(word)
+            dataset = word
             continue
         name, equals, value = word[2:].partition("=")
         if not equals:

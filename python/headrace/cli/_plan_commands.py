@@ -37,7 +37,7 @@ _WIDEST = 2000  # characters of a line
 
 
 def plan(
-    dataset: Annotated[Path, typer.Argument(help="A folder, a pack or an index file.")],
+    dataset: Annotated[str, typer.Argument(help="A folder, a pack or an index file.")],
     order: OrderName = "exact",
     batch: Annotated[int, typer.Option(help="Samples a step, of one rank.")] = 256,
     epochs: Annotated[

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _dataset
+from headrace._arguments import given_path
 from headrace._units import format_bytes
 from headrace.cli._commands import DatasetPath, Json, _bar, _open
 from headrace.cli._plots import profile_plot
@@ -31,7 +32,7 @@ def profile(
         Path | None, typer.Option("--output", "-o", help="Write a machine profile, as TOML.")
     ] = None,
     tier: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(metavar="FOLDER", help="That may hold copies, measured too; may be repeated."),
     ] = None,
     demand: Annotated[
@@ -60,8 +61,9 @@ def profile(
     if plot is not None:
         profile_plot.check(plot)
     wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
+    tiers = [Path(given_path("tier", each)) for each in tier or []]
     with _bar(f"measuring {path}", in_bytes=False) as progress:
-        machine = measure(dataset, tiers=tier or [], raw=raw, seconds=seconds, progress=progress)
+        machine = measure(dataset, tiers=tiers, raw=raw, seconds=seconds, progress=progress)
     advice = advise(machine, wanted)
     if output is not None:
         machine.save(output)

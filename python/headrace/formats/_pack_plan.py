@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
+from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
 
 ALIGNMENT = 4096  # bytes: what direct reads ask for
@@ -40,12 +41,11 @@ class PackParameters:
             raise InvalidArgumentError(
                 f'pack order: got "{self.order}", must be "shuffled" or "source"'
             )
-        if not 0 <= self.seed < 2**64:
-            raise InvalidArgumentError(f"pack seed: got {self.seed}, must be in [0, 2^64)")
+        integer("pack seed", self.seed, 0, 2**64 - 1)
         for name in ("block_bytes", "block_samples", "shard_bytes"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidArgumentError(f"pack {name}: got {value}, must be at least 1")
+            if value is not None:
+                integer(f"pack {name}", value, 1, 2**62)
         if self.block_samples is None and self.shard_bytes < self.block_bytes:
             raise InvalidArgumentError(
                 f"pack shard_bytes: got {self.shard_bytes}, less than one block "

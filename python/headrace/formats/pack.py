@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import _core
+from headrace._arguments import given_path, integer
 from headrace._dataset import PACK_INDEX_NAME, Dataset, open_dataset
 from headrace._units import format_bytes
 from headrace.errors import (
@@ -78,9 +79,8 @@ def write_pack(
     parameters = parameters or PackParameters()
     if workers is None:
         workers = min(8, 2 * (os.cpu_count() or 1))
-    if not 1 <= workers <= _WORKERS_MAX:
-        raise InvalidArgumentError(f"pack workers: got {workers}, must be in [1, {_WORKERS_MAX}]")
-    where = Path(os.path.abspath(target))
+    workers = integer("pack workers", workers, 1, _WORKERS_MAX)
+    where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
     partial = PartialPack(where)

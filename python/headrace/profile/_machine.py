@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._arguments import given_path
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile._table import Table
 from headrace.profile._toml import to_toml
@@ -250,7 +251,8 @@ def check_target(path: Path) -> None:
 
 def load(path: str | os.PathLike[str]) -> MachineProfile:
     """Reads a profile and checks all of it: an error names the file, the key and the value."""
-    root = Table(f"profile {os.fspath(path)}", "", _parse(Path(path)))
+    name = given_path("profile", path)
+    root = Table(f"profile {name}", "", _parse(Path(name)))
     root.integer("schema", least=SCHEMA)
     date = root.date("date")
     version = root.text("headrace")

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
-from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace._loader import Loader
+from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
 from headrace.torch._copies import copies_to
 
 DEPTH_MAX = 64
@@ -31,7 +32,8 @@ class DeviceBatches:
     torch's that is. On the CPU the same is done at once.
 
     A batch may be a tensor or an array, or tuples, lists and dicts of them; everything else in it
-    stays as it is. An error of the loader comes after the batches before it.
+    stays as it is. An error of the loader comes after the batches before it; so does a
+    TransformError where `prepare` failed, which names the field and the batch.
 
     Thread safety: one thread, as a Loader. Ends with its loop; the loader stays open.
 
@@ -109,6 +111,7 @@ class DeviceBatches:
 
     def _moved(self, taken: Iterator[Any], iteration: int) -> Iterator[Any]:
         ahead: deque[_Sent] = deque()
+        sent = 0
         given: deque[tuple[Any, Any]] = deque()  # marks, and what may be read until they are done
         failure: Exception | None = None
         ended = False
@@ -116,7 +119,8 @@ class DeviceBatches:
             while True:
                 while not ended and len(ahead) <= self._depth:
                     try:
-                        ahead.append(self._send(next(taken)))
+                        ahead.append(self._send(next(taken), sent))
+                        sent += 1
                     except StopIteration:
                         ended = True
                     except Exception as error:  # After what came before it.
@@ -136,12 +140,13 @@ class DeviceBatches:
                 self._iterating = False
                 if self._told:
                     self._state = None
-            for mark in (*(mark for mark, _ in given), *(sent.mark for sent in ahead)):
+            for mark in (*(mark for mark, _ in given), *(each.mark for each in ahead)):
                 self._copies.wait(mark)
 
-    def _send(self, source: Any) -> _Sent:
+    def _send(self, source: Any, number: int) -> _Sent:
+        """The `number`-th of its iteration, counted from 0."""
         with self._copies.queue():
-            batch = self._move(source, self._prepare)
+            batch = self._move(source, self._prepare, number)
             return _Sent(source, batch, self._copies.mark(), self._snapshot())
 
     def _give(self, sent: _Sent, iteration: int) -> Any:
@@ -150,7 +155,7 @@ class DeviceBatches:
             self._state = sent.state
         return sent.batch
 
-    def _move(self, value: Any, prepare: Mapping[str | int, Prepare]) -> Any:
+    def _move(self, value: Any, prepare: Mapping[str | int, Prepare], number: int) -> Any:
         """`value` on the device, with what becomes of its members there."""
         members, names = _members(value)
         for asked in prepare:
@@ -165,12 +170,28 @@ class DeviceBatches:
             return value
         made = []
         for position, (name, member) in enumerate(zip(names, members, strict=True)):
-            moved = self._move(member, {})
+            moved = self._move(member, {}, number)
             function = prepare.get(name, prepare.get(position))
-            made.append(moved if function is None else function(moved))
+            try:
+                made.append(moved if function is None else function(moved))
+            except (Exception, SystemExit) as error:
+                raise self._failed(name, number, error) from error
         if isinstance(value, Mapping):
             return dict(zip(names, made, strict=True))
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+
+    def _failed(self, field: Any, number: int, cause: BaseException) -> TransformError:
+        """For what `prepare` raised; a Loader says which batch of which epoch it gave last."""
+        loader = self.batches
+        epoch, step = (
+            (loader._epoch, loader._step - 1) if isinstance(loader, Loader) else (None, None)
+        )
+        where = f"batch {number} of the iteration" if step is None else f"epoch {epoch} step {step}"
+        error = TransformError(
+            f"preparing field {field!r} of {where}: {type(cause).__name__}: {cause}"
+        )
+        error.epoch, error.step = epoch, step
+        return error
 
 
 @dataclass(slots=True)

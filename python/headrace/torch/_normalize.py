@@ -16,6 +16,9 @@ _LAYOUTS = ("NCHW", "NHWC")
 class Normalize:
     """Has DeviceBatches make floating-point images of uint8 ones: (value / 255 - mean) / std.
 
+    Images of another dtype are refused when it is called: have them made with ``dtype="uint8"``.
+    What `headrace.image` makes else is float32, and normalized by its own `mean` and `std`.
+
     Computed in float32, as `headrace.image` does, then converted. Given bytes, a device is sent a
     quarter of what it would be sent as float32.
 

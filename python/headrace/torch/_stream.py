@@ -23,7 +23,12 @@ from headrace._loading.output import batch_type
 from headrace._workers import Sample
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, make_samples, sample_type
-from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from headrace.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    TransformError,
+    UnavailableError,
+)
 from headrace.torch._parcel import read_parcel
 from headrace.torch._server import MESSAGE_BYTES_MAX, NEXT, Server, peer
 
@@ -202,10 +207,11 @@ class _Reader:
             for slot, sample in enumerate(samples):
                 try:
                     made = self.transform(sample)
-                except Exception as error:
-                    error.add_note(
-                        f"transforming epoch {epoch} step {step} slot {slot} sample {sample.id}"
-                    )
+                except (Exception, SystemExit) as error:
+                    where = f"transforming epoch {epoch} step {step} slot {slot} sample {sample.id}"
+                    if isinstance(error, SystemExit):  # It would end this process, saying nothing.
+                        raise TransformError(f"{where}: SystemExit: {error}") from error
+                    error.add_note(where)
                     raise
                 yield made
 

@@ -32,9 +32,9 @@ Result<std::unique_ptr<SchedulePolicy>> SchedulePolicy::Open(const Options& opti
   HEADRACE_CHECK(beyond != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
   if (options.start < reader.header().start) {
-    return Status(StatusCode::kFailedPrecondition, "following a schedule: it begins at " +
-                                                       StepText(reader.header().start) +
-                                                       ", the run at " + StepText(options.start));
+    return Status(StatusCode::kFailedPrecondition,
+                  "following schedule " + reader.name() + ": it begins at " +
+                      StepText(reader.header().start) + ", the run at " + StepText(options.start));
   }
   return std::unique_ptr<SchedulePolicy>(
       new SchedulePolicy(options, std::move(reader), std::move(beyond)));
@@ -59,7 +59,8 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
   }
   if (ended_) return beyond_->Split(at, work, shares);
   if (step_.at != at) {
-    return {StatusCode::kFailedPrecondition, "following a schedule: the run is at " + StepText(at) +
+    return {StatusCode::kFailedPrecondition, "following schedule " + reader_.name() +
+                                                 ": the run is at " + StepText(at) +
                                                  ", the schedule goes on at " + StepText(step_.at)};
   }
   const LaneShares reads = Moved(step_.lanes, moved_);

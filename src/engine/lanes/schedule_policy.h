@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,8 +20,8 @@ namespace headrace {
 class SchedulePolicy final : public LanePolicy {
  public:
   struct Options {
-    std::span<const std::byte> file;  // outlives the policy
-    Position start;                   // of the run
+    ScheduleFile file;  // whose bytes outlive the policy
+    Position start;     // of the run
     bool correct = true;
     ShareCorrector::Options corrector = {.period = 16, .moves_max = 2};
     std::shared_ptr<const ScheduleVerdict> verdict;  // of a placement; null: there is none

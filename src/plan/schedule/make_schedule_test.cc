@@ -112,7 +112,7 @@ TEST(MakeScheduleTest, AsksForTheThreadsOfEveryStepWithWhatItNeeds) {
   EXPECT_THAT(job.asked[1], ElementsAre(LaneDemand{.samples = 1, .storage_bytes = 104},
                                         LaneDemand{.samples = 2, .local_bytes = 211}));
 
-  auto reader = ScheduleReader::Open(file);
+  auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ(reader.value().header(), job.request.header);
   ScheduledStep step;

@@ -22,6 +22,7 @@ constexpr std::size_t kHeaderBytes = 96;       // before its checksum
 constexpr std::size_t kChecksumBytes = 8;      // behind the header and every record
 constexpr std::size_t kRecordHeadBytes = 4;    // its size
 constexpr std::size_t kRecordMax = 64U << 20;  // bytes of a payload
+constexpr char kRemedy[] = "; copy the file again, or make it again";
 constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 62;
 
 enum class Kind : std::uint8_t { kStep = 1, kEnd = 2 };
@@ -113,8 +114,9 @@ Status CheckRange(std::string_view what, std::uint64_t value, std::uint64_t leas
                std::to_string(least) + ", " + std::to_string(most) + "]");
 }
 
-Status Damaged(std::size_t offset, const std::string& what) {
-  return {StatusCode::kDataLoss, "reading schedule, byte " + std::to_string(offset) + ": " + what};
+Status DamagedFile(const std::string& name, std::size_t offset, const std::string& what) {
+  return {StatusCode::kDataLoss,
+          "reading schedule " + name + ", byte " + std::to_string(offset) + ": " + what};
 }
 
 bool IsTier(TierNumber tier) { return tier == kNoTier || tier < kTiersMax; }
@@ -317,35 +319,44 @@ Status ScheduleWriter::Finish() {
   return WriteRecord(payload);
 }
 
-Result<ScheduleReader> ScheduleReader::Open(std::span<const std::byte> file) {
+Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
+  const std::span<const std::byte> file = from.bytes;
+  const auto damaged = [&](std::size_t offset, const std::string& what) {
+    return DamagedFile(from.name, offset, what);
+  };
   if (file.size() < kVersionEnd || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return Damaged(0, "this is no schedule");
+    return damaged(0, "this is no schedule");
   }
   const auto version = Get<std::uint32_t>(file.data() + kMagic.size());
   if (version != kVersion) {
     return Status(StatusCode::kFailedPrecondition,
-                  "reading schedule: format version " + std::to_string(version) +
-                      ", this headrace reads " + std::to_string(kVersion) + ": make it again");
+                  "reading schedule " + from.name + ", byte " + std::to_string(kMagic.size()) +
+                      ": format version " + std::to_string(version) + ", this headrace reads " +
+                      std::to_string(kVersion) + ": make it again");
   }
   if (file.size() < kHeaderBytes + kChecksumBytes) {
-    return Damaged(file.size(), "cut off inside the header");
+    return damaged(file.size(), std::string("cut off inside the header") + kRemedy);
   }
   const auto digest = Get<std::uint64_t>(file.data() + kHeaderBytes);
   if (Hash64(file.first(kHeaderBytes)) != digest) {
-    return Damaged(kHeaderBytes, "checksum of the header is wrong");
+    return damaged(kHeaderBytes, std::string("checksum of the header is wrong") + kRemedy);
   }
   const ScheduleHeader header = DecodeHeader(file.data());
   if (const Status status = CheckScheduleHeader(header); !status.ok()) {
-    return Damaged(0, std::string(status.message()));
+    return damaged(0, std::string(status.message()));
   }
   if (const auto bytes = EncodeHeader(header);
       !std::equal(bytes.begin(), bytes.end(), file.begin())) {
-    return Damaged(kVersionEnd, "bytes of the header that must be 0 are not");
+    return damaged(kVersionEnd, "bytes of the header that must be 0 are not");
   }
-  ScheduleReader reader(file, header);
+  ScheduleReader reader(std::move(from), header);
   reader.offset_ = kHeaderBytes + kChecksumBytes;
   reader.digest_ = digest;
   return reader;
+}
+
+Status ScheduleReader::Damaged(std::size_t offset, const std::string& what) const {
+  return DamagedFile(file_.name, offset, what);
 }
 
 Result<bool> ScheduleReader::Next(ScheduledStep& step) {
@@ -366,28 +377,32 @@ Result<bool> ScheduleReader::Next(ScheduledStep& step) {
   }
   if (!status_.ok()) {
     status_ = Damaged(offset, std::string(status_.message()));
-    return status_;
+  } else if (ended_ && offset_ != file_.bytes.size()) {
+    status_ = Damaged(
+        offset_, std::to_string(file_.bytes.size() - offset_) + " bytes follow the end" + kRemedy);
   }
+  HEADRACE_RETURN_IF_ERROR(status_);
   return !ended_;
 }
 
 Result<std::span<const std::byte>> ScheduleReader::Record() {
-  const std::size_t left = file_.size() - offset_;
+  const std::size_t left = file_.bytes.size() - offset_;
   const auto cut_off = [&] {
-    return Damaged(file_.size(), "cut off after " + std::to_string(steps_) + " steps");
+    return Damaged(file_.bytes.size(),
+                   "cut off after " + std::to_string(steps_) + " steps" + kRemedy);
   };
   if (left < kRecordHeadBytes) return cut_off();
-  const auto size = Get<std::uint32_t>(file_.data() + offset_);
+  const auto size = Get<std::uint32_t>(file_.bytes.data() + offset_);
   if (size > kRecordMax) {
     return Damaged(offset_, "a record of " + std::to_string(size) + " bytes, at most " +
                                 std::to_string(kRecordMax));
   }
   if (left - kRecordHeadBytes < size + kChecksumBytes) return cut_off();
-  const auto payload = file_.subspan(offset_ + kRecordHeadBytes, size);
+  const auto payload = file_.bytes.subspan(offset_ + kRecordHeadBytes, size);
   const std::uint64_t digest = DigestOf(digest_, size, payload);
   if (Get<std::uint64_t>(payload.data() + size) != digest) {
-    return Damaged(offset_,
-                   "checksum of the record after " + std::to_string(steps_) + " steps is wrong");
+    return Damaged(offset_, "checksum of the record after " + std::to_string(steps_) +
+                                " steps is wrong" + kRemedy);
   }
   digest_ = digest;
   offset_ += kRecordHeadBytes + size + kChecksumBytes;
@@ -435,10 +450,16 @@ Status ScheduleReader::ReadEnd(std::span<const std::byte> payload) const {
   if (!reader.ok() || reader.left() > 0 || steps != steps_) {
     return Wrong("end: does not tell the " + std::to_string(steps_) + " steps there are");
   }
-  if (offset_ != file_.size()) {
-    return Wrong("end: " + std::to_string(file_.size() - offset_) + " bytes follow it");
-  }
   return {};
+}
+
+Result<ScheduleHeader> VerifySchedule(ScheduleFile file) {
+  HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(std::move(file)));
+  ScheduledStep step;
+  while (true) {
+    HEADRACE_ASSIGN_OR_RETURN(const bool more, reader.Next(step));
+    if (!more) return reader.header();
+  }
 }
 
 }  // namespace headrace

@@ -10,6 +10,8 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -99,17 +101,26 @@ class ScheduleWriter {
   Status status_;
 };
 
-// Reads a schedule, checking all of it: bytes, order and values.
+// The bytes of a schedule, and the name that errors say.
+struct ScheduleFile {
+  std::span<const std::byte> bytes;
+  std::string name;
+};
+
+// Reads a schedule, checking all that it reads: bytes, order and values.
 //
-// Thread safety: none. Ownership: the caller keeps `file` alive, and unchanged, while reading.
+// Thread safety: none. Ownership: the caller keeps the bytes alive, and unchanged, while reading.
 // Memory: one step, whatever the file says.
 class ScheduleReader {
  public:
+  // Reads the header.
+  //
   // Errors: DataLoss            not a schedule, damaged or cut off; the message names the offset
   //         FailedPrecondition  of a version that this library does not read
-  static Result<ScheduleReader> Open(std::span<const std::byte> file);
+  static Result<ScheduleReader> Open(ScheduleFile file);
 
   [[nodiscard]] const ScheduleHeader& header() const { return header_; }
+  [[nodiscard]] const std::string& name() const { return file_.name; }
 
   // The next step into `step`, whose memory is used again; false after the last.
   //
@@ -117,14 +128,15 @@ class ScheduleReader {
   Result<bool> Next(ScheduledStep& step);
 
  private:
-  ScheduleReader(std::span<const std::byte> file, const ScheduleHeader& header)
-      : file_(file), header_(header) {}
+  ScheduleReader(ScheduleFile file, const ScheduleHeader& header)
+      : file_(std::move(file)), header_(header) {}
 
+  [[nodiscard]] Status Damaged(std::size_t offset, const std::string& what) const;
   Result<std::span<const std::byte>> Record();
   Status ReadStep(std::span<const std::byte> payload, ScheduledStep& step);
   Status ReadEnd(std::span<const std::byte> payload) const;
 
-  std::span<const std::byte> file_;
+  ScheduleFile file_;
   ScheduleHeader header_;
   std::size_t offset_ = 0;  // of the next record
   std::optional<Position> last_;
@@ -134,5 +146,11 @@ class ScheduleReader {
   bool ended_ = false;
   Status status_;
 };
+
+// The header of a schedule that was read once from end to end, so that what is wrong with it is
+// known before a run begins. Takes time in proportion to the file, and memory for one step.
+//
+// Errors: those of ScheduleReader::Open and ScheduleReader::Next
+Result<ScheduleHeader> VerifySchedule(ScheduleFile file);
 
 }  // namespace headrace

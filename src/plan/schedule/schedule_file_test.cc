@@ -78,8 +78,9 @@ Bytes FileOf(const ScheduleHeader& header, const std::vector<ScheduledStep>& ste
 }
 
 // All steps, or the first error.
-Result<std::vector<ScheduledStep>> Read(std::span<const std::byte> file) {
-  HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(file));
+Result<std::vector<ScheduledStep>> ReadSteps(std::span<const std::byte> file) {
+  HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader,
+                            ScheduleReader::Open({.bytes = file, .name = "a.schedule"}));
   std::vector<ScheduledStep> steps;
   ScheduledStep step;
   while (true) {
@@ -87,6 +88,14 @@ Result<std::vector<ScheduledStep>> Read(std::span<const std::byte> file) {
     if (!more) return steps;
     steps.push_back(step);
   }
+}
+
+// As ReadSteps(). To verify a file says the same of it.
+Result<std::vector<ScheduledStep>> Read(std::span<const std::byte> file) {
+  const Result<ScheduleHeader> verified = VerifySchedule({.bytes = file, .name = "a.schedule"});
+  auto read = ReadSteps(file);
+  EXPECT_EQ(verified.status().ToString(), read.status().ToString());
+  return read;
 }
 
 std::string ErrorOf(std::span<const std::byte> file) {
@@ -99,7 +108,7 @@ TEST(ScheduleFileTest, ReadsWhatWasWritten) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const auto steps = RandomSteps(Header(), seed, static_cast<int>(seed));
     const Bytes file = FileOf(Header(), steps);
-    const auto reader = ScheduleReader::Open(file);
+    const auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
     ASSERT_TRUE(reader.ok()) << reader.status().ToString();
     EXPECT_EQ(reader.value().header(), Header());
     const auto read = Read(file);
@@ -127,7 +136,7 @@ TEST(ScheduleFileTest, EveryCutIsFound) {
   for (std::size_t size = 0; size < file.size(); ++size) {
     const Status status = Read(std::span(file).first(size)).status();
     ASSERT_EQ(status.code(), StatusCode::kDataLoss) << size << " bytes";
-    ASSERT_THAT(std::string(status.message()), HasSubstr("reading schedule, byte "));
+    ASSERT_THAT(std::string(status.message()), HasSubstr("reading schedule a.schedule, byte "));
   }
   EXPECT_THAT(ErrorOf(std::span(file).first(file.size() - 1)), HasSubstr("cut off after 12 steps"));
   EXPECT_THAT(ErrorOf(std::span(file).first(50)), HasSubstr("byte 50: cut off inside the header"));
@@ -168,7 +177,7 @@ TEST(ScheduleFileTest, RecordsLeftOutOrSwappedAreFound) {
   EXPECT_THAT(ErrorOf(swapped), HasSubstr("byte 104: checksum of the record after 0 steps"));
   Bytes longer = file;
   longer.push_back(std::byte{0});
-  EXPECT_THAT(ErrorOf(longer), HasSubstr("1 bytes follow it"));
+  EXPECT_THAT(ErrorOf(longer), HasSubstr("byte 181: 1 bytes follow the end"));
 }
 
 TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
@@ -197,7 +206,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
 TEST(ScheduleFileTest, AnErrorStays) {
   Bytes file = FileOf(Header(), RandomSteps(Header(), 5, 6));
   file.pop_back();
-  auto reader = ScheduleReader::Open(file);
+  auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
   ASSERT_TRUE(reader.ok());
   ScheduledStep step;
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(reader.value().Next(step).ok());
@@ -208,11 +217,12 @@ TEST(ScheduleFileTest, AnErrorStays) {
 TEST(ScheduleFileTest, OtherVersionsAndOtherFilesAreTold) {
   Bytes file = FileOf(Header(), {});
   file[8] = std::byte{2};
-  const Status status = ScheduleReader::Open(file).status();
+  const Status status = ScheduleReader::Open({.bytes = file, .name = "a.schedule"}).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "reading schedule: format version 2, this headrace reads 1: make it again");
-  EXPECT_EQ(ErrorOf({}), "reading schedule, byte 0: this is no schedule");
+            "reading schedule a.schedule, byte 8: format version 2, this headrace reads 1: make it "
+            "again");
+  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: this is no schedule");
 }
 
 TEST(ScheduleWriterTest, RefusesWhatAReaderWould) {

@@ -3,7 +3,8 @@
 //
 // Input: a byte whose lowest bit says whether the rest is a whole file; else the rest are edits of
 // a valid file, 4 bytes each: position (3 bytes, little-endian, modulo the size), value. Bit 1 says
-// that the checksums are made right again after that.
+// that the checksums are made right again after that, bit 2 that the last byte is cut off, bit 3
+// that one more follows.
 
 #include <algorithm>
 #include <cstddef>
@@ -59,8 +60,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   if ((how & 2) != 0) headrace::Reseal(file);
+  if ((how & 4) != 0 && !file.empty()) file.pop_back();
+  if ((how & 8) != 0) file.push_back(std::byte{0});
 
-  auto reader = ScheduleReader::Open(file);
+  const bool verified = headrace::VerifySchedule({.bytes = file, .name = "a.schedule"}).ok();
+  auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
+  HEADRACE_CHECK(reader.ok() || !verified);
   if (!reader.ok()) return 0;
   std::vector<std::byte> again;
   auto writer = ScheduleWriter::Make(reader.value().header(), headrace::Into(again));
@@ -68,11 +73,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ScheduledStep step;
   while (true) {
     const auto more = reader.value().Next(step);
-    if (!more.ok()) return 0;
+    if (!more.ok()) {
+      HEADRACE_CHECK(!verified);
+      return 0;
+    }
     if (!more.value()) break;
     HEADRACE_CHECK(writer.value().Add(step).ok());
   }
   HEADRACE_CHECK(writer.value().Finish().ok());
-  HEADRACE_CHECK(again == file);
+  HEADRACE_CHECK(verified && again == file);
   return 0;
 }

@@ -11,6 +11,16 @@
 namespace headrace {
 namespace {
 
+// The op `at` of `ops`, for messages.
+std::string OpText(const std::vector<CacheOp>& ops, std::size_t at) {
+  if (at >= ops.size()) return "nothing";
+  const CacheOp& op = ops[at];
+  std::string text = "block " + std::to_string(op.block);
+  if (op.from != kNoTier) text += " out of tier " + std::to_string(op.from);
+  if (op.to != kNoTier) text += " into tier " + std::to_string(op.to);
+  return text + (op.ahead ? " ahead of its use" : "");
+}
+
 class ScheduledPlacement final : public Placement {
  public:
   ScheduledPlacement(std::unique_ptr<Placement> inner, ScheduleReader reader,
@@ -56,18 +66,18 @@ class ScheduledPlacement final : public Placement {
   [[nodiscard]] Status Compare(const PlacedStep& placed) const {
     if (placed.at != step_.at) {
       return {StatusCode::kFailedPrecondition,
-              "following a schedule: it is at " + StepText(step_.at) + ", the run's placement at " +
-                  StepText(placed.at)};
+              "following schedule " + reader_.name() + ": it is at " + StepText(step_.at) +
+                  ", the run's placement at " + StepText(placed.at)};
     }
     if (placed.ops == step_.ops) return Status();
-    const auto [planned, made] =
+    const auto differs =
         std::mismatch(step_.ops.begin(), step_.ops.end(), placed.ops.begin(), placed.ops.end());
+    const auto op = static_cast<std::size_t>(differs.first - step_.ops.begin());
     return {StatusCode::kFailedPrecondition,
-            "following a schedule: " + StepText(step_.at) +
-                ": what tiers are to do differs from op " +
-                std::to_string(planned - step_.ops.begin()) + " on: the schedule has " +
-                std::to_string(step_.ops.size()) + " ops, the run's placement " +
-                std::to_string(placed.ops.size()) +
+            "following schedule " + reader_.name() + ": " + StepText(step_.at) +
+                ": what tiers are to do differs from op " + std::to_string(op) +
+                " on: the schedule has " + OpText(step_.ops, op) + ", the run's placement " +
+                OpText(placed.ops, op) +
                 "; it was made by another version or with other tiers: make it again"};
   }
 
@@ -116,9 +126,9 @@ Result<std::unique_ptr<Placement>> MakeScheduledPlacement(std::unique_ptr<Placem
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
   const Position first = reader.header().start;
   if (options.start < first) {
-    return Status(StatusCode::kFailedPrecondition, "following a schedule: it begins at " +
-                                                       StepText(first) + ", the run at " +
-                                                       StepText(options.start));
+    return Status(StatusCode::kFailedPrecondition, "following schedule " + reader.name() +
+                                                       ": it begins at " + StepText(first) +
+                                                       ", the run at " + StepText(options.start));
   }
   auto placement =
       std::make_unique<ScheduledPlacement>(std::move(inner), std::move(reader), std::move(options));

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -19,8 +17,8 @@ struct ScheduleVerdict {
 };
 
 struct ScheduledPlacementOptions {
-  std::span<const std::byte> file;  // a schedule; outlives the placement
-  Position start;                   // the first step that is asked for, of the schedule or later
+  ScheduleFile file;  // whose bytes outlive the placement
+  Position start;     // the first step that is asked for, of the schedule or later
   // What the node's tiers hold at the start, [tier][...]: brought to what the schedule has there by
   // the ops of the first step.
   std::vector<std::vector<std::uint32_t>> held;

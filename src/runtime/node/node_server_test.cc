@@ -1,11 +1,7 @@
 #include "runtime/node/node_server.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,15 +10,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/prng.h"
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
 #include "ipc/testing/raw_socket.h"
 #include "runtime/loader.h"
 #include "runtime/node/remote_loader.h"
+#include "runtime/testing/bytes_dataset.h"
 
 namespace headrace {
 namespace {
@@ -34,83 +28,15 @@ constexpr std::uint64_t kGlobalBatch = 8;
 constexpr std::uint64_t kSteps = kSamples / kGlobalBatch;
 constexpr std::uint64_t kEpochs = 2;
 
-std::string Payload(std::uint64_t id) {
-  Prng random(id, 0, RandomStream::kPack);
-  std::string bytes(1 + random.Below(9000), '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random.Next32());
-  return bytes;
-}
-
-// What a consumer sees of a row: which sample, and every byte.
-using Row = std::pair<std::uint64_t, std::string>;
-using Rows = std::vector<Row>;
-
-Rows RowsOf(const BatchSource& source, const Batch& batch) {
-  Rows rows;
-  for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
-    std::string bytes;
-    for (std::size_t field = 0; field < source.schema().size(); ++field) {
-      const std::span<std::byte> row = batch.row(source.schema(), field, slot);
-      bytes.append(reinterpret_cast<const char*>(row.data()), row.size());
-    }
-    rows.emplace_back(Raw(batch.samples[slot]), std::move(bytes));
-  }
-  return rows;
-}
-
-std::shared_ptr<Batch> TakeOne(BatchSource& source) {
-  Result<BatchQueue::Taken> taken = source.Next(-1);
-  EXPECT_TRUE(taken.ok()) << taken.status().ToString();
-  return taken.ok() ? std::move(taken.value().batch) : nullptr;
-}
-
-// Takes to the end.
-std::vector<Rows> Drain(BatchSource& source) {
-  std::vector<Rows> batches;
-  while (const std::shared_ptr<Batch> batch = TakeOne(source)) {
-    batches.push_back(RowsOf(source, *batch));
-  }
-  return batches;
-}
-
 // A node process's server and its clients, in one process: what they share is what two processes
 // would, a socket and sealed memory.
 class NodeServerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string folder = ::testing::TempDir() + "headrace-node-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-    IndexContents contents;
-    contents.sample_count = kSamples;
-    contents.root = folder_;
-    contents.fields.resize(2);
-    auto& bytes = contents.fields[0];
-    bytes.info = {.name = "bytes", .kind = FieldKind::kBytes, .has_checksums = true};
-    auto& label = contents.fields[1];
-    label.info = {
-        .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
-    std::string all;
-    for (std::uint64_t id = 0; id < kSamples; ++id) {
-      const std::string payload = Payload(id);
-      bytes.checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
-      bytes.extents.push_back({ObjectId{0}, {all.size(), payload.size()}});
-      all += payload;
-      const std::uint64_t value = 7000 + id;
-      const auto raw = std::as_bytes(std::span(&value, 1));
-      label.inline_values.insert(label.inline_values.end(), raw.begin(), raw.end());
-    }
-    std::ofstream(folder_ + "/all", std::ios::binary) << all;
-    contents.objects.push_back({.name = "all", .size = all.size(), .mtime_ns = 0});
-    ASSERT_TRUE(WriteIndex(contents, index_path()).ok());
-    index_ = Index::Open(index_path()).value();
-    fds_before_ = OpenFds();
-  }
+  void SetUp() override { fds_before_ = OpenFds(); }
 
   void TearDown() override {
     EndServer();
     EXPECT_EQ(OpenFds(), fds_before_);
-    std::filesystem::remove_all(folder_);
   }
 
   void Serve(NodeServerOptions options = {}) {
@@ -149,8 +75,8 @@ class NodeServerTest : public ::testing::Test {
                               .job = job,
                               .local_rank = rank,
                               .local_ranks = options.job.world_size,
-                              .index_path = index_path(),
-                              .fingerprint = index_->fingerprint()};
+                              .index_path = dataset_.index_path(),
+                              .fingerprint = dataset_.index()->fingerprint()};
     options.job.rank = rank;
     return RemoteLoader::Open(
         address, std::move(options), [] { return true; }, std::move(clock));
@@ -174,7 +100,7 @@ class NodeServerTest : public ::testing::Test {
   // What the rank would get without a node process.
   std::vector<Rows> Alone(std::uint32_t rank, LoaderOptions options) const {
     options.job.rank = rank;
-    const auto loader = Loader::Open(index_, std::move(options)).value();
+    const auto loader = Loader::Open(dataset_.index(), std::move(options)).value();
     EXPECT_TRUE(loader->Start({}).ok());
     return Drain(*loader);
   }
@@ -187,10 +113,7 @@ class NodeServerTest : public ::testing::Test {
     }
   }
 
-  [[nodiscard]] std::string index_path() const { return folder_ + "/index.hri"; }
-
-  std::string folder_;
-  std::shared_ptr<const Index> index_;
+  const BytesDataset dataset_{{.samples = kSamples, .sample_bytes_max = 9000}};
   std::size_t fds_before_ = 0;
   const std::string socket_ = UniqueSocketName();
   std::unique_ptr<NodeServer> server_;
@@ -201,8 +124,7 @@ class NodeServerTest : public ::testing::Test {
 TEST_F(NodeServerTest, AnyNumberOfRanksGetTheBytesOfOneWithTheSameGlobalBatch) {
   const std::vector<Rows> whole = Alone(0, OptionsOf(1));
   ASSERT_EQ(whole.size(), kSteps * kEpochs);
-  for (const Row& row : whole.front())
-    ASSERT_EQ(row.second.substr(0, 64), Payload(row.first).substr(0, 64));
+  for (const Row& row : whole.front()) ASSERT_EQ(row.second, dataset_.Row(row.first));
   for (const std::uint32_t ranks : {1U, 2U, 4U, 8U}) {
     Serve();
     std::vector<std::vector<Rows>> got(ranks);
@@ -242,7 +164,7 @@ TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAd
   std::vector<LoaderOptions> ways = {OptionsOf(1), OptionsOf(1, "epoch"), OptionsOf(1)};
   ways.back().tiers.tiers = {{.capacity_bytes = kMiB}};
   for (const LoaderOptions& options : ways) {
-    const auto alone = Loader::Open(index_, options).value();
+    const auto alone = Loader::Open(dataset_.index(), options).value();
     ASSERT_TRUE(alone->Start({}).ok());
     std::uint64_t bytes = 0;
     for (const Rows& rows : Drain(*alone)) {

@@ -49,9 +49,8 @@ Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index, con
   const std::string& name = job.options.schedule;
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
     HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
-    const Result<ScheduleReader> reader = ScheduleReader::Open(file->bytes());
-    if (!reader.ok()) return reader.status().WithContext("schedule " + name);
-    const ScheduleHeader& header = reader.value().header();
+    HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header,
+                              VerifySchedule({.bytes = file->bytes(), .name = name}));
     start = header.start;
     const Status same = CheckScheduleIsFor(header, MakeScheduleHeader(index, job, header.start));
     if (!same.ok()) return same.WithContext("schedule " + name);
@@ -79,7 +78,7 @@ Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   auto verdict = std::make_shared<ScheduleVerdict>();
   if (file_ != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(
-        policy, SchedulePolicy::Open({.file = file_->bytes(), .start = start, .verdict = verdict},
+        policy, SchedulePolicy::Open({.file = file(), .start = start, .verdict = verdict},
                                      MakeLobster(LobsterOptions::Search::kMakespan)));
   } else if (lanes_ == 1 || name_ == kSharedDeadline) {
     policy = nullptr;  // One lane has all there is, by whatever policy.
@@ -109,8 +108,9 @@ Status LaneSchedule::BeginList() {
               "leave one of them out"};
 }
 
-std::span<const std::byte> LaneSchedule::file() const {
-  return file_ == nullptr ? std::span<const std::byte>() : file_->bytes();
+ScheduleFile LaneSchedule::file() const {
+  if (file_ == nullptr) return {};
+  return {.bytes = file_->bytes(), .name = name_};
 }
 
 std::shared_ptr<ScheduleVerdict> LaneSchedule::verdict() const {

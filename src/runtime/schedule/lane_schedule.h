@@ -28,7 +28,7 @@ class LaneSchedule {
  public:
   // Errors: InvalidArgument     no policy of that name, and no such file; lists the names
   //         FailedPrecondition  a schedule for another job; the message says what differs
-  //         DataLoss            not a schedule, or damaged
+  //         DataLoss            not a schedule, or damaged: all of it is read, once
   static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const Job& job);
 
   // For a run of the job's own order from `start` on, its policy; null: every lane has everything,
@@ -41,8 +41,8 @@ class LaneSchedule {
   // Errors: InvalidArgument  a schedule file says what the job's own order is
   Status BeginList();
 
-  // The file that is followed, for the placement of the run begun last: empty, there is none.
-  [[nodiscard]] std::span<const std::byte> file() const;
+  // The file that is followed, for the placement of the run begun last; no bytes: there is none.
+  [[nodiscard]] ScheduleFile file() const;
   [[nodiscard]] Position file_start() const { return file_start_; }
   [[nodiscard]] std::shared_ptr<ScheduleVerdict> verdict() const;
 

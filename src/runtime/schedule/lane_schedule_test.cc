@@ -16,7 +16,10 @@
 namespace headrace {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::uint32_t kRanks = 4;
 constexpr std::uint64_t kSamples = 160;
@@ -116,6 +119,19 @@ class LaneScheduleTest : public ::testing::Test {
     return std::string(NodeJob::Open(index_, std::move(options)).status().message());
   }
 
+  [[nodiscard]] std::vector<std::byte> ReadPlan() const {
+    std::vector<std::byte> bytes(std::filesystem::file_size(path()));
+    std::ifstream(path(), std::ios::binary)
+        .read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return bytes;
+  }
+
+  void WritePlan(const std::vector<std::byte>& bytes) const {
+    std::ofstream(path(), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+
   std::string folder_;
   std::shared_ptr<const Index> index_;
 };
@@ -142,7 +158,7 @@ TEST_F(LaneScheduleTest, ANameThatIsNoneListsThoseThereAre) {
             "'lobster_search', 'fixed', or a file that `headrace plan --schedule` wrote; there is "
             "none of that name");
   EXPECT_THAT(Refusal(Options(), folder_), HasSubstr("must be a file"));
-  EXPECT_THAT(Refusal(Options(), folder_ + "/all"), HasSubstr("/all: "));
+  EXPECT_THAT(Refusal(Options(), folder_ + "/all"), EndsWith("/all, byte 0: this is no schedule"));
 }
 
 TEST_F(LaneScheduleTest, ASchedulesSharesAndOpsAreFollowedToItsEndAndBeyond) {
@@ -181,7 +197,7 @@ TEST_F(LaneScheduleTest, AScheduleForAnotherJobIsRefusedByWhatDiffers) {
               }),
               HasSubstr("first rank 0, the run has 2; ranks of the node 4, the run has 2"));
   EXPECT_THAT(refusal([](LoaderOptions& each) { each.job.batch_size = 4; }),
-              HasSubstr("another order"));
+              ContainsRegex("another order .*: digest [0-9]+, the run has [0-9]+; plan again"));
   EXPECT_THAT(refusal([](LoaderOptions& each) { each.tiers.placement = "lru"; }),
               HasSubstr("other tiers"));
   EXPECT_THAT(refusal([](LoaderOptions& each) { each.tiers.tiers.clear(); }),
@@ -189,15 +205,35 @@ TEST_F(LaneScheduleTest, AScheduleForAnotherJobIsRefusedByWhatDiffers) {
   EXPECT_EQ(refusal([](LoaderOptions& each) { each.threads = 1; }), "") << "threads may differ";
 }
 
+TEST_F(LaneScheduleTest, DamageAnywhereIsFoundBeforeARunBegins) {
+  Plan(Options());
+  const std::vector<std::byte> right = ReadPlan();
+  const auto refusal = [&](const std::vector<std::byte>& bytes) {
+    WritePlan(bytes);
+    return Refusal(Options(), path());
+  };
+  const std::string where = "reading schedule " + path() + ", byte ";
+  std::vector<std::byte> flipped = right;
+  flipped[right.size() / 2] ^= std::byte{1};
+  EXPECT_THAT(refusal(flipped), StartsWith(where));
+  EXPECT_THAT(refusal(flipped), EndsWith("is wrong; copy the file again, or make it again"));
+  std::vector<std::byte> cut(right.begin(), right.end() - 1);
+  EXPECT_EQ(refusal(cut), where + std::to_string(cut.size()) + ": cut off after " +
+                              std::to_string(3 * kSteps) +
+                              " steps; copy the file again, or make it again");
+  std::vector<std::byte> longer = right;
+  longer.resize(right.size() + 7);
+  EXPECT_EQ(refusal(longer), where + std::to_string(right.size()) +
+                                 ": 7 bytes follow the end; copy the file again, or make it "
+                                 "again");
+  EXPECT_EQ(refusal(right), "");
+}
+
 // The file is right in itself and its header is the job's: but an eviction is not the placement's.
 TEST_F(LaneScheduleTest, OpsThatAreNotThePlacementsEndTheRunAtTheirStep) {
   Plan(Options());
-  std::string bytes;
-  {
-    std::ifstream file(path(), std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  ScheduleReader reader = ScheduleReader::Open(std::as_bytes(std::span(bytes))).value();
+  const std::vector<std::byte> bytes = ReadPlan();
+  ScheduleReader reader = ScheduleReader::Open({.bytes = bytes, .name = path()}).value();
   std::vector<std::byte> changed;
   ScheduleWriter writer = ScheduleWriter::Make(reader.header(), Into(changed)).value();
   ScheduledStep step;
@@ -206,15 +242,17 @@ TEST_F(LaneScheduleTest, OpsThatAreNotThePlacementsEndTheRunAtTheirStep) {
     ASSERT_TRUE(writer.Add(step).ok());
   }
   ASSERT_TRUE(writer.Finish().ok());
-  std::ofstream(path(), std::ios::binary)
-      .write(reinterpret_cast<const char*>(changed.data()),
-             static_cast<std::streamsize>(changed.size()));
+  WritePlan(changed);
   const auto job = Open(Options(), path());
   ASSERT_NE(job, nullptr);
   std::vector<std::uint64_t> ids;
   const Status ended = Run(*job, {}, &ids);
   EXPECT_EQ(ended.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(ended.message()), HasSubstr("step 3 of epoch 1: what tiers are to do"));
+  EXPECT_THAT(std::string(ended.message()),
+              HasSubstr("following schedule " + path() +
+                        ": step 3 of epoch 1: what tiers are to do differs from op "));
+  EXPECT_THAT(std::string(ended.message()),
+              HasSubstr("the schedule has block 1 into tier 0, the run's placement nothing; "));
   EXPECT_LE(ids.size(), kSamples + 3 * kBatch * kRanks);
 }
 

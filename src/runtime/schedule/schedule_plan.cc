@@ -158,7 +158,8 @@ Status CheckMayReplace(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   file.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(file.gcount()));
-  if (ScheduleReader::Open(std::as_bytes(std::span(head))).ok()) return Status();
+  if (ScheduleReader::Open({.bytes = std::as_bytes(std::span(head)), .name = path}).ok())
+    return Status();
   return {StatusCode::kInvalidArgument,
           "writing schedule " + path +
               ": the file exists and is no schedule, so it is not replaced; name another"};
@@ -207,25 +208,26 @@ ScheduleHeader MakeScheduleHeader(const Index& index, const Job& job, Position s
 
 Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& job) {
   std::string differs;
-  const auto add = [&](const std::string& what) {
-    differs.append(differs.empty() ? "" : "; ").append(what);
+  const auto add = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
+    differs.append(differs.empty() ? "" : "; ")
+        .append(what + " " + std::to_string(planned) + ", the run has " + std::to_string(here));
   };
   const auto number = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
-    if (planned == here) return;
-    add(what + " " + std::to_string(planned) + ", the run has " + std::to_string(here));
+    if (planned != here) add(what, planned, here);
   };
-  if (schedule.dataset != job.dataset) add("another dataset, or one that changed since");
+  if (schedule.dataset != job.dataset) {
+    add("another dataset, or one that changed since: digest", schedule.dataset[0], job.dataset[0]);
+  }
   number("seed", schedule.seed, job.seed);
   number("world size", schedule.world_size, job.world_size);
   number("first rank", schedule.first_rank, job.first_rank);
   number("ranks of the node", schedule.lanes, job.lanes);
-  if (schedule.plan[0] != job.plan[0]) {
-    add("another order (its name, parameters, batch size, shuffle, drop_last, or the memory that "
-        "its parameters come from)");
-  }
-  if (schedule.plan[1] != job.plan[1]) {
-    add("other tiers (their number and capacities, placement, horizon, epochs)");
-  }
+  number(
+      "another order (its name, parameters, batch size, shuffle, drop_last, or the memory that its "
+      "parameters come from): digest",
+      schedule.plan[0], job.plan[0]);
+  number("other tiers (their number and capacities, placement, horizon, epochs): digest",
+         schedule.plan[1], job.plan[1]);
   if (differs.empty()) return Status();
   return {StatusCode::kFailedPrecondition,
           "it was planned for something else: " + differs +

@@ -1,14 +1,10 @@
 #include "runtime/workers/worker_messages.h"
 
-#include "ipc/message.h"
-
 namespace headrace {
 namespace {
 
 constexpr std::size_t kDtypeBytesMax = 64;
-constexpr std::uint32_t kRankMax = 64;       // NumPy's
-constexpr std::uint32_t kItemBytesMax = 64;  // of an element
-constexpr std::size_t kLeavesMax = 4096;
+constexpr std::uint32_t kRankMax = 64;  // NumPy's
 constexpr std::uint32_t kRowsMax = std::uint32_t{1} << 24;
 constexpr std::size_t kLeafBytesMin = 1 + 4 * sizeof(std::uint32_t);
 

@@ -29,10 +29,16 @@
 #include <string>
 
 #include "base/status.h"
+#include "ipc/message.h"
 #include "ipc/wire.h"
 #include "runtime/workers/layout.h"
 
 namespace headrace {
+
+// Limits of what a worker says; Python's side asks for them (bindings/workers.cc).
+inline constexpr std::size_t kLeavesMax = 4096;     // of a result
+inline constexpr std::uint32_t kItemBytesMax = 64;  // of an element of an array
+inline constexpr std::uint64_t kReplyBytesMax = kIpcMessageBytesMax;
 
 enum class TaskMessage : std::uint64_t { kCompute = 1, kWrite = 2 };
 enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped };
