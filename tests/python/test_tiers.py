@@ -96,13 +96,16 @@ def test_any_order_with_tiers(numbered: Path, tmp_path: Path, order: str, kind: 
         "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
     }[order]
     with make(numbered, order=spec) as loader:
-        wanted = [epoch_ids(loader) for _ in range(3)]
+        wanted = [epoch_ids(loader) for _ in range(20)]
     tiers = tiers_for(kind, tmp_path, 0.5)
     for placement in ("coordinated", "belady", "lru"):
         with make(numbered, order=spec, tiers=tiers, placement=placement) as loader:
-            assert [epoch_ids(loader) for _ in range(3)] == wanted
-            stats = loader.stats()
-        assert stats["tiers"][0]["uses"] > 0
+            # So little is read ahead of what a tier has by then: the first epochs may not use it.
+            for epoch, ids in enumerate(wanted):
+                assert epoch_ids(loader) == ids
+                if epoch >= 2 and loader.stats()["tiers"][0]["uses"] > 0:
+                    break
+            assert loader.stats()["tiers"][0]["uses"] > 0
 
 
 @pytest.mark.parametrize("placement", CLAIRVOYANT)
