@@ -286,7 +286,6 @@ ReadRequest Engine::RequestOf(ReadUnit& unit) {
 
 // A task. Bytes that need no device are read and decoded in one go; others take the usual way.
 void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
-  const std::int64_t start_ns = parts_.clock->NowNanos();
   task->stored_bytes = 0;
   std::vector<ReadRequest> requests;
   for (ReadUnit* const unit : task->units) {
@@ -310,6 +309,7 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   }
   if (!requests.empty()) ReadFromTask(std::move(requests));
   if (task->slots.empty()) return;
+  const std::int64_t start_ns = parts_.clock->NowNanos();
   RunDecode(*task);
   task->decode_ns = parts_.clock->NowNanos() - start_ns;
   task->work->samples_tried -= task->slots.size();
