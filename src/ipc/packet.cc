@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -257,6 +258,20 @@ Result<ucred> PeerOf(int socket) {
     return SystemError("asking whose the other end of a connection is", errno);
   }
   return peer;
+}
+
+Result<UniqueFd> ProcessOf(int socket, const ucred& peer) {
+  // By the socket, since Linux 6.5: a number may be another process's by now.
+  constexpr int kPeerPidFd = 77;  // SO_PEERPIDFD, which older headers do not have.
+  int fd = -1;
+  socklen_t size = sizeof(fd);
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidFd, &fd, &size) == 0) return UniqueFd(fd);
+  UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process && errno == ESRCH) {
+    return Status(StatusCode::kUnavailable,
+                  "process " + std::to_string(peer.pid) + " that connected: it has ended");
+  }
+  return process;
 }
 
 void SetSocketRoom(int socket) {
