@@ -192,7 +192,7 @@ void HostedJob::DoStart(std::uint32_t lane, Asked asked) {
   std::shared_ptr<LaneClient> client;
   {
     MutexLock lock(mutex_);
-    failed = failed_;
+    failed = failed_.ok() ? CheckNotAlone(lane, asked.position) : failed_;
     client = lanes_[lane].client;
     if (failed.ok()) {
       lanes_[lane].start = start;
@@ -224,6 +224,20 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
     if (last) job_->Stop();  // Nobody wants what it reads.
   }
   if (client != nullptr) client->DropUntaken();
+}
+
+Status HostedJob::CheckNotAlone(std::uint32_t lane, const Position& position) const {
+  if (lanes_[lane].next.has_value()) return Status();  // The others may yet ask as it does.
+  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
+    const Lane& each = lanes_[other];
+    if (each.run == nullptr) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  Named(lane) + " comes back to job '" + first_.job + "' and asks for " +
+                      Shown(position) + ", but " + Named(other) + " goes on without it, at " +
+                      Shown(*each.next) +
+                      ": start all ranks of the node again, from one state_dict()");
+  }
+  return Status();
 }
 
 Status HostedJob::Compare() const {
@@ -390,14 +404,17 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
 }
 
 Status HostedJob::CheckGoesOn(std::uint32_t lane) const {
-  const Position& at = lanes_[lane].next;
+  const Position& at = *lanes_[lane].next;
   for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
     const Lane& each = lanes_[other];
-    // One that stays in its epoch, or goes back, waits for others that may yet do the same.
-    if (!each.asked.has_value() || each.asked->position.epoch <= each.next.epoch) continue;
+    if (!each.asked.has_value() || !each.next.has_value()) continue;
+    // One that stays in its epoch, or goes back, waits for others that may yet do the same, until
+    // the epoch ends.
+    const bool goes_back = each.asked->position.epoch <= each.next->epoch;
+    if (goes_back && at.epoch <= each.next->epoch) continue;
     if (!Before(each.asked->position, at)) continue;
     return Status(StatusCode::kFailedPrecondition,
-                  Named(other) + " left its loop at " + Shown(each.next) + " and waits to start " +
+                  Named(other) + " left its loop at " + Shown(*each.next) + " and waits to start " +
                       Shown(each.asked->position) + ", but " + Named(lane) +
                       " did not leave there and is past that: leave an epoch on every rank of a "
                       "node, or on none");

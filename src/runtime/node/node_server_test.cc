@@ -350,6 +350,65 @@ TEST_F(NodeServerTest, AJobThatCouldNotBeOpenedLeavesItsNameAndItsMemory) {
   });
 }
 
+TEST_F(NodeServerTest, ARankThatComesBackAloneIsToldAndTheOthersGoOn) {
+  const LoaderOptions options = OptionsOf(2);
+  Serve();
+  const auto stays = Open(0, options);
+  auto goes = Open(1, options);
+  ASSERT_TRUE(stays->Start({}).ok());
+  ASSERT_TRUE(goes->Start({}).ok());
+  std::vector<Rows> got;
+  for (int step = 0; step < 3; ++step) got.push_back(RowsOf(*stays, *TakeOne(*stays)));
+  goes.reset();
+  const auto again = Open(1, options);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    ASSERT_TRUE(again->Start({}).ok());
+    const Status told = again->Next(-1).status();
+    EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(told.message()),
+                HasSubstr("rank 1 comes back to job 'job' and asks for epoch 0 step 0, but rank 0 "
+                          "goes on without it, at epoch 0 step "));
+  }
+  for (Rows& rows : Drain(*stays)) got.push_back(std::move(rows));
+  EXPECT_EQ(got, Alone(0, options));
+  // Once nobody is in a run any more, one begins.
+  ASSERT_TRUE(stays->Start({}).ok());
+  EXPECT_EQ(stays->stats().value().awaited, std::vector<std::uint32_t>{1});  // It was heard.
+  ASSERT_TRUE(again->Start({}).ok());
+  OnEachRank(2, [&](std::uint32_t rank) {
+    EXPECT_EQ(Drain(rank == 0 ? *stays : *again), Alone(rank, options));
+  });
+}
+
+TEST_F(NodeServerTest, OneThatGoesBackWhileTheOthersGoOnIsToldWhenTheyPassItsEpoch) {
+  LoaderOptions options = OptionsOf(2);
+  options.job.epochs = 1000;
+  Serve();
+  const auto goes_on = Open(0, options);
+  const auto goes_back = Open(1, options);
+  ASSERT_TRUE(goes_on->Start({}).ok());
+  ASSERT_TRUE(goes_back->Start({}).ok());
+  EXPECT_NE(TakeOne(*goes_back), nullptr);
+  ASSERT_TRUE(goes_back->Start({}).ok());
+  std::uint64_t taken = 0;
+  Status told;
+  while (told.ok()) {
+    Result<BatchQueue::Taken> next = goes_on->Next(-1);
+    told = next.status();
+    if (told.ok()) {
+      ASSERT_NE(next.value().batch, nullptr) << taken;
+      ++taken;
+    }
+  }
+  EXPECT_GT(taken, kSteps);
+  for (const Status& each : {told, goes_back->Next(-1).status()}) {
+    EXPECT_EQ(each.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(each.message()),
+                HasSubstr("rank 1 left its loop at epoch 0 step 1 and waits to start epoch 0 step "
+                          "0, but rank 0 did not leave there"));
+  }
+}
+
 // A virtual time that only the test moves.
 class SetClock final : public Clock {
  public:
