@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "index/index.h"
+#include "runtime/node/kept_tiers.h"
 #include "runtime/node/open_request.h"
 
 namespace headrace {
@@ -17,12 +18,6 @@ bool Before(const Position& a, const Position& b) {
 
 std::string Shown(const Position& position) {
   return "epoch " + std::to_string(position.epoch) + " step " + std::to_string(position.step);
-}
-
-// What a job takes of the machine's memory.
-std::uint64_t MemoryOf(const LoaderStats& stats, const LoaderOptions& options) {
-  return stats.budget.staging_bytes + stats.budget.batch_bytes + stats.budget.resident_bytes +
-         stats.budget.pinned_bytes + options.tiers.memory_bytes();
 }
 
 }  // namespace
@@ -96,10 +91,17 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   NumaRequest numa;  // Where the others run is not known yet.
   numa.lane_cpus.resize(open.local_ranks);
   numa.lane_cpus[open.local_rank] = CpusOfProcess(pid);
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeJob> job,
-                            NodeJob::Open(std::move(index), std::move(options), kept_, numa));
+  std::uint64_t left = 0;
+  const auto admit = [&](std::uint64_t bytes) -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(left, admit_(bytes));
+    return Status();
+  };
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<NodeJob> job,
+      NodeJob::Open(std::move(index), std::move(options), kept_, numa, admit));
+  // What jobs need comes before what is kept for others; its own it has taken by now.
+  if (kept_ != nullptr) kept_->ShrinkTo(left);
   HEADRACE_ASSIGN_OR_RETURN(const LoaderStats stats, job->stats(0));
-  HEADRACE_RETURN_IF_ERROR(admit_(MemoryOf(stats, job->options())));
   batches_ahead_ = stats.budget.batches_max;
   job_ = std::move(job);
   return Status();

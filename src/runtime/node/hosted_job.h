@@ -37,8 +37,9 @@ class KeptTiers;
 // Shutdown: the destructor does what was asked for, ends the run and waits for its reads.
 class HostedJob {
  public:
-  // Asked with the bytes that the job is about to use, before it uses them.
-  using Admit = std::function<Status(std::uint64_t bytes)>;
+  // Asked with the bytes that the job is about to take, before it takes any: how many are then left
+  // for what is kept for others.
+  using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
   static Result<std::unique_ptr<HostedJob>> Make(const OpenJob& first, Admit admit,

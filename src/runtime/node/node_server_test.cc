@@ -309,6 +309,37 @@ TEST_F(NodeServerTest, JobsOfAServiceRunSideBySideAndLeaveTheirTiersToTheNext) {
   });
 }
 
+TEST_F(NodeServerTest, WhatIsKeptForOthersGivesWayToWhatJobsNeedAndToNothingElse) {
+  const auto with_tier = [](std::uint64_t bytes) {
+    LoaderOptions options = OptionsOf(1);
+    options.memory_bytes = bytes + 2 * kMiB;
+    options.tiers.tiers = {{.capacity_bytes = bytes}};
+    return options;
+  };
+  // Samples that come from storage in two epochs: of each one, unless they were kept.
+  const auto read = [&](std::uint64_t bytes) {
+    const auto loader = Open(0, with_tier(bytes));
+    EXPECT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Alone(0, with_tier(bytes)));
+    return loader->stats().value().engine.tiers.storage_uses;
+  };
+  Serve({.service = true, .memory_bytes = 32 * kMiB});
+  EXPECT_EQ(read(8 * kMiB), kSamples);
+  {
+    const auto other = Open(0, with_tier(12 * kMiB), "other");
+    EXPECT_EQ(TryOpen(0, with_tier(28 * kMiB), "too large").status().code(),
+              StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  Open(0, with_tier(20 * kMiB), "reads nothing").reset();
+  EXPECT_EQ(read(6 * kMiB), kSamples);
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  // What fits into the rest stays.
+  const auto large = Open(0, with_tier(20 * kMiB), "large");
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  EXPECT_EQ(read(6 * kMiB), kSamples);
+}
+
 TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) {
   Serve();
   auto first = Open(0, OptionsOf(2));
