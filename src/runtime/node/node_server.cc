@@ -103,7 +103,7 @@ Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage me
   const auto found = sessions_.find(peer->id());
   if (found == sessions_.end()) return Status(StatusCode::kInternal, "a peer without a session");
   Session& session = found->second;
-  Result<ClientMessage> decoded = DecodeClientMessage(message.bytes);
+  Result<ClientMessage> decoded = DecodeClientMessage(message.bytes, message.fds);
   Status status = decoded.status();
   if (status.ok()) {
     ClientMessage said = std::move(decoded).value();

@@ -309,6 +309,39 @@ TEST_F(NodeServerTest, JobsOfAServiceRunSideBySideAndLeaveTheirTiersToTheNext) {
   });
 }
 
+TEST_F(NodeServerTest, AListOfMoreSamplesThanAMessageHoldsIsRead) {
+  Serve();
+  const auto loader = Open(0, OptionsOf(1));
+  ListOrderOptions list;
+  for (std::uint64_t i = 0; i < 9'000'000; ++i) {
+    list.ids.push_back(SampleId{i % kSamples});
+    if (i % 5 == 4) list.batch_ends.push_back(i + 1);
+  }
+  ASSERT_TRUE(loader->StartList(std::move(list)).ok());
+  for (const std::uint64_t first : {0U, 5U}) {
+    const std::shared_ptr<Batch> batch = TakeOne(*loader);
+    ASSERT_NE(batch, nullptr);
+    const Rows rows = RowsOf(*loader, *batch);
+    ASSERT_EQ(rows.size(), 5U);
+    for (std::uint64_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].first, first + i);
+      EXPECT_EQ(rows[i].second, dataset_.Row(first + i));
+    }
+  }
+}
+
+TEST_F(NodeServerTest, AnAnswerTooLargeForAMessageIsAnErrorOfTheCallAlone) {
+  Serve();
+  const auto loader = Open(0, OptionsOf(1));
+  ASSERT_TRUE(loader->Start({}).ok());
+  const Status refused = loader->ExplainRows(std::vector<SampleId>(1'000'000)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("may be 64.0 MiB"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("; ask for less at a time"));
+  EXPECT_EQ(loader->ExplainRows(std::vector<SampleId>(3)).value().size(), 2U * 3U);
+  EXPECT_EQ(Drain(*loader), Alone(0, OptionsOf(1)));
+}
+
 TEST_F(NodeServerTest, WhatIsKeptForOthersGivesWayToWhatJobsNeedAndToNothingElse) {
   const auto with_tier = [](std::uint64_t bytes) {
     LoaderOptions options = OptionsOf(1);
