@@ -184,6 +184,7 @@ void LaneSink::Release() {
 }
 
 void LaneSink::OnBatch(std::shared_ptr<Batch> batch) {
+  if (client_ == nullptr) return;  // It leaves the run in a moment.
   MutexLock lock(mutex_);
   if (!released_) {
     kept_.push_back(std::move(batch));

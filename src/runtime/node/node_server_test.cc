@@ -473,6 +473,14 @@ TEST_F(NodeServerTest, OneThatGoesBackWhileTheOthersGoOnIsToldWhenTheyPassItsEpo
   }
 }
 
+// Its memory is the others'.
+TEST_F(NodeServerTest, BatchesOfALaneThatNobodyHasAreNotKept) {
+  LaneSink sink(/*client=*/nullptr, /*start=*/1, /*schema=*/{});
+  const auto batch = std::make_shared<Batch>();
+  sink.OnBatch(batch);
+  EXPECT_EQ(batch.use_count(), 1);
+}
+
 // A virtual time that only the test moves.
 class SetClock final : public Clock {
  public:
