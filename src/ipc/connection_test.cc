@@ -179,7 +179,7 @@ struct Malformed {
 std::vector<Malformed> MalformedPackets() {
   const auto memfd = [](std::size_t bytes, int seals) {
     UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
     return fd;
   };
@@ -213,6 +213,13 @@ std::vector<Malformed> MalformedPackets() {
       {"large of another size",
        [=](int to) {
          const UniqueFd fd = memfd(39999, kSeals);
+         SendRaw(to, PacketOf(40000, 0, 1, 0), {fd.get()});
+       }},
+      {"large with a hole, which its sender has no memory for",
+       [=](int to) {
+         const UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+         EXPECT_EQ(::ftruncate(fd.get(), 40000), 0);
+         EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, kSeals), 0);
          SendRaw(to, PacketOf(40000, 0, 1, 0), {fd.get()});
        }},
       {"large beyond the bound",

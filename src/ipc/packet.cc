@@ -1,9 +1,8 @@
 #include "ipc/packet.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -14,13 +13,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ipc/sealed_bytes.h"
 
 namespace headrace::internal {
 namespace {
 
 enum class Kind : std::uint16_t { kInline = 0, kLarge = 1 };
 
-constexpr int kLargeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
 constexpr std::size_t kControlBytes = CMSG_SPACE(kPacketFdsMax * sizeof(int));
 
 // Asked for; the kernel may give less (net.core.wmem_max), never less than 208 KiB by default.
@@ -40,44 +39,18 @@ std::uint64_t GetLittle(std::span<const std::byte> from) {
   return value;
 }
 
-// The bytes in a memfd that nobody can change any more, so that they are read as they were sent.
-Result<UniqueFd> MakeLarge(std::span<const std::byte> bytes) {
-  const std::string doing = "preparing a message of " + FormatBytes(bytes.size());
-  UniqueFd fd(::memfd_create("headrace-message", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return SystemError(doing, errno);
-  for (std::size_t at = 0; at < bytes.size();) {
-    const ssize_t written =
-        ::pwrite(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return SystemError(doing, written == 0 ? ENOSPC : errno);
-    at += static_cast<std::size_t>(written);
-  }
-  if (::fcntl(fd.get(), F_ADD_SEALS, kLargeSeals) != 0) return SystemError(doing, errno);
-  return fd;
-}
-
 Status Malformed(const std::string& why) {
   return {StatusCode::kDataLoss, "receiving a message: " + why};
 }
 
 Result<std::vector<std::byte>> ReadLarge(int fd, std::uint64_t bytes) {
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kLargeSeals) != kLargeSeals) {
-    return Malformed("its payload does not lie in a sealed memfd");
-  }
-  struct stat stat {};
-  if (::fstat(fd, &stat) != 0) return SystemError("receiving a message", errno);
-  if (stat.st_size < 0 || static_cast<std::uint64_t>(stat.st_size) != bytes) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t there, SealedBytes(fd));
+  if (there != bytes) {
     return Malformed("a payload of " + std::to_string(bytes) + " bytes in a memfd of " +
-                     std::to_string(stat.st_size));
+                     std::to_string(there));
   }
   std::vector<std::byte> payload(bytes);
-  for (std::size_t at = 0; at < bytes;) {
-    const ssize_t read = ::pread(fd, payload.data() + at, bytes - at, static_cast<off_t>(at));
-    if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return SystemError("receiving a message", read == 0 ? EIO : errno);
-    at += static_cast<std::size_t>(read);
-  }
+  HEADRACE_RETURN_IF_ERROR(ReadSealed(fd, payload));
   return payload;
 }
 
@@ -167,7 +140,7 @@ Result<OutPacket> OutPacket::Make(std::span<const std::byte> bytes, std::span<co
   packet.payload_bytes_ = bytes.size();
   const bool large = bytes.size() > kInlineBytesMax;
   if (large) {
-    HEADRACE_ASSIGN_OR_RETURN(packet.large_, MakeLarge(bytes));
+    HEADRACE_ASSIGN_OR_RETURN(packet.large_, MakeSealed(bytes));
     packet.fds_[packet.fd_count_++] = packet.large_.get();
   } else {
     packet.inline_bytes_ = bytes;
@@ -257,6 +230,20 @@ Result<ucred> PeerOf(int socket) {
     return SystemError("asking whose the other end of a connection is", errno);
   }
   return peer;
+}
+
+Result<UniqueFd> ProcessOf(int socket, const ucred& peer) {
+  // By the socket, since Linux 6.5: a number may be another process's by now.
+  constexpr int kPeerPidFd = 77;  // SO_PEERPIDFD, which older headers do not have.
+  int fd = -1;
+  socklen_t size = sizeof(fd);
+  if (::getsockopt(socket, SOL_SOCKET, kPeerPidFd, &fd, &size) == 0) return UniqueFd(fd);
+  UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process && errno == ESRCH) {
+    return Status(StatusCode::kUnavailable,
+                  "process " + std::to_string(peer.pid) + " that connected: it has ended");
+  }
+  return process;
 }
 
 void SetSocketRoom(int socket) {

@@ -78,6 +78,12 @@ Result<std::optional<IpcMessage>> ReceivePacket(int socket, bool wait);
 // Errors: Internal  the kernel does not say
 Result<ucred> PeerOf(int socket);
 
+// A descriptor that is readable once the process which connected has ended; none where the system
+// gives none: before Linux 5.3, for a process of another pid namespace, without free descriptors.
+//
+// Errors: Unavailable  it has ended
+Result<UniqueFd> ProcessOf(int socket, const ucred& peer);
+
 // How much may be under way, in each direction, before a sender has to wait.
 void SetSocketRoom(int socket);
 

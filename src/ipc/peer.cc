@@ -77,6 +77,12 @@ std::optional<int> IpcPeer::OpenSocket() {
   return socket_.get();
 }
 
+void IpcPeer::EndWithProcess() {
+  MutexLock lock(mutex_);
+  process_.Reset();                            // It stays readable.
+  (void)::shutdown(socket_.get(), SHUT_RDWR);  // Fails if nobody else has it: it has ended then.
+}
+
 void IpcPeer::Flush() {
   MutexLock lock(mutex_);
   if (!why_.ok() || waiting_.empty()) return;
@@ -96,6 +102,7 @@ Status IpcPeer::Detach() {
   MutexLock lock(mutex_);
   HEADRACE_CHECK(!why_.ok());
   socket_.Reset();  // Also ends its being watched.
+  process_.Reset();
   return why_;
 }
 

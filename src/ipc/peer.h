@@ -56,13 +56,15 @@ class IpcPeer {
  private:
   friend class IpcServer;
 
-  IpcPeer(std::uint64_t id, UniqueFd socket, const ucred& credentials, int epoll,
+  // `process`: of who connected, readable at its end, or none.
+  IpcPeer(std::uint64_t id, UniqueFd socket, UniqueFd process, const ucred& credentials, int epoll,
           const IpcQueueLimits& limits)
       : id_(id),
         credentials_(credentials),
         limits_(limits),
         epoll_(epoll),
-        socket_(std::move(socket)) {}
+        socket_(std::move(socket)),
+        process_(std::move(process)) {}
 
   // "peer 3 (process 12)"
   [[nodiscard]] std::string name() const;
@@ -72,9 +74,12 @@ class IpcPeer {
 
   // For the server's thread. The socket, as long as nobody closed the peer.
   std::optional<int> OpenSocket() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // The process that connected has ended. What it sent comes first, then the end: children that it
+  // forked have the connection, too, and would hold it open.
+  void EndWithProcess() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Sends what waits, as far as the socket takes it.
   void Flush() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Closes the socket; gives the reason.
+  // Closes the descriptors; gives the reason.
   Status Detach() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const std::uint64_t id_;
@@ -84,6 +89,7 @@ class IpcPeer {
 
   Mutex mutex_;
   UniqueFd socket_ HEADRACE_GUARDED_BY(mutex_);
+  UniqueFd process_ HEADRACE_GUARDED_BY(mutex_);
   Status why_ HEADRACE_GUARDED_BY(mutex_);  // an error: closed
   std::deque<internal::OutPacket> waiting_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t waiting_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;

@@ -91,11 +91,14 @@ Status IpcServer::Listen() {
 
 Result<std::shared_ptr<IpcPeer>> IpcServer::Add(std::unique_ptr<IpcConnection> connection) {
   HEADRACE_ASSIGN_OR_RETURN(const ucred credentials, internal::PeerOf(connection->fd()));
-  return AddSocket(std::move(connection->fd_), credentials);
+  // No process to be watched: the other end is a child's, and who made the pair is its parent.
+  return AddSocket(std::move(connection->fd_), UniqueFd(), credentials);
 }
 
-Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, const ucred& credentials) {
+Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, UniqueFd process,
+                                                      const ucred& credentials) {
   const int fd = socket.get();
+  const int process_fd = process.get();
   MutexLock lock(mutex_);
   if (ended_) return Status(StatusCode::kFailedPrecondition, "adding a peer: the server ended");
   if (peers_.size() >= options_.peers_max) {
@@ -104,9 +107,12 @@ Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, const ucr
                   "adding a peer: " + std::to_string(peers_.size()) + " are there, may be " +
                       std::to_string(options_.peers_max));
   }
-  const std::shared_ptr<IpcPeer> peer(
-      new IpcPeer(next_id_, std::move(socket), credentials, epoll_.get(), options_.queue));
-  if (!Watch(epoll_.get(), fd, peer->id())) return internal::SystemError("adding a peer", errno);
+  const std::shared_ptr<IpcPeer> peer(new IpcPeer(next_id_, std::move(socket), std::move(process),
+                                                  credentials, epoll_.get(), options_.queue));
+  if (!Watch(epoll_.get(), fd, peer->id()) ||
+      (process_fd >= 0 && !Watch(epoll_.get(), process_fd, peer->id() | kProcess))) {
+    return internal::SystemError("adding a peer", errno);
+  }
   ++next_id_;
   peers_.emplace(peer->id(), peer);
   return peer;
@@ -129,6 +135,9 @@ void IpcServer::Run(const std::stop_token& stop) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == kListener) {
         AcceptAll();
+      } else if ((event.data.u64 & kProcess) != 0) {
+        const std::shared_ptr<IpcPeer> peer = Find(event.data.u64 & ~kProcess);
+        if (peer != nullptr) peer->EndWithProcess();
       } else if (event.data.u64 >= kFirstPeer) {
         OnPeerEvent(event.data.u64, event.events);
       }
@@ -181,7 +190,16 @@ void IpcServer::Accept(UniqueFd socket) {
     return;
   }
   internal::SetSocketRoom(socket.get());
-  const auto peer = AddSocket(std::move(socket), credentials.value());
+  UniqueFd process;
+  if (credentials.value().pid != ::getpid()) {
+    auto found = internal::ProcessOf(socket.get(), credentials.value());
+    if (found.ok()) {
+      process = std::move(found).value();
+    } else {
+      (void)::shutdown(socket.get(), SHUT_RDWR);  // What it sent comes, and then the end.
+    }
+  }
+  const auto peer = AddSocket(std::move(socket), std::move(process), credentials.value());
   if (!peer.ok()) return;
   {
     MutexLock lock(mutex_);

@@ -49,7 +49,8 @@ struct IpcServerStats {
 
 // Serves many processes of the same user from one thread, which the caller gives it. A peer of
 // another user is refused before a byte of it is read; one that does not read, or sends what is not
-// of the protocol, is dropped and keeps nobody waiting.
+// of the protocol, is dropped and keeps nobody waiting. One that connected goes with its process,
+// whatever children have the connection, too.
 //
 // Thread safety: Add(), stats() from any thread; Run() once.
 // Shutdown: Run() ends when asked to; all peers have been closed then, and the handler is not
@@ -81,10 +82,12 @@ class IpcServer {
   [[nodiscard]] IpcServerStats stats() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What epoll reports for what is not a peer; peers count from kFirstPeer.
+  // What epoll reports for what is not a peer; peers count from kFirstPeer, and of one's process
+  // kProcess is added.
   static constexpr std::uint64_t kWake = 0;
   static constexpr std::uint64_t kListener = 1;
   static constexpr std::uint64_t kFirstPeer = 2;
+  static constexpr std::uint64_t kProcess = std::uint64_t{1} << 63;
 
   IpcServer(IpcServerOptions options, IpcHandler& handler)
       : options_(std::move(options)), handler_(handler) {}
@@ -92,7 +95,9 @@ class IpcServer {
   Status Listen();
   void AcceptAll();
   void Accept(UniqueFd socket);
-  Result<std::shared_ptr<IpcPeer>> AddSocket(UniqueFd socket, const ucred& credentials)
+  // `process` may be none.
+  Result<std::shared_ptr<IpcPeer>> AddSocket(UniqueFd socket, UniqueFd process,
+                                             const ucred& credentials)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   void WatchListener(bool watch);
   // How long Run() may wait: until connections are accepted again, if they are not.

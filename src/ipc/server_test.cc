@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <functional>
 #include <map>
@@ -386,6 +387,33 @@ TEST_F(ServerTest, OfAPeerThatIsKilledNothingIsLeft) {
     (void)handler_.WaitForEnd(peer->id());
   }
   EXPECT_EQ(OpenFds(), before);
+}
+
+// A copy of the connection lives on in a child: of a trainer, any that it forked.
+TEST_F(ServerTest, APeerEndsWithItsProcessWhoeverElseHasTheConnection) {
+  Start();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    write_end.Reset();
+    const auto connection = IpcConnection::Connect(name_);
+    if (::fork() == 0) {
+      char byte = 0;
+      ::_exit(static_cast<int>(::read(read_end.get(), &byte, 1)));  // Until the test ends.
+    }
+    (void)connection.value()->Send(Bytes("forked"));
+    while (true) ::pause();
+  }
+  const auto peer = handler_.WaitForPeer(0);
+  EXPECT_EQ(peer->pid(), child);
+  while (handler_.messages() < 1) std::this_thread::yield();
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_EQ(handler_.WaitForEnd(peer->id()).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 // Property: many peers at once, each with random messages of random sizes with and without

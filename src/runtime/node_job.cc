@@ -41,6 +41,12 @@ std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
   return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
 }
 
+// What a job takes of the machine's memory.
+std::uint64_t MemoryOf(const Job& job) {
+  return job.budget.staging_bytes + job.budget.batch_bytes + job.budget.resident_bytes +
+         job.budget.pinned_bytes + job.options.tiers.memory_bytes();
+}
+
 // How many steps' sources Explain() can tell of.
 constexpr std::size_t kSourcesKept = 256;
 
@@ -405,8 +411,9 @@ class NodeJob::Impl {
 Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> index,
                                                LoaderOptions options,
                                                std::shared_ptr<KeptTiers> kept,
-                                               const NumaRequest& numa) {
+                                               const NumaRequest& numa, const Admit& admit) {
   HEADRACE_ASSIGN_OR_RETURN(Job job, SettleJob(index, std::move(options)));
+  if (admit != nullptr) HEADRACE_RETURN_IF_ERROR(admit(MemoryOf(job)));
   const Planner& planner = *job.planner;
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<LaneSchedule> schedule,
                             LaneSchedule::Open(*index, job));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,15 +54,19 @@ class NodeRun {
 // must not be destroyed (see forked()), and every method is FailedPrecondition.
 class NodeJob {
  public:
+  // Asked with the bytes that the job is about to take, before it takes any.
+  using Admit = std::function<Status(std::uint64_t bytes)>;
+
   // `kept`: where its tiers in memory come from, and go to; null: they are its own. With several
   // lanes on several NUMA nodes, what is read and decoded for a lane stays on its node: threads,
   // staging and batch memory.
   //
-  // Errors: those of Loader::Open
+  // Errors: those of Loader::Open, and of `admit`
   static Result<std::unique_ptr<NodeJob>> Open(std::shared_ptr<const Index> index,
                                                LoaderOptions options,
                                                std::shared_ptr<KeptTiers> kept = nullptr,
-                                               const NumaRequest& numa = NumaRequest());
+                                               const NumaRequest& numa = NumaRequest(),
+                                               const Admit& admit = nullptr);
   ~NodeJob();
   NodeJob(const NodeJob&) = delete;
   NodeJob& operator=(const NodeJob&) = delete;

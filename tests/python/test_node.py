@@ -215,13 +215,15 @@ def test_what_can_not_be_opened_is_an_error_on_every_rank(source: str) -> None:
             assert raised.value.kind == "InvalidArgumentError"
 
 
-@pytest.mark.parametrize("step", [0, 1, 5])
-def test_a_rank_that_is_killed_holds_up_nobody(source: str, step: int) -> None:
+@pytest.mark.parametrize(("step", "forked"), [(0, False), (1, False), (5, False), (1, True)])
+def test_a_rank_that_is_killed_holds_up_nobody(source: str, step: int, forked: bool) -> None:
     with Ranks(3) as ranks:
         ranks.ask("open_", source, batch_size=2, seed=4)
         state = ranks[0].ask("state")
         process = ranks[0].ask("node_pid")
         taken = ranks.ask("steps", step)
+        if forked:  # A child that lives on, with a copy of the connection.
+            ranks[1].ask("fork")
         ranks[1].signal(signal.SIGKILL)
         for rank in (0, 2):
             ranks[rank].say("steps", 1000)

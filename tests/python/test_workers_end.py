@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import select
@@ -17,6 +18,7 @@ import worker_functions as functions
 from worker_functions import write_records
 
 import headrace as hr
+from headrace import errors
 
 BATCH = 10
 
@@ -140,6 +142,19 @@ def test_ctrl_c_ends_all(path: Path, tmp_path: Path, start: str) -> None:
         assert stderr.splitlines()[-1] == "KeyboardInterrupt"
         assert stderr.count("Traceback") == 1
         wait_for_end(workers)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_a_worker_s_end_is_known_though_a_child_that_it_forked_lives_on(
+    path: Path, tmp_path: Path, start: str
+) -> None:
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    transform = functools.partial(functions.fork_and_die, pipe=pipe)
+    with hr.Loader(path, BATCH, transform=transform, workers=1, worker_start=start) as loader:
+        with pytest.raises(errors.WorkerLostError, match="was killed by SIGKILL"):
+            next(iter(loader))
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # An error, if the child has ended.
 
 
 def test_close_ends_workers_that_are_busy(path: Path) -> None:

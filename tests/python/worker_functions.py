@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -155,6 +156,15 @@ def kill_at_50(sample: hr.Sample) -> Any:
     if sample.id == 50:
         os.kill(os.getpid(), signal.SIGKILL)
     return sample.record
+
+
+def fork_and_die(sample: hr.Sample, pipe: str) -> Any:
+    """Leaves a child that lives until the pipe has a writer, or for a while."""
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    if os.fork() == 0:
+        select.select([reader], [], [], 20)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hang(sample: hr.Sample) -> Any:

@@ -54,7 +54,9 @@ class Settings:
 def run(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
     """The whole life of a worker. `connection` is its end of a socket pair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle.
-    channel = _core.WorkerChannel.open(connection.detach(), settings.host)
+    socket = connection.detach()
+    os.register_at_fork(after_in_child=lambda: _let_go(socket))
+    channel = _core.WorkerChannel.open(socket, settings.host)
     try:
         if isinstance(functions, bytes):
             functions = pickle.loads(functions)
@@ -65,6 +67,14 @@ def run(connection: Any, settings: Settings, functions: Functions | bytes) -> No
         channel.receive()  # Until the host has heard it.
         return
     _Worker(channel, settings, functions).serve()
+
+
+def _let_go(descriptor: int) -> None:
+    """In a child that the user's function forks: with the connection there, too, the host would not
+    see the worker end. The number stays taken: the child has objects that would close it."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
 
 
 def _prepare(settings: Settings, functions: Functions) -> None:

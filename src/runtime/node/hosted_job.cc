@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "index/index.h"
+#include "runtime/node/kept_tiers.h"
 #include "runtime/node/open_request.h"
 
 namespace headrace {
@@ -17,12 +18,6 @@ bool Before(const Position& a, const Position& b) {
 
 std::string Shown(const Position& position) {
   return "epoch " + std::to_string(position.epoch) + " step " + std::to_string(position.step);
-}
-
-// What a job takes of the machine's memory.
-std::uint64_t MemoryOf(const LoaderStats& stats, const LoaderOptions& options) {
-  return stats.budget.staging_bytes + stats.budget.batch_bytes + stats.budget.resident_bytes +
-         stats.budget.pinned_bytes + options.tiers.memory_bytes();
 }
 
 }  // namespace
@@ -96,10 +91,17 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   NumaRequest numa;  // Where the others run is not known yet.
   numa.lane_cpus.resize(open.local_ranks);
   numa.lane_cpus[open.local_rank] = CpusOfProcess(pid);
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeJob> job,
-                            NodeJob::Open(std::move(index), std::move(options), kept_, numa));
+  std::uint64_t left = 0;
+  const auto admit = [&](std::uint64_t bytes) -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(left, admit_(bytes));
+    return Status();
+  };
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<NodeJob> job,
+      NodeJob::Open(std::move(index), std::move(options), kept_, numa, admit));
+  // What jobs need comes before what is kept for others; its own it has taken by now.
+  if (kept_ != nullptr) kept_->ShrinkTo(left);
   HEADRACE_ASSIGN_OR_RETURN(const LoaderStats stats, job->stats(0));
-  HEADRACE_RETURN_IF_ERROR(admit_(MemoryOf(stats, job->options())));
   batches_ahead_ = stats.budget.batches_max;
   job_ = std::move(job);
   return Status();
@@ -192,7 +194,7 @@ void HostedJob::DoStart(std::uint32_t lane, Asked asked) {
   std::shared_ptr<LaneClient> client;
   {
     MutexLock lock(mutex_);
-    failed = failed_;
+    failed = failed_.ok() ? CheckNotAlone(lane, asked.position) : failed_;
     client = lanes_[lane].client;
     if (failed.ok()) {
       lanes_[lane].start = start;
@@ -224,6 +226,20 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
     if (last) job_->Stop();  // Nobody wants what it reads.
   }
   if (client != nullptr) client->DropUntaken();
+}
+
+Status HostedJob::CheckNotAlone(std::uint32_t lane, const Position& position) const {
+  if (lanes_[lane].next.has_value()) return Status();  // The others may yet ask as it does.
+  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
+    const Lane& each = lanes_[other];
+    if (each.run == nullptr) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  Named(lane) + " comes back to job '" + first_.job + "' and asks for " +
+                      Shown(position) + ", but " + Named(other) + " goes on without it, at " +
+                      Shown(*each.next) +
+                      ": start all ranks of the node again, from one state_dict()");
+  }
+  return Status();
 }
 
 Status HostedJob::Compare() const {
@@ -390,14 +406,17 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
 }
 
 Status HostedJob::CheckGoesOn(std::uint32_t lane) const {
-  const Position& at = lanes_[lane].next;
+  const Position& at = *lanes_[lane].next;
   for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
     const Lane& each = lanes_[other];
-    // One that stays in its epoch, or goes back, waits for others that may yet do the same.
-    if (!each.asked.has_value() || each.asked->position.epoch <= each.next.epoch) continue;
+    if (!each.asked.has_value() || !each.next.has_value()) continue;
+    // One that stays in its epoch, or goes back, waits for others that may yet do the same, until
+    // the epoch ends.
+    const bool goes_back = each.asked->position.epoch <= each.next->epoch;
+    if (goes_back && at.epoch <= each.next->epoch) continue;
     if (!Before(each.asked->position, at)) continue;
     return Status(StatusCode::kFailedPrecondition,
-                  Named(other) + " left its loop at " + Shown(each.next) + " and waits to start " +
+                  Named(other) + " left its loop at " + Shown(*each.next) + " and waits to start " +
                       Shown(each.asked->position) + ", but " + Named(lane) +
                       " did not leave there and is past that: leave an epoch on every rank of a "
                       "node, or on none");

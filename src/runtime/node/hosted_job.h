@@ -30,14 +30,16 @@ class KeptTiers;
 //   4. One that waited too long ends the wait of all if ranks are missing that never were there:
 //      all are told which. Whoever is there may take its time: stats name it.
 // A rank that goes, whatever way, leaves its run and holds up nobody: the others go on without it.
+// One that comes back while they do is told so.
 //
 // Thread safety: every method may be called from any thread; Note() does its work there, all others
 // have the job's own thread do it, in the order of the calls, and answer by message.
 // Shutdown: the destructor does what was asked for, ends the run and waits for its reads.
 class HostedJob {
  public:
-  // Asked with the bytes that the job is about to use, before it uses them.
-  using Admit = std::function<Status(std::uint64_t bytes)>;
+  // Asked with the bytes that the job is about to take, before it takes any: how many are then left
+  // for what is kept for others.
+  using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
   static Result<std::unique_ptr<HostedJob>> Make(const OpenJob& first, Admit admit,
@@ -82,7 +84,7 @@ class HostedJob {
     std::uint64_t start = 0;       // of the run that it is in, or asks for
     std::shared_ptr<NodeRun> run;  // null: it is in none
     std::optional<Asked> asked;    // it waits for the others
-    Position next;                 // the step after the last it took
+    std::optional<Position> next;  // the step after the last it took; nothing: it was in no run
     std::size_t tiers_in_trouble = 0;
     bool answered = false;
   };
@@ -114,6 +116,10 @@ class HostedJob {
       HEADRACE_LOCKS_REQUIRED(mutex_);
   // The lanes that others wait for to begin a run; empty: nobody waits.
   [[nodiscard]] std::vector<std::uint32_t> Awaited() const HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Why a run that this one asks for can not begin: it came back, and the others go on in one that
+  // began without it, or that it was lost from.
+  [[nodiscard]] Status CheckNotAlone(std::uint32_t lane, const Position& position) const
+      HEADRACE_LOCKS_REQUIRED(mutex_);
   // Why the ranks' positions can not be one run's; OK if they can.
   [[nodiscard]] Status Compare() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // Why those that wait would wait for ever for one that took this batch; OK if they do not.

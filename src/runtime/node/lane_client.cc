@@ -2,7 +2,9 @@
 
 #include <array>
 #include <functional>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 
@@ -61,11 +63,30 @@ BatchReady Describe(const Batch& batch, std::span<const BatchField> schema, cons
   return ready;
 }
 
+// What is said when a message can not be.
+template <typename Message>
+NodeMessage InsteadOf(const Message& message, const Status& why) {
+  if constexpr (requires { message.call; }) {
+    return Message{.call = message.call, .status = why};
+  } else if constexpr (requires { message.start; }) {
+    return RunEnded{.start = message.start, .status = why};
+  } else {
+    return Refused{.status = why};
+  }
+}
+
 }  // namespace
 
-// What can not be sent ends the peer, which its node is told of elsewhere.
+// An answer too large for a message is an error of who asked; else what can not be sent ends the
+// peer, which its node is told of elsewhere.
 void LaneClient::Send(const NodeMessage& message, std::span<const int> fds) {
-  const Status sent = peer_->Send(Encode(message), fds);
+  Status sent = peer_->Send(Encode(message), fds);
+  if (sent.code() == StatusCode::kInvalidArgument) {
+    const Status too_large(sent.code(), "the node process answers: " + std::string(sent.message()) +
+                                            "; ask for less at a time, or use isolation='thread'");
+    sent = peer_->Send(
+        std::visit([&](const auto& each) { return Encode(InsteadOf(each, too_large)); }, message));
+  }
   if (!sent.ok()) peer_->Close(sent);
 }
 
@@ -163,6 +184,7 @@ void LaneSink::Release() {
 }
 
 void LaneSink::OnBatch(std::shared_ptr<Batch> batch) {
+  if (client_ == nullptr) return;  // It leaves the run in a moment.
   MutexLock lock(mutex_);
   if (!released_) {
     kept_.push_back(std::move(batch));

@@ -72,7 +72,8 @@ class LaneClient {
   std::uint32_t last_memory_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-// Sends what an engine hands over to a client; until Release(), keeps it.
+// Sends what an engine hands over to a client; until Release(), keeps it. Without a client it is
+// dropped.
 class LaneSink final : public BatchSink {
  public:
   // `schema` must outlive the sink.

@@ -39,7 +39,9 @@ void Fields(Codec& codec, T& start) {
 template <typename Codec, Of<ListOrderOptions> T>
 void Fields(Codec& codec, T& options) {
   auto& [ids, batch_ends, epoch, first_step, rank] = options;
-  codec(ids, batch_ends, epoch, first_step, rank);
+  codec.LongList(ids);
+  codec.LongList(batch_ends);
+  codec(epoch, first_step, rank);
 }
 
 template <typename Codec, Of<StartListRun> T>
@@ -72,7 +74,8 @@ void Fields(Codec& codec, T& ask) {
 
 template <typename Codec, Of<AskRowsOf> T>
 void Fields(Codec& codec, T& ask) {
-  codec(ask.call, ask.samples);
+  codec(ask.call);
+  codec.LongList(ask.samples);
 }
 
 template <typename Codec, Of<CloseJob> T>
@@ -153,10 +156,11 @@ namespace {
 
 // A message is the position of its type among the alternatives, and its fields.
 template <typename Message>
-std::vector<std::byte> EncodeAny(const Message& message) {
+std::vector<std::byte> EncodeAny(const Message& message,
+                                 std::vector<std::span<const std::byte>>* apart = nullptr) {
   WireWriter writer;
   writer.PutU8(static_cast<std::uint8_t>(message.index()));
-  WirePut codec(writer);
+  WirePut codec(writer, apart);
   std::visit([&](const auto& alternative) { codec(alternative); }, message);
   return {writer.bytes().begin(), writer.bytes().end()};
 }
@@ -174,11 +178,12 @@ bool TakeAlternative(std::size_t kind, WireTake& codec, Message& message) {
 }
 
 template <typename Message>
-Result<Message> DecodeAny(std::string_view what, std::span<const std::byte> bytes) {
+Result<Message> DecodeAny(std::string_view what, std::span<const std::byte> bytes,
+                          std::span<const UniqueFd> fds = {}) {
   WireReader reader(what, bytes);
   const std::uint8_t kind = reader.TakeU8();
   Message message;
-  WireTake codec(reader);
+  WireTake codec(reader, fds);
   if (reader.ok() && !TakeAlternative(kind, codec, message)) {
     reader.Refuse("a message of kind " + std::to_string(kind) + ", known are those below " +
                   std::to_string(std::variant_size_v<Message>));
@@ -193,8 +198,18 @@ Result<Message> DecodeAny(std::string_view what, std::span<const std::byte> byte
 std::vector<std::byte> Encode(const ClientMessage& message) { return EncodeAny(message); }
 std::vector<std::byte> Encode(const NodeMessage& message) { return EncodeAny(message); }
 
-Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes) {
-  return DecodeAny<ClientMessage>("a message of a rank", bytes);
+Result<IpcMessage> Pack(const ClientMessage& message) {
+  std::vector<std::span<const std::byte>> apart;
+  IpcMessage packed{.bytes = EncodeAny(message, &apart), .fds = {}};
+  for (const std::span<const std::byte> list : apart) {
+    HEADRACE_ASSIGN_OR_RETURN(packed.fds.emplace_back(), MakeSealed(list));
+  }
+  return packed;
+}
+
+Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes,
+                                          std::span<const UniqueFd> fds) {
+  return DecodeAny<ClientMessage>("a message of a rank", bytes, fds);
 }
 
 Result<NodeMessage> DecodeNodeMessage(std::span<const std::byte> bytes) {

@@ -14,7 +14,9 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "engine/batch.h"
+#include "ipc/message.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 #include "plan/quality/labels.h"
@@ -26,7 +28,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 2;
+inline constexpr std::uint32_t kNodeProtocol = 3;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -151,10 +153,18 @@ using NodeMessage = std::variant<Refused, JobOpened, NewMemory, BatchReady, RunE
 std::vector<std::byte> Encode(const ClientMessage& message);
 std::vector<std::byte> Encode(const NodeMessage& message);
 
-// Bytes may be anything. Of a ClientHello of another protocol only `protocol` is filled in.
+// As it is sent: lists that may be as long as a dataset lie apart from a message, which is bounded,
+// each behind a descriptor of its own.
+//
+// Errors: ResourceExhausted  no memory or descriptor for one
+Result<IpcMessage> Pack(const ClientMessage& message);
+
+// Bytes may be anything, and so may `fds`, which came with them. Of a ClientHello of another
+// protocol only `protocol` is filled in.
 //
 // Errors: DataLoss  not a message, naming the place and what is wrong there
-Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes);
+Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes,
+                                          std::span<const UniqueFd> fds = {});
 Result<NodeMessage> DecodeNodeMessage(std::span<const std::byte> bytes);
 
 }  // namespace headrace

@@ -1,6 +1,9 @@
 #include "runtime/node/messages.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <limits>
@@ -9,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/sealed_bytes.h"
 #include "ipc/wire.h"
 
 namespace headrace {
@@ -170,6 +174,45 @@ TEST(MessagesTest, EveryShorterMessageIsAnErrorAndSoIsALongerOne) {
   }
   bytes.push_back(std::byte{0});
   EXPECT_EQ(DecodeClientMessage(bytes).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(MessagesTest, ListsAsLongAsADatasetLieApart) {
+  StartListRun run{.start = 3, .list = {.epoch = 4}};
+  for (std::uint64_t i = 0; i < 300'000; ++i) run.list.ids.push_back(SampleId{i * i});
+  run.list.batch_ends = {7, 300'000};
+  const IpcMessage packed = Pack(ClientMessage(run)).value();
+  EXPECT_LT(packed.bytes.size(), 100U);
+  ASSERT_EQ(packed.fds.size(), 1U);
+  const auto decoded = DecodeClientMessage(packed.bytes, packed.fds).value();
+  EXPECT_EQ(std::get<StartListRun>(decoded).list.ids, run.list.ids);
+  EXPECT_EQ(std::get<StartListRun>(decoded).list.batch_ends, run.list.batch_ends);
+  // Read again, as what differs between two ranks is.
+  EXPECT_EQ(Encode(decoded), Encode(ClientMessage(run)));
+  LoaderOptions options = SomeOptions();
+  options.order.costs = std::make_shared<const std::vector<std::uint32_t>>(600'000, 5);
+  const IpcMessage open = Pack(ClientMessage(OpenJob{.options = options})).value();
+  ASSERT_EQ(open.fds.size(), 1U);
+  const auto opened = DecodeClientMessage(open.bytes, open.fds).value();
+  EXPECT_EQ(*std::get<OpenJob>(opened).options.order.costs, *options.order.costs);
+}
+
+TEST(MessagesTest, AListApartThatCanNotBeIsAnError) {
+  const AskRowsOf ask{.call = 1, .samples = std::vector<SampleId>(200'000)};
+  IpcMessage packed = Pack(ClientMessage(ask)).value();
+  const auto refused = [&](UniqueFd fd) {
+    packed.fds.clear();
+    packed.fds.push_back(std::move(fd));
+    return DecodeClientMessage(packed.bytes, packed.fds).status().code();
+  };
+  EXPECT_EQ(DecodeClientMessage(packed.bytes).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(refused(UniqueFd(::dup(0))), StatusCode::kDataLoss);
+  EXPECT_EQ(refused(MakeSealed(std::vector<std::byte>(9)).value()), StatusCode::kDataLoss);
+  // More than its sender has memory for.
+  UniqueFd hole(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(hole.get(), off_t{1} << 40), 0);
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  ASSERT_EQ(::fcntl(hole.get(), F_ADD_SEALS, kSeals), 0);
+  EXPECT_EQ(refused(std::move(hole)), StatusCode::kDataLoss);
 }
 
 TEST(MessagesTest, AKindThatDoesNotExistIsNamed) {

@@ -1,6 +1,7 @@
 #include "runtime/node/node_server.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -102,7 +103,7 @@ Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage me
   const auto found = sessions_.find(peer->id());
   if (found == sessions_.end()) return Status(StatusCode::kInternal, "a peer without a session");
   Session& session = found->second;
-  Result<ClientMessage> decoded = DecodeClientMessage(message.bytes);
+  Result<ClientMessage> decoded = DecodeClientMessage(message.bytes, message.fds);
   Status status = decoded.status();
   if (status.ok()) {
     ClientMessage said = std::move(decoded).value();
@@ -252,7 +253,7 @@ void NodeServer::Reap(const std::string& name) {
   });
 }
 
-Status NodeServer::Admit(const std::string& job, std::uint64_t bytes) {
+Result<std::uint64_t> NodeServer::Admit(const std::string& job, std::uint64_t bytes) {
   MutexLock lock(mutex_);
   std::uint64_t used = 0;
   for (const auto& [name, each] : admitted_) used += each;
@@ -266,11 +267,8 @@ Status NodeServer::Admit(const std::string& job, std::uint64_t bytes) {
                       "; lower memory= or tiers=, or give the service more (--memory)");
   }
   admitted_[job] = bytes;
-  // What jobs need comes before what is kept for others.
-  if (kept_ != nullptr && options_.memory_bytes > 0) {
-    kept_->ShrinkTo(options_.memory_bytes - used - bytes);
-  }
-  return Status();
+  if (options_.memory_bytes == 0) return std::numeric_limits<std::uint64_t>::max();
+  return options_.memory_bytes - used - bytes;
 }
 
 }  // namespace headrace

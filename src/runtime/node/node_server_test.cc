@@ -309,6 +309,70 @@ TEST_F(NodeServerTest, JobsOfAServiceRunSideBySideAndLeaveTheirTiersToTheNext) {
   });
 }
 
+TEST_F(NodeServerTest, AListOfMoreSamplesThanAMessageHoldsIsRead) {
+  Serve();
+  const auto loader = Open(0, OptionsOf(1));
+  ListOrderOptions list;
+  for (std::uint64_t i = 0; i < 9'000'000; ++i) {
+    list.ids.push_back(SampleId{i % kSamples});
+    if (i % 5 == 4) list.batch_ends.push_back(i + 1);
+  }
+  ASSERT_TRUE(loader->StartList(std::move(list)).ok());
+  for (const std::uint64_t first : {0U, 5U}) {
+    const std::shared_ptr<Batch> batch = TakeOne(*loader);
+    ASSERT_NE(batch, nullptr);
+    const Rows rows = RowsOf(*loader, *batch);
+    ASSERT_EQ(rows.size(), 5U);
+    for (std::uint64_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].first, first + i);
+      EXPECT_EQ(rows[i].second, dataset_.Row(first + i));
+    }
+  }
+}
+
+TEST_F(NodeServerTest, AnAnswerTooLargeForAMessageIsAnErrorOfTheCallAlone) {
+  Serve();
+  const auto loader = Open(0, OptionsOf(1));
+  ASSERT_TRUE(loader->Start({}).ok());
+  const Status refused = loader->ExplainRows(std::vector<SampleId>(1'000'000)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("may be 64.0 MiB"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("; ask for less at a time"));
+  EXPECT_EQ(loader->ExplainRows(std::vector<SampleId>(3)).value().size(), 2U * 3U);
+  EXPECT_EQ(Drain(*loader), Alone(0, OptionsOf(1)));
+}
+
+TEST_F(NodeServerTest, WhatIsKeptForOthersGivesWayToWhatJobsNeedAndToNothingElse) {
+  const auto with_tier = [](std::uint64_t bytes) {
+    LoaderOptions options = OptionsOf(1);
+    options.memory_bytes = bytes + 2 * kMiB;
+    options.tiers.tiers = {{.capacity_bytes = bytes}};
+    return options;
+  };
+  // Samples that come from storage in two epochs: of each one, unless they were kept.
+  const auto read = [&](std::uint64_t bytes) {
+    const auto loader = Open(0, with_tier(bytes));
+    EXPECT_TRUE(loader->Start({}).ok());
+    EXPECT_EQ(Drain(*loader), Alone(0, with_tier(bytes)));
+    return loader->stats().value().engine.tiers.storage_uses;
+  };
+  Serve({.service = true, .memory_bytes = 32 * kMiB});
+  EXPECT_EQ(read(8 * kMiB), kSamples);
+  {
+    const auto other = Open(0, with_tier(12 * kMiB), "other");
+    EXPECT_EQ(TryOpen(0, with_tier(28 * kMiB), "too large").status().code(),
+              StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  Open(0, with_tier(20 * kMiB), "reads nothing").reset();
+  EXPECT_EQ(read(6 * kMiB), kSamples);
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  // What fits into the rest stays.
+  const auto large = Open(0, with_tier(20 * kMiB), "large");
+  EXPECT_EQ(read(8 * kMiB), 0U);
+  EXPECT_EQ(read(6 * kMiB), kSamples);
+}
+
 TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) {
   Serve();
   auto first = Open(0, OptionsOf(2));
@@ -348,6 +412,73 @@ TEST_F(NodeServerTest, AJobThatCouldNotBeOpenedLeavesItsNameAndItsMemory) {
     EXPECT_TRUE(loader->Start({}).ok());
     EXPECT_EQ(Drain(*loader), Alone(rank, options));
   });
+}
+
+TEST_F(NodeServerTest, ARankThatComesBackAloneIsToldAndTheOthersGoOn) {
+  const LoaderOptions options = OptionsOf(2);
+  Serve();
+  const auto stays = Open(0, options);
+  auto goes = Open(1, options);
+  ASSERT_TRUE(stays->Start({}).ok());
+  ASSERT_TRUE(goes->Start({}).ok());
+  std::vector<Rows> got;
+  for (int step = 0; step < 3; ++step) got.push_back(RowsOf(*stays, *TakeOne(*stays)));
+  goes.reset();
+  const auto again = Open(1, options);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    ASSERT_TRUE(again->Start({}).ok());
+    const Status told = again->Next(-1).status();
+    EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(told.message()),
+                HasSubstr("rank 1 comes back to job 'job' and asks for epoch 0 step 0, but rank 0 "
+                          "goes on without it, at epoch 0 step "));
+  }
+  for (Rows& rows : Drain(*stays)) got.push_back(std::move(rows));
+  EXPECT_EQ(got, Alone(0, options));
+  // Once nobody is in a run any more, one begins.
+  ASSERT_TRUE(stays->Start({}).ok());
+  EXPECT_EQ(stays->stats().value().awaited, std::vector<std::uint32_t>{1});  // It was heard.
+  ASSERT_TRUE(again->Start({}).ok());
+  OnEachRank(2, [&](std::uint32_t rank) {
+    EXPECT_EQ(Drain(rank == 0 ? *stays : *again), Alone(rank, options));
+  });
+}
+
+TEST_F(NodeServerTest, OneThatGoesBackWhileTheOthersGoOnIsToldWhenTheyPassItsEpoch) {
+  LoaderOptions options = OptionsOf(2);
+  options.job.epochs = 1000;
+  Serve();
+  const auto goes_on = Open(0, options);
+  const auto goes_back = Open(1, options);
+  ASSERT_TRUE(goes_on->Start({}).ok());
+  ASSERT_TRUE(goes_back->Start({}).ok());
+  EXPECT_NE(TakeOne(*goes_back), nullptr);
+  ASSERT_TRUE(goes_back->Start({}).ok());
+  std::uint64_t taken = 0;
+  Status told;
+  while (told.ok()) {
+    Result<BatchQueue::Taken> next = goes_on->Next(-1);
+    told = next.status();
+    if (told.ok()) {
+      ASSERT_NE(next.value().batch, nullptr) << taken;
+      ++taken;
+    }
+  }
+  EXPECT_GT(taken, kSteps);
+  for (const Status& each : {told, goes_back->Next(-1).status()}) {
+    EXPECT_EQ(each.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(each.message()),
+                HasSubstr("rank 1 left its loop at epoch 0 step 1 and waits to start epoch 0 step "
+                          "0, but rank 0 did not leave there"));
+  }
+}
+
+// Its memory is the others'.
+TEST_F(NodeServerTest, BatchesOfALaneThatNobodyHasAreNotKept) {
+  LaneSink sink(/*client=*/nullptr, /*start=*/1, /*schema=*/{});
+  const auto batch = std::make_shared<Batch>();
+  sink.OnBatch(batch);
+  EXPECT_EQ(batch.use_count(), 1);
 }
 
 // A virtual time that only the test moves.

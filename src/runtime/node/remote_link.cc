@@ -55,11 +55,14 @@ Status RemoteLink::SendNotes(bool waiting, std::int64_t timeout_ns) {
 }
 
 Status RemoteLink::Say(const ClientMessage& message) {
+  HEADRACE_ASSIGN_OR_RETURN(const IpcMessage packed, Pack(message));
+  std::vector<int> fds;
+  for (const UniqueFd& fd : packed.fds) fds.push_back(fd.get());
   MutexLock lock(mutex_);
   if (!notes_.taken.empty() || !notes_.let_go.empty()) {
     HEADRACE_RETURN_IF_ERROR(SendNotes(/*waiting=*/false, /*timeout_ns=*/-1));
   }
-  return connection_->Send(Encode(message));
+  return connection_->Send(packed.bytes, fds);
 }
 
 Status RemoteLink::NoteWaiting() {

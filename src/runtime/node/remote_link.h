@@ -35,7 +35,7 @@ class RemoteLink {
 
   // What waits to be said goes before it.
   //
-  // Errors: those of IpcConnection::Send
+  // Errors: those of IpcConnection::Send and Pack
   Status Say(const ClientMessage& message) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The consumer found no batch, and waits: from here on notes are said at once, until it takes
   // one.

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -13,6 +14,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
+#include "ipc/sealed_bytes.h"
 #include "ipc/wire.h"
 
 namespace headrace {
@@ -30,13 +33,17 @@ concept Of = std::same_as<std::remove_const_t<T>, U>;
 
 inline constexpr std::size_t kWireTextBytesMax = std::size_t{64} * 1024;
 inline constexpr std::size_t kWireListMax = std::size_t{1} << 26;
+// Of a list that may be as long as a dataset: from here on it lies apart.
+inline constexpr std::size_t kWireApartBytes = std::size_t{1} << 20;
 
 // Writes. Thread safety: none. Ownership: the writer must outlive it.
 class WirePut {
  public:
   static constexpr bool kTakes = false;
 
-  explicit WirePut(WireWriter& writer) : writer_(writer) {}
+  // `apart`: where lists go that are too long for a message, in order; null: no list is.
+  explicit WirePut(WireWriter& writer, std::vector<std::span<const std::byte>>* apart = nullptr)
+      : writer_(writer), apart_(apart) {}
 
   template <typename... Ts>
   void operator()(const Ts&... values) {
@@ -50,6 +57,17 @@ class WirePut {
   void List(const Values& values, std::size_t /*count_max*/ = kWireListMax) {
     writer_.PutCount(values.size());
     for (const auto& value : values) One(value);
+  }
+  // A list of numbers that may be as long as a dataset. Apart it lies as in memory: who reads it is
+  // on the same machine.
+  template <typename T>
+  requires std::has_unique_object_representations_v<T>
+  void LongList(const std::vector<T>& values) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    const bool apart = apart_ != nullptr && bytes.size() >= kWireApartBytes;
+    One(apart);
+    if (!apart) return List(values);
+    apart_->push_back(bytes);
   }
   [[nodiscard]] bool ok() const { return true; }
 
@@ -90,6 +108,7 @@ class WirePut {
   void One(const T& value) { Fields(*this, value); }
 
   WireWriter& writer_;
+  std::vector<std::span<const std::byte>>* const apart_;
 };
 
 // Reads. Thread safety: none. Ownership: the reader must outlive it.
@@ -97,7 +116,9 @@ class WireTake {
  public:
   static constexpr bool kTakes = true;
 
-  explicit WireTake(WireReader& reader) : reader_(reader) {}
+  // `apart`: descriptors that came with the message, of lists that lie apart.
+  explicit WireTake(WireReader& reader, std::span<const UniqueFd> apart = {})
+      : reader_(reader), apart_(apart) {}
 
   template <typename... Ts>
   void operator()(Ts&... values) {
@@ -122,6 +143,23 @@ class WireTake {
       One(value);
       values.push_back(std::move(value));
     }
+  }
+  template <typename T>
+  requires std::has_unique_object_representations_v<T>
+  void LongList(std::vector<T>& values) {
+    if (!reader_.TakeBool()) return List(values);
+    values.clear();
+    if (apart_.empty()) return Refuse("a list apart, without a descriptor");
+    const int fd = apart_.front().get();
+    apart_ = apart_.subspan(1);
+    const Result<std::uint64_t> bytes = SealedBytes(fd);
+    if (!bytes.ok()) return Refuse(bytes.status().message());
+    if (bytes.value() % sizeof(T) != 0) {
+      return Refuse("a list apart of " + std::to_string(bytes.value()) + " bytes");
+    }
+    values.resize(bytes.value() / sizeof(T));
+    const Status read = ReadSealed(fd, std::as_writable_bytes(std::span(values)));
+    if (!read.ok()) Refuse(read.message());
   }
   void Refuse(std::string_view why) { reader_.Refuse(why); }
   [[nodiscard]] bool ok() const { return reader_.ok(); }
@@ -164,6 +202,7 @@ class WireTake {
   void One(T& value) { Fields(*this, value); }
 
   WireReader& reader_;
+  std::span<const UniqueFd> apart_;  // not taken yet
 };
 
 }  // namespace headrace

@@ -82,7 +82,7 @@ void Fields(WireTake& codec, OrderParameters& parameters) {
 
 void PutTable(WirePut& codec, const SampleTable& table) {
   codec(table != nullptr);
-  if (table != nullptr) codec(*table);
+  if (table != nullptr) codec.LongList(*table);
 }
 
 void TakeTable(WireTake& codec, SampleTable& table) {
@@ -91,7 +91,7 @@ void TakeTable(WireTake& codec, SampleTable& table) {
   table = nullptr;
   if (!present) return;
   std::vector<std::uint32_t> values;
-  codec(values);
+  codec.LongList(values);
   table = std::make_shared<const std::vector<std::uint32_t>>(std::move(values));
 }
 
