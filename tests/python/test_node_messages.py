@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loader_data import epoch_ids
-from node_ranks import is_running
+from loader_data import COUNT, FLAT, epoch_ids
+from node_ranks import Ranks, is_running
 from test_node_server import address, connected, packet, service, tried
 
 import headrace as hr
@@ -93,10 +93,9 @@ def test_changed_messages_end_their_sender_at_most(
 ) -> None:
     hello, opening = spoken
     chance = random.Random(seed)
-    # Open all the while: what a changed message does to a job, its name's next loader may be told.
-    with service() as (name, pid), tried(numbered, name) as loader:
-        expected = epoch_ids(loader)
-        loader.set_epoch(0)
+    with service() as (name, pid), Ranks(1) as ranks:
+        ranks.ask("open_", str(numbered), node=name, batch_size=8)
+        ids = ranks[0].ask("steps", 2)  # It is in the middle of an epoch all the while.
         before = descriptors(pid)
         for session in range(SESSIONS):
             with connected(address(name)) as client:
@@ -115,7 +114,9 @@ def test_changed_messages_end_their_sender_at_most(
         while descriptors(pid) > before and time.monotonic() < until:
             select.select([], [], [], 0.01)
         assert descriptors(pid) <= before
-        assert epoch_ids(loader) == expected
+        ids += ranks[0].ask("steps", COUNT)
+    with hr.Loader(numbered, 8, transform=FLAT, output="numpy") as plain:
+        assert ids == epoch_ids(plain)
 
 
 def test_another_version_is_told_so(spoken: tuple[bytes, bytes]) -> None:

@@ -79,10 +79,11 @@ struct TransformFailure {
 //
 // Memory: batches of the source, whose memory must be shared, are held until they are transformed.
 // Results lie in a pool of batches_max and three more batches of the largest so far (twice that
-// once they grow), of 64 MiB at least; beyond it while the consumer holds all of that. Thread
-// safety: Begin() and Halt() from one thread at a time, Next() from one at a time, the rest from
-// any. Shutdown: Halt() before the destructor. Workers see their connection end. Fork: a child must
-// not destroy it; abandon it there.
+// once they grow), of 64 MiB at least; beyond it while the consumer holds all of that.
+// Thread safety: Begin() and Halt() from one thread at a time, Next() from one at a time, the rest
+// from any.
+// Shutdown: Halt() before the destructor. Workers see their connection end.
+// Fork: a child must not destroy it; abandon it there.
 class WorkerPool {
  public:
   // Waits up to `timeout_ns` (negative: as long as it takes), as Loader::Next() does. Called by one
