@@ -9,6 +9,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -111,27 +112,24 @@ OutArray<std::uint64_t> Samples(const PyBatch& self) {
   return ToArray(std::move(ids));
 }
 
-// Asked of the node process, which may take its time: Ctrl-C is looked for meanwhile.
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
+// The node process may take its time for this and every answer: Ctrl-C is looked for meanwhile, and
+// whether another thread closes the loader. What a signal's handler raises, ThrowStatus() finds.
 std::shared_ptr<BatchSource> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
-                                        NodeAddress node) {
+                                        NodeAddress node, const Flag& closed) {
   node.index_path = std::filesystem::absolute(index.path).string();
   node.fingerprint = index.index->fingerprint();
-  bool interrupted = false;
-  auto opened = WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
+  const auto keep_waiting = [closed] {
+    if (closed->load()) return false;
+    const nb::gil_scoped_acquire acquired;
+    return PyErr_CheckSignals() == 0;
+  };
+  return ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> loader,
-                              RemoteLoader::Open(node, options, [&] {
-                                const nb::gil_scoped_acquire acquired;
-                                interrupted = PyErr_CheckSignals() != 0;
-                                if (interrupted) PyErr_Clear();
-                                return !interrupted;
-                              }));
+                              RemoteLoader::Open(node, options, keep_waiting));
     return loader;
-  });
-  if (interrupted) {
-    PyErr_SetNone(PyExc_KeyboardInterrupt);
-    throw nb::python_error();
-  }
-  return ValueOrThrow(std::move(opened));
+  }));
 }
 
 class PyLoader {
@@ -139,7 +137,7 @@ class PyLoader {
   PyLoader(const PyIndex& index, const LoaderOptions& options,
            const std::optional<NodeAddress>& node) {
     std::shared_ptr<BatchSource> loader =
-        node.has_value() ? OpenAtNode(index, options, *node)
+        node.has_value() ? OpenAtNode(index, options, *node, closed_)
                          : ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
                              HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> opened,
                                                        Loader::Open(index.index, options));
@@ -193,8 +191,9 @@ class PyLoader {
     if (const std::shared_ptr<BatchSource> loader = Lease()) WithoutGil([&] { loader->Stop(); });
   }
 
-  // Waits for the loader's threads, which need no GIL.
+  // Ends calls that wait for an answer, and waits for the loader's threads, which need no GIL.
   void Close() {
+    closed_->store(true);
     std::shared_ptr<BatchSource> loader = Lease();
     if (loader == nullptr) return;
     WithoutGil([&] {
@@ -239,6 +238,7 @@ class PyLoader {
     return loader_;
   }
 
+  const Flag closed_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
   std::vector<BatchField> schema_;

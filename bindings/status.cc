@@ -38,6 +38,7 @@ const char* ExceptionName(StatusCode code) {
 }  // namespace
 
 void ThrowStatus(const Status& status) {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
   // Paths may hold any bytes: what is no UTF-8 becomes surrogates, as os.fsdecode does it.
   const std::string_view text = status.message();
   const nb::object message = nb::steal(

@@ -9,7 +9,8 @@
 namespace headrace::bindings {
 
 // Throws the Python exception for `status`, which must be an error: the class of headrace.errors
-// that its code stands for, with the status message as its text. The GIL must be held.
+// that its code stands for, with the status message as its text; or the exception that is set: of a
+// signal's handler that ran meanwhile. The GIL must be held.
 [[noreturn]] void ThrowStatus(const Status& status);
 
 // The value of `result`, or its status thrown. The GIL must be held.

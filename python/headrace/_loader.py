@@ -103,7 +103,7 @@ class Loader(Observed):
         node: name of a running ``headrace node`` to be used instead.
         local_rank, local_world_size: of this process on its node, if they are not torchrun's; with
             several ranks MASTER_PORT has to be set, too: docs/node.md.
-        start_timeout: seconds to wait for ranks of the node that make no loader.
+        start_timeout: seconds to wait for ranks of the node that make no loader, or its process.
         monitor: answers ``headrace top``; by default if HEADRACE_MONITOR=1. docs/observe.md.
         schedule: how ranks of a node process share reads and decode threads: "shared_deadline",
             "lobster", "lobster_search", "fixed", or a plan's file: docs/schedule.md.
@@ -460,9 +460,11 @@ class Loader(Observed):
         if not self._closed:
             self._closed = True
             _open_loaders.discard(self)
-            if self._monitor is not None:
-                self._monitor.close()
-            self._close_core()
+            try:
+                self._close_core()  # First: the monitor's thread may wait for its answer.
+            finally:
+                if self._monitor is not None:
+                    self._monitor.close()
             if self._transformer is not None:
                 self._transformer.close()
 

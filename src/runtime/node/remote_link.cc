@@ -87,10 +87,13 @@ void RemoteLink::LetGo(std::uint64_t number) {
   static_cast<void>(SendNotes(/*waiting=*/false, /*timeout_ns=*/0));
 }
 
+std::string RemoteLink::Node() const {
+  return "the node process (pid " + std::to_string(node_pid()) + ") of job '" + job_ + "'";
+}
+
 Status RemoteLink::Explain(const Status& status) const {
   if (status.code() != StatusCode::kUnavailable) return status;
-  const std::string process =
-      "the node process (pid " + std::to_string(node_pid()) + ") of job '" + job_ + "'";
+  const std::string process = Node();
   if (!Ends(node_pid())) {
     return Status(StatusCode::kUnavailable,
                   process +

@@ -50,6 +50,8 @@ class RemoteLink {
     return connection_->Receive(timeout_ns);
   }
 
+  // "the node process (pid 12) of job 'j'".
+  [[nodiscard]] std::string Node() const;
   // Why the connection is gone, in words: what became of the process. How it ended the system tells
   // its parent alone.
   [[nodiscard]] Status Explain(const Status& status) const;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -19,8 +20,13 @@ constexpr std::int64_t kCloseNs = 10'000'000'000;
 // many.
 constexpr std::uint32_t kNotesToBatchesAhead = 4;
 
-// Tells the node when nobody looks at a batch any more.
+// How long the node may take to answer what it counts, and what it has to plan for.
+constexpr std::int64_t kCountsNs = 60'000'000'000;
+constexpr std::int64_t kPlansNs = 600'000'000'000;
+// Calls that it has not answered, given up or not: what they take of the connection is bounded.
+constexpr std::size_t kCallsMax = 16;
 
+// Tells the node when nobody looks at a batch any more.
 class Lease {
  public:
   Lease(std::shared_ptr<RemoteLink> link, std::uint64_t number)
@@ -72,12 +78,12 @@ class RemoteLoader::Mapper {
 
 Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& address,
                                                          LoaderOptions options,
-                                                         const std::function<bool()>& keep_waiting,
+                                                         std::function<bool()> keep_waiting,
                                                          std::shared_ptr<const Clock> clock) {
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
   auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
   std::unique_ptr<RemoteLoader> loader(
-      new RemoteLoader(link, address.start_timeout_ns, std::move(clock)));
+      new RemoteLoader(link, address.start_timeout_ns, std::move(keep_waiting), std::move(clock)));
   const std::uint32_t rank = options.job.rank;
   Status said = link->Say(ClientHello{
       .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
@@ -92,15 +98,10 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
   // What it did not take it may have refused: the answer says why.
   if (!said.ok() && said.code() != StatusCode::kUnavailable) return said;
   MutexLock lock(loader->mutex_);
-  while (!loader->is_open_) {
-    HEADRACE_ASSIGN_OR_RETURN(const bool open,
-                              loader->WaitUntil([&]() HEADRACE_LOCKS_REQUIRED(
-                                                    loader->mutex_) { return loader->is_open_; },
-                                                kAskEveryNs));
-    if (!open && !keep_waiting()) {
-      return Status(StatusCode::kCancelled, "opening a loader by the node process: interrupted");
-    }
-  }
+  HEADRACE_RETURN_IF_ERROR(loader->WaitForAnswer(
+      "opening a loader",
+      [&]() HEADRACE_LOCKS_REQUIRED(loader->mutex_) { return loader->is_open_; },
+      address.start_timeout_ns));
   return loader;
 }
 
@@ -216,6 +217,27 @@ Result<bool> RemoteLoader::WaitUntil(const std::function<bool()>& done,
   return true;
 }
 
+Status RemoteLoader::WaitForAnswer(const char* asked, const std::function<bool()>& done,
+                                   std::int64_t timeout_ns) const {
+  const std::int64_t begin_ns = clock_->NowNanos();
+  while (true) {
+    HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(done, kAskEveryNs));
+    if (came) return Status();
+    mutex_.Unlock();  // Who is asked may wait for locks of its own.
+    const bool goes_on = keep_waiting_();
+    mutex_.Lock();
+    if (goes_on && done()) return Status();
+    const std::string what = std::string(asked) + " by " + link_->Node();
+    if (!goes_on) return Status(StatusCode::kCancelled, what + ": interrupted");
+    const std::int64_t waited_ns = clock_->NowNanos() - begin_ns;
+    if (waited_ns < timeout_ns) continue;
+    return Status(StatusCode::kDeadlineExceeded,
+                  what + ": no answer in " + std::to_string(waited_ns / kNsPerSecond) +
+                      " s: see whether it is stopped (ps -o stat= -p " +
+                      std::to_string(link_->node_pid()) + "), and try again");
+  }
+}
+
 Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns) {
   if (!begins_) return WaitUntil(over, timeout_ns).status();
   const std::int64_t now_ns = clock_->NowNanos();
@@ -259,7 +281,14 @@ Status RemoteLoader::OnMessage(IpcMessage message) const {
   const std::uint64_t call = stats != nullptr   ? stats->call
                              : steps != nullptr ? steps->call
                                                 : std::get<RowsReply>(said).call;
-  replies_.insert_or_assign(call, std::move(said));
+  const auto found = calls_.find(call);
+  if (found == calls_.end() || found->second.reply.has_value())
+    return Wrong("an answer that nobody asked for");
+  if (found->second.given_up) {
+    calls_.erase(found);
+  } else {
+    found->second.reply = std::move(said);
+  }
   return Status();
 }
 
@@ -334,17 +363,35 @@ Status RemoteLoader::On(TierTrouble trouble) const {
 }
 
 template <typename Reply, typename Ask>
-Result<Reply> RemoteLoader::Call(Ask ask) const {
+Result<Reply> RemoteLoader::Call(const char* asked, Ask ask, std::int64_t timeout_ns) const {
   HEADRACE_RETURN_IF_ERROR(CheckProcess());
   MutexLock lock(mutex_);
   const std::uint64_t call = ++last_call_;
   ask.call = call;
   HEADRACE_RETURN_IF_ERROR(broken_);
-  if (const Status said = link_->Say(std::move(ask)); !said.ok()) return link_->Explain(said);
-  HEADRACE_RETURN_IF_ERROR(
-      WaitUntil([&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return replies_.contains(call); }, -1)
-          .status());
-  NodeMessage reply = std::move(replies_.extract(call).mapped());
+  bool is_said = false;
+  Status said;
+  const auto done = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) {
+    if (!is_said && calls_.size() < kCallsMax) {
+      is_said = true;
+      calls_.emplace(call, Asked());
+      said = link_->Say(std::move(ask));
+    }
+    return !said.ok() || (is_said && calls_.at(call).reply.has_value());
+  };
+  const Status waited = WaitForAnswer(asked, done, timeout_ns);
+  if (!said.ok()) {
+    calls_.erase(call);
+    return link_->Explain(said);
+  }
+  if (!waited.ok()) {
+    if (const auto found = calls_.find(call); found != calls_.end()) {
+      found->second.given_up = true;
+      if (found->second.reply.has_value()) calls_.erase(found);
+    }
+    return waited;
+  }
+  NodeMessage reply = *std::move(calls_.extract(call).mapped().reply);
   if (!std::holds_alternative<Reply>(reply)) return Wrong("an answer to another question");
   Reply answer = std::get<Reply>(std::move(reply));
   HEADRACE_RETURN_IF_ERROR(answer.status);
@@ -352,30 +399,34 @@ Result<Reply> RemoteLoader::Call(Ask ask) const {
 }
 
 Result<std::vector<PlannedRow>> RemoteLoader::Explain(Position position) const {
-  HEADRACE_ASSIGN_OR_RETURN(RowsReply reply, Call<RowsReply>(AskRows{.position = position}));
+  HEADRACE_ASSIGN_OR_RETURN(RowsReply reply,
+                            Call<RowsReply>("explain()", AskRows{.position = position}, kPlansNs));
   return std::move(reply.rows);
 }
 
 Result<std::vector<PlannedRow>> RemoteLoader::ExplainRows(std::span<const SampleId> samples) const {
   HEADRACE_ASSIGN_OR_RETURN(
-      RowsReply reply, Call<RowsReply>(AskRowsOf{.samples = {samples.begin(), samples.end()}}));
+      RowsReply reply,
+      Call<RowsReply>("explain()", AskRowsOf{.samples = {samples.begin(), samples.end()}},
+                      kPlansNs));
   return std::move(reply.rows);
 }
 
 Result<LoaderStats> RemoteLoader::stats() const {
-  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>(AskStats{}));
+  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>("stats()", AskStats{}, kCountsNs));
   MutexLock lock(mutex_);
   reply.stats.message_bytes = received_bytes_;
   return std::move(reply.stats);
 }
 
 Result<std::vector<PreprocessModel::Row>> RemoteLoader::learned() const {
-  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>(AskStats{}));
+  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply,
+                            Call<StatsReply>("save_profile()", AskStats{}, kCountsNs));
   return std::move(reply.learned);
 }
 
 Result<std::vector<StepTime>> RemoteLoader::step_times() const {
-  HEADRACE_ASSIGN_OR_RETURN(StepsReply reply, Call<StepsReply>(AskSteps{}));
+  HEADRACE_ASSIGN_OR_RETURN(StepsReply reply, Call<StepsReply>("trace()", AskSteps{}, kCountsNs));
   return std::move(reply.steps);
 }
 

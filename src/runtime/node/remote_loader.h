@@ -41,15 +41,17 @@ struct NodeAddress {
 class RemoteLoader final : public BatchSource {
  public:
   // Connects and opens the job, as the first rank, or joins it. `keep_waiting` is asked now and
-  // then while the node is at it. `clock` is that of start_timeout_ns.
+  // then while this or another call waits for an answer, by who waits. `clock` is that of
+  // start_timeout_ns, which this may take, too.
   //
   // Errors: Unavailable         nobody serves the address, or not for long; try again
   //         Cancelled           `keep_waiting` said no
+  //         DeadlineExceeded    start_timeout_ns passed, and the node did not answer
   //         FailedPrecondition  another version of headrace; a job that another rank opened
   //                             differently
   //         those of Loader::Open
   static Result<std::unique_ptr<RemoteLoader>> Open(
-      const NodeAddress& address, LoaderOptions options, const std::function<bool()>& keep_waiting,
+      const NodeAddress& address, LoaderOptions options, std::function<bool()> keep_waiting,
       std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>());
   ~RemoteLoader() override;
   RemoteLoader(const RemoteLoader&) = delete;
@@ -78,6 +80,11 @@ class RemoteLoader final : public BatchSource {
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Stop() override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
+  // These ask the node, which answers at once, or, to Explain, when it has planned so far.
+  //
+  // Errors: Unavailable       the node process has ended
+  //         Cancelled         `keep_waiting` said no
+  //         DeadlineExceeded  no answer in a minute, or, to Explain, in ten
   Result<std::vector<PlannedRow>> Explain(Position position) const override;
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
   [[nodiscard]] Result<LoaderStats> stats() const override;
@@ -93,21 +100,34 @@ class RemoteLoader final : public BatchSource {
     std::shared_ptr<Batch> batch;
   };
 
+  // A call that was said.
+  struct Asked {
+    bool given_up = false;
+    std::optional<NodeMessage> reply;
+  };
+
   RemoteLoader(std::shared_ptr<RemoteLink> link, std::int64_t start_timeout_ns,
-               std::shared_ptr<const Clock> clock)
-      : link_(std::move(link)), start_timeout_ns_(start_timeout_ns), clock_(std::move(clock)) {}
+               std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
+      : link_(std::move(link)),
+        start_timeout_ns_(start_timeout_ns),
+        keep_waiting_(std::move(keep_waiting)),
+        clock_(std::move(clock)) {}
 
   [[nodiscard]] Status CheckProcess() const;
   template <typename Message>
   Status Begin(Message message) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Asks the node, and waits for the answer.
+  // Asks the node, and waits for the answer. `asked`: what the user called.
   template <typename Reply, typename Ask>
-  Result<Reply> Call(Ask ask) const HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Result<Reply> Call(const char* asked, Ask ask, std::int64_t timeout_ns) const
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // Receives until `done`, or the time is over (false), or the connection is (an error). One thread
   // receives for all that wait.
   Result<bool> WaitUntil(const std::function<bool()>& done, std::int64_t timeout_ns) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
+  // The same for an answer, as long as keep_waiting_ says so.
+  Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
+                       std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
   // The same for what comes of a run, which begins when every rank has asked for it: the node hears
   // of it when that takes too long.
   Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
@@ -126,6 +146,7 @@ class RemoteLoader final : public BatchSource {
 
   const std::shared_ptr<RemoteLink> link_;
   const std::int64_t start_timeout_ns_;
+  const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
   mutable JobOpened opened_;  // Written once, while the loader is opened.
 
@@ -147,9 +168,9 @@ class RemoteLoader final : public BatchSource {
   bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // nothing came, and the node was not told
   mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
-  // Calls: those that wait, and what has come for them.
+  // Calls: those that were said and not answered, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  mutable std::map<std::uint64_t, NodeMessage> replies_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::vector<NamedTierStats> tiers_ HEADRACE_GUARDED_BY(mutex_);  // as of the last failure
 };
 
