@@ -274,8 +274,7 @@ nb::dict PyLoader::StepTimes() const {
 nb::dict PyLoader::Stats() const {
   const std::shared_ptr<BatchSource> loader = this->loader();
   const LoaderStats stats = ValueOrThrow(WithoutGil([&] { return loader->stats(); }));
-  const auto steps = ValueOrThrow(WithoutGil([&] { return loader->step_times(); }));
-  return StatsDict(stats, steps);
+  return StatsDict(stats);
 }
 
 OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,

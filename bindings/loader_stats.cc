@@ -92,7 +92,10 @@ nb::tuple PercentilesTuple(const Percentiles& of) {
   return nb::make_tuple(of.count, of.p50_ns, of.p95_ns, of.p99_ns);
 }
 
-nb::list LaneDicts(const std::vector<LaneStats>& lanes, const std::vector<LaneFigures>& figures) {
+nb::list LaneDicts(const LoaderStats& stats) {
+  const std::vector<LaneStats>& lanes = stats.engine.lanes;
+  std::vector<LaneFigures> figures = stats.figures;
+  figures.resize(lanes.size());  // A node process may say anything.
   nb::list list;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const LaneStats& lane = lanes[i];
@@ -157,12 +160,11 @@ nb::dict StepTimesDict(const std::vector<StepTime>& steps) {
   return dict;
 }
 
-nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps) {
-  const auto lanes = static_cast<std::uint32_t>(stats.engine.lanes.size());
+nb::dict StatsDict(const LoaderStats& stats) {
   nb::dict dict;
   dict["lane"] = stats.lane;
-  dict["lanes"] = LaneDicts(stats.engine.lanes, FiguresOf(steps, lanes));
-  dict["imbalance"] = ImbalanceDict(ImbalanceOf(steps, lanes));
+  dict["lanes"] = LaneDicts(stats);
+  dict["imbalance"] = ImbalanceDict(stats.imbalance);
   dict["batches"] = stats.delivered.batches;
   dict["samples"] = stats.delivered.samples;
   dict["running_ns"] = stats.running_ns;
@@ -193,6 +195,7 @@ nb::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps)
   dict["batches_ahead_max"] = stats.budget.batches_max;
   dict["index_bytes"] = stats.index_bytes;
   dict["threads"] = stats.threads;
+  dict["cores"] = stats.cores;
   dict["tiers"] = TierDicts(stats);
   dict["sources"] = SourcesDict(stats.engine.tiers);
   dict["awaited"] = nb::cast(stats.awaited);

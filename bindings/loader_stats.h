@@ -11,8 +11,7 @@
 
 namespace headrace::bindings {
 
-// `steps`: the newest that were taken, of which figures are made.
-nanobind::dict StatsDict(const LoaderStats& stats, const std::vector<StepTime>& steps);
+nanobind::dict StatsDict(const LoaderStats& stats);
 
 // An array for each property of the batches.
 nanobind::dict StepTimesDict(const std::vector<StepTime>& steps);

@@ -8,6 +8,7 @@
 #include "engine/batch.h"
 #include "engine/engine_stats.h"
 #include "runtime/budget.h"
+#include "runtime/observe/step_times.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"
 
@@ -57,6 +58,7 @@ struct LoaderStats {
   StoreStats store;
   Budget budget;
   int threads = 0;
+  int cores = 0;                       // that the process of the engine may use
   std::uint64_t message_bytes = 0;     // that the node process sent this rank, of batches too: all
                                        // of them that is not mapped; 0: there is none
   std::int64_t running_ns = 0;         // summed over runs, from start to end or now
@@ -65,6 +67,8 @@ struct LoaderStats {
   std::vector<std::uint32_t> awaited;  // lanes that others wait for, to begin a run
   std::vector<NamedTierStats> tiers;   // fastest first
   ScheduleStats schedule;
+  std::vector<LaneFigures> figures;  // by lane, of its newest batches; and of all lanes' together
+  Imbalance imbalance;
 };
 
 // Adds what a run counted; its gauges take the place of those before. A lane of all runs is the sum

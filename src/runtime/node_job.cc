@@ -310,6 +310,11 @@ class NodeJob::Impl {
     stats.schedule = schedule_->stats();
     stats.budget = budget_;
     stats.threads = options_.threads;
+    stats.cores = UsableCores();
+    const std::vector<StepTime> steps = steps_.steps();
+    const auto lanes = static_cast<std::uint32_t>(stats.engine.lanes.size());
+    stats.figures = FiguresOf(steps, lanes);
+    stats.imbalance = ImbalanceOf(steps, lanes);
     stats.index_bytes = index_->file_bytes();
     const std::int64_t read_bytes = DeviceReadBytes();
     stats.device_read_bytes = read_bytes < 0 ? -1 : read_bytes - device_read_bytes_;

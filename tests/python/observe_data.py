@@ -51,6 +51,7 @@ def core(lanes: list[dict[str, Any]], *, rank: int = 0, number: int = 0, **more:
         "tiers": [],
         "awaited": [],
         "threads": 1,
+        "cores": 8,
         "resident_budget": 0,
     }
     return made | more

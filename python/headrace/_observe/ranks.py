@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, TypedDict
 
 SHARE_MIN = 0.01
@@ -177,7 +176,7 @@ def _advice(cause: str, core: dict[str, Any], ranks: list[Rank], worst: Rank) ->
             return "use tiers=, or raise memory= to read further ahead"
         return "use tiers=, or an order that reads large blocks: order='epoch'"
     if cause == "decode":
-        cores = len(os.sched_getaffinity(0))
+        cores = core["cores"]
         if core["threads"] < cores:
             return f"raise threads= ({core['threads']} of {cores} cores decode)"
         return f"all {cores} cores decode already: pack smaller images, or use more cores"

@@ -148,6 +148,13 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   stats.engine.lanes.push_back(
       {.batches = 6, .copied_bytes = 7, .stall_ns = {1, 2, 3, 4}, .gone = true});
   stats.store.note = "io_uring: EPERM";
+  stats.cores = 5;
+  stats.figures = {{},
+                   {.step = {.count = 1, .p50_ns = 2, .p95_ns = 3, .p99_ns = 4},
+                    .wait = {.count = 5},
+                    .spanned_ns = 7,
+                    .stall_ns = {0, 0, 8, 0}}};
+  stats.imbalance = {.iterations = 9, .late = {0.5, 0.25, 0.0}, .busy = {1.0, 1.0, 0.75}};
   stats.tiers.push_back({.name = "RAM", .stats = {.degraded = true, .degraded_reason = "gone"}});
   const auto reply = std::get<StatsReply>(Returned(NodeMessage(StatsReply{.stats = stats})));
   EXPECT_EQ(reply.stats.device_read_bytes, -1);
@@ -157,6 +164,11 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   EXPECT_EQ(reply.stats.engine.lanes[0].copied_bytes, 7U);
   EXPECT_EQ(reply.stats.store.note, "io_uring: EPERM");
   EXPECT_EQ(reply.stats.tiers[0].stats.degraded_reason, "gone");
+  EXPECT_EQ(reply.stats.cores, 5);
+  EXPECT_EQ(reply.stats.figures[1].step.p95_ns, 3);
+  EXPECT_EQ(reply.stats.figures[1].wait.count, 5U);
+  EXPECT_EQ(reply.stats.figures[1].stall_ns[2], 8);
+  EXPECT_EQ(reply.stats.imbalance.busy[2], 0.75);
 
   const auto rows = std::get<RowsReply>(
       Returned(NodeMessage(RowsReply{.call = 3, .rows = {{.slot = 2, .field = "image"}}})));

@@ -258,18 +258,23 @@ void RemoteLoader::Receive(std::int64_t timeout_ns) const {
   mutex_.Unlock();
   Result<std::optional<IpcMessage>> received = link_->Receive(timeout_ns);
   Status status = received.ok() ? Status() : link_->Explain(received.status());
+  NodeMessage said;
+  if (status.ok() && received.value().has_value()) {
+    Result<NodeMessage> decoded = DecodeNodeMessage(received.value()->bytes);
+    status = decoded.status();
+    if (status.ok()) said = std::move(decoded).value();
+  }
   mutex_.Lock();
   receiving_ = false;
   if (status.ok() && received.value().has_value()) {
-    status = OnMessage(*std::move(received).value());
+    status = OnMessage(*received.value(), std::move(said));
   }
   if (!status.ok() && broken_.ok()) broken_ = std::move(status);
   received_.NotifyAll();
 }
 
-Status RemoteLoader::OnMessage(IpcMessage message) const {
+Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
   received_bytes_ += message.bytes.size();
-  HEADRACE_ASSIGN_OR_RETURN(NodeMessage said, DecodeNodeMessage(message.bytes));
   if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
   if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
   if (const auto* memory = std::get_if<NewMemory>(&said)) return On(*memory, message);

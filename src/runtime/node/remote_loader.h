@@ -134,7 +134,7 @@ class RemoteLoader final : public BatchSource {
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
 
-  Status OnMessage(IpcMessage message) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status OnMessage(IpcMessage& message, NodeMessage said) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(const Refused& refused) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(JobOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(const NewMemory& memory, IpcMessage& message) const HEADRACE_LOCKS_REQUIRED(mutex_);

@@ -286,12 +286,30 @@ void Fields(Codec& codec, T& schedule) {
   codec(name, stragglers, corrections, planned_steps, decode_threads);
 }
 
+template <typename Codec, Of<Percentiles> T>
+void Fields(Codec& codec, T& of) {
+  auto& [count, p50_ns, p95_ns, p99_ns] = of;
+  codec(count, p50_ns, p95_ns, p99_ns);
+}
+
+template <typename Codec, Of<LaneFigures> T>
+void Fields(Codec& codec, T& figures) {
+  auto& [step, wait, spanned_ns, stall_ns] = figures;
+  codec(step, wait, spanned_ns, stall_ns);
+}
+
+template <typename Codec, Of<Imbalance> T>
+void Fields(Codec& codec, T& imbalance) {
+  auto& [iterations, late, busy] = imbalance;
+  codec(iterations, late, busy);
+}
+
 template <typename Codec, Of<LoaderStats> T>
 void StatsFields(Codec& codec, T& stats) {
-  auto& [lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
-         device_read_bytes, index_bytes, awaited, tiers, schedule] = stats;
-  codec(lane, delivered, engine, store, budget, threads, message_bytes, running_ns,
-        device_read_bytes, index_bytes, awaited, tiers, schedule);
+  auto& [lane, delivered, engine, store, budget, threads, cores, message_bytes, running_ns,
+         device_read_bytes, index_bytes, awaited, tiers, schedule, figures, imbalance] = stats;
+  codec(lane, delivered, engine, store, budget, threads, cores, message_bytes, running_ns,
+        device_read_bytes, index_bytes, awaited, tiers, schedule, figures, imbalance);
 }
 
 void Fields(WirePut& codec, const LoaderStats& stats) { StatsFields(codec, stats); }
