@@ -92,6 +92,9 @@ def load(state):
 def stats():
     return loader.stats()["batches"]
 
+def prometheus():
+    return loader.prometheus()
+
 def explain(step):
     return [row["sample"] for row in loader.explain(step).rows if row["field"] == "image"]
 

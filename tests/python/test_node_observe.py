@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from loader_data import COUNT
+from node_ranks import Ranks
+from test_observe import parse
 
 import headrace as hr
 
@@ -42,3 +45,24 @@ def test_figures_are_those_of_the_steps_that_the_node_kept(alone: hr.Loader) -> 
         assert told["count"] == len(ns) == COUNT - 1
         for percent in (50, 95, 99):
             assert told[f"p{percent}"] == ns[-(-len(ns) * percent // 100) - 1] / 1e9  # type: ignore[literal-required]
+
+
+def test_metrics_of_all_ranks_add_up(numbered: Path) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", str(numbered), batch_size=2, seed=1)
+        batches = [len(ids) for ids in ranks.ask("epoch")]
+        texts = ranks.ask("prometheus")
+    of_ranks = [parse(text) for text in texts]
+    told = Counter(sample for samples in of_ranks for sample in samples)
+    assert set(told.values()) == {1}
+    names = [{name for name, _ in samples} for samples in of_ranks]
+    for name in ("decode_seconds_total", "threads", "memory_bytes", "read_retries_total"):
+        assert [f"headrace_{name}" in each for each in names] == [True, False]
+    for rank, samples in enumerate(of_ranks):
+        label = ("rank", str(rank))
+        assert all(label in labels for _, labels in samples)
+        assert samples["headrace_batches_total", frozenset({label})] == batches[rank]
+        at = frozenset({label, ("kind", "messages")})
+        assert samples["headrace_bytes_total", at] > 0
+    shared = {dict(labels)["kind"] for name, labels in of_ranks[1] if name.endswith("bytes_total")}
+    assert shared == {"messages"}

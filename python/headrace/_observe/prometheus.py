@@ -76,30 +76,42 @@ _FAMILIES = (
 
 
 def expose(snapshots: Iterable[tuple[Labels, Mapping[str, Any]]]) -> str:
-    """The metrics of loaders: labels that tell them apart, and a snapshot of each."""
+    """The metrics of loaders: labels that tell them apart, and a snapshot of each.
+
+    Ranks that share an engine are snapshots of their own: each tells what is its own, and the first
+    of them what they share, so that sums over ranks count it once.
+    """
     families = {name: _Family(name, kind, text) for name, kind, text in _FAMILIES}
     for labels, snapshot in snapshots:
-        _add_loader(families, labels, snapshot)
-        for rank in snapshot["stats"]["ranks"]:
-            _add_rank(families, {**labels, "rank": rank["rank"]}, rank)
+        own = {**labels, "rank": snapshot["rank"]}
+        ranks = snapshot["stats"]["ranks"]
+        _add_loader(families, own, snapshot)
+        for rank in ranks:
+            if rank["rank"] == snapshot["rank"]:
+                _add_rank(families, own, rank)
+        if ranks[0]["rank"] == snapshot["rank"]:
+            _add_shared(families, own, snapshot["stats"])
     return "".join(f"{line}\n" for family in families.values() for line in family.lines())
 
 
-def _add_loader(families: dict[str, _Family], labels: Labels, snapshot: Mapping[str, Any]) -> None:
+def _add_loader(families: dict[str, _Family], own: Labels, snapshot: Mapping[str, Any]) -> None:
     stats = snapshot["stats"]
-    own = {**labels, "rank": snapshot["rank"]}
     families["info"].add(1, {**own, "dataset": snapshot["dataset"], "store": stats["io"]["store"]})
     families["epoch"].add(stats["epoch"], own)
     families["batches_total"].add(stats["batches"], own)
     families["samples_total"].add(stats["samples"], own)
     families["running_seconds_total"].add(stats["seconds"], own)
+    families["substituted_total"].add(stats["substituted"], own)
+    families["bytes_total"].add(stats["bytes"]["messages"], {**own, "kind": "messages"})
+
+
+def _add_shared(families: dict[str, _Family], own: Labels, stats: Mapping[str, Any]) -> None:
     families["decode_seconds_total"].add(stats["decode_seconds"], own)
     families["threads"].add(stats["threads"], own)
-    families["substituted_total"].add(stats["substituted"], own)
     families["read_retries_total"].add(stats["io"]["retries"], own)
     families["read_failures_total"].add(stats["io"]["failures"], own)
     for kind, count in stats["bytes"].items():
-        if count is not None:
+        if kind != "messages" and count is not None:
             families["bytes_total"].add(count, {**own, "kind": kind})
     for use in ("staging", "batches", "resident", "pinned"):
         families["memory_bytes"].add(stats["memory"][use], {**own, "use": use})
