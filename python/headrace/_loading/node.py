@@ -130,7 +130,7 @@ _alone: dict[int, str] = {}  # by process: a child of a fork is another
 
 def _group(ranks: int) -> str:
     if ranks == 1:
-        return _alone.setdefault(os.getpid(), f"{os.getpid()}-{os.urandom(4).hex()}")
+        return _alone.setdefault(os.getpid(), f"alone-{os.getpid()}-{os.urandom(4).hex()}")
     launch = [f"{name}={os.environ.get(name, '')}" for name in _LAUNCH]
     if not any(os.environ.get(name) for name in _TELLING):
         raise InvalidArgumentError(

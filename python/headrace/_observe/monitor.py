@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import re
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace._accept import Acceptor
 from headrace.errors import UnavailableError
 
 REQUESTS = ("stats", "report")
@@ -70,17 +71,21 @@ class Monitor:
             each.close()
 
     def _serve(self) -> None:
-        while not self._closing:
-            readable, _, _ = select.select([self._listener, self._woken], [], [])
-            if self._woken in readable:
-                return
-            with contextlib.suppress(OSError):  # Whoever asked is gone, or too slow.
-                peer, _ = self._listener.accept()
-                with peer:
+        with selectors.PollSelector() as selector:  # Of any number of descriptors, and takes none.
+            selector.register(self._woken, selectors.EVENT_READ)
+            acceptor = Acceptor(selector, self._listener, "answering 'headrace top'")
+            while not self._closing:
+                ready = acceptor.select()
+                if self._woken in ready:
+                    return
+                peer = acceptor.accept() if self._listener in ready else None
+                if peer is None:
+                    continue
+                with contextlib.suppress(OSError), peer:  # Whoever asked is gone, or too slow.
                     self._peer = peer
                     if not self._closing:
                         self._serve_peer(peer)
-            self._peer = None
+                self._peer = None
 
     def _serve_peer(self, peer: socket.socket) -> None:
         if _uid_of(peer) != os.getuid():

@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from headrace._accept import Acceptor
 from headrace._loading.iteration import Iteration
 from headrace._loading.sampling import EpochPlan
 from headrace._workers._protocol import InputField
@@ -240,14 +241,14 @@ class Server:
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(self._listener, selectors.EVENT_READ)
+            acceptor = Acceptor(selector, self._listener, "giving batches to DataLoader's workers")
             try:
                 while not self._closing:
                     with self.lock:
-                        self._work(selector)
+                        self._work(selector, acceptor)
                         wanted = self._deal is not None and self._deal.wants_one()
                     if not wanted:
-                        selector.select()
+                        acceptor.select()
             finally:
                 with self.lock:
                     for connection in list(self._lanes):
@@ -255,22 +256,21 @@ class Server:
                     self.forget()
                 self._refuse()
 
-    def _work(self, selector: selectors.BaseSelector) -> None:
+    def _work(self, selector: selectors.BaseSelector, acceptor: Acceptor) -> None:
         """What has been said is heard, then a batch is taken if one is wanted."""
-        ready = [key.fileobj for key, _ in selector.select(0)]
+        ready = acceptor.select(0)
         said = [(each, _received(each)) for each in ready if each in self._lanes]
         for connection, message in sorted(said, key=lambda each: bool(each[1])):  # Ends first.
             if not message or not self._hear(connection, message):
                 self._hang_up(selector, connection)
         if self._listener in ready:
-            self._accept(selector)
+            self._accept(selector, acceptor)
         if self._deal is not None and self._deal.wants_one() and not self._closing:
             self._deal.pull(self.fields)
 
-    def _accept(self, selector: selectors.BaseSelector) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # Gone already, or no descriptor is left: then it waits for one.
+    def _accept(self, selector: selectors.BaseSelector, acceptor: Acceptor) -> None:
+        connection = acceptor.accept()
+        if connection is None:
             return
         connection.setblocking(False)
         if peer(connection)[1] != os.geteuid() or len(self._lanes) >= WORKERS_MAX:

@@ -1,0 +1,71 @@
+"""Accepting connections where descriptors may run out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import selectors
+import socket
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+_PAUSE_S = 1.0
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """A listener among what a selector waits for.
+
+    While no descriptor is left, who connects waits. The listener is ready all the time then, so it
+    is left out for a pause, instead of being tried again at once and for ever.
+
+    Thread safety: none; of the thread that waits.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        doing: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._selector, self._listener, self._doing, self._clock = selector, listener, doing, clock
+        self._again: float | None = None  # when the pause is over; None: there is none
+        self._warned = False
+        selector.register(listener, selectors.EVENT_READ)
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """What is ready; nothing if that takes too long, or the pause is over."""
+        if self._again is not None:
+            left = self._again - self._clock()
+            if left > 0:
+                timeout = left if timeout is None else min(left, timeout)
+            else:
+                self._again = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in self._selector.select(timeout)]
+
+    def accept(self) -> socket.socket | None:
+        """None: who connected has gone already, or waits for a descriptor."""
+        try:
+            return self._listener.accept()[0]
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._selector.unregister(self._listener)
+                self._again = self._clock() + _PAUSE_S
+                self._warn(error)
+            return None
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        with contextlib.suppress(Warning):  # Where they are errors: the thread is to go on.
+            warnings.warn(
+                f"headrace: {self._doing}: {error.strerror}: who connects waits until others are "
+                "closed; close some, or raise their number (ulimit -n)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
