@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -24,18 +25,46 @@ Bytes = NDArray[np.uint8]
 
 
 def write_parcel(fields: Sequence[InputField], batch: Any) -> int:
-    """The descriptor of new memory with a batch of the core."""
+    """The descriptor of new memory with a batch of the core; for `close_parcel`."""
     parts: list[NDArray[Any]] = []
     for group in _groups(fields, batch):
         size = sum(part.nbytes for part in group)
         parts += [*group, np.zeros(-size % _ALIGNMENT, np.uint8)]
-    memory = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
+    with _fork_lock:
+        memory = os.memfd_create("headrace-batch", os.MFD_CLOEXEC)
+        _kept.add(memory)
     try:
         _write(memory, [part.reshape(-1).view(np.uint8).data for part in parts if part.size])
     except BaseException:
-        os.close(memory)
+        close_parcel(memory)
         raise
     return memory
+
+
+def close_parcel(memory: int) -> None:
+    """In a forked child it is closed already."""
+    with _fork_lock:
+        if memory in _kept:
+            _kept.remove(memory)
+            os.close(memory)
+
+
+_fork_lock = threading.RLock()  # No process is forked between what it holds together.
+_kept: set[int] = set()  # descriptors of parcels: a child that had them would keep their memory
+
+
+def _close_in_child() -> None:
+    for memory in _kept:
+        os.close(memory)
+    _kept.clear()
+    _fork_lock.release()
+
+
+os.register_at_fork(
+    before=_fork_lock.acquire,
+    after_in_parent=_fork_lock.release,
+    after_in_child=_close_in_child,
+)
 
 
 def _groups(fields: Sequence[InputField], batch: Any) -> Iterator[list[NDArray[Any]]]:

@@ -20,6 +20,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace._accept import Acceptor
@@ -27,7 +28,7 @@ from headrace._loading.iteration import Iteration
 from headrace._loading.sampling import EpochPlan
 from headrace._workers._protocol import InputField
 from headrace.errors import FailedPreconditionError, UnavailableError
-from headrace.torch._parcel import write_parcel
+from headrace.torch._parcel import close_parcel, write_parcel
 
 if TYPE_CHECKING:
     from headrace._loader import Loader
@@ -79,7 +80,7 @@ class _Lane:
 
     def drop_ready(self) -> None:
         while self.ready:
-            os.close(self.ready.popleft()[1])
+            close_parcel(self.ready.popleft()[1])
 
 
 class _Deal:
@@ -92,6 +93,7 @@ class _Deal:
         self.batches: Iteration | None = None  # None: no more are taken
         self.pulled = 0  # batches
         self.end = b""  # what is said after the last of them, once that is known
+        self.is_over = False  # another thread stops what is waited for, and says why
         self.left_at: int | None = None  # from this batch on none is given, as a worker has left
         self.why_left = b""
 
@@ -121,7 +123,7 @@ class _Deal:
         except StopIteration:
             self.stop(_message({"end": True}))
         except Exception as error:  # Whatever it is: it is the workers' to raise.
-            self.stop(_failure(error))
+            self.stop(b"" if self.is_over else _failure(error))
         else:
             self.pulled += 1
             self._stop_if_left()
@@ -144,7 +146,7 @@ class _Deal:
                 message, memory = lane.ready.popleft()
                 lane.given += 1
                 lane.say(message, [memory])
-                os.close(memory)
+                close_parcel(memory)
             elif self.end:
                 lane.told_end = True
                 lane.say(self.end, [])
@@ -200,6 +202,24 @@ class Server:
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="headrace-samples", daemon=True)
         self._thread.start()
+
+    @contextlib.contextmanager
+    def anew(self) -> Iterator[None]:
+        """The lock, for what ends the iteration: a batch that the thread waits for, which may be
+        for other ranks, is waited for no longer."""
+        stopped = False
+        while not self.lock.acquire(timeout=_STOP_SECONDS):
+            deal = self._deal
+            if deal is not None and deal.batches is not None:
+                deal.is_over = stopped = True
+                self.loader._core.stop()
+        try:
+            if stopped:
+                self.loader._run_at = None  # It goes on nowhere by itself.
+            self.forget()
+            yield
+        finally:
+            self.lock.release()
 
     def begin(self) -> Iteration:
         """Begins an iteration of the loader; the one before is over."""

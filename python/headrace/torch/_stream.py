@@ -105,8 +105,8 @@ class SampleStream(IterableDataset[Any]):
     def _here(self) -> Iterator[Any]:
         """Without workers."""
         server = self._owned()
-        with server.lock:
-            self._check_open()
+        self._check_open()
+        with server.anew():
             batches = server.begin()
         return self._reader.samples(_taken(server, batches))
 
@@ -120,8 +120,7 @@ class SampleStream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; as Loader's. The one in progress is over."""
         server = self._owned()
-        with server.lock:
-            server.forget()
+        with server.anew():
             server.loader.set_epoch(epoch)
 
     def state_dict(self, batches: int) -> dict[str, Any]:
@@ -145,8 +144,7 @@ class SampleStream(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state` was made, of a stream or a Loader; as Loader's."""
         server = self._owned()
-        with server.lock:
-            server.forget()
+        with server.anew():
             server.loader.load_state_dict(state)
 
     def close(self) -> None:

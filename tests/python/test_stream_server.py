@@ -1,0 +1,94 @@
+"""A stream's side of its workers: what waits for them, and who is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from loader_data import epoch_ids, flat
+
+pytest.importorskip("torch")
+
+import stream_functions as functions
+from test_sample_stream import Batch, make
+
+import headrace as hr
+from headrace._loading import node
+from headrace.torch import SampleStream, _server
+
+
+def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> None:
+    def kept() -> int:
+        count = 0
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
+                count += "headrace-batch" in os.readlink(f"/proc/self/fd/{number}")
+        return count
+
+    deal = _server._Deal("an iteration", (), 2)
+    deal.batches = iter(Batch, None)  # type: ignore[assignment]
+    while deal.wants_one():
+        deal.pull(())
+    assert kept() == 4
+    hear, say = os.pipe()
+    if os.fork() == 0:
+        number = deal.lanes[0].ready[0][1]
+        os.write(say, b"%d" % kept())
+        os.dup2(say, number)  # Something else has the number now, and keeps it.
+        deal.lanes[0].drop_ready()
+        os.write(number, b" and not closed")
+        os._exit(0)
+    assert os.wait()[1] == 0
+    assert os.read(hear, 99) == b"0 and not closed"
+    for lane in deal.lanes:
+        lane.drop_ready()
+    assert kept() == 0
+    os.close(hear)
+    os.close(say)
+
+
+@pytest.mark.parametrize("how", ["set_epoch", "load_state_dict", "iterate"])
+def test_a_stream_that_is_told_where_to_go_on_waits_for_no_other_rank(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", f"stream-{os.getpid()}-{how}")
+
+    def ranked(rank: int) -> hr.Loader:
+        node._ordinals.clear()  # Each is the first of its rank.
+        place = {"rank": rank, "world_size": 2, "local_rank": rank, "local_world_size": 2}
+        return make(numbered, isolation="process", **place)
+
+    epoch = int(how == "set_epoch")
+    with make(numbered, rank=0, world_size=2) as plain:
+        plain.set_epoch(epoch)
+        state, expected = plain.state_dict(), epoch_ids(plain)
+    with (
+        ranked(0) as loader,
+        ranked(1) as other,
+        SampleStream(loader, functions.drawn) as stream,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as worker,
+    ):
+        server = stream._owned()
+        worker.connect(server.address)
+        worker.send(b'{"iteration": 1, "started": 1, "worker": 0, "workers": 1}')
+        worker.send(_server.NEXT)
+        while server._deal is None:
+            os.sched_yield()  # From here on it waits for the other rank, with the lock.
+        if how == "set_epoch":
+            stream.set_epoch(epoch)
+        elif how == "load_state_dict":
+            stream.load_state_dict(state)
+        samples = iter(stream)
+        assert (
+            "this iteration is over" in json.loads(worker.recv(_server.MESSAGE_BYTES_MAX))["text"]
+        )
+        other.set_epoch(epoch)
+        reading = threading.Thread(target=lambda: [None for _ in other])
+        reading.start()
+        assert [number for number, _, _ in samples] == flat(expected)
+        reading.join()
