@@ -465,8 +465,8 @@ class Loader(Observed):
             finally:
                 if self._monitor is not None:
                     self._monitor.close()
-            if self._transformer is not None:
-                self._transformer.close()
+                if self._transformer is not None:
+                    self._transformer.close()
 
     def __enter__(self) -> Self:
         return self
