@@ -188,7 +188,9 @@ def test_batches_outlive_their_loader(
 def test_holding_all_batches_ends_with_one_warning_and_counted_memory(dataset: hr.Dataset) -> None:
     transform = hr.image.train(96, dtype="uint8")  # 221 KB a batch of 8, 3 MB in all
     with (
-        hr.Loader(dataset, batch_size=8, transform=transform, memory="1MiB", seed=1) as loader,
+        hr.Loader(
+            dataset, batch_size=8, transform=transform, memory="1MiB", seed=1, epochs=2
+        ) as loader,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
