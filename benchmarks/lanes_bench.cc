@@ -164,7 +164,7 @@ Status Run(const Arguments& arguments) {
             return;
           }
           if (taken.value().ended) return;  // As for all: they have equally many.
-          run->OnTaken(rank, *taken.value().batch);
+          run->OnTaken(rank, *taken.value().batch, MonotonicClock().NowNanos());
           trainer.Took(rank, *taken.value().batch);
           all.arrive_and_wait();
         }

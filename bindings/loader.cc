@@ -204,18 +204,30 @@ class PyLoader {
     WithoutGil([&] { loader.reset(); });
   }
 
+ private:
+  // What the loader answers. It may be closed meanwhile, and end with this hold of it, which takes
+  // time: not with the GIL.
+  template <typename Ask>
+  auto Asked(Ask ask) const {
+    std::shared_ptr<BatchSource> loader = this->loader();
+    return ValueOrThrow(WithoutGil([&] {
+      auto answer = ask(*loader);
+      loader.reset();
+      return answer;
+    }));
+  }
+
+ public:
   nb::list Explain(std::uint64_t epoch, std::uint64_t step) const {
-    const std::shared_ptr<BatchSource> loader = this->loader();
     return Listed(
-        ValueOrThrow(WithoutGil([&] { return loader->Explain({.epoch = epoch, .step = step}); })));
+        Asked([&](BatchSource& loader) { return loader.Explain({.epoch = epoch, .step = step}); }));
   }
 
   nb::list ExplainRows(const std::vector<std::uint64_t>& ids) const {
     std::vector<SampleId> samples;
     samples.reserve(ids.size());
     for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
-    const std::shared_ptr<BatchSource> loader = this->loader();
-    return Listed(ValueOrThrow(WithoutGil([&] { return loader->ExplainRows(samples); })));
+    return Listed(Asked([&](BatchSource& loader) { return loader.ExplainRows(samples); }));
   }
 
   nb::dict Stats() const;
@@ -246,9 +258,8 @@ class PyLoader {
 
 // (transform, bytes, threads, count, seconds) of each mean.
 nb::list PyLoader::Learned() const {
-  const std::shared_ptr<BatchSource> loader = this->loader();
   nb::list list;
-  const auto rows = ValueOrThrow(WithoutGil([&] { return loader->learned(); }));
+  const auto rows = Asked([](BatchSource& loader) { return loader.learned(); });
   for (const PreprocessModel::Row& row : rows) {
     list.append(nb::make_tuple(row.transform, row.bytes, row.threads, row.count, row.seconds));
   }
@@ -267,14 +278,11 @@ nb::list PyLoader::TiersInTrouble() const {
 }
 
 nb::dict PyLoader::StepTimes() const {
-  const std::shared_ptr<BatchSource> loader = this->loader();
-  return StepTimesDict(ValueOrThrow(WithoutGil([&] { return loader->step_times(); })));
+  return StepTimesDict(Asked([](BatchSource& loader) { return loader.step_times(); }));
 }
 
 nb::dict PyLoader::Stats() const {
-  const std::shared_ptr<BatchSource> loader = this->loader();
-  const LoaderStats stats = ValueOrThrow(WithoutGil([&] { return loader->stats(); }));
-  return StatsDict(stats);
+  return StatsDict(Asked([](BatchSource& loader) { return loader.stats(); }));
 }
 
 OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,

@@ -24,11 +24,13 @@ def check(path: Path, what: str) -> None:
     """That a chart can be drawn there: asked before anything that takes long."""
     _, figure_class = matplotlib(what)
     formats = figure_class().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
+    if path.suffix[1:].lower() not in formats:
         raise InvalidArgumentError(
-            f"writing the chart {path}: no format {path.suffix!r}; known are "
+            f"writing the chart {path}: no format {path.suffix!r}; give it the ending of one of "
             + ", ".join(sorted(formats))
         )
+    if path.is_dir():
+        raise InvalidArgumentError(f"writing the chart {path}: it is a folder; name a file")
     if not path.parent.is_dir():
         raise NotFoundError(f"writing the chart {path}: no such folder {path.parent}")
 

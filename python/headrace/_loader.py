@@ -244,19 +244,19 @@ class Loader(Observed):
             self._part.take(self)
         core = None
         try:
-            core = open_core(self.dataset, options, self._place)
+            core = open_core(self.dataset, options, self._place, self)
             return core if self._transformer is None else self._transformer.around(core)
         except BaseException:
             if core is not None:
                 core.close()
-                closed_core(self._place)
+                closed_core(self._place, self)
             if self._part is not None:
                 self._part.give_back(self)
             raise
 
     def _close_core(self) -> None:
         self._core.close()
-        closed_core(self._place)
+        closed_core(self._place, self)
         if self._part is not None:
             self._part.give_back(self)
 

@@ -36,14 +36,14 @@ Status SystemError(const std::string& doing, int error) {
           std::move(text)};
 }
 
+}  // namespace
+
 UniqueFd CreateMemfd(const std::string& name) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd fd(::memfd_create(name.c_str(), kFlags | kNoExecSeal));
   if (!fd && errno == EINVAL) fd = UniqueFd(::memfd_create(name.c_str(), kFlags));
   return fd;
 }
-
-}  // namespace
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::Make(std::string_view name,
                                                          std::uint64_t bytes) {

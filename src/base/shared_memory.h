@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -61,5 +62,9 @@ class SharedMemory {
   const UniqueFd fd_;
   const std::span<std::byte> bytes_;
 };
+
+// A new file in memory that may be sealed, and that no seal lets be executed, as some systems ask
+// for (vm.memfd_noexec). None, with errno: as of memfd_create().
+UniqueFd CreateMemfd(const std::string& name);
 
 }  // namespace headrace

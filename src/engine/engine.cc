@@ -50,8 +50,10 @@ Engine::~Engine() {
 
 void Engine::Start() { PostLater({.kind = Event::Kind::kStart}); }
 
-void Engine::OnTaken(std::uint32_t lane) {
-  PostLater({.kind = Event::Kind::kTaken, .time_ns = parts_.clock->NowNanos(), .lane = lane});
+void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
+  PostLater({.kind = Event::Kind::kTaken,
+             .time_ns = taken_ns.value_or(parts_.clock->NowNanos()),
+             .lane = lane});
 }
 
 // Runs the machine on the consumer's thread, which has nothing better to do: the executor may be

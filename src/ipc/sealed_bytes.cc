@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string>
 
+#include "base/shared_memory.h"
 #include "base/units.h"
 #include "ipc/packet.h"
 
@@ -21,7 +22,7 @@ constexpr std::uint64_t kBlock = 512;  // stat's, whatever the file system's
 
 Result<UniqueFd> MakeSealed(std::span<const std::byte> bytes) {
   const std::string doing = "preparing a message of " + FormatBytes(bytes.size());
-  UniqueFd fd(::memfd_create("headrace-message", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd = CreateMemfd("headrace-message");
   if (!fd) return internal::SystemError(doing, errno);
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t written =

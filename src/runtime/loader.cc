@@ -77,7 +77,9 @@ Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
     }
   }
   Result<BatchQueue::Taken> taken = current.queue->Take(timeout_ns);
-  if (taken.ok() && taken.value().batch != nullptr) current.run->OnTaken(0, *taken.value().batch);
+  if (taken.ok() && taken.value().batch != nullptr) {
+    current.run->OnTaken(0, *taken.value().batch, MonotonicClock().NowNanos());
+  }
   return taken;
 }
 

@@ -53,7 +53,8 @@ constexpr std::size_t kSourcesKept = 256;
 // The engine of a plan in progress. What is closed does nothing, and may outlive the job.
 class Run final : public NodeRun {
  public:
-  using TakenHook = std::function<void(std::uint32_t lane, const Batch& batch)>;
+  using TakenHook =
+      std::function<void(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns)>;
 
   Run(const Engine::Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
       std::unique_ptr<TierCache> tiers, TakenHook on_taken)
@@ -67,10 +68,10 @@ class Run final : public NodeRun {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  void OnTaken(std::uint32_t lane, const Batch& batch) override {
+  void OnTaken(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) override {
     Inside([&] {
-      engine_->OnTaken(lane);
-      on_taken_(lane, batch);
+      engine_->OnTaken(lane, taken_ns);
+      on_taken_(lane, batch, taken_ns);
     });
   }
   void OnWaiting(std::uint32_t lane) override {
@@ -226,11 +227,11 @@ class NodeJob::Impl {
       parts.lanes.push_back(near_.lane(lane));
       parts.lanes.back().sink = sinks[lane];
     }
-    auto run =
-        std::make_shared<Run>(parts, options, std::move(order), std::move(tiers),
-                              [this, number = ++runs_](std::uint32_t lane, const Batch& batch) {
-                                OnTaken(number, lane, batch);
-                              });
+    auto run = std::make_shared<Run>(
+        parts, options, std::move(order), std::move(tiers),
+        [this, number = ++runs_](std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) {
+          OnTaken(number, lane, batch, taken_ns);
+        });
     MutexLock lock(mutex_);
     run_ = run;
     return std::shared_ptr<NodeRun>(std::move(run));
@@ -260,7 +261,7 @@ class NodeJob::Impl {
     return run_;
   }
 
-  void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch) {
+  void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) {
     steps_.Add({.run = run,
                 .epoch = batch.epoch,
                 .step = batch.step,
@@ -270,7 +271,7 @@ class NodeJob::Impl {
                 .done_ns = batch.times.done_ns,
                 .busy_ns = batch.times.busy_ns,
                 .handed_ns = batch.times.handed_ns,
-                .taken_ns = clock_.NowNanos(),
+                .taken_ns = taken_ns,
                 .stall_ns = batch.times.stall_ns,
                 .samples = batch.samples.size(),
                 .bytes = batch.times.sample_bytes});

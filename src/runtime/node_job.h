@@ -32,8 +32,8 @@ class NodeRun {
  public:
   virtual ~NodeRun() = default;
 
-  // The lane's consumer took a batch out of its sink.
-  virtual void OnTaken(std::uint32_t lane, const Batch& batch) = 0;
+  // The lane's consumer took a batch out of its sink, when CLOCK_MONOTONIC was `taken_ns`.
+  virtual void OnTaken(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) = 0;
   // It found its sink empty and waits.
   virtual void OnWaiting(std::uint32_t lane) = 0;
   // It is gone; its sink is not called once this has returned. The others go on.

@@ -238,6 +238,7 @@ def test_report_draws_the_loader_of_another_process(watched: hr.Loader, tmp_path
     assert watched.stats()["verdict"] in said
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert "no format '.zzz'" in run("report", "-o", tmp_path / "a.zzz", code=2).stderr
+    assert "no format ''" in run("report", "-o", tmp_path / "plain", code=2).stderr
 
 
 def made(rank: int, **stats: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,20 @@ def test_figures_are_those_of_the_steps_that_the_node_kept(alone: hr.Loader) -> 
         assert told["count"] == len(ns) == COUNT - 1
         for percent in (50, 95, 99):
             assert told[f"p{percent}"] == ns[-(-len(ns) * percent // 100) - 1] / 1e9  # type: ignore[literal-required]
+
+
+def test_a_step_was_taken_when_the_loop_took_it(alone: hr.Loader) -> None:
+    between: list[tuple[int, int]] = []
+    iteration = iter(alone)
+    for _ in range(COUNT):
+        before = time.monotonic_ns()
+        next(iteration)
+        between.append((before, time.monotonic_ns()))
+    alone.stats()  # The node has heard of the last batch.
+    taken = alone._core.step_times()["taken_ns"].tolist()
+    assert len(taken) == COUNT
+    for (before, after), ns in zip(between, taken, strict=True):
+        assert before <= ns <= after
 
 
 def test_metrics_of_all_ranks_add_up(numbered: Path) -> None:

@@ -85,13 +85,13 @@ def stopped_service(source: Path) -> Iterator[tuple[str, int]]:
 def test_a_signal_ends_the_wait_for_an_answer_with_what_its_handler_raises(
     loader: hr.Loader, ask: Callable[[hr.Loader], object]
 ) -> None:
-    with stopped(node_pid()), alarm(), pytest.raises(AlarmError):
+    with stopped(node_pid()), pytest.raises(AlarmError), alarm():
         ask(loader)
     assert len(list(loader)) == len(loader) == loader.stats()["batches"]
 
 
 def test_a_signal_ends_an_opening_with_what_its_handler_raises(numbered: Path) -> None:
-    with stopped_service(numbered) as (name, _), alarm(), pytest.raises(AlarmError):
+    with stopped_service(numbered) as (name, _), pytest.raises(AlarmError), alarm():
         hr.Loader(numbered, 10, node=name)
 
 

@@ -273,6 +273,9 @@ def test_a_report_is_drawn_of_one_rank_and_of_several(numbered: Path, tmp_path: 
         assert len(list(loader)) == len(loader)
         loader.report(tmp_path / "one.png")
         observation = loader._observation()
+        (tmp_path / "folder.png").mkdir()
+        with pytest.raises(InvalidArgumentError, match="it is a folder; name a file"):
+            loader.report(tmp_path / "folder.png")
         with pytest.raises(InvalidArgumentError, match=r"no format '\.zzz'"):
             loader.report(tmp_path / "one.zzz")
         with pytest.raises(NotFoundError, match="no such folder"):

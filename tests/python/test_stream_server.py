@@ -7,7 +7,9 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loader_data import epoch_ids, flat
@@ -18,6 +20,7 @@ import stream_functions as functions
 from test_sample_stream import Batch, make
 
 import headrace as hr
+from headrace import errors
 from headrace._loading import node
 from headrace.torch import SampleStream, _server
 
@@ -37,12 +40,14 @@ def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> No
     assert kept() == 4
     hear, say = os.pipe()
     if os.fork() == 0:
-        number = deal.lanes[0].ready[0][1]
-        os.write(say, b"%d" % kept())
-        os.dup2(say, number)  # Something else has the number now, and keeps it.
-        deal.lanes[0].drop_ready()
-        os.write(number, b" and not closed")
-        os._exit(0)
+        try:
+            number = deal.lanes[0].ready[0][1]
+            os.write(say, b"%d" % kept())
+            os.dup2(say, number)  # Something else has the number now, and keeps it.
+            deal.lanes[0].drop_ready()
+            os.write(number, b" and not closed")
+        finally:
+            os._exit(0)  # What is not written fails.
     assert os.wait()[1] == 0
     assert os.read(hear, 99) == b"0 and not closed"
     for lane in deal.lanes:
@@ -50,6 +55,24 @@ def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> No
     assert kept() == 0
     os.close(hear)
     os.close(say)
+
+
+def test_a_worker_that_asks_is_told_that_its_iteration_was_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[bytes] = []
+    monkeypatch.setattr(_server._Lane, "say", lambda lane, message, memories: said.append(message))
+
+    def stopped() -> Iterator[Any]:
+        raise errors.CancelledError("the run was stopped")
+        yield
+
+    deal = _server._Deal("an iteration", (), 1)
+    deal.batches = stopped()  # type: ignore[assignment]
+    deal.lanes[0].asks = True
+    deal.is_over = True
+    deal.pull(())
+    assert [b"this iteration is over" in message for message in said] == [True]
 
 
 @pytest.mark.parametrize("how", ["set_epoch", "load_state_dict", "iterate"])

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,12 +150,12 @@ class _Process(subprocess.Popen[bytes]):
 
 
 _started: dict[tuple[int, str], _Process] = {}  # by process and socket
-_open: Counter[tuple[int, str]] = Counter()  # loaders, likewise
+_open: defaultdict[tuple[int, str], set[int]] = defaultdict(set)  # loaders' ids, likewise
 _ordinals: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
 
 
 def open_core(
-    dataset: Dataset, options: _core.LoaderOptions, place: NodePlace | None
+    dataset: Dataset, options: _core.LoaderOptions, place: NodePlace | None, loader: object
 ) -> _core.Loader:
     """The core loader: of this process, or of the node process, which is started if need be."""
     if place is None:
@@ -181,7 +181,7 @@ def open_core(
             if place.service is None and place.local_rank == 0 and _start(place.socket):
                 starts += 1
         else:
-            _open[os.getpid(), place.socket] += 1
+            _open[os.getpid(), place.socket].add(id(loader))
             return core
         time.sleep(_TRY_EVERY_S)
 
@@ -215,16 +215,16 @@ def _start(socket: str) -> bool:
     return True
 
 
-def closed_core(place: NodePlace | None) -> None:
+def closed_core(place: NodePlace | None, loader: object) -> None:
     """After a loader was closed: a node process that ends with it is waited for, not left."""
     if place is None:
         return
     key = (os.getpid(), place.socket)
-    _open[key] -= 1
+    _open[key].discard(id(loader))
     process = _started.get(key)
     if process is None:
         return
-    if _open[key] == 0 and place.local_world_size == 1:
+    if not _open[key] and place.local_world_size == 1:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
     process.poll()

@@ -17,9 +17,9 @@ from headrace.errors import InvalidArgumentError
 def node(
     name: Annotated[str, typer.Option(help="By which loaders find it: Loader(node=NAME).")],
     memory: Annotated[
-        str,
-        typer.Option(help="Of all jobs together, as 64GiB or 50% of what the machine has."),
-    ] = "100%",
+        str | None,
+        typer.Option(help="Of all jobs together, as 64GiB or 50%; default: what each asks for."),
+    ] = None,
 ) -> None:
     """Serve the loaders of this user on this machine, until Ctrl-C or SIGTERM.
 
@@ -28,16 +28,18 @@ def node(
     Example: [bold]headrace node --name train --memory 64GiB[/bold]
     """
     program = executable()
-    usable = _core.memory_limit_bytes()
-    parsed = parse_share_or_bytes(memory, "--memory", usable)
-    if parsed == 0:
-        raise InvalidArgumentError("--memory: got 0 bytes; leave it out for all that there is")
-    if parsed > usable:
-        raise InvalidArgumentError(
-            f"--memory: got {format_bytes(parsed)}, but the machine, or this process's cgroup, "
-            f"has {format_bytes(usable)}; give less, or a share such as 50%"
-        )
-    arguments = [program, "--name", service_socket(name), "--service", "--memory", str(parsed)]
+    arguments = [program, "--name", service_socket(name), "--service"]
+    if memory is not None:
+        usable = _core.memory_limit_bytes()
+        parsed = parse_share_or_bytes(memory, "--memory", usable)
+        if parsed == 0:
+            raise InvalidArgumentError("--memory: got 0 bytes; leave it out for no limit")
+        if parsed > usable:
+            raise InvalidArgumentError(
+                f"--memory: got {format_bytes(parsed)}, but the machine, or this process's cgroup, "
+                f"has {format_bytes(usable)}; give less, or a share such as 50%"
+            )
+        arguments += ["--memory", str(parsed)]
     print(
         f"starting to serve Loader(node={name!r}) as process {os.getpid()}",
         file=sys.stderr,

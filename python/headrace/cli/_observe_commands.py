@@ -115,6 +115,11 @@ def report(
         for address in _addresses(None if pid is None else [pid])
         if loader is None or address.ordinal == loader
     ]
+    if not found and loader is not None:
+        raise NotFoundError(
+            f"--loader {loader}: no loader of yours that is monitored has this number; see "
+            "'headrace top'"
+        )
     if not found:
         raise NotFoundError(
             "no loader of yours is monitored: make it with Loader(monitor=True), or set "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -19,13 +20,17 @@ _WHERE = ("loader", "rank", "epoch", "step", "samples/s")
 _TIMES = ("ready", "step p50", "p99")
 _WIDE = (*_WHERE, "waiting", *CAUSES, *_TIMES, "apart", "tiers")
 _NARROW = (*_WHERE, "waits for", *_TIMES)  # of 80 columns
+_ASKED_MAX = 64  # at a time
 _ENDED_MAX = 8  # of the loaders that have ended, so many are shown: the last
 
 
 def ask_all(addresses: Iterable[Address], request: str = "stats") -> Snapshots:
-    """Of those that answer."""
-    answers = {address: address.ask(request) for address in addresses}
-    return {address: answer for address, answer in answers.items() if answer is not None}
+    """Of those that answer; those that do not are waited for at the same time."""
+    asked = list(addresses)
+    with ThreadPoolExecutor(_ASKED_MAX) as threads:
+        answers = list(threads.map(lambda address: address.ask(request), asked))
+    pairs = zip(asked, answers, strict=True)
+    return {address: answer for address, answer in pairs if answer is not None}
 
 
 def rank_rows(

@@ -123,7 +123,7 @@ class _Deal:
         except StopIteration:
             self.stop(_message({"end": True}))
         except Exception as error:  # Whatever it is: it is the workers' to raise.
-            self.stop(b"" if self.is_over else _failure(error))
+            self.stop(_failure(_over() if self.is_over else error))
         else:
             self.pulled += 1
             self._stop_if_left()
@@ -178,6 +178,13 @@ class _Deal:
     def _stop_if_left(self) -> None:
         if self.left_at is not None and self.pulled >= self.left_at:
             self.batches = None
+
+
+def _over() -> FailedPreconditionError:
+    return FailedPreconditionError(
+        "this iteration is over: a newer one was begun, or the stream was told where to go on; a "
+        "stream has one at a time"
+    )
 
 
 class Server:
@@ -236,10 +243,7 @@ class Server:
             self._past.append((deal.name, deal.started))
             deal.leave_at(
                 0,
-                FailedPreconditionError(
-                    "this iteration is over: a newer one was begun, or the stream was told where "
-                    "to go on; a stream has one at a time"
-                ),
+                _over(),
             )
             for lane in deal.lanes:
                 lane.drop_ready()

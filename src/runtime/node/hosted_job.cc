@@ -236,7 +236,7 @@ Status HostedJob::CheckNotAlone(std::uint32_t lane, const Position& position) co
     return Status(StatusCode::kFailedPrecondition,
                   Named(lane) + " comes back to job '" + first_.job + "' and asks for " +
                       Shown(position) + ", but " + Named(other) + " goes on without it, at " +
-                      Shown(*each.next) +
+                      Shown(*each.next) + " or later" +
                       ": start all ranks of the node again, from one state_dict()");
   }
   return Status();
@@ -391,10 +391,14 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
     if (lane.has_value()) run = lanes_[*lane].run;
   }
   Status stuck;
-  for (const std::uint64_t number : note.taken) {
-    const std::shared_ptr<const Batch> batch = client->Take(number);
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  for (const TakenBatch& taken : note.taken) {
+    const std::shared_ptr<const Batch> batch = client->Take(taken.number);
     if (batch == nullptr || run == nullptr) continue;
-    run->OnTaken(*lane, *batch);
+    // Whatever the rank says: not before it was there, nor in the future.
+    const std::int64_t taken_ns =
+        std::clamp(taken.at_ns, std::min(batch->times.handed_ns, now_ns), now_ns);
+    run->OnTaken(*lane, *batch, taken_ns);
     MutexLock lock(mutex_);
     lanes_[*lane].next = {.epoch = batch->epoch, .step = batch->step + 1};
     if (stuck.ok()) stuck = CheckGoesOn(*lane);

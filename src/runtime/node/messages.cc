@@ -52,6 +52,11 @@ void Fields(Codec& codec, T& start) {
 template <typename Codec, Of<StopRun> T>
 void Fields(Codec& /*codec*/, T& /*stop*/) {}
 
+template <typename Codec, Of<TakenBatch> T>
+void Fields(Codec& codec, T& taken) {
+  codec(taken.number, taken.at_ns);
+}
+
 template <typename Codec, Of<BatchNote> T>
 void Fields(Codec& codec, T& note) {
   codec(note.taken, note.let_go, note.waiting);

@@ -28,7 +28,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 4;
+inline constexpr std::uint32_t kNodeProtocol = 5;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -58,9 +58,13 @@ struct StartListRun {
   ListOrderOptions list;
 };
 struct StopRun {};
+struct TakenBatch {
+  std::uint64_t number = 0;
+  std::int64_t at_ns = 0;  // CLOCK_MONOTONIC: the note may come much later
+};
 struct BatchNote {                    // Many a second.
-  std::vector<std::uint64_t> taken;   // numbers of batches that are the consumer's now
-  std::vector<std::uint64_t> let_go;  // ... and no longer
+  std::vector<TakenBatch> taken;      // that are the consumer's now
+  std::vector<std::uint64_t> let_go;  // numbers of batches that are the consumer's no longer
   bool waiting = false;               // it found none, and waits
 };
 struct AskStats {

@@ -105,8 +105,8 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
       .start = 3, .list = {.ids = {SampleId{9}, SampleId{1}}, .batch_ends = {1, 2}, .epoch = 4}})));
   EXPECT_EQ(list.list.ids[0], SampleId{9});
   EXPECT_EQ(list.list.batch_ends[1], 2U);
-  const auto note = std::get<BatchNote>(
-      Returned(ClientMessage(BatchNote{.taken = {5}, .let_go = {3, 4}, .waiting = true})));
+  const auto note = std::get<BatchNote>(Returned(ClientMessage(
+      BatchNote{.taken = {{.number = 5, .at_ns = 7}}, .let_go = {3, 4}, .waiting = true})));
   EXPECT_EQ(note.let_go, (std::vector<std::uint64_t>{3, 4}));
   EXPECT_TRUE(note.waiting);
   Returned(ClientMessage(StartRun{.start = 1, .position = {.epoch = 2, .step = 3}}));

@@ -76,6 +76,7 @@ void NodeServer::WatchIdle(const std::stop_token& stop) {
 }
 
 void NodeServer::SetIdle() {
+  ForgetFailures();
   bool idle = !options_.service;
   for (const auto& [id, session] : sessions_) idle = idle && session.closed;
   const bool awaits = !had_client_ || !failures_.empty();
@@ -160,9 +161,8 @@ Status NodeServer::OnMessage(Session& session, OpenJob open) {
 }
 
 Status NodeServer::FailureFor(const Session& session, const OpenJob& open) {
+  ForgetFailures();
   const std::int64_t now_ns = MonotonicClock().NowNanos();
-  std::erase_if(failures_,
-                [&](const auto& each) { return now_ns - each.second.at_ns >= options_.await_ns; });
   const auto found = failures_.find(open.job);
   if (found == failures_.end()) return Status();
   HostedJob::Failure& failure = found->second;
@@ -172,6 +172,12 @@ Status NodeServer::FailureFor(const Session& session, const OpenJob& open) {
   failure.untold.erase(open.local_rank);
   if (why.ok() || failure.untold.empty()) failures_.erase(found);
   return why;
+}
+
+void NodeServer::ForgetFailures() {
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  std::erase_if(failures_,
+                [&](const auto& each) { return now_ns - each.second.at_ns >= options_.await_ns; });
 }
 
 bool NodeServer::HasToWait(const OpenJob& open) const {

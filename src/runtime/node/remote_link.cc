@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/process_id.h"
 #include "base/unique_fd.h"
 
@@ -74,7 +75,7 @@ Status RemoteLink::NoteWaiting() {
 void RemoteLink::NoteTaken(std::uint64_t number) {
   MutexLock lock(mutex_);
   waiting_ = false;
-  notes_.taken.push_back(number);
+  notes_.taken.push_back({.number = number, .at_ns = MonotonicClock().NowNanos()});
   if (notes_.taken.size() < held_max_) return;
   static_cast<void>(SendNotes(/*waiting=*/false, /*timeout_ns=*/-1));  // Who waits next is told.
 }

@@ -234,7 +234,8 @@ Status RemoteLoader::WaitForAnswer(const char* asked, const std::function<bool()
     return Status(StatusCode::kDeadlineExceeded,
                   what + ": no answer in " + std::to_string(waited_ns / kNsPerSecond) +
                       " s: see whether it is stopped (ps -o stat= -p " +
-                      std::to_string(link_->node_pid()) + "), and try again");
+                      std::to_string(link_->node_pid()) +
+                      "); it may be planning for another rank: try again");
   }
 }
 
