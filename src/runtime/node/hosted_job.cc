@@ -236,8 +236,8 @@ Status HostedJob::CheckNotAlone(std::uint32_t lane, const Position& position) co
     return Status(StatusCode::kFailedPrecondition,
                   Named(lane) + " comes back to job '" + first_.job + "' and asks for " +
                       Shown(position) + ", but " + Named(other) + " goes on without it, at " +
-                      Shown(*each.next) + " or later" +
-                      ": start all ranks of the node again, from one state_dict()");
+                      Shown(*each.next) +
+                      " or later: start all ranks of the node again, from one state_dict()");
   }
   return Status();
 }
