@@ -1,4 +1,4 @@
-"""Accepting connections where descriptors may run out."""
+"""What to do where descriptors run out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ import selectors
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from headrace.errors import ResourceExhaustedError
 
 _PAUSE_S = 1.0
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@contextlib.contextmanager
+def taking_descriptors(doing: str) -> Iterator[None]:
+    """That there are none left is a ResourceExhaustedError, of what was done."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise ResourceExhaustedError(
+            f"{doing}: {error.strerror}; raise the limit (ulimit -n)"
+        ) from error
 
 
 class Acceptor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import resource
@@ -18,8 +19,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import _accept
+from headrace import _accept, errors
 from headrace._accept import Acceptor
+from headrace._loading import node
+from headrace._observe import monitor
 from headrace._observe.monitor import Address, find_loaders
 
 PATIENCE_S = 30.0
@@ -157,3 +160,22 @@ def test_a_node_process_s_name_is_not_taken_for_a_loader_s(
         assert loader._monitor is not None
         found = [each for each in find_loaders() if each.pid == os.getpid()]
         assert found == [Address(os.getpid(), loader._monitor.ordinal)]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [({"monitor": True}, "monitor=True"), ({"isolation": "process"}, "starting a node process")],
+)
+def test_a_loader_that_finds_no_descriptor_says_what_for(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], what: str
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(monitor, "_listen", none_left)
+    monkeypatch.setattr(node, "_Process", none_left)
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(errors.ResourceExhaustedError, match=f"{what}.*: Too many .*ulimit -n"):
+        hr.Loader(numbered, 10, **options)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == open_before

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._accept import taking_descriptors
 from headrace._arguments import choice, integer
 from headrace._dataset import Dataset
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
@@ -206,12 +207,13 @@ def _start(socket: str) -> bool:
     process = _started.get((os.getpid(), socket))
     if process is not None and process.poll() is None:
         return False
-    _started[os.getpid(), socket] = _Process(
-        [executable(), "--name", socket],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is the ranks' business.
-    )
+    with taking_descriptors("starting a node process"):
+        _started[os.getpid(), socket] = _Process(
+            [executable(), "--name", socket],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the ranks' business.
+        )
     return True
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace._accept import Acceptor
+from headrace._accept import Acceptor, taking_descriptors
 from headrace.errors import UnavailableError
 
 REQUESTS = ("stats", "report")
@@ -45,8 +45,9 @@ class Monitor:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._pid = os.getpid()
-        self._listener, self.ordinal = _listen()
-        self._wake, self._woken = socket.socketpair()
+        with taking_descriptors("monitor=True: answering 'headrace top'"):
+            self._listener, self.ordinal = _listen()
+            self._wake, self._woken = socket.socketpair()
         self._closing = False
         self._peer: socket.socket | None = None  # who is answered now
         self._thread = threading.Thread(target=self._serve, name="headrace-monitor", daemon=True)
