@@ -336,7 +336,7 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
         run->OnWaiting(lane);
         const BatchQueue::Taken next = queues[lane].Take(-1).value();
         if (next.ended) continue;
-        run->OnTaken(lane, *next.batch);
+        run->OnTaken(lane, *next.batch, next.batch->times.handed_ns);
         taken[lane].push_back({.epoch = next.batch->epoch, .step = next.batch->step});
         bytes[lane] += next.batch->times.sample_bytes;
       }

@@ -69,7 +69,7 @@ class RemoteLoaderTest : public ::testing::Test {
   }
   static std::string Unanswered(const std::string& seconds) {
     return ": no answer in " + seconds + " s: see whether it is stopped (ps -o stat= -p " +
-           std::to_string(::getpid()) + "), and try again";
+           std::to_string(::getpid()) + "); it may be planning for another rank: try again";
   }
 
   const std::string socket_ = UniqueSocketName();

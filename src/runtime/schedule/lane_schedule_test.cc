@@ -102,7 +102,7 @@ class LaneScheduleTest : public ::testing::Test {
         for (const SampleId id : taken.value().batch->samples) {
           if (ids != nullptr) ids->push_back(Raw(id));
         }
-        run->OnTaken(lane, *taken.value().batch);
+        run->OnTaken(lane, *taken.value().batch, taken.value().batch->times.handed_ns);
       }
     }
   }
