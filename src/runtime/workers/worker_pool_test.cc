@@ -295,7 +295,8 @@ TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
 TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
   Start(1, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
     if (words[3] != 2) return false;
-    EXPECT_TRUE(channel.Send(MakeReply(ReplyMessage{99}, {}).bytes()).ok());
+    // The first ends the connection; a second task of the step may find it gone.
+    (void)channel.Send(MakeReply(ReplyMessage{99}, {}).bytes());
     return true;
   });
   Begin(20);
