@@ -204,32 +204,8 @@ class PyLoader {
     WithoutGil([&] { loader.reset(); });
   }
 
- private:
-  // What the loader answers. It may be closed meanwhile, and end with this hold of it, which takes
-  // time: not with the GIL.
-  template <typename Ask>
-  auto Asked(Ask ask) const {
-    std::shared_ptr<BatchSource> loader = this->loader();
-    return ValueOrThrow(WithoutGil([&] {
-      auto answer = ask(*loader);
-      loader.reset();
-      return answer;
-    }));
-  }
-
- public:
-  nb::list Explain(std::uint64_t epoch, std::uint64_t step) const {
-    return Listed(
-        Asked([&](BatchSource& loader) { return loader.Explain({.epoch = epoch, .step = step}); }));
-  }
-
-  nb::list ExplainRows(const std::vector<std::uint64_t>& ids) const {
-    std::vector<SampleId> samples;
-    samples.reserve(ids.size());
-    for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
-    return Listed(Asked([&](BatchSource& loader) { return loader.ExplainRows(samples); }));
-  }
-
+  nb::list Explain(std::uint64_t epoch, std::uint64_t step) const;
+  nb::list ExplainRows(const std::vector<std::uint64_t>& ids) const;
   nb::dict Stats() const;
   nb::dict StepTimes() const;
   nb::list TiersInTrouble() const;
@@ -245,6 +221,18 @@ class PyLoader {
     return list;
   }
 
+  // What the loader answers. It may be closed meanwhile, and end with this hold of it, which takes
+  // time: not with the GIL.
+  template <typename Ask>
+  auto Asked(Ask ask) const {
+    std::shared_ptr<BatchSource> loader = this->loader();
+    return ValueOrThrow(WithoutGil([&] {
+      auto answer = ask(*loader);
+      loader.reset();
+      return answer;
+    }));
+  }
+
   [[nodiscard]] std::shared_ptr<BatchSource> Lease() const {
     MutexLock lock(mutex_);
     return loader_;
@@ -255,6 +243,18 @@ class PyLoader {
   std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
   std::vector<BatchField> schema_;
 };
+
+nb::list PyLoader::Explain(std::uint64_t epoch, std::uint64_t step) const {
+  return Listed(
+      Asked([&](BatchSource& loader) { return loader.Explain({.epoch = epoch, .step = step}); }));
+}
+
+nb::list PyLoader::ExplainRows(const std::vector<std::uint64_t>& ids) const {
+  std::vector<SampleId> samples;
+  samples.reserve(ids.size());
+  for (const std::uint64_t id : ids) samples.push_back(SampleId{id});
+  return Listed(Asked([&](BatchSource& loader) { return loader.ExplainRows(samples); }));
+}
 
 // (transform, bytes, threads, count, seconds) of each mean.
 nb::list PyLoader::Learned() const {

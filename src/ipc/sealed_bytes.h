@@ -11,6 +11,8 @@ namespace headrace {
 
 // Bytes that travel in a memfd of their own: more than a socket holds, or than a message may have.
 // Nobody can change them once they are sealed, so they are read as they were sent.
+//
+// Thread safety: any thread. Ownership: descriptors that are given stay the caller's.
 
 // Errors: ResourceExhausted  no memory or descriptor
 Result<UniqueFd> MakeSealed(std::span<const std::byte> bytes);

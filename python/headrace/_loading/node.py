@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._accept import taking_descriptors
 from headrace._arguments import choice, integer
 from headrace._dataset import Dataset
+from headrace._descriptors import taking_descriptors
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
 ISOLATIONS = ("thread", "process")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace._accept import Acceptor, taking_descriptors
+from headrace._descriptors import Acceptor, taking_descriptors
 from headrace.errors import UnavailableError
 
 REQUESTS = ("stats", "report")

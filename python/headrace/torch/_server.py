@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from headrace._accept import Acceptor
+from headrace._descriptors import Acceptor
 from headrace._loading.iteration import Iteration
 from headrace._loading.sampling import EpochPlan
 from headrace._workers._protocol import InputField

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import _accept, errors
-from headrace._accept import Acceptor
+from headrace import _descriptors, errors
+from headrace._descriptors import Acceptor
 from headrace._loading import node
 from headrace._observe import monitor
 from headrace._observe.monitor import Address, find_loaders
@@ -54,12 +54,12 @@ def test_who_connects_while_there_is_no_room_is_left_for_a_pause_and_told_of_onc
         with pytest.warns(RuntimeWarning, match=r"headrace: testing: Too many open .*ulimit -n"):
             assert acceptor.accept() is None
         assert acceptor.select(0) == []
-        now += _accept._PAUSE_S
+        now += _descriptors._PAUSE_S
         assert acceptor.select(0) == [listener]
         assert acceptor.accept() is None  # and says nothing: warnings are errors here
         assert acceptor.select(0) == []
         listener.room = True
-        now += _accept._PAUSE_S
+        now += _descriptors._PAUSE_S
         assert acceptor.select() == [listener]
         accepted = acceptor.accept()
         assert accepted is not None
@@ -95,7 +95,7 @@ def test_a_loader_answers_in_a_process_of_very_many_descriptors(numbered: Path) 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[warnings.WarningMessage]]:
     """The warnings of all threads."""
-    monkeypatch.setattr(_accept, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(_descriptors, "_PAUSE_S", 0.01)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught
