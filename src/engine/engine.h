@@ -77,7 +77,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   void Start();  // Once.
-  // The lane's consumer took a batch out of the sink, now or at that time of the clock: room for more.
+  // The lane's consumer took a batch out of the sink, now or when the clock said so.
   void OnTaken(std::uint32_t lane = 0, std::optional<std::int64_t> taken_ns = {});
   // It found the sink empty and waits, from now until the next batch.
   void OnWaiting(std::uint32_t lane = 0);
