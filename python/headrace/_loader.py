@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from headrace import _core
 from headrace._arguments import choice, flag, integer
 from headrace._dataset import Dataset
 from headrace._loading.arguments import (
@@ -20,11 +19,12 @@ from headrace._loading.arguments import (
     warn_of_held_batches,
 )
 from headrace._loading.iteration import Iteration
-from headrace._loading.node import closed_core, node_place, open_core
+from headrace._loading.node import node_place
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import EPOCHS_MAX, core_options, set_order_parameters
 from headrace._loading.output import OUTPUTS, batch_type, converter, to_user
 from headrace._loading.sampling import EpochPlan, SamplerSource, sampler_source
+from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace._workers import Core, Transform, Transformer, split_transform
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -198,7 +198,6 @@ class Loader(Observed):
         self._profile = profile
         self._given = dict(options.order.parameters)  # What a state has to agree with.
         self._rank = options.rank
-        self._part = budget
         self._source: SamplerSource | None = None
         if sampler is not None or batch_sampler is not None:
             if self._order.name != "exact":
@@ -217,7 +216,7 @@ class Loader(Observed):
         self._ids = flag("ids", ids)
         self._convert = converter(output)
         self._transformer = Transformer(python, options, self._convert, ids) if python else None
-        self._core = self._open_core(options)
+        self._session = Session(self.dataset, options, self._place, budget, self._transformer)
         self._closed = False
         self._expected_inflation = self._core.expected_inflation
         warn_of_alike_labels(self._expected_inflation, options)
@@ -238,37 +237,14 @@ class Loader(Observed):
         _open_loaders.add(self)
         self._monitor = watch(self, monitor)
 
-    def _open_core(self, options: _core.LoaderOptions) -> Core:
-        """Opens the core loader, with the part of a budget that it has."""
-        if self._part is not None:
-            self._part.take(self)
-        core = None
-        try:
-            core = open_core(self.dataset, options, self._place, self)
-            return core if self._transformer is None else self._transformer.around(core)
-        except BaseException:
-            if core is not None:
-                core.close()
-                closed_core(self._place, self)
-            if self._part is not None:
-                self._part.give_back(self)
-            raise
-
-    def _close_core(self) -> None:
-        self._core.close()
-        closed_core(self._place, self)
-        if self._part is not None:
-            self._part.give_back(self)
+    @property
+    def _core(self) -> Core:
+        return self._session.core
 
     def _reopen(self, undo: Callable[[], None]) -> None:
-        """Takes a core of the options as they are now; if there can be none, of those before."""
-        self._close_core()
-        try:
-            self._core, self._run_at = self._open_core(self._options), None
-        except BaseException:
-            undo()
-            self._core, self._run_at = self._open_core(self._options), None
-            raise
+        """Opens a core for the options as they are now; `undo` restores them if that fails."""
+        self._run_at = None
+        self._session.reopen(undo)
 
     @property
     def epoch(self) -> int:
@@ -461,12 +437,11 @@ class Loader(Observed):
             self._closed = True
             _open_loaders.discard(self)
             try:
-                self._close_core()  # First: the monitor's thread may wait for its answer.
+                self._session.close()  # First: the monitor's thread may wait for its answer.
             finally:
                 if self._monitor is not None:
                     self._monitor.close()
-                if self._transformer is not None:
-                    self._transformer.close()
+                self._session.close_workers()
 
     def __enter__(self) -> Self:
         return self

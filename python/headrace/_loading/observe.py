@@ -30,7 +30,6 @@ class Observed:
     """Base of `headrace.Loader`; see there."""
 
     dataset: Dataset
-    _core: Core
     _profile: Any
     _options: native.LoaderOptions
     _epoch: int
@@ -42,6 +41,10 @@ class Observed:
     _closed: bool
     _fields: list[str]
     _monitor: Monitor | None = None
+
+    @property
+    def _core(self) -> Core:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return (
