@@ -1,6 +1,7 @@
 # make demo    all of it, from nothing to a table and a chart under demo/out/
-# make test    everything that CI runs
+# make test    everything that CI runs; STAGES="mypy pytest" has only these (tools/test.sh names them)
 # make lint    of that only what reads the sources
+# make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
 # They install what is missing (saying what, first), build, and are quick the second time.
 # make setup, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
@@ -8,16 +9,19 @@
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint build setup format stub clean
+.PHONY: demo test lint soak build setup format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
 
 test: setup
-	@tools/test.sh
+	@tools/test.sh $(STAGES)
 
 lint: setup
 	@tools/test.sh lint
+
+soak: build
+	@tools/soak.sh $(STAGES)
 
 build: setup
 	@tools/build_python.sh

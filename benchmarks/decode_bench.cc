@@ -26,7 +26,7 @@
 
 #include "base/check.h"
 #include "base/prng.h"
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 
 namespace headrace {
 namespace {

@@ -12,8 +12,11 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 
+#include "arrays.h"
 #include "base/prng.h"
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
+#include "codec/image/whole_image.h"
+#include "gil/gil.h"
 #include "module.h"
 #include "status.h"
 
@@ -51,12 +54,40 @@ nb::ndarray<nb::numpy> DecodeImage(const nb::bytes& encoded, const ImageTransfor
       std::make_unique_for_overwrite<float[]>((row_bytes + sizeof(float) - 1) / sizeof(float));
   Status status;
   {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     status = codec->Decode(bytes, {.seed = seed, .epoch = epoch, .sample = SampleId{sample}},
                            {reinterpret_cast<std::byte*>(memory.get()), row_bytes});
   }
   ThrowIfError(status);
   return ToArray(std::move(memory), transform);
+}
+
+// A whole image as uint8[height, width, 3].
+nb::ndarray<nb::numpy> DecodePixels(const InArray<std::uint8_t>& encoded) {
+  std::unique_ptr<std::uint8_t[]> memory;
+  std::size_t shape[3] = {0, 0, 3};
+  const auto room = [&](std::uint32_t height, std::uint32_t width) {
+    shape[0] = height;
+    shape[1] = width;
+    memory = std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{3} * height * width);
+    return reinterpret_cast<std::byte*>(memory.get());
+  };
+  Status status;
+  {
+    const GilRelease released;
+    ScratchLimit limit;
+    status = DecodeWholeImage({reinterpret_cast<const std::byte*>(encoded.data()), encoded.size()},
+                              ImageTransform().pixels_max, limit, room);
+  }
+  ThrowIfError(status);
+  std::uint8_t* const data = memory.get();
+  nb::capsule owner(memory.release(),
+                    [](void* pointer) noexcept { delete[] static_cast<std::uint8_t*>(pointer); });
+  return nb::ndarray<nb::numpy>(data, 3, shape, owner, nullptr, nb::dtype<std::uint8_t>());
+}
+
+bool IsOtherKind(const InArray<std::uint8_t>& encoded) {
+  return IsImageOfOtherKind({reinterpret_cast<const std::byte*>(encoded.data()), encoded.size()});
 }
 
 }  // namespace
@@ -89,6 +120,14 @@ void BindCodec(nb::module_& module) {
              nb::sig("def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, "
                      "epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[typing.Any]"),
              "Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).");
+  module.def("decode_pixels", &DecodePixels, nb::arg("encoded"),
+             nb::sig("def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> "
+                     "numpy.typing.NDArray[numpy.uint8]"),
+             "Every pixel of a JPEG or PNG: uint8[height, width, 3], RGB.");
+  module.def("is_image_of_other_kind", &IsOtherKind, nb::arg("encoded"),
+             nb::sig("def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> "
+                     "bool"),
+             "Whether the bytes begin as a WebP, BMP, TIFF or PNM does.");
 }
 
 }  // namespace headrace::bindings

@@ -3,9 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -15,11 +13,12 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "arrays.h"
 #include "base/hash.h"
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "index/folder.h"
 #include "index/index_writer.h"
 #include "module.h"
@@ -30,24 +29,6 @@ namespace {
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
-
-// Names of objects are file names, which may hold any bytes: as os.fsdecode does it.
-nb::str ToText(std::string_view text) {
-  return nb::steal<nb::str>(
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
-}
-
-// A path or another text: str (taken as os.fsencode does it) or bytes.
-using Text = std::variant<nb::str, nb::bytes>;
-
-std::string FromText(const Text& text) {
-  if (const auto* bytes = std::get_if<nb::bytes>(&text)) return {bytes->c_str(), bytes->size()};
-  const nb::object encoded = nb::steal(
-      PyUnicode_AsEncodedString(std::get<nb::str>(text).ptr(), "utf-8", "surrogateescape"));
-  if (!encoded.is_valid()) throw nb::python_error();
-  const auto bytes = nb::borrow<nb::bytes>(encoded);
-  return {bytes.c_str(), bytes.size()};
-}
 
 // The bytes of any object with the buffer protocol, for as long as this lives.
 class Buffer {
@@ -172,7 +153,7 @@ std::tuple<Array64, Array64, Array64> Extents(const PyIndex& self, std::size_t f
   };
   Status status;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     status = fill();
   }
   ThrowIfError(status);
@@ -196,7 +177,7 @@ nb::ndarray<nb::numpy> InlineValues(const PyIndex& self, std::size_t field, std:
   };
   Status status;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     status = fill();
   }
   ThrowIfError(status);
@@ -218,7 +199,7 @@ std::optional<Array64> Checksums(const PyIndex& self, std::size_t field, std::ui
   if (!info.has_checksums) return std::nullopt;
   std::vector<std::uint64_t> checksums(n);
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     for (std::uint64_t i = 0; i < n; ++i) {
       checksums[i] = index.checksum(field, SampleId{first + i}).value_or(0);
     }
@@ -252,7 +233,7 @@ std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> 
   };
   Status status;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     status = fill();
   }
   ThrowIfError(status);
@@ -265,7 +246,7 @@ std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> 
 
 std::tuple<nb::str, std::uint64_t, std::int64_t> Object(const PyIndex& self, std::uint64_t id) {
   const ObjectInfo info = ValueOrThrow(self.index->object(ObjectId{id}));
-  return {ToText(info.name), info.size, info.mtime_ns};
+  return {ToName(info.name), info.size, info.mtime_ns};
 }
 
 // One call with the GIL released, its status thrown.
@@ -273,14 +254,14 @@ template <typename Call>
 void RunReleased(const Call& call) {
   Status status;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     status = call();
   }
   ThrowIfError(status);
 }
 
 PyIndex OpenIndex(const Text& path) {
-  const std::string name = FromText(path);
+  const std::string name = path.bytes();
   PyIndex opened{.index = nullptr, .path = name};
   RunReleased([&]() -> Status {
     HEADRACE_ASSIGN_OR_RETURN(opened.index, Index::Open(name));
@@ -291,14 +272,19 @@ PyIndex OpenIndex(const Text& path) {
 
 using FilesFound = nb::typed<nb::callable, nb::object(std::uint64_t)>;
 
-// Walks `root` and writes its index to `path`. `progress`, None or callable, is given the number of
-// files found now and then; what it raises ends the walk and is raised here. So does Ctrl-C.
-void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFound>& progress) {
-  const std::string root_name = FromText(root);
-  const std::string path_name = FromText(path);
+// Walks `root` and writes its index to `path`, without the files and folders that match `skip`.
+// Calls `progress` (None or a callable) now and then with the number of files found. An exception
+// of `progress`, and Ctrl-C, end the walk and are raised here.
+void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFound>& progress,
+                 const std::vector<Text>& skip) {
+  const std::string root_name = root.bytes();
+  const std::string path_name = path.bytes();
+  std::vector<std::string> skipped;
+  skipped.reserve(skip.size());
+  for (const Text& each : skip) skipped.push_back(each.bytes());
   std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
   const auto tell = [&](std::uint64_t files) {
-    const nb::gil_scoped_acquire acquire;
+    const GilAcquire acquire;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (progress) (*progress)(files);
@@ -310,8 +296,8 @@ void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFo
   };
   Status status;
   {
-    const nb::gil_scoped_release release;
-    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell);
+    const GilRelease release;
+    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell, skipped);
     status = contents.ok() ? WriteIndex(contents.value(), path_name) : contents.status();
   }
   if (raised) throw nb::python_error(std::move(*raised));
@@ -320,7 +306,7 @@ void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFo
 
 std::uint64_t Hash(nb::handle data) {
   const Buffer buffer(data);
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return Hash64(buffer.bytes());
 }
 
@@ -371,7 +357,7 @@ void BindReading(nb::module_& module) {
       .def_prop_ro("object_count", [](const PyIndex& self) { return self.index->object_count(); })
       .def_prop_ro("block_count", [](const PyIndex& self) { return self.index->block_count(); })
       .def_prop_ro("file_bytes", [](const PyIndex& self) { return self.index->file_bytes(); })
-      .def_prop_ro("root", [](const PyIndex& self) { return ToText(self.index->root()); })
+      .def_prop_ro("root", [](const PyIndex& self) { return ToName(self.index->root()); })
       .def_prop_ro("fingerprint", [](const PyIndex& self) { return self.index->fingerprint(); })
       .def_prop_ro("fields",
                    [](const PyIndex& self) {
@@ -382,7 +368,7 @@ void BindReading(nb::module_& module) {
                    [](const PyIndex& self) {
                      nb::typed<nb::dict, nb::str, nb::str> attributes;
                      for (const std::string_view key : self.index->attribute_keys()) {
-                       attributes[ToText(key)] = ToText(self.index->attribute(key));
+                       attributes[ToName(key)] = ToName(self.index->attribute(key));
                      }
                      return attributes;
                    })
@@ -399,7 +385,7 @@ void BindReading(nb::module_& module) {
       .def("verify_all",
            [](const PyIndex& self) { RunReleased([&] { return self.index->VerifyAll(); }); })
       .def("folder_is_current", [](const PyIndex& self) {
-        const nb::gil_scoped_release release;
+        const GilRelease release;
         return FolderIndexIsCurrent(*self.index);
       });
 }
@@ -411,7 +397,7 @@ void AddObjects(IndexContents& self, const std::vector<Text>& names,
         {StatusCode::kInvalidArgument, "objects: names, sizes and mtimes differ in number"});
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
-    self.objects.push_back({FromText(names[i]), sizes.data()[i], mtimes_ns.data()[i]});
+    self.objects.push_back({names[i].bytes(), sizes.data()[i], mtimes_ns.data()[i]});
   }
 }
 
@@ -441,18 +427,18 @@ using ExtentTuple =
     std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>;
 
 // `type`: (kind, dtype, shape)
-using FieldType = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;
+using FieldType = std::tuple<Text, Text, std::vector<std::uint64_t>>;
 
-FieldInfo ToFieldInfo(const std::string& name, const FieldType& type) {
+FieldInfo ToFieldInfo(const Text& name, const FieldType& type) {
   FieldInfo info;
-  info.name = name;
-  info.kind = KindFromName(std::get<0>(type));
-  info.dtype = DTypeOrThrow(std::get<1>(type));
+  info.name = name.bytes();
+  info.kind = KindFromName(std::get<0>(type).bytes());
+  info.dtype = DTypeOrThrow(std::get<1>(type).bytes());
   info.shape = std::get<2>(type);
   return info;
 }
 
-void AddExtentField(IndexContents& self, const std::string& name, const FieldType& type,
+void AddExtentField(IndexContents& self, const Text& name, const FieldType& type,
                     const ExtentTuple& extents,
                     const std::optional<InArray<std::uint64_t>>& checksums) {
   IndexContents::Field field;
@@ -467,7 +453,7 @@ void AddExtentField(IndexContents& self, const std::string& name, const FieldTyp
   self.fields.push_back(std::move(field));
 }
 
-void AddInlineField(IndexContents& self, const std::string& name, const FieldType& type,
+void AddInlineField(IndexContents& self, const Text& name, const FieldType& type,
                     nb::handle values) {
   IndexContents::Field field;
   field.info = ToFieldInfo(name, type);
@@ -501,7 +487,7 @@ void BindWriting(nb::module_& module) {
           [](IndexContents* self, std::uint64_t sample_count, const Text& root) {
             auto* contents = new (self) IndexContents;
             contents->sample_count = sample_count;
-            contents->root = FromText(root);
+            contents->root = root.bytes();
           },
           "sample_count"_a, "root"_a)
       .def("add_objects", &AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
@@ -512,18 +498,18 @@ void BindWriting(nb::module_& module) {
       .def(
           "set_attribute",
           [](IndexContents& self, const Text& key, const Text& value) {
-            self.attributes.emplace_back(FromText(key), FromText(value));
+            self.attributes.emplace_back(key.bytes(), value.bytes());
           },
           "key"_a, "value"_a);
   module.def(
       "write_index",
       [](const IndexContents& contents, const Text& path) {
-        const std::string name = FromText(path);
+        const std::string name = path.bytes();
         RunReleased([&] { return WriteIndex(contents, name); });
       },
       "contents"_a, "path"_a, "Writes an index file: temporary, synced, renamed.");
   module.def("build_folder_index", &BuildFolder, "root"_a, "path"_a, "progress"_a = nb::none(),
-             "Walks a folder of class folders and writes its index.");
+             "skip"_a = nb::list(), "Walks a folder of class folders and writes its index.");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 // Keyword arguments that are too many for a function's parameters.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "convert/text.h"
 #include "plan/order_factory.h"
 #include "status.h"
 
@@ -32,8 +32,7 @@ class Keywords {
     T cast{};
     if (!nanobind::try_cast(value, cast)) {
       ThrowStatus(Status(StatusCode::kInvalidArgument,
-                         std::string(name) + ": got " +
-                             nanobind::cast<std::string>(nanobind::repr(value)) +
+                         std::string(name) + ": got " + Text(nanobind::repr(value)).bytes() +
                              ", which is of no type that it may have, or too large or negative"));
     }
     return cast;

@@ -1,4 +1,4 @@
-// Loader, its options, batches; and the permutation that orders are made of.
+// Loader, batches; and the permutation that orders are made of.
 
 #include "runtime/loader.h"
 
@@ -6,31 +6,36 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "base/mutex.h"
 #include "base/prng.h"
+#include "convert/order_parameters.h"
+#include "convert/text.h"
+#include "gil/ending.h"
+#include "gil/gil.h"
 #include "index.h"
 #include "keywords.h"
 #include "loader.h"
 #include "loader_stats.h"
 #include "module.h"
-#include "order_parameters.h"
 #include "plan/block_map.h"
 #include "plan/permutation.h"
 #include "runtime/machine.h"
+#include "runtime/node/answer_patience.h"
 #include "runtime/node/remote_loader.h"
+#include "runtime/node_job.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -38,8 +43,8 @@ namespace {
 
 namespace nb = nanobind;
 
-// How long Next() waits before it looks for signals: Ctrl-C.
-constexpr std::int64_t kSignalsEveryNs = 50'000'000;
+// How long Close() waits for other threads to leave the loader.
+constexpr std::int64_t kLeaveNs = 300'000'000;
 
 nb::dlpack::dtype ToDlpack(DType dtype) {
   switch (dtype) {
@@ -112,18 +117,19 @@ OutArray<std::uint64_t> Samples(const PyBatch& self) {
   return ToArray(std::move(ids));
 }
 
-using Flag = std::shared_ptr<std::atomic<bool>>;
+using Patience = std::shared_ptr<AnswerPatience>;
 
-// The node process may take its time for this and every answer: Ctrl-C is looked for meanwhile, and
-// whether another thread closes the loader. What a signal's handler raises, ThrowStatus() finds.
+// The node process may answer late, now and later: meanwhile this checks for Ctrl-C, and whether
+// another thread closes the loader. ThrowStatus() raises the exception of a signal handler.
 std::shared_ptr<BatchSource> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
-                                        NodeAddress node, const Flag& closed) {
+                                        NodeAddress node, const Patience& patience) {
   node.index_path = std::filesystem::absolute(index.path).string();
   node.fingerprint = index.index->fingerprint();
-  const auto keep_waiting = [closed] {
-    if (closed->load()) return false;
-    const nb::gil_scoped_acquire acquired;
-    return PyErr_CheckSignals() == 0;
+  const auto keep_waiting = [patience] {
+    return patience->GoesOn([] {
+      const GilAcquire acquired;
+      return SignalsPass();
+    });
   };
   return ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> loader,
@@ -137,7 +143,7 @@ class PyLoader {
   PyLoader(const PyIndex& index, const LoaderOptions& options,
            const std::optional<NodeAddress>& node) {
     std::shared_ptr<BatchSource> loader =
-        node.has_value() ? OpenAtNode(index, options, *node, closed_)
+        node.has_value() ? OpenAtNode(index, options, *node, patience_)
                          : ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
                              HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> opened,
                                                        Loader::Open(index.index, options));
@@ -148,12 +154,16 @@ class PyLoader {
     loader_ = std::move(loader);
   }
 
-  ~PyLoader() { Close(); }
+  // Does not check for signals.
+  ~PyLoader() {
+    CloseWithin(kCloseNs, [] { return true; });
+  }
   PyLoader(const PyLoader&) = delete;
   PyLoader& operator=(const PyLoader&) = delete;
 
   // A lease: another thread may close the loader meanwhile.
   [[nodiscard]] std::shared_ptr<BatchSource> loader() const {
+    StopAtExit();
     std::shared_ptr<BatchSource> loader = Lease();
     if (loader == nullptr) {
       ThrowStatus(Status(StatusCode::kFailedPrecondition, "the loader is closed"));
@@ -163,8 +173,7 @@ class PyLoader {
   [[nodiscard]] const std::vector<BatchField>& schema() const { return schema_; }
 
   void Start(std::uint64_t epoch, std::uint64_t step) {
-    const std::shared_ptr<BatchSource> loader = this->loader();
-    ThrowIfError(WithoutGil([&] { return loader->Start({.epoch = epoch, .step = step}); }));
+    Begin([=](BatchSource& loader) { return loader.Start({.epoch = epoch, .step = step}); });
   }
 
   void StartList(const InArray<std::uint64_t>& ids, const InArray<std::uint64_t>& ends,
@@ -172,36 +181,37 @@ class PyLoader {
     ListOrderOptions list{.epoch = epoch, .first_step = first_step};
     for (std::size_t i = 0; i < ids.size(); ++i) list.ids.push_back(SampleId{ids.data()[i]});
     list.batch_ends.assign(ends.data(), ends.data() + ends.size());
-    const std::shared_ptr<BatchSource> loader = this->loader();
-    ThrowIfError(WithoutGil([&] { return loader->StartList(std::move(list)); }));
+    Begin([&](BatchSource& loader) { return loader.StartList(std::move(list)); });
   }
 
   std::optional<PyBatch> Next() {
-    const std::shared_ptr<BatchSource> loader = this->loader();
+    std::shared_ptr<BatchSource> loader = this->loader();
     for (;;) {
-      Result<BatchQueue::Taken> taken = WithoutGil([&] { return loader->Next(kSignalsEveryNs); });
-      BatchQueue::Taken got = ValueOrThrow(std::move(taken));
+      BatchQueue::Taken got = ValueOrThrow(
+          InCore(loader, [&](BatchSource& core) { return core.Next(kSignalsEveryNs); }));
       if (got.ended) return std::nullopt;
       if (got.batch != nullptr) return PyBatch{std::move(got.batch), schema_};
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!SignalsPass()) throw nb::python_error();
+      if (loader == nullptr) loader = this->loader();  // Another thread closes it.
     }
   }
 
+  // Waits for reads in flight until kStopNs after the run was first asked to end, or until a signal
+  // handler raises.
   void Stop() {
-    if (const std::shared_ptr<BatchSource> loader = Lease()) WithoutGil([&] { loader->Stop(); });
-  }
-
-  // Ends calls that wait for an answer, and waits for the loader's threads, which need no GIL.
-  void Close() {
-    closed_->store(true);
+    StopAtExit();
     std::shared_ptr<BatchSource> loader = Lease();
     if (loader == nullptr) return;
-    WithoutGil([&] {
-      loader->Stop();
-      MutexLock lock(mutex_);
-      loader_.reset();
-    });
-    WithoutGil([&] { loader.reset(); });
+    if (!StopWithin(*loader, kStopNs, SignalsPass, [&] { loader.reset(); })) {
+      throw nb::python_error();
+    }
+  }
+
+  // Ends calls that wait for an answer, then waits for the loader's threads, which need no GIL:
+  // until kCloseNs after the run was first asked to end, or until a signal handler raises. From
+  // then on Stats() returns the last figures.
+  void Close() {
+    if (!CloseWithin(kCloseNs, SignalsPass)) throw nb::python_error();
   }
 
   nb::list Explain(std::uint64_t epoch, std::uint64_t step) const;
@@ -212,17 +222,67 @@ class PyLoader {
   nb::list Learned() const;
 
  private:
+  template <typename Start>
+  void Begin(Start start) {
+    std::shared_ptr<BatchSource> loader = this->loader();
+    const auto ended = [&]() -> Result<bool> {
+      if (loader->Stop(kSignalsEveryNs)) return true;
+      if (!patience_->closing()) return false;
+      return Status(StatusCode::kCancelled, "starting a run: the loader was closed");
+    };
+    AwaitRunBefore(ended, [&] { loader.reset(); });
+    if (patience_->closing()) loader = this->loader();  // Throws, as soon as it is closed.
+    ThrowIfError(InCore(loader, start));
+  }
+
+  // What `call` returns of the loader. If it was closed meanwhile, drops `loader` without the GIL:
+  // this may be the last reference, and the destructor takes time.
+  template <typename Call>
+  std::invoke_result_t<Call, BatchSource&> InCore(std::shared_ptr<BatchSource>& loader,
+                                                  Call call) const {
+    return WithoutGil(
+        [&] {
+          auto result = call(*loader);
+          if (patience_->closing()) loader.reset();
+          return result;
+        },
+        [&] { loader.reset(); });
+  }
+
+  template <typename GoesOn>
+  bool CloseWithin(std::int64_t timeout_ns, GoesOn goes_on) {
+    patience_->BeginClose();
+    std::shared_ptr<BatchSource> loader = Lease();
+    if (loader == nullptr) return true;
+    const bool passed = StopWithin(*loader, timeout_ns, goes_on, [&] { loader.reset(); });
+    // The exception of a handler stays set: nothing below touches Python.
+    WithoutGil([&] {
+      // If they do not come, Stats() returns those of the newest call.
+      Result<LoaderStats> last = AnswerPatience::AskLast([&] { return loader->stats(); });
+      {
+        MutexLock lock(mutex_);
+        if (last.ok()) last_ = std::move(last).value();
+        loader_.reset();
+      }
+      if (!passed) loader->Abandon();
+      PollUntil([&] { return loader.use_count() == 1; }, kLeaveNs);  // Other threads were woken.
+      loader.reset();
+    });
+    return passed;
+  }
+
   static nb::list Listed(const std::vector<PlannedRow>& rows) {
     nb::list list;
     for (const PlannedRow& row : rows) {
-      list.append(nb::make_tuple(row.slot, Raw(row.sample), row.field, row.source, row.object,
-                                 row.range.offset, row.range.size, row.actual));
+      list.append(nb::make_tuple(row.slot, Raw(row.sample), row.field, ToMessage(row.source),
+                                 row.object, row.range.offset, row.range.size,
+                                 ToMessage(row.actual)));
     }
     return list;
   }
 
-  // What the loader answers. It may be closed meanwhile, and end with this hold of it, which takes
-  // time: not with the GIL.
+  // The loader's answer to `ask`. If another thread closes the loader meanwhile, this may be the
+  // last reference: drop it without the GIL, because the destructor takes time.
   template <typename Ask>
   auto Asked(Ask ask) const {
     std::shared_ptr<BatchSource> loader = this->loader();
@@ -238,9 +298,10 @@ class PyLoader {
     return loader_;
   }
 
-  const Flag closed_ = std::make_shared<std::atomic<bool>>(false);
+  const Patience patience_ = std::make_shared<AnswerPatience>();
   mutable Mutex mutex_;
-  std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
+  std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);      // null: closed
+  mutable std::optional<LoaderStats> last_ HEADRACE_GUARDED_BY(mutex_);  // the newest known
   std::vector<BatchField> schema_;
 };
 
@@ -267,11 +328,16 @@ nb::list PyLoader::Learned() const {
 }
 
 nb::list PyLoader::TiersInTrouble() const {
-  const std::shared_ptr<BatchSource> loader = this->loader();
+  std::shared_ptr<BatchSource> loader = this->loader();
+  const std::vector<NamedTierStats> tiers = WithoutGil([&] {
+    std::vector<NamedTierStats> answer = loader->tier_stats();
+    loader.reset();  // As Asked().
+    return answer;
+  });
   nb::list list;
-  for (const NamedTierStats& tier : loader->tier_stats()) {
+  for (const NamedTierStats& tier : tiers) {
     if (tier.stats.degraded) {
-      list.append(nb::make_tuple(tier.name, tier.stats.degraded_reason));
+      list.append(nb::make_tuple(ToMessage(tier.name), ToMessage(tier.stats.degraded_reason)));
     }
   }
   return list;
@@ -282,7 +348,29 @@ nb::dict PyLoader::StepTimes() const {
 }
 
 nb::dict PyLoader::Stats() const {
-  return StatsDict(Asked([](BatchSource& loader) { return loader.stats(); }));
+  const auto of_closed = [this]() -> std::optional<LoaderStats> {
+    MutexLock lock(mutex_);
+    return loader_ == nullptr ? last_ : std::nullopt;
+  };
+  if (const std::optional<LoaderStats> last = of_closed()) return StatsDict(*last);
+  std::shared_ptr<BatchSource> loader = this->loader();
+  std::optional<LoaderStats> stats;
+  Status failed;
+  WithoutGil([&] {
+    Result<LoaderStats> answer = loader->stats();
+    if (answer.ok()) {
+      stats = std::move(answer).value();
+    } else {
+      failed = answer.status();
+    }
+    loader.reset();  // As Asked().
+  });
+  if (!stats.has_value()) stats = of_closed();  // It may have been closed meanwhile.
+  if (!stats.has_value()) ThrowStatus(failed);
+  nb::dict dict = StatsDict(*stats);
+  MutexLock lock(mutex_);
+  if (loader_ != nullptr) last_ = std::move(stats);
+  return dict;
 }
 
 OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
@@ -290,144 +378,11 @@ OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
   if (epoch >= kEpochsMax) throw nb::value_error("epoch must be below 2**24");
   std::vector<std::uint64_t> list(size);
   {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     const Permutation permutation(size, seed, epoch, static_cast<RandomStream>(stream & 0xff));
     for (std::uint64_t i = 0; i < size; ++i) list[i] = permutation.At(i);
   }
   return ToArray(std::move(list));
-}
-
-void BindOrderSpec(nb::module_& module) {
-  nb::class_<OrderSpec>(module, "OrderSpec", "Which order, and what fixes it beside the job.")
-      .def(
-          "__init__",
-          [](OrderSpec* self, std::string name, const nb::dict& parameters,
-             const std::optional<InArray<std::uint32_t>>& homes,
-             const std::optional<InArray<std::uint32_t>>& costs) {
-            new (self) OrderSpec{.name = std::move(name),
-                                 .parameters = ToOrderParameters(parameters),
-                                 .homes = ToTable(homes),
-                                 .costs = ToTable(costs)};
-          },
-          nb::arg("name"), nb::arg("parameters"), nb::arg("homes") = nb::none(),
-          nb::arg("costs") = nb::none(),
-          nb::sig("def __init__(self, name: str, parameters: dict[str, int | str], "
-                  "homes: numpy.typing.NDArray[typing.Any] | None = None, "
-                  "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
-      .def_ro("name", &OrderSpec::name)
-      .def_prop_rw(
-          "parameters", [](const OrderSpec& self) { return ToDict(self.parameters); },
-          [](OrderSpec& self, const nb::dict& value) {
-            self.parameters = ToOrderParameters(value);
-          },
-          nb::for_getter(nb::sig("def parameters(self) -> dict[str, int | str]")),
-          nb::for_setter(nb::sig("def parameters(self, value: dict[str, int | str], /) -> None")));
-  module.def(
-      "stored_bytes",
-      [](const PyIndex& index) {
-        std::vector<std::uint32_t> bytes = WithoutGil([&] { return StoredBytes(*index.index); });
-        return ToArray(std::move(bytes));
-      },
-      nb::arg("index"),
-      nb::sig("def stored_bytes(index: Index) -> numpy.typing.NDArray[typing.Any]"),
-      "Stored bytes of every sample, over all its fields.");
-  module.def(
-      "resident_bytes",
-      [](const PyIndex& index, std::uint64_t block_samples) {
-        const auto blocks =
-            ValueOrThrow(WithoutGil([&] { return MakeIndexBlocks(index.index, block_samples); }));
-        return blocks->total_units() * blocks->unit_bytes();
-      },
-      nb::arg("index"), nb::arg("block_samples"),
-      "Bytes that all samples take when they are resident.");
-}
-
-void BindJobOptions(nb::class_<LoaderOptions>& options) {
-  options.def(nb::init<>())
-      .def_prop_rw(
-          "batch_size", [](const LoaderOptions& self) { return self.job.batch_size; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.batch_size = value; })
-      .def_prop_rw(
-          "world_size", [](const LoaderOptions& self) { return self.job.world_size; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.world_size = value; })
-      .def_prop_rw(
-          "rank", [](const LoaderOptions& self) { return self.job.rank; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.rank = value; })
-      .def_prop_rw(
-          "ranks", [](const LoaderOptions& self) { return self.job.ranks; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.ranks = value; },
-          "Of them, from rank on, that the loader is for: those of a node.")
-      .def_prop_rw(
-          "seed", [](const LoaderOptions& self) { return self.job.seed; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.seed = value; })
-      .def_prop_rw(
-          "shuffle", [](const LoaderOptions& self) { return self.job.shuffle; },
-          [](LoaderOptions& self, bool value) { self.job.shuffle = value; })
-      .def_prop_rw(
-          "drop_last", [](const LoaderOptions& self) { return self.job.drop_last; },
-          [](LoaderOptions& self, bool value) { self.job.drop_last = value; })
-      .def_prop_rw(
-          "epochs", [](const LoaderOptions& self) { return self.job.epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; });
-}
-
-void BindOptions(nb::module_& module) {
-  nb::enum_<IoChoice>(module, "IoChoice")
-      .value("AUTO", IoChoice::kAuto)
-      .value("IO_URING", IoChoice::kUring)
-      .value("THREADS", IoChoice::kThreads)
-      .value("SYNTHETIC", IoChoice::kSynthetic);
-  nb::class_<LoaderOptions> options(module, "LoaderOptions", "What a Loader is made from.");
-  BindJobOptions(options);
-  options
-      .def(
-          "add_field",
-          [](LoaderOptions& self, std::string name, const std::optional<ImageTransform>& image) {
-            self.fields.push_back({std::move(name), image});
-          },
-          nb::arg("name"), nb::arg("image") = nb::none())
-      .def_rw("order", &LoaderOptions::order)
-      .def(
-          "add_tier",
-          [](LoaderOptions& self, std::string path, std::uint64_t capacity_bytes, int threads) {
-            self.tiers.tiers.push_back({std::move(path), capacity_bytes, threads});
-          },
-          nb::arg("path"), nb::arg("capacity_bytes"), nb::arg("threads"),
-          "One more tier, slower than those before; path \"\" is memory.")
-      .def_prop_ro("tier_count", [](const LoaderOptions& self) { return self.tiers.tiers.size(); })
-      .def_prop_rw(
-          "placement", [](const LoaderOptions& self) { return self.tiers.placement; },
-          [](LoaderOptions& self, std::string value) { self.tiers.placement = std::move(value); })
-      .def_prop_rw(
-          "horizon_epochs", [](const LoaderOptions& self) { return self.tiers.horizon_epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.tiers.horizon_epochs = value; })
-      .def(
-          "set_model", [](LoaderOptions& self, const MachineModel& model) { self.model = model; },
-          nb::arg("model"), "What was measured of the machine, tiers in the order of add_tier().")
-      .def_prop_rw(
-          "schedule", [](const LoaderOptions& self) { return self.schedule; },
-          [](LoaderOptions& self, std::string value) { self.schedule = std::move(value); },
-          "How ranks of a node share it: a policy, or a file of plan_schedule().")
-      .def(
-          "add_preprocess",
-          [](LoaderOptions& self, std::uint64_t transform, double bytes, int threads,
-             std::uint64_t count, double seconds) {
-            self.preprocess.push_back({transform, bytes, threads, count, seconds});
-          },
-          nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
-          nb::arg("seconds"), "One more mean of Loader.learned().")
-      .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
-      .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
-      .def_rw("threads", &LoaderOptions::threads)
-      .def_rw("io", &LoaderOptions::io)
-      .def_prop_rw(
-          "substitute",
-          [](const LoaderOptions& self) { return self.on_error == OnError::kSubstitute; },
-          [](LoaderOptions& self, bool value) {
-            self.on_error = value ? OnError::kSubstitute : OnError::kRaise;
-          })
-      .def_rw("verify", &LoaderOptions::verify)
-      .def_rw("shared_batches", &LoaderOptions::shared_batches);
 }
 
 void BindBatch(nb::module_& module) {
@@ -440,22 +395,6 @@ void BindBatch(nb::module_& module) {
       .def("field", &FieldView, nb::arg("position"),
            nb::sig("def field(self, position: int) -> object"),
            "A DLPack and buffer exporter; a list of them where rows differ in length.");
-}
-
-void BindNodeAddress(nb::module_& module) {
-  nb::class_<NodeAddress>(module, "NodeAddress", "Where a rank finds its node process.")
-      .def(
-          "__init__",
-          [](NodeAddress* self, std::string socket, std::string job, std::uint32_t local_rank,
-             std::uint32_t local_world_size, std::int64_t start_timeout_s) {
-            new (self) NodeAddress{.socket = std::move(socket),
-                                   .job = std::move(job),
-                                   .local_rank = local_rank,
-                                   .local_ranks = local_world_size,
-                                   .start_timeout_ns = start_timeout_s * 1'000'000'000};
-          },
-          nb::arg("socket"), nb::arg("job"), nb::arg("local_rank"), nb::arg("local_world_size"),
-          nb::arg("start_timeout_s"));
 }
 
 void BindPyLoader(nb::module_& module) {
@@ -480,6 +419,10 @@ void BindPyLoader(nb::module_& module) {
           [](const PyLoader& self) { return ToDict(self.loader()->order_parameters()); },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro(
+          "order_origins",
+          [](const PyLoader& self) { return ToDict(self.loader()->order_origins()); },
+          nb::sig("def order_origins(self) -> dict[str, int | str]"))
+      .def_prop_ro(
           "expected_inflation",
           [](const PyLoader& self) -> nb::object {
             const std::shared_ptr<BatchSource> loader = self.loader();
@@ -490,6 +433,8 @@ void BindPyLoader(nb::module_& module) {
             dict["sharing"] = expected->sharing;
             dict["correlation"] = nb::cast(expected->correlation);
             dict["of_labels"] = nb::cast(expected->of_labels);
+            dict["of_blocks_first"] = expected->of_blocks_first;
+            dict["of_labels_first"] = nb::cast(expected->of_labels_first);
             return dict;
           },
           nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
@@ -512,7 +457,8 @@ void BindPyLoader(nb::module_& module) {
       .def("learned", &PyLoader::Learned,
            nb::sig("def learned(self) -> list[tuple[int, float, int, int, float]]"),
            "What preprocessing was seen to take: (transform, bytes, threads, count, seconds)")
-      .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"))
+      .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"),
+           "Once the loader is closed, the last ones.")
       .def("step_times", &PyLoader::StepTimes,
            nb::sig("def step_times(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]"),
            "The newest batches that were taken, lane after lane: a column a property");
@@ -525,10 +471,7 @@ std::shared_ptr<BatchSource> LoaderOf(nanobind::handle loader) {
 }
 
 void BindLoader(nb::module_& module) {
-  BindOrderSpec(module);
-  BindOptions(module);
   BindBatch(module);
-  BindNodeAddress(module);
   BindPyLoader(module);
   module.def(
       "placements",
@@ -541,7 +484,8 @@ void BindLoader(nb::module_& module) {
   module.def("memory_limit_bytes", &MemoryLimitBytes,
              "Bytes of memory that this process may use: the machine's, or its cgroup's.");
   module.def("permutation", &PermutationArray, nb::arg("size"), nb::arg("seed"), nb::arg("epoch"),
-             nb::arg("stream"), "The permutation of [0, size) that orders use: docs/orders.md.");
+             nb::arg("stream"),
+             "The permutation of [0, size) that orders use: headrace docs orders.");
 }
 
 }  // namespace headrace::bindings

@@ -1,7 +1,6 @@
 #include "loader_stats.h"
 
 #include <nanobind/stl/array.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "convert/text.h"
 
 namespace headrace::bindings {
 namespace {
@@ -34,7 +34,7 @@ nb::list TierDicts(const LoaderStats& stats) {
     const TierCounts& counts = stats.engine.tiers;
     const TierUses uses = i < counts.uses.size() ? counts.uses[i] : TierUses();
     nb::dict dict;
-    dict["name"] = stats.tiers[i].name;
+    dict["name"] = ToMessage(stats.tiers[i].name);
     dict["capacity"] = tier.capacity_bytes;
     dict["used"] = tier.used_bytes;
     dict["peak"] = tier.used_bytes_peak;
@@ -49,7 +49,7 @@ nb::list TierDicts(const LoaderStats& stats) {
     dict["refused"] = tier.inserts_refused;
     dict["failed"] = tier.inserts_failed + tier.reads_failed;
     dict["corrupt"] = tier.corrupt;
-    dict["degraded"] = tier.degraded ? nb::cast(tier.degraded_reason) : nb::none();
+    dict["degraded"] = tier.degraded ? nb::object(ToMessage(tier.degraded_reason)) : nb::none();
     list.append(dict);
   }
   return list;
@@ -57,7 +57,7 @@ nb::list TierDicts(const LoaderStats& stats) {
 
 nb::dict ScheduleDict(const ScheduleStats& schedule) {
   nb::dict dict;
-  dict["name"] = schedule.name;
+  dict["name"] = ToMessage(schedule.name);
   dict["stragglers"] = schedule.stragglers;
   dict["corrections"] = schedule.corrections;
   dict["planned_steps"] = schedule.planned_steps;
@@ -176,7 +176,7 @@ nb::dict StatsDict(const LoaderStats& stats) {
   dict["read_bytes"] = stats.engine.read_bytes;
   dict["device_bytes"] = stats.device_read_bytes;
   dict["store"] = stats.store.name;
-  dict["store_note"] = stats.store.note;
+  dict["store_note"] = ToMessage(stats.store.note);
   dict["store_bytes_direct"] = stats.store.bytes_direct;
   dict["store_bytes_page_cache"] = stats.store.bytes_page_cache;
   dict["store_retries"] = stats.store.retries;
@@ -188,6 +188,14 @@ nb::dict StatsDict(const LoaderStats& stats) {
   dict["resident_peak"] = resident.used_units_peak * resident.unit_bytes;
   dict["resident_budget"] = resident.capacity_units * resident.unit_bytes;
   dict["pinned"] = PoolDict(stats.engine.pinned);
+  const ScratchBudget::Stats& scratch = stats.engine.scratch;
+  dict["scratch"] = scratch.used_bytes;
+  dict["scratch_peak"] = scratch.used_bytes_peak;
+  dict["scratch_budget"] = scratch.capacity_bytes;
+  dict["large_decodes"] = scratch.large_count;
+  // Each rank has workers of its own.
+  dict["results_budget"] =
+      stats.budget.results_bytes / std::max<std::size_t>(1, stats.engine.lanes.size());
   dict["block_reads"] = stats.engine.block_reads;
   dict["block_bytes"] = stats.engine.block_bytes;
   dict["reread_bytes"] = stats.engine.reread_bytes;
@@ -204,7 +212,7 @@ nb::dict StatsDict(const LoaderStats& stats) {
   nb::list substitutions;
   for (const Substitution& each : stats.delivered.substitutions) {
     substitutions.append(nb::make_tuple(each.epoch, each.step, each.slot, Raw(each.wanted),
-                                        Raw(each.given), each.reason));
+                                        Raw(each.given), ToMessage(each.reason)));
   }
   dict["substitutions"] = substitutions;
   return dict;

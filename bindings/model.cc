@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,6 +13,8 @@
 #include <vector>
 
 #include "arrays.h"
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "keywords.h"
 #include "model/epoch_prediction.h"
 #include "model/machine_model.h"
@@ -32,7 +33,7 @@ using PlainRates = std::vector<std::pair<std::uint64_t, PlainPoints>>;
 using PlainTier = std::tuple<PlainRates, PlainRates, double>;
 using PlainReads = std::vector<std::pair<double, double>>;
 using PlainTierReads = std::vector<std::pair<PlainReads, PlainReads>>;
-using PlainSource = std::pair<std::string, std::size_t>;
+using PlainSource = std::pair<Text, std::size_t>;
 
 Curve ToCurve(const PlainPoints& plain) {
   if (plain.empty()) return {};
@@ -147,13 +148,14 @@ nb::dict Predict(const MachineModel& model, const nb::kwargs& given) {
 constexpr const char* kSourceNames[] = {"tier", "peer", "storage"};  // by Source::Kind
 
 Source ToSource(const PlainSource& plain) {
+  const std::string name = plain.first.bytes();
   for (std::size_t kind = 0; kind < std::size(kSourceNames); ++kind) {
-    if (plain.first == kSourceNames[kind]) {
+    if (name == kSourceNames[kind]) {
       return {.kind = static_cast<Source::Kind>(kind), .tier = plain.second};
     }
   }
   ThrowStatus({StatusCode::kInvalidArgument,
-               "source: got '" + plain.first + "', must be 'tier', 'peer' or 'storage'"});
+               "source: got '" + name + "', must be 'tier', 'peer' or 'storage'"});
 }
 
 std::vector<std::tuple<std::string, std::size_t, double>> Rank(
@@ -191,7 +193,7 @@ nb::dict PredictStream(const MachineModel& model, const InArray<double>& bytes,
   }
   StreamClock clock(model, compute_rate);
   {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     for (std::size_t i = 0; i < which.size(); ++i) {
       clock.Add(bytes.data()[i], sources[which.data()[i]]);
     }
@@ -211,8 +213,9 @@ nb::dict PredictStream(const MachineModel& model, const InArray<double>& bytes,
 }  // namespace
 
 void BindModel(nb::module_& module) {
-  nb::class_<MachineModel>(module, "MachineModel",
-                           "What reads, decoding and epochs take on a machine: docs/model.md.")
+  nb::class_<MachineModel>(
+      module, "MachineModel",
+      "What reads, decoding and epochs take on a machine: headrace docs model.")
       .def(
           "__init__",
           [](MachineModel* self, const nb::kwargs& given) {

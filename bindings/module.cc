@@ -2,9 +2,12 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
+  module.attr("version") = HEADRACE_VERSION;
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindModel(module);
+  headrace::bindings::BindExit(module);
+  headrace::bindings::BindLoaderOptions(module);
   headrace::bindings::BindLoader(module);
   headrace::bindings::BindOrder(module);
   headrace::bindings::BindQuality(module);

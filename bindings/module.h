@@ -13,7 +13,13 @@ void BindIndex(nanobind::module_& module);
 // ImageTransform, decode_image.
 void BindCodec(nanobind::module_& module);
 
-// Loader, LoaderOptions, Batch, permutation.
+// OrderSpec, LoaderOptions, NodeAddress. After BindIndex.
+void BindLoaderOptions(nanobind::module_& module);
+
+// Functions that the atexit hook and threads at exit call.
+void BindExit(nanobind::module_& module);
+
+// Loader, Batch, permutation. After BindLoaderOptions.
 void BindLoader(nanobind::module_& module);
 
 // Blocks, OrderStream, resolve_order.

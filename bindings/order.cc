@@ -6,7 +6,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -21,14 +20,20 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/cell_pool.h"
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "base/units.h"
+#include "convert/order_parameters.h"
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "index.h"
 #include "keywords.h"
 #include "module.h"
-#include "order_parameters.h"
 #include "plan/order_factory.h"
 #include "plan/quality/labels.h"
+#include "runtime/budget.h"
+#include "runtime/machine.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -42,17 +47,17 @@ constexpr std::uint64_t kIdsReserved = std::uint64_t{1} << 24;  // more grows as
 PyBlocks UniformBlocks(std::uint64_t samples, std::uint64_t block_samples) {
   constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
   if (samples < 1 || samples > kSamplesMax || block_samples < 1 || block_samples >> 32 != 0) {
-    ThrowStatus(Status(StatusCode::kInvalidArgument,
-                       "blocks: got " + std::to_string(samples) + " samples in blocks of " +
-                           std::to_string(block_samples) +
-                           ", must be in [1, 2^40] and in [1, 2^32 - 1]"));
+    ThrowStatus(
+        Status(StatusCode::kInvalidArgument, "blocks: got " + Counted(samples, "sample") +
+                                                 " in blocks of " + std::to_string(block_samples) +
+                                                 ", must be in [1, 2^40] and in [1, 2^32 - 1]"));
   }
   return {MakeUniformBlocks(samples, block_samples)};
 }
 
 PyBlocks IndexBlocks(const PyIndex& index, std::uint64_t block_samples) {
   Result<std::shared_ptr<const BlockMap>> made = [&] {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     return MakeIndexBlocks(index.index, block_samples);
   }();
   return {ValueOrThrow(std::move(made))};
@@ -86,13 +91,14 @@ const OrderFactory& FindOrThrow(const std::string& name) {
       Status(StatusCode::kInvalidArgument, "order: got '" + name + "', must be one of " + all));
 }
 
-Planned ToPlanned(const std::string& order, const nb::dict& parameters, const nb::kwargs& given) {
-  Planned planned{.factory = &FindOrThrow(order)};
+Planned ToPlanned(const Text& order, const nb::dict& parameters, const nb::kwargs& given) {
+  Planned planned{.factory = &FindOrThrow(order.bytes())};
   OrderRequest& request = planned.request;
   request.parameters = ToOrderParameters(parameters);
   Keywords keywords(given);
   const auto data = keywords.Take<nb::object>("index", nb::none());
   const auto block_samples = keywords.Take<std::uint64_t>("block_samples", 0);
+  request.rank_units = keywords.Take<std::optional<std::uint64_t>>("rank_units", {});
   OrderOptions& job = request.job;
   job.batch_size = keywords.Take("batch_size", job.batch_size);
   job.world_size = keywords.Take("world_size", job.world_size);
@@ -152,11 +158,11 @@ OutArray<T> OfDeliveries(const Step& step, Get get) {
 
 class PyOrder {
  public:
-  PyOrder(const std::string& order, const nb::dict& parameters, const nb::kwargs& given) {
+  PyOrder(const Text& order, const nb::dict& parameters, const nb::kwargs& given) {
     Planned planned = ToPlanned(order, parameters, given);
     Status status;
     {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       status = Make(std::move(planned));
     }
     ThrowIfError(status);
@@ -165,7 +171,7 @@ class PyOrder {
   Step Next() {
     std::optional<Step> step;
     {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       MutexLock lock(mutex_);
       step = order_->Next();
     }
@@ -176,7 +182,7 @@ class PyOrder {
   OutArray<std::uint64_t> Ids(std::uint64_t max_steps) {
     std::vector<std::uint64_t> ids;
     {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       MutexLock lock(mutex_);
       const std::uint64_t rows = std::min(request_.job.batch_size, request_.job.sample_count);
       ids.reserve(std::min(std::min(max_steps, steps_per_epoch_) * rows, kIdsReserved));
@@ -190,7 +196,7 @@ class PyOrder {
   }
 
   std::map<std::string, double> Counters() {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     MutexLock lock(mutex_);
     return order_->counters();
   }
@@ -224,7 +230,7 @@ class IdHasher {
  public:
   void Add(const InArray<std::uint64_t>& ids) {
     const std::span<const std::uint64_t> all(ids.data(), ids.size());
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     MutexLock lock(mutex_);
     hasher_.Add(std::as_bytes(all));
   }
@@ -244,17 +250,16 @@ class IdHasher {
   Hasher64 hasher_ HEADRACE_GUARDED_BY(mutex_);
 };
 
-nb::dict ResolveOrder(const std::string& order, const nb::dict& parameters,
-                      const nb::kwargs& given) {
+nb::dict ResolveOrder(const Text& order, const nb::dict& parameters, const nb::kwargs& given) {
   const Planned planned = ToPlanned(order, parameters, given);
   Result<OrderParameters> resolved = [&] {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     return planned.factory->Resolve(planned.request);
   }();
   return ToDict(ValueOrThrow(std::move(resolved)));
 }
 
-nb::object ExpectedInflationOf(const std::string& order, const nb::dict& parameters,
+nb::object ExpectedInflationOf(const Text& order, const nb::dict& parameters,
                                const nb::kwargs& given) {
   nb::kwargs rest = nb::borrow<nb::kwargs>(nb::steal(PyDict_Copy(given.ptr())));
   SampleTable labels;
@@ -266,12 +271,12 @@ nb::object ExpectedInflationOf(const std::string& order, const nb::dict& paramet
   planned.request.parameters = ValueOrThrow(planned.factory->Resolve(planned.request));
   if (labels != nullptr && labels->size() != planned.request.job.sample_count) {
     ThrowStatus(Status(StatusCode::kInvalidArgument,
-                       "labels: got " + std::to_string(labels->size()) + ", there are " +
-                           std::to_string(planned.request.job.sample_count) + " samples"));
+                       "labels: got " + std::to_string(labels->size()) + " for " +
+                           Counted(planned.request.job.sample_count, "sample")));
   }
   const std::optional<ExpectedInflation> expected = [&] {
-    const nb::gil_scoped_release released;
-    return ExpectedLabelInflation(order, planned.request, labels);
+    const GilRelease released;
+    return ExpectedLabelInflation(planned.factory->name(), planned.request, labels);
   }();
   if (!expected) return nb::none();
   nb::dict dict;
@@ -279,12 +284,14 @@ nb::object ExpectedInflationOf(const std::string& order, const nb::dict& paramet
   dict["of_blocks"] = expected->of_blocks;
   dict["correlation"] = nb::cast(expected->correlation);
   dict["of_labels"] = nb::cast(expected->of_labels);
+  dict["of_blocks_first"] = expected->of_blocks_first;
+  dict["of_labels_first"] = nb::cast(expected->of_labels_first);
   return dict;
 }
 
 nb::object LabelsOf(const PyIndex& index) {
   Result<SampleTable> labels = [&] {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     return InlineLabels(*index.index);
   }();
   const SampleTable table = ValueOrThrow(std::move(labels));
@@ -293,11 +300,19 @@ nb::object LabelsOf(const PyIndex& index) {
 }
 
 // What OrderStream and resolve_order have in common.
-#define HEADRACE_JOB_ARGUMENTS                                                             \
-  "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, " \
-  "world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, "              \
-  "drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, "       \
-  "homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None"
+#define HEADRACE_JOB_ARGUMENTS                                                               \
+  "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, "   \
+  "world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, "                \
+  "drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, "         \
+  "homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, " \
+  "rank_units: int | None = None"
+
+// Units that a loader without memory= has for what its order keeps, on this machine.
+std::uint64_t DefaultRankUnits(const PyBlocks& blocks, std::uint32_t world_size) {
+  const std::uint64_t room =
+      ResidentRoom({.memory_limit_bytes = MemoryLimitBytes()}, std::max(1U, world_size));
+  return room / CellPool::ChargedBytes(1, blocks.blocks->unit_bytes());
+}
 
 void BindBlocks(nb::module_& module) {
   nb::class_<PyBlocks>(module, "Blocks", "How a dataset falls into blocks.")
@@ -361,7 +376,7 @@ void BindOrder(nb::module_& module) {
   BindBlocks(module);
   BindStep(module);
   nb::class_<PyOrder>(module, "OrderStream", "An order's steps, planned without reading anything.")
-      .def(nb::init<const std::string&, const nb::dict&, const nb::kwargs&>(), nb::arg("order"),
+      .def(nb::init<const Text&, const nb::dict&, const nb::kwargs&>(), nb::arg("order"),
            nb::arg("parameters"), nb::arg("kwargs"),
            nb::sig("def __init__(self, order: str, parameters: dict[str, int | str], "
                    "*, " HEADRACE_JOB_ARGUMENTS ") -> None"))
@@ -396,9 +411,11 @@ void BindOrder(nb::module_& module) {
   module.def("inline_labels", &LabelsOf, nb::arg("index"),
              nb::sig("def inline_labels(index: Index) -> NDArray[numpy.uint32] | None"),
              "The number of each sample's label, by first appearance.");
+  module.def("default_rank_units", &DefaultRankUnits, nb::arg("blocks"), nb::arg("world_size"),
+             "Units that a loader without memory= has for what its order keeps, on this machine.");
   module.def(
       "budget_parameter",
-      [](const std::string& order) { return std::string(FindOrThrow(order).budget_parameter()); },
+      [](const Text& order) { return std::string(FindOrThrow(order.bytes()).budget_parameter()); },
       nb::arg("order"), "The parameter that says how many bytes stay resident; empty: none.");
   module.def(
       "order_names",

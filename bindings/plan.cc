@@ -3,7 +3,6 @@
 #include "runtime/epoch_plan.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -12,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "index.h"
 #include "module.h"
 #include "runtime/observe/reuse_distances.h"
@@ -34,7 +35,7 @@ nb::list ReadsList(const ReadCounts& counts) {
 nb::object NextEpoch(EpochPlanner& planner) {
   std::optional<PlannedEpoch> epoch;
   {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     epoch = planner.Next();
   }
   if (!epoch.has_value()) return nb::none();
@@ -54,7 +55,7 @@ nb::object NextEpoch(EpochPlanner& planner) {
 
 nb::dict ReuseDict(const PyIndex& index, const LoaderOptions& options, std::uint64_t epochs) {
   const ReuseDistances counts = ValueOrThrow([&] {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     return CountReuse(index.index, options, epochs);
   }());
   nb::dict dict;
@@ -72,7 +73,7 @@ void BindPlan(nb::module_& module) {
   nb::class_<EpochPlanner>(module, "EpochPlanner", "Plans a loader's job epoch by epoch.")
       .def(nb::new_([](const PyIndex& index, const LoaderOptions& options) {
              return ValueOrThrow([&] {
-               const nb::gil_scoped_release released;
+               const GilRelease released;
                return EpochPlanner::Make(index.index, options);
              }());
            }),
@@ -91,13 +92,14 @@ void BindPlan(nb::module_& module) {
              "How many steps lie between uses of a sample, or a block: bins [i] of 2^i steps up.");
   module.def(
       "plan_schedule",
-      [](const PyIndex& index, const LoaderOptions& options, std::string path, std::uint64_t steps,
+      [](const PyIndex& index, const LoaderOptions& options, const Text& path, std::uint64_t steps,
          double train_seconds) {
+        std::string path_bytes = path.bytes();
         Result<std::uint64_t> written = [&] {
-          const nb::gil_scoped_release released;
+          const GilRelease released;
           return WriteSchedule(
               index.index, options,
-              {.path = std::move(path), .steps = steps, .train_seconds = train_seconds});
+              {.path = std::move(path_bytes), .steps = steps, .train_seconds = train_seconds});
         }();
         return ValueOrThrow(std::move(written));
       },

@@ -2,7 +2,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <cmath>
@@ -14,6 +13,8 @@
 
 #include "base/mutex.h"
 #include "base/units.h"
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "index.h"
 #include "module.h"
 #include "runtime/machine.h"
@@ -46,13 +47,13 @@ auto Measured(double seconds, double seconds_max, const Measure& measure) {
   SliceLimits limits{.duration_ns = ToNanos("seconds", seconds),
                      .duration_max_ns = ToNanos("seconds_max", seconds_max),
                      .keep_going = [&raised] {
-                       const nb::gil_scoped_acquire acquire;
+                       const GilAcquire acquire;
                        if (PyErr_CheckSignals() == 0) return true;
                        raised.emplace();
                        return false;
                      }};
   auto result = [&] {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     return measure(limits);
   }();
   if (raised) throw nb::python_error(std::move(*raised));
@@ -63,7 +64,7 @@ class PyStorageProbe {
  public:
   explicit PyStorageProbe(const PyIndex& index) : index_(index.index) {
     auto made = [&] {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       return StorageProbe::Open(index_);
     }();
     probe_ = ValueOrThrow(std::move(made));
@@ -143,7 +144,8 @@ void BindProfile(nb::module_& module) {
       .def_prop_ro("sample_count", &DecodeProbe::sample_count)
       .def_prop_ro("mean_bytes", &DecodeProbe::mean_bytes, "stored, of a sample");
   nb::class_<FolderProbe>(module, "FolderProbe", "Reads and writes a nameless file in a folder.")
-      .def(nb::new_([](const std::string& folder, std::uint64_t bytes, double seconds_max) {
+      .def(nb::new_([](const Text& text, std::uint64_t bytes, double seconds_max) {
+             const std::string folder = text.bytes();
              return Measured(1, seconds_max, [&](const SliceLimits& limits) {
                return FolderProbe::Make(folder, bytes, limits);
              });

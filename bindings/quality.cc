@@ -6,7 +6,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -19,6 +18,8 @@
 
 #include "arrays.h"
 #include "base/mutex.h"
+#include "convert/text.h"
+#include "gil/gil.h"
 #include "keywords.h"
 #include "module.h"
 #include "order.h"
@@ -39,6 +40,19 @@ nb::dict ToDict(const QualityReport& report) {
   nb::dict dict;
   dict["verdict"] = report.verdict;
   dict["why"] = report.why;
+  dict["change"] = report.change;
+  nb::list effects;
+  for (const QualityEffect& effect : report.effects) {
+    nb::dict each;
+    each["name"] = effect.name;
+    each["grade"] = GradeName(effect.grade);
+    each["value"] = effect.value;
+    each["good"] = effect.good;
+    each["what"] = effect.what;
+    each["change"] = effect.change;
+    effects.append(each);
+  }
+  dict["effects"] = effects;
   dict["failed"] = nb::cast(report.failed);
   dict["epochs"] = report.epochs;
   dict["positions"] = report.positions;
@@ -48,6 +62,7 @@ nb::dict ToDict(const QualityReport& report) {
   dict["dropped"] = report.dropped;
   dict["padded"] = report.padded;
   dict["seen_share"] = report.seen_share;
+  dict["expected_seen_share"] = report.expected_seen_share;
   dict["ids_xor"] = report.ids_xor;
   dict["ids_sum"] = report.ids_sum;
   dict["groups"] = report.group_count;
@@ -56,6 +71,7 @@ nb::dict ToDict(const QualityReport& report) {
   nb::list of_epochs;
   for (const auto& vif : report.vif_of_epochs) of_epochs.append(ByWindow(vif));
   dict["vif_of_epochs"] = of_epochs;
+  dict["label_vif"] = ByWindow(report.label_vif);
   nb::list tests;
   for (const QualityTest& test : report.tests) {
     nb::dict each;
@@ -90,7 +106,7 @@ class PyMeter {
     options.alpha = keywords.Take("alpha", options.alpha);
     keywords.Finish();
     auto made = [&] {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       return QualityMeter::Make(std::move(options));
     }();
     std::unique_ptr<QualityMeter> meter = ValueOrThrow(std::move(made));
@@ -100,27 +116,27 @@ class PyMeter {
 
   void Add(const InArray<std::uint64_t>& ids) {
     const std::span<const std::uint64_t> all(ids.data(), ids.size());
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     MutexLock lock(mutex_);
     meter_->Add(all);
   }
 
   void AddRequested(const InArray<std::uint64_t>& ids) {
     const std::span<const std::uint64_t> all(ids.data(), ids.size());
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     MutexLock lock(mutex_);
     meter_->AddRequested(all);
   }
 
   void EndEpoch() {
-    const nb::gil_scoped_release released;
+    const GilRelease released;
     MutexLock lock(mutex_);
     meter_->EndEpoch();
   }
 
   nb::dict Report() {
     const QualityReport report = [&] {
-      const nb::gil_scoped_release released;
+      const GilRelease released;
       MutexLock lock(mutex_);
       return meter_->Report();
     }();
@@ -135,6 +151,7 @@ class PyMeter {
 }  // namespace
 
 void BindQuality(nb::module_& module) {
+  module.attr("good_label_inflation") = kGoodLabelInflation;
   nb::class_<PyMeter>(module, "QualityMeter", "Measures M0 to M11 over epochs of samples.")
       .def(nb::init<const PyBlocks&, const nb::kwargs&>(), nb::arg("blocks"), nb::arg("kwargs"),
            nb::sig("def __init__(self, blocks: Blocks, *, batch: int = 256, "

@@ -2,6 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include "convert/text.h"
+
 namespace headrace::bindings {
 namespace {
 
@@ -39,10 +41,7 @@ const char* ExceptionName(StatusCode code) {
 
 void ThrowStatus(const Status& status) {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  // Paths may hold any bytes: what is no UTF-8 becomes surrogates, as os.fsdecode does it.
-  const std::string_view text = status.message();
-  const nb::object message = nb::steal(
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  const nb::str message = ToMessage(status.message());
   const nb::object type =
       nb::module_::import_("headrace.errors").attr(ExceptionName(status.code()));
   PyErr_SetObject(type.ptr(), message.ptr());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "gil/gil.h"
 
 namespace headrace::bindings {
 
@@ -23,14 +24,6 @@ T ValueOrThrow(Result<T> result) {
 // Throws `status` unless it is OK. The GIL must be held.
 inline void ThrowIfError(const Status& status) {
   if (!status.ok()) ThrowStatus(status);
-}
-
-// Does `work`, which must not touch Python, while other threads may: a call into the core that can
-// block. What it returns is returned once the GIL is held again; it must be held now.
-template <typename Work>
-auto WithoutGil(Work work) {
-  const nanobind::gil_scoped_release released;
-  return work();
 }
 
 }  // namespace headrace::bindings

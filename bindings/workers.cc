@@ -4,7 +4,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -15,11 +14,13 @@
 #include <vector>
 
 #include "arrays.h"
-#include "base/mutex.h"
 #include "base/process_id.h"
+#include "convert/text.h"
+#include "gil/ending.h"
 #include "loader.h"
 #include "module.h"
 #include "runtime/workers/worker_channel.h"
+#include "runtime/workers/worker_host.h"
 #include "runtime/workers/worker_messages.h"
 #include "runtime/workers/worker_pool.h"
 #include "status.h"
@@ -28,9 +29,6 @@ namespace headrace::bindings {
 namespace {
 
 namespace nb = nanobind;
-
-// How long Next() waits before it looks for signals: Ctrl-C.
-constexpr std::int64_t kSignalsEveryNs = 50'000'000;
 
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 
@@ -111,18 +109,19 @@ nb::object FailureDict(const TransformFailure& failure) {
   nb::dict dict;
   dict["kind"] = KindName(failure.kind);
   dict["worker"] = failure.worker;
-  dict["text"] = nb::steal(PyUnicode_DecodeUTF8(
-      failure.text.data(), static_cast<Py_ssize_t>(failure.text.size()), "replace"));
+  dict["text"] = ToMessage(failure.text);
   dict["pickle"] = ToBytes(failure.pickle);
   dict["tasks"] = tasks;
   return dict;
 }
 
-WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const std::string& ragged,
-                            std::uint32_t batches_max) {
+WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const Text& ragged_name,
+                            std::uint32_t batches_max, std::uint64_t memory_bytes) {
   const std::shared_ptr<BatchSource> core = LoaderOf(loader);
-  WorkerPoolOptions options{.whole_batches = whole_batches, .batches_max = batches_max};
+  WorkerPoolOptions options{
+      .whole_batches = whole_batches, .batches_max = batches_max, .memory_bytes = memory_bytes};
   options.schema.assign(core->schema().begin(), core->schema().end());
+  const std::string ragged = ragged_name.bytes();
   if (ragged == "pad") options.ragged = RaggedRows::kPad;
   if (ragged == "list") options.ragged = RaggedRows::kList;
   return options;
@@ -132,7 +131,7 @@ WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const std::st
 class PyWorkerPool {
  public:
   PyWorkerPool(nb::handle loader, const std::vector<int>& sockets, bool whole_batches,
-               const std::string& ragged, std::uint32_t batches_max) {
+               const Text& ragged, std::uint32_t batches_max, std::uint64_t memory_bytes) {
     std::vector<UniqueFd> owned;
     owned.reserve(sockets.size());
     for (const int fd : sockets) owned.emplace_back(fd);
@@ -140,23 +139,21 @@ class PyWorkerPool {
     for (UniqueFd& fd : owned) {
       connections.push_back(ValueOrThrow(IpcConnection::FromFd(std::move(fd))));
     }
-    std::shared_ptr<WorkerPool> pool = ValueOrThrow(WorkerPool::Make(
-        ToOptions(loader, whole_batches, ragged, batches_max), std::move(connections)));
-    MutexLock lock(mutex_);
-    *parts_ = {.pool = std::move(pool), .loader = LoaderOf(loader)};
+    std::shared_ptr<WorkerPool> pool = ValueOrThrow(
+        WorkerPool::Make(ToOptions(loader, whole_batches, ragged, batches_max, memory_bytes),
+                         std::move(connections)));
+    host_ = std::make_unique<WorkerHost>(std::move(pool), LoaderOf(loader));
   }
   ~PyWorkerPool() {
     Close();
     if (ProcessId() == pid_) return;
     // In a forked child: the threads that the destructors would wait for are the parent's.
-    MutexLock lock(mutex_);
     // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
-    (void)parts_.release();
+    (void)host_.release();
   }
   PyWorkerPool(const PyWorkerPool&) = delete;
   PyWorkerPool& operator=(const PyWorkerPool&) = delete;
 
-  // Nobody may be iterating.
   void Attach(nb::handle loader) { ChangeLoader(LoaderOf(loader)); }
 
   // Lets go of the loader, whose last holder this may be. Nothing starts until Attach().
@@ -176,38 +173,31 @@ class PyWorkerPool {
 
   // A batch, or why there is none, or nothing after the last.
   nb::object Next() {
-    const Parts parts = LeaseOrThrow();
+    WorkerHost::Lease lease = LeaseOrThrow();
     for (;;) {
       Result<WorkerPool::Taken> taken =
-          WithoutGil([&] { return parts.pool->Next(kSignalsEveryNs); });
+          WithoutGil([&] { return lease.pool->Next(kSignalsEveryNs); }, [&] { lease = {}; });
       WorkerPool::Taken got = ValueOrThrow(std::move(taken));
       if (got.ended) return nb::none();
       if (got.failure.has_value()) return FailureDict(*got.failure);
       if (got.batch != nullptr) return nb::cast(PyTransformedBatch{std::move(got.batch)});
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!SignalsPass()) throw nb::python_error();
     }
   }
 
   void Stop() {
-    const Parts parts = Lease();
-    if (parts.pool != nullptr) Halt(parts);
+    if (is_ours()) WithoutGil([&] { host_->Stop(kStopNs); });
   }
 
-  // Ends the connections: workers end by themselves.
+  // Ends the connections: workers end by themselves. Does not wait for reads.
   void Close() {
-    Parts parts = Lease();
-    if (parts.pool == nullptr) return;
-    WithoutGil([&] {
-      MutexLock lock(mutex_);
-      *parts_ = {};
-    });
-    Halt(parts);
-    WithoutGil([&] { parts = {}; });
+    if (is_ours()) WithoutGil([&] { host_->Close(); });
   }
 
   [[nodiscard]] bool broken() const {
-    const Parts parts = Lease();
-    return parts.pool == nullptr || parts.pool->broken();
+    if (!is_ours()) return true;
+    const WorkerHost::Lease lease = host_->lease();
+    return lease.pool == nullptr || lease.pool->broken();
   }
 
   [[nodiscard]] nb::dict Stats() const {
@@ -222,74 +212,51 @@ class PyWorkerPool {
     dict["used"] = stats.memory.used_bytes;
     dict["peak"] = stats.memory.used_bytes_peak;
     dict["beyond"] = stats.memory.beyond_bytes;
+    dict["beyond_peak"] = stats.memory.beyond_bytes_peak;
     dict["beyond_count"] = stats.memory.beyond_count;
     return dict;
   }
 
  private:
-  // A lease: another thread may close the pool meanwhile.
-  struct Parts {
-    std::shared_ptr<WorkerPool> pool;
-    std::shared_ptr<BatchSource> loader;
-  };
+  // Not in a forked child: the threads are its parent's.
+  [[nodiscard]] bool is_ours() const { return ProcessId() == pid_; }
 
-  // Nothing in a forked child: the threads are its parent's.
-  [[nodiscard]] Parts Lease() const {
-    if (ProcessId() != pid_) return {};
-    MutexLock lock(mutex_);
-    return *parts_;
-  }
-
-  [[nodiscard]] Parts LeaseOrThrow() const {
-    Parts parts = Lease();
-    if (parts.pool == nullptr) {
+  [[nodiscard]] WorkerHost::Lease LeaseOrThrow() const {
+    StopAtExit();
+    if (!is_ours()) {
       ThrowStatus(Status(StatusCode::kFailedPrecondition,
-                         ProcessId() == pid_ ? "the loader is closed"
-                                             : "the workers are another process's: make a loader "
-                                               "after the fork"));
+                         "the workers are another process's: make a loader after the fork"));
     }
-    return parts;
+    WorkerHost::Lease lease = host_->lease();
+    if (lease.pool == nullptr) ThrowStatus(Closed());
+    return lease;
   }
 
   void ChangeLoader(std::shared_ptr<BatchSource> loader) {
-    {
-      const Parts parts = Lease();
-      if (parts.pool == nullptr) return;
-      Halt(parts);
-    }
-    WithoutGil([&] {
-      {
-        MutexLock lock(mutex_);
-        std::swap(parts_->loader, loader);
-      }
-      loader.reset();
-    });
-  }
-
-  static void Halt(const Parts& parts) {
-    if (parts.loader == nullptr) return;  // Nothing runs.
-    WithoutGil([&] { parts.pool->Halt([&] { parts.loader->Stop(); }); });
+    if (!is_ours()) return;
+    WithoutGil([&] { host_->Attach(std::move(loader)); });
   }
 
   template <typename StartLoader>
   void Begin(StartLoader start) {
-    const Parts parts = LeaseOrThrow();
-    if (parts.loader == nullptr) {
-      ThrowStatus(Status(StatusCode::kFailedPrecondition, "the loader is closed"));
-    }
-    ThrowIfError(WithoutGil([&]() -> Status {
-      parts.pool->Halt([&] { parts.loader->Stop(); });
-      HEADRACE_RETURN_IF_ERROR(start(*parts.loader));
-      parts.pool->Begin(
-          [loader = parts.loader](std::int64_t timeout_ns) { return loader->Next(timeout_ns); });
-      return Status();
-    }));
+    static_cast<void>(LeaseOrThrow());
+    WorkerHost::Lease lease = WithoutGil([&] { return host_->Prepare(); });
+    if (lease.loader == nullptr) ThrowStatus(Closed());
+    const auto let_go = [&] { lease = {}; };
+    AwaitRunBefore([&] { return host_->AwaitRunBefore(lease, kSignalsEveryNs); }, let_go);
+    ThrowIfError(WithoutGil(
+        [&] {
+          Status started = host_->Start(lease, start);
+          if (!started.ok()) let_go();  // This may be the last reference.
+          return started;
+        },
+        let_go));
   }
 
+  static Status Closed() { return {StatusCode::kFailedPrecondition, "the loader is closed"}; }
+
   const pid_t pid_ = ProcessId();
-  mutable Mutex mutex_;
-  // Never null; of nothing once it is closed.
-  std::unique_ptr<Parts> parts_ HEADRACE_GUARDED_BY(mutex_) = std::make_unique<Parts>();
+  std::unique_ptr<WorkerHost> host_;
 };
 
 nb::object Received(WorkerChannel& channel) {
@@ -363,11 +330,12 @@ void BindWorkers(nb::module_& module) {
           nb::sig("def objects(self) -> list[bytes]"));
   nb::class_<PyWorkerPool>(module, "WorkerPool", "Hosts the workers of a loader.")
       .def(
-          nb::init<nb::handle, const std::vector<int>&, bool, const std::string&, std::uint32_t>(),
+          nb::init<nb::handle, const std::vector<int>&, bool, const Text&, std::uint32_t,
+                   std::uint64_t>(),
           nb::arg("loader"), nb::arg("sockets"), nb::arg("whole_batches"), nb::arg("ragged"),
-          nb::arg("batches_max"),
+          nb::arg("batches_max"), nb::arg("memory_bytes"),
           nb::sig("def __init__(self, loader: Loader, sockets: Sequence[int], whole_batches: bool, "
-                  "ragged: str, batches_max: int) -> None"))
+                  "ragged: str, batches_max: int, memory_bytes: int) -> None"))
       .def("attach", &PyWorkerPool::Attach, nb::arg("loader"),
            nb::sig("def attach(self, loader: Loader) -> None"))
       .def("detach", &PyWorkerPool::Detach)

@@ -84,7 +84,7 @@ class HeadraceSource:
 
     def __init__(self, plan: RunPlan) -> None:
         index = plan.index if plan.kind == "folder" else None
-        self._loader = hr.Loader(
+        self._loader: hr.Loader[Batch] = hr.Loader(
             hr.open(plan.source, index=index),
             batch_size=plan.batch_size,
             transform=hr.image.train(plan.image_side),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,41 +13,60 @@ from run_clang_tidy import Unit
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(run_clang_tidy, "ROOT", tmp_path)
-    for name in (".clang-tidy", "tool", "a.cc", "a.h"):
-        (tmp_path / name).write_text(name)
-    return tmp_path
+    monkeypatch.setattr(run_clang_tidy, "system_packages", lambda: b"gcc 12")
+    root = tmp_path / "project"
+    texts = {
+        ".clang-tidy": "",
+        "tool": "",
+        "a.cc": '#include "a.h"\n#include <vector>\n',
+        "a.h": '  # include "b/b.h"\n',
+        "src/b/b.h": '#include "c.h"\n#include "gone.h"\n',
+        "src/b/c.h": '#include "b/b.h"\n',
+        "src/b/other.h": "",
+    }
+    monkeypatch.setattr(run_clang_tidy, "ROOT", root)
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
-def key(project: Path, command: str = "clang++ -c a.cc") -> str:
-    run_clang_tidy.digest.cache_clear()
-    unit = Unit(project / "a.cc", "a.o", command)
-    return run_clang_tidy.key(unit, [project / "a.h"], str(project / "tool"))
+def key(project: Path, options: str = "") -> str:
+    for cached in (run_clang_tidy.digest, run_clang_tidy.includes):
+        cached.cache_clear()
+    unit = Unit(project / "a.cc", f"clang++ {options} -I{project}/src -c {project}/a.cc")
+    return run_clang_tidy.key(unit, str(project / "tool"))
 
 
-@pytest.mark.parametrize("name", [".clang-tidy", "tool", "a.cc", "a.h"])
+@pytest.mark.parametrize("name", [".clang-tidy", "tool", "a.cc", "a.h", "src/b/b.h", "src/b/c.h"])
 def test_a_change_of_any_input_changes_the_key(project: Path, name: str) -> None:
     before = key(project)
     assert key(project) == before
-    (project / name).write_text("changed")
+    path = project / name
+    path.write_text(path.read_text() + "// changed")
     assert key(project) != before
 
 
-def test_a_change_of_the_command_changes_the_key(project: Path) -> None:
-    assert key(project, "clang++ -O2 -c a.cc") != key(project)
-
-
-def test_headers_of_a_stale_record_or_that_are_gone_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_change_of_the_command_or_a_package_changes_the_key(
+    project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = tmp_path / "log"
-    (tmp_path / "a.h").touch()
-    log.write_text(
-        "a.o: #deps 1 (VALID)\n    a.h\n\nb.o: #deps 1 (STALE)\n    a.h\n\n"
-        "c.o: #deps 3 (VALID)\n    a.h\n    gone.h\n    a.h\n"
-    )
-    ninja = tmp_path / "ninja"
-    ninja.write_text(f"#!/bin/sh\ncat '{log}'\n")
-    ninja.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert run_clang_tidy.recorded_headers(tmp_path) == {"a.o": [tmp_path / "a.h"]}
+    before = key(project)
+    assert key(project, "-O2") != before
+    monkeypatch.setattr(run_clang_tidy, "system_packages", lambda: b"other")
+    assert key(project) != before
+
+
+def test_another_clone_has_the_same_key(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = key(project)
+    clone = tmp_path_factory.mktemp("clone") / "project"
+    shutil.copytree(project, clone)
+    monkeypatch.setattr(run_clang_tidy, "ROOT", clone)
+    assert key(clone) == before
+
+
+def test_a_file_that_is_not_included_does_not_count(project: Path) -> None:
+    before = key(project)
+    (project / "src" / "b" / "other.h").write_text("changed")
+    assert key(project) == before

@@ -95,6 +95,7 @@ VIOLATIONS = [
     ("src/store/CMakeLists.txt", "file(GLOB sources *.cc)\n", 1, "glob"),
     ("src/base/a.h", HEADER + "#include <Python.h>\n", 2, "Python outside bindings/"),
     ("src/base/a.h", HEADER + '#include "nanobind/nanobind.h"\n', 2, "Python outside bindings/"),
+    ("bindings/a.h", HEADER + "#include <nanobind/stl/string.h>\n", 2, "use bindings/convert"),
     ("src/base/a.h", HEADER + "#include <absl/status/status.h>\n", 2, "gRPC and Abseil"),
     ("docs/a.md", "see /home/somebody/data\n", 1, "path of one machine"),
     (".ci/run", "cd /root/x\n", 1, "path of one machine"),

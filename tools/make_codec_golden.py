@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/codec/testdata/pillow_golden.inc: small encoded images and what Pillow makes of them.
+"""Writes src/codec/image/testdata/pillow_golden.inc: encoded images and what Pillow makes of them.
 
-    python3 tools/make_codec_golden.py > src/codec/testdata/pillow_golden.inc
+    python3 tools/make_codec_golden.py > src/codec/image/testdata/pillow_golden.inc
 
 The C++ tests cannot call Pillow; tests/python/test_codec_vs_pillow.py compares with it live, on
 many more and larger images. Needs Pillow 13 or newer (the order of the passes, docs/codec.md).

@@ -3,8 +3,10 @@
 Usage: python3 tools/run_clang_tidy.py --build build/dev [--jobs 2] [FILE ...]
 
 A file that passed is not checked again until something it is made from changes: its command, its
-text, the headers it includes (as ninja recorded them when it was last built), .clang-tidy, or
-clang-tidy itself. Build before you run it: without a record of headers a file is always checked.
+text, the headers of the project that it includes, a package of the system, .clang-tidy, or
+clang-tidy itself. What passed is noted by content in the user's cache folder
+($XDG_CACHE_HOME/headrace/clang-tidy, else ~/.cache/headrace/clang-tidy), so that a fresh clone need
+not check it again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -34,9 +37,11 @@ TEST_SOURCE = re.compile(r"(_test|_conformance)\.cc$|/testing/")
 TEST_CHECKS = "--checks=-clang-analyzer-*"
 
 
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
 class Unit(NamedTuple):
     source: Path
-    output: str  # relative to the build folder, as ninja names it
     command: str
 
     @property
@@ -52,46 +57,67 @@ def units(build: Path) -> list[Unit]:
     for entry in entries:
         source = Path(entry["directory"], entry["file"]).resolve()
         if source in ours:
-            words = shlex.split(entry["command"])
-            found.append(Unit(source, words[words.index("-o") + 1], entry["command"]))
+            found.append(Unit(source, entry["command"]))
     return found
 
 
-def recorded_headers(build: Path) -> dict[str, list[Path]]:
-    """Which files each output was made from, from ninja's log of the last build."""
-    command = ["ninja", "-C", str(build), "-t", "deps"]
-    log = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    headers: dict[str, list[Path]] = {}
-    current: list[Path] = []
-    for line in log.splitlines():
-        if line.startswith("    "):
-            header = build / line.strip()
-            if header.exists():
-                current.append(header)
-            else:  # As stale as a record can be.
-                headers = {name: made for name, made in headers.items() if made is not current}
-        elif ": #deps" in line:
-            # STALE: a later edit may include other headers, so the record proves nothing.
-            current = []
-            if line.endswith("(VALID)"):
-                headers[line.partition(": #deps")[0]] = current
-    return headers
+def include_folders(command: str) -> list[Path]:
+    """Where the project's own headers are looked for."""
+    words = shlex.split(command)
+    named = [word[2:] for word in words if word.startswith("-I") and len(word) > 2]
+    named += [after for word, after in itertools.pairwise(words) if word in ("-I", "-isystem")]
+    return [path for path in map(Path, named) if path.resolve().is_relative_to(ROOT)]
+
+
+@functools.cache
+def includes(source: Path) -> tuple[str, ...]:
+    """What a file includes by `#include "..."`."""
+    return tuple(INCLUDE.findall(source.read_text(encoding="utf-8", errors="replace")))
+
+
+def own_headers(source: Path, folders: Iterable[Path]) -> set[Path]:
+    """The headers of the project that a source includes, through others, too."""
+    found: set[Path] = set()
+    to_read = [source]
+    while to_read:
+        path = to_read.pop()
+        for name in includes(path):
+            header = next(
+                (at / name for at in (path.parent, *folders) if (at / name).is_file()), None
+            )
+            if header is not None and header.resolve() not in found:
+                found.add(header.resolve())
+                to_read.append(header.resolve())
+    return found
 
 
 @functools.cache
 def digest(path: Path) -> bytes:
-    """A file of ours by its content, one of the system by its size and time."""
-    if path.resolve().is_relative_to(ROOT):
-        return hashlib.sha256(path.read_bytes()).digest()
-    status = path.stat()
-    return f"{path} {status.st_size} {status.st_mtime_ns}".encode()
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
-def key(unit: Unit, headers: Iterable[Path], tool: str) -> str:
-    total = hashlib.sha256(shlex.join([unit.command, *unit.options]).encode())
+@functools.cache
+def system_packages() -> bytes:
+    """Names and versions of what is installed: headers of the system come from there."""
+    try:
+        return subprocess.run(["dpkg-query", "-W"], capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return b""
+
+
+def key(unit: Unit, tool: str) -> str:
+    """Of everything that the verdict on a file depends on; not of where the project lies."""
+    command = shlex.join([unit.command, *unit.options]).replace(str(ROOT), "")
+    total = hashlib.sha256(command.encode() + system_packages())
+    headers = sorted(own_headers(unit.source, include_folders(unit.command)))
     for path in [Path(tool).resolve(), ROOT / ".clang-tidy", unit.source, *headers]:
         total.update(digest(path))
     return total.hexdigest()
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "headrace" / "clang-tidy"
 
 
 def check(unit: Unit, build: Path, tool: str) -> tuple[bool, str]:
@@ -112,18 +138,13 @@ def main() -> int:
     build = arguments.build.resolve()
     only = {path.resolve() for path in arguments.files}
     tool = str(Path(sys.executable).with_name("clang-tidy"))
-    cache = build / "clang_tidy_passed"
-    cache.mkdir(exist_ok=True)
-    headers = recorded_headers(build)
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
 
     begin = time.monotonic()
-    to_check: list[tuple[Unit, Path | None]] = []
     chosen = [unit for unit in units(build) if not only or unit.source in only]
-    for unit in chosen:
-        made_from = headers.get(unit.output)
-        mark = None if made_from is None else cache / key(unit, made_from, tool)
-        if mark is None or not mark.exists():
-            to_check.append((unit, mark))
+    marks = [(unit, cache / key(unit, tool)) for unit in chosen]
+    to_check = [(unit, mark) for unit, mark in marks if not mark.exists()]
 
     failed = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -131,7 +152,7 @@ def main() -> int:
         for (unit, mark), (passed, output) in zip(to_check, results, strict=True):
             if output.strip():
                 print(output.rstrip(), flush=True)
-            if passed and mark is not None:
+            if passed:
                 mark.touch()
             elif not passed:
                 failed += 1

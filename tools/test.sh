@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Everything that CI runs, stage by stage; stops at the first that fails. `make test` calls it.
 #
-# Usage: tools/test.sh [lint]     lint: only what reads the sources (`make lint`)
+# Usage: tools/test.sh [STAGE ...]     all stages, or these; `lint`: those that only read the sources
 #
-# Ends with the runners' own closing lines: ctest's, the seconds of each stage, pytest's.
+# A stage that is run alone expects what those before it make: `package` for mypy and pytest,
+# build-PRESET for ctest-PRESET.
+#
+# Ends with the seconds of each stage and pytest's own closing lines: the twenty slowest tests, failures.
 # HEADRACE_SEED: one more seed for the tests that draw schedules; the commit's hash if not set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,9 +19,26 @@ export HEADRACE_SEED=${HEADRACE_SEED:-$((16#${commit:0:15}))}
 echo "test: HEADRACE_SEED=$HEADRACE_SEED"
 
 summary=()
+
+lint=(ruff ruff-format tidy format package mypy clang-tidy)
+all=("${lint[@]}")
+for preset in release asan tsan; do all+=("build-$preset" "ctest-$preset"); done
+all+=(pytest)
+
+chosen=("$@")
+[[ ${#chosen[@]} -gt 0 ]] || chosen=("${all[@]}")
+[[ ${chosen[*]} != lint ]] || chosen=("${lint[@]}")
+for name in "${chosen[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || {
+    echo "test: no stage '$name'; there are: lint ${all[*]}" >&2
+    exit 2
+  }
+done
+
 stage() {
   local name=$1 begin=$SECONDS status=0
   shift
+  [[ " ${chosen[*]} " == *" $name "* ]] || return 0
   printf '\n== %s: %s\n' "$name" "$*"
   "$@" || status=$?
   summary+=("$(printf '%-16s %4d s' "$name" $((SECONDS - begin)))")
@@ -41,6 +61,16 @@ configure() {
   }
 }
 
+# The bindings too: dev is how clang and clang-tidy see them.
+clang_tidy() {
+  configure dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE="$venv/bin/python" &&
+    python tools/run_clang_tidy.py --build build/dev --jobs "$jobs"
+}
+
+build() {
+  configure "$1" && cmake --build --preset "$1" -j "$jobs"
+}
+
 mkdir -p build
 # What takes a second and fails most, first.
 stage ruff ruff check .
@@ -49,20 +79,10 @@ stage tidy python tools/tidy.py
 stage format python tools/check_format.py
 stage package tools/build_python.sh
 stage mypy mypy --strict
-# The bindings too: dev is how clang and clang-tidy see them.
-stage configure-dev configure dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE="$venv/bin/python"
-stage clang-tidy python tools/run_clang_tidy.py --build build/dev --jobs "$jobs"
-if [[ ${1:-} == lint ]]; then
-  print_summary
-  exit
-fi
-
+stage clang-tidy clang_tidy
 for preset in release asan tsan; do
-  stage "configure-$preset" configure "$preset"
-  stage "build-$preset" cmake --build --preset "$preset" -j "$jobs"
+  stage "build-$preset" build "$preset"
   stage "ctest-$preset" ctest --preset "$preset"
 done
-
 print_summary
-printf '\n== pytest\n'
-exec pytest -W error
+stage pytest pytest -W error --durations=20 --durations-min=1

@@ -253,6 +253,12 @@ BANNED = [
         "Python outside bindings/",
     ),
     Ban(
+        r"nanobind/stl/(string|string_view|filesystem)\.h\b",
+        CPP,
+        "",
+        "text between Python and the core: use bindings/convert/text.h",
+    ),
+    Ban(
         r'^\s*#\s*include\s*["<](grpc\w*|absl)/',
         CPP,
         r"^src/(peer|node)/",

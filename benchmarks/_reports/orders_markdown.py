@@ -117,7 +117,7 @@ def _quality_rows(result: dict[str, Any]) -> Iterator[list[str]]:
             cells = ["-" if value is None else _number(value) for value in values]
             yield ["M10", f"`{name}`", "-", *cells]
     verdicts = [{run["verdict"] for run in quality[column]} for column in columns]
-    yield ["", "verdict", "uniform", *(", ".join(sorted(each)) for each in verdicts)]
+    yield ["", "verdict", "excellent", *(", ".join(sorted(each)) for each in verdicts)]
 
 
 def _row_order(row: tuple[str, str]) -> tuple[int, int, str]:

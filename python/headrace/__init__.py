@@ -6,19 +6,30 @@
 ...     ...
 """
 
-from headrace import errors, image, orders, profile, tiers
+import logging
+
+from headrace import _core, errors, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
+from headrace._signature import Batch
 from headrace._workers import Padded, Sample
 from headrace.errors import HeadraceError
+from headrace.formats._findings import Finding
+
+logging.getLogger("headrace").addHandler(logging.NullHandler())  # Silent unless asked for.
+
+__version__: str = _core.version
 
 __all__ = [
+    "Batch",
     "Dataset",
+    "Finding",
     "HeadraceError",
     "Loader",
     "Padded",
     "Sample",
+    "__version__",
     "errors",
     "image",
     "open",

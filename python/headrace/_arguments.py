@@ -1,4 +1,4 @@
-"""What arguments of the loader mean: sizes, ranks, names."""
+"""What arguments of the loader mean: sizes, names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,28 @@ from headrace import _core
 from headrace._units import parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 
+_SHOWN_MAX = 200  # characters of a wrong value in a message
+
 
 def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
     """`value` as an int in [least, most]; else an error that names the argument."""
     number = whole(value)
     if number is None:
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be an integer")
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be an integer")
     if not least <= number <= most:
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be in [{least}, {most}]")
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be in [{least}, {most}]")
     return number
+
+
+def shown(value: Any) -> str:
+    """`value` as an error names it: no longer than a message may be, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception as error:  # An integer of 5,000 digits, for one.
+        return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
+    if len(text) <= _SHOWN_MAX:
+        return text
+    return f"{text[:_SHOWN_MAX]}... ({len(text):,} characters)"
 
 
 def whole(value: Any) -> int | None:
@@ -32,9 +45,22 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def given_path(doing: str, path: str | os.PathLike[str]) -> str:
-    """`path` as text, if there is any: none would mean the current folder."""
-    text = os.fspath(path)
+def given_path(doing: str, path: Any) -> str:
+    """`path`, str, bytes or os.PathLike, as text, if there is any: none would mean the current
+    folder."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InvalidArgumentError(f"{doing}: got {shown(path)}, must be a path") from None
+    try:
+        has_nul = b"\0" in os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"{doing} {shown(text)}: character {error.start} is a surrogate, which is in no "
+            "file's name; check how the text was decoded"
+        ) from None
+    if has_nul:
+        raise InvalidArgumentError(f"{doing} {shown(text)}: a path has no NUL character")
     if not text:
         raise InvalidArgumentError(
             f"{doing} {text!r}: the path is empty; the current folder is written '.'"
@@ -65,39 +91,9 @@ def memory_bytes(value: int | str | None, name: str = "memory") -> int:
     return integer(name, value, 1, 2**62)
 
 
-def rank_and_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """As given; else torch.distributed's, if it runs; else torchrun's environment; else (0, 1)."""
-    if (rank is None) != (world_size is None):
-        raise InvalidArgumentError(
-            f"rank={rank}, world_size={world_size}: give both, or neither to have them found"
-        )
-    if rank is None or world_size is None:
-        rank, world_size = _found_rank_and_world()
-    world_size = integer("world_size", world_size, 1, 2**20)
-    return integer("rank", rank, 0, world_size - 1), world_size
-
-
-def _found_rank_and_world() -> tuple[int, int]:
-    import sys
-
-    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank()), int(distributed.get_world_size())
-    found = os.environ.get("RANK") or None, os.environ.get("WORLD_SIZE") or None
-    if not any(found):
-        return 0, 1
-    try:
-        return int(found[0] or ""), int(found[1] or "")
-    except ValueError:
-        raise InvalidArgumentError(
-            f"environment RANK={found[0]!r}, WORLD_SIZE={found[1]!r}: must both be integers; "
-            "or give rank= and world_size="
-        ) from None
-
-
-def choice(name: str, value: str, allowed: tuple[str, ...], hint: str = "") -> str:
+def choice(name: str, value: Any, allowed: tuple[str, ...], hint: str = "") -> str:
     """`value` if it is one of `allowed`."""
-    if value not in allowed:
-        names = ", ".join(map(repr, allowed))
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be one of {names}{hint}")
-    return value
+    if isinstance(value, str) and value in allowed:
+        return value
+    names = ", ".join(map(repr, allowed))
+    raise InvalidArgumentError(f"{name}: got {shown(value)}, must be one of {names}{hint}")

@@ -9,6 +9,8 @@ import numpy.typing
 from numpy.typing import NDArray
 
 
+version: str = '0.1.0'
+
 class Field:
     """One named part of every sample."""
 
@@ -87,9 +89,9 @@ class IndexContents:
 
     def add_objects(self, names: Sequence[str | bytes], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], mtimes_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-    def add_extent_field(self, name: str, type: tuple[str, str, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+    def add_extent_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
-    def add_inline_field(self, name: str, type: tuple[str, str, Sequence[int]], values: object) -> None: ...
+    def add_inline_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], values: object) -> None: ...
 
     def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -98,7 +100,7 @@ class IndexContents:
 def write_index(contents: IndexContents, path: str | bytes) -> None:
     """Writes an index file: temporary, synced, renamed."""
 
-def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None) -> None:
+def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None, skip: Sequence[str | bytes] = []) -> None:
     """Walks a folder of class folders and writes its index."""
 
 def hash64(data: object) -> int:
@@ -214,8 +216,16 @@ def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch
     Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
     """
 
+def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.uint8]:
+    """Every pixel of a JPEG or PNG: uint8[height, width, 3], RGB."""
+
+def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> bool:
+    """Whether the bytes begin as a WebP, BMP, TIFF or PNM does."""
+
 class MachineModel:
-    """What reads, decoding and epochs take on a machine: docs/model.md."""
+    """
+    What reads, decoding and epochs take on a machine: headrace docs model.
+    """
 
     def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
 
@@ -232,8 +242,26 @@ class MachineModel:
     def predict_stream(self, bytes: NDArray[numpy.float64], which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], compute_rate: float) -> dict[str, Any]:
         """NoPFS's recurrence over one worker's stream"""
 
-    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str, int]]) -> list[tuple[str, int, float]]:
+    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str | bytes, int]]) -> list[tuple[str, int, float]]:
         """(kind, tier, seconds), fastest first; kinds are tier, peer, storage"""
+
+def begin_exit() -> None:
+    """
+    The interpreter is about to finalize: other threads stop where they meet the core.
+    """
+
+def stop_at_exit() -> None:
+    """
+    Returns, unless begin_exit() was called, and this is a thread that stops then.
+    """
+
+def exempt_thread() -> None:
+    """This thread does not stop then: who ends the interpreter waits for it."""
+
+def allow_leaks() -> None:
+    """
+    Threads that go on while the interpreter ends keep objects: nanobind is not to report them.
+    """
 
 class OrderSpec:
     """Which order, and what fixes it beside the job."""
@@ -254,6 +282,13 @@ def stored_bytes(index: Index) -> numpy.typing.NDArray[Any]:
 
 def resident_bytes(index: Index, block_samples: int) -> int:
     """Bytes that all samples take when they are resident."""
+
+class EncodedImages(enum.Enum):
+    UNCHECKED = 0
+
+    DECODABLE = 1
+
+    DECODABLE_OR_OTHER_KIND = 2
 
 class IoChoice(enum.Enum):
     AUTO = 0
@@ -318,7 +353,7 @@ class LoaderOptions:
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
 
-    def add_field(self, name: str, image: ImageTransform | None = None) -> None: ...
+    def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED) -> None: ...
 
     @property
     def order(self) -> OrderSpec: ...
@@ -326,7 +361,7 @@ class LoaderOptions:
     @order.setter
     def order(self, arg: OrderSpec, /) -> None: ...
 
-    def add_tier(self, path: str, capacity_bytes: int, threads: int) -> None:
+    def add_tier(self, path: str | bytes, capacity_bytes: int, threads: int) -> None:
         """One more tier, slower than those before; path "" is memory."""
 
     @property
@@ -336,7 +371,7 @@ class LoaderOptions:
     def placement(self) -> str: ...
 
     @placement.setter
-    def placement(self, arg: str, /) -> None: ...
+    def placement(self, arg: str | bytes, /) -> None: ...
 
     @property
     def horizon_epochs(self) -> int: ...
@@ -352,7 +387,7 @@ class LoaderOptions:
         """How ranks of a node share it: a policy, or a file of plan_schedule()."""
 
     @schedule.setter
-    def schedule(self, arg: str, /) -> None: ...
+    def schedule(self, arg: str | bytes, /) -> None: ...
 
     def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
         """One more mean of Loader.learned()."""
@@ -394,10 +429,27 @@ class LoaderOptions:
     def verify(self, arg: bool, /) -> None: ...
 
     @property
+    def worker_results(self) -> bool: ...
+
+    @worker_results.setter
+    def worker_results(self, arg: bool, /) -> None: ...
+
+    @property
     def shared_batches(self) -> bool: ...
 
     @shared_batches.setter
     def shared_batches(self, arg: bool, /) -> None: ...
+
+    @property
+    def batches_behind(self) -> int: ...
+
+    @batches_behind.setter
+    def batches_behind(self, arg: int, /) -> None: ...
+
+class NodeAddress:
+    """Where a rank finds its node process."""
+
+    def __init__(self, socket: str | bytes, job: str | bytes, local_rank: int, local_world_size: int, start_timeout_s: int) -> None: ...
 
 class Batch:
     """One batch; its arrays are views that keep its memory."""
@@ -422,11 +474,6 @@ class Batch:
         A DLPack and buffer exporter; a list of them where rows differ in length.
         """
 
-class NodeAddress:
-    """Where a rank finds its node process."""
-
-    def __init__(self, socket: str, job: str, local_rank: int, local_world_size: int, start_timeout_s: int) -> None: ...
-
 class Loader:
     """Runs a plan in this process, or by a node process."""
 
@@ -440,6 +487,9 @@ class Loader:
 
     @property
     def order_parameters(self) -> dict[str, int | str]: ...
+
+    @property
+    def order_origins(self) -> dict[str, int | str]: ...
 
     @property
     def expected_inflation(self) -> dict[str, float | None] | None: ...
@@ -470,7 +520,8 @@ class Loader:
         What preprocessing was seen to take: (transform, bytes, threads, count, seconds)
         """
 
-    def stats(self) -> dict[str, Any]: ...
+    def stats(self) -> dict[str, Any]:
+        """Once the loader is closed, the last ones."""
 
     def step_times(self) -> dict[str, numpy.typing.NDArray[numpy.int64]]:
         """
@@ -486,7 +537,7 @@ def memory_limit_bytes() -> int:
     """
 
 def permutation(size: int, seed: int, epoch: int, stream: int) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
-    """The permutation of [0, size) that orders use: docs/orders.md."""
+    """The permutation of [0, size) that orders use: headrace docs orders."""
 
 class Blocks:
     """How a dataset falls into blocks."""
@@ -556,7 +607,7 @@ class PlannedStep:
 class OrderStream:
     """An order's steps, planned without reading anything."""
 
-    def __init__(self, order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> None: ...
+    def __init__(self, order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> None: ...
 
     def __iter__(self) -> OrderStream: ...
 
@@ -591,10 +642,10 @@ class IdHasher:
     def digest(self) -> str:
         """16 hexadecimal digits."""
 
-def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, int | str]:
+def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, int | str]:
     """The order's parameters with every default filled in."""
 
-def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None) -> dict[str, float | None] | None:
+def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, float | None] | None:
     """
     sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.
     """
@@ -602,11 +653,18 @@ def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: 
 def inline_labels(index: Index) -> NDArray[numpy.uint32] | None:
     """The number of each sample's label, by first appearance."""
 
-def budget_parameter(order: str) -> str:
+def default_rank_units(blocks: Blocks, world_size: int) -> int:
+    """
+    Units that a loader without memory= has for what its order keeps, on this machine.
+    """
+
+def budget_parameter(order: str | bytes) -> str:
     """The parameter that says how many bytes stay resident; empty: none."""
 
 def order_names() -> list[str]:
     """The orders that there are."""
+
+good_label_inflation: float = 1.05
 
 class QualityMeter:
     """Measures M0 to M11 over epochs of samples."""
@@ -696,7 +754,7 @@ class DecodeProbe:
 class FolderProbe:
     """Reads and writes a nameless file in a folder."""
 
-    def __init__(self, folder: str, bytes: int, seconds_max: float) -> None: ...
+    def __init__(self, folder: str | bytes, bytes: int, seconds_max: float) -> None: ...
 
     def read(self, bytes: int, threads: int, seconds: float, seconds_max: float) -> Slice: ...
 
@@ -740,7 +798,7 @@ def reuse_distances(index: Index, options: LoaderOptions, epochs: int) -> dict[s
     How many steps lie between uses of a sample, or a block: bins [i] of 2^i steps up.
     """
 
-def plan_schedule(index: Index, options: LoaderOptions, path: str, steps: int, train_seconds: float) -> int:
+def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps: int, train_seconds: float) -> int:
     """
     Writes the threads of each rank and what tiers do, for so many steps at most; how many.
     """
@@ -801,7 +859,7 @@ class TransformedBatch:
 class WorkerPool:
     """Hosts the workers of a loader."""
 
-    def __init__(self, loader: Loader, sockets: Sequence[int], whole_batches: bool, ragged: str, batches_max: int) -> None: ...
+    def __init__(self, loader: Loader, sockets: Sequence[int], whole_batches: bool, ragged: str, batches_max: int, memory_bytes: int) -> None: ...
 
     def attach(self, loader: Loader) -> None: ...
 

@@ -68,16 +68,22 @@ class Acceptor:
             return self._listener.accept()[0]
         except OSError as error:
             if error.errno in _NO_ROOM:
-                self._selector.unregister(self._listener)
-                self._again = self._clock() + _PAUSE_S
+                self.pause(_PAUSE_S)
                 self._warn(error)
             return None
+
+    def pause(self, seconds: float) -> None:
+        """Lets nobody in for so long: who connects waits."""
+        if self._again is None:
+            self._selector.unregister(self._listener)
+            self._again = self._clock() + seconds
 
     def _warn(self, error: OSError) -> None:
         if self._warned:
             return
         self._warned = True
-        with contextlib.suppress(Warning):  # Where they are errors: the thread is to go on.
+        # The thread is to go on where warnings are errors, or where showing one needs a descriptor.
+        with contextlib.suppress(Exception):
             warnings.warn(
                 f"headrace: {self._doing}: {error.strerror}: who connects waits until others are "
                 "closed; close some, or raise their number (ulimit -n)",

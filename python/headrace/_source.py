@@ -6,6 +6,8 @@ For packing, verifying and looking at single samples. Training does not come thi
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections import OrderedDict
 from types import TracebackType
 from typing import Self
@@ -17,14 +19,21 @@ from headrace.errors import (
     NotFoundError,
     UnavailableError,
 )
+from headrace.formats._findings import skip_of
 
 _OPEN_FILES_MAX = 8
+
+
+def leave_out(kind: str) -> str:
+    """How to leave files of this kind out (src/index/skip_rules.h)."""
+    return f'leave it out with --skip {kind} (in Python: skip="{kind}")'
 
 
 def remedy(index: _core.Index) -> str:
     """What to do when a file is not as the index says."""
     if index.attributes.get("format") == "folder":
-        return f"run `headrace index {index.root}` to index the folder as it is now"
+        skip = "".join(f" --skip {shlex.quote(each)}" for each in skip_of(index))
+        return f"run `headrace index {index.root}{skip}` to index the folder as it is now"
     return "copy or create the dataset again"
 
 
@@ -99,11 +108,10 @@ class SampleReader:
             return known
         path = self.path(object_id)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # O_NONBLOCK: the open of a pipe must not wait for a writer.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError as error:
-            raise NotFoundError(
-                f"opening {path}: the file is gone since it was indexed; {remedy(self._index)}"
-            ) from error
+            raise NotFoundError(f"opening {path}: {self._why_gone(path)}") from error
         except OSError as error:
             raise FailedPreconditionError(f"opening {path}: {error.strerror}") from error
         try:
@@ -116,9 +124,21 @@ class SampleReader:
         self._files[object_id] = (fd, path)
         return fd, path
 
+    def _why_gone(self, path: str) -> str:
+        if os.path.islink(path):
+            return (
+                f"this is a link to {os.readlink(path)}, which is not there; "
+                f"{leave_out(':broken_link')}, or put there what it is a link to"
+            )
+        return f"the file is gone since it was indexed; {remedy(self._index)}"
+
     def _check_stat(self, fd: int, path: str, object_id: int) -> None:
         _, size, mtime_ns = self._index.object(object_id)
         found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise FailedPreconditionError(
+                f"opening {path}: this is no regular file; {leave_out(':special')}"
+            )
         if found.st_size != size:
             raise FailedPreconditionError(
                 f"opening {path}: changed since it was indexed: it had {size} bytes and now has "

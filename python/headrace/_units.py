@@ -1,4 +1,4 @@
-"""Bytes as people write them: "1 MiB", "256MB", 4096."""
+"""Bytes and counts as people write them: "1 MiB", "256MB", 4096; "1 file", "1,200 files"."""
 
 from __future__ import annotations
 
@@ -47,10 +47,15 @@ def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:
     return parse_bytes(text, what)
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """For messages: "1 file", "1,200 files"; `many` is the plural, by default with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def format_bytes(count: float) -> str:
-    """For messages: "512 bytes", "1.5 KiB", "256.0 MiB"."""
+    """For messages: "1 byte", "512 bytes", "1.5 KiB", "256.0 MiB"."""
     if count < 1024:
-        return f"{count:.0f} bytes"
+        return counted(round(count), "byte")
     for unit in ("KiB", "MiB", "GiB"):
         count /= 1024
         if count < 1024:

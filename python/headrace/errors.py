@@ -26,6 +26,8 @@ The text says what was being done, to what, how much, why it failed, and what to
 
 from __future__ import annotations
 
+from headrace._text import printable
+
 __all__ = [
     "CancelledError",
     "DataLossError",
@@ -44,7 +46,14 @@ __all__ = [
 
 
 class HeadraceError(Exception):
-    """Anything that headrace raises."""
+    """Anything that headrace raises.
+
+    Its text can be printed and logged everywhere: a byte of a file's name that is not UTF-8 is
+    written as \\xNN.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class CancelledError(HeadraceError):

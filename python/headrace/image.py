@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from headrace import _core
-from headrace._arguments import integer, whole
+from headrace._arguments import flag, integer, shown, whole
+from headrace._signature import named_arguments, named_fields
 from headrace.errors import InvalidArgumentError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -26,6 +29,7 @@ Size = int | tuple[int, int]
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "ImageTransform", "evaluate", "resize", "train"]
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class ImageTransform:
     """How an encoded image (JPEG or PNG) becomes one row of a batch.
@@ -51,8 +55,8 @@ class ImageTransform:
     """float32 in [0, 1], then normalised; or uint8 as decoded."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     exact: bool = False
-    """Every pixel as from a full decode; else the decoder may scale while at least twice the wanted
-    resolution is left."""
+    """Every pixel as from a full decode by Pillow; else the decoder may scale while four times the
+    wanted resolution is left, and values differ by at most 5 of 255 on photographs."""
 
     def to_core(self) -> _core.ImageTransform:
         """As the core takes it; private to headrace."""
@@ -74,12 +78,12 @@ class ImageTransform:
             crop.ratio = list(_interval(self.random_crop_ratio, "ratio"))
             core.random_resized_crop = crop
         core.resize_shorter = integer("image resize_shorter", self.resize_shorter or 0, 0, 65535)
-        core.flip_probability = self.flip
+        core.flip_probability = _probability(self.flip, "flip")
         core.to_float = self.dtype == "float32"
         core.mean = list(_triple(self.mean, "mean") or (0.0, 0.0, 0.0))
         core.std = list(_triple(self.std, "std") or (1.0, 1.0, 1.0))
         core.channels_first = self.layout == "NCHW"
-        core.exact = self.exact
+        core.exact = flag("image exact", self.exact)
         return core
 
 
@@ -90,6 +94,14 @@ def _pair(size: object) -> tuple[int, int]:
     raise InvalidArgumentError(
         f"image size {size!r}: must be pixels, or (height, width), in [1, 65535]"
     )
+
+
+def _probability(value: Any, name: str) -> float:
+    is_number = isinstance(value, (int, float, np.number)) and type(value) is not bool
+    number = float(value) if is_number else -1.0
+    if not 0 <= number <= 1:
+        raise InvalidArgumentError(f"image {name} {shown(value)}: must be a number in [0, 1]")
+    return number
 
 
 def _are_numbers(values: object, count: int) -> bool:
@@ -114,6 +126,7 @@ def _triple(values: Sequence[float] | None, name: str) -> tuple[float, float, fl
     return float(values[0]), float(values[1]), float(values[2])
 
 
+@named_arguments
 def train(
     size: Size,
     *,
@@ -142,6 +155,7 @@ def train(
     )
 
 
+@named_arguments
 def evaluate(
     size: Size,
     *,
@@ -167,6 +181,7 @@ def evaluate(
     )
 
 
+@named_arguments
 def resize(
     size: Size,
     *,

@@ -1,4 +1,4 @@
-"""Orders: how much of who-gets-which-sample-when the loader may choose (docs/orders.md).
+"""Orders: how much of who-gets-which-sample-when the loader may choose (`headrace docs orders`).
 
 >>> hr.Loader(ds, order="epoch")                          # with its defaults
 >>> hr.Loader(ds, order=hr.orders.Epoch(pool="2GiB"))     # or spelled out
@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._arguments import choice, integer
 from headrace._dataset import Dataset
+from headrace._signature import named_fields
 from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError
 
@@ -37,6 +38,7 @@ class Order(ABC):
         """The core's form of it, for `dataset`: what was given, checked; not the defaults."""
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class Exact(Order):
     """Every sample where the seed, or the sampler, puts it."""
@@ -47,6 +49,7 @@ class Exact(Order):
         return _core.OrderSpec(self.name, {})
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class Batch(Order):
     """The global batches of `exact`; who gets which sample of them is chosen.
@@ -63,7 +66,7 @@ class Batch(Order):
 
     name: ClassVar[str] = "batch"
     homes: Sequence[int] | NDArray[Any] | None = None
-    costs: Sequence[int] | NDArray[Any] | str | None = "bytes"
+    costs: Sequence[int] | NDArray[Any] | Literal["bytes"] | None = "bytes"
     ranks_per_node: int | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
@@ -79,6 +82,7 @@ class Batch(Order):
         )
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class Epoch(Order):
     """Each sample once an epoch, in an order that lets storage be read in blocks, each once.
@@ -88,12 +92,14 @@ class Epoch(Order):
 
     Args:
         pool: bytes of all pools of the whole job, as 2 * 2**30, "2GiB", or "10%" of the dataset; by
-            default what the memory allows and is useful.
-        pools: how many; by default as many as are useful, 48 or more where there is room. Ranks
-            share the work well when their number divides it.
+            default a tenth to a quarter of it, or what the ranks have memory for, if that is less.
+        pools: how many; by default 48, fewer for a small dataset, or a multiple of the number of
+            ranks where that does not divide 48. Ranks share the work well when their number
+            divides it.
         join_share: of a pool, by which a block waits between being asked for and being drawn from,
             so that slow storage never changes the order; by default 0.25.
-        first_fill: share of the pool that the first batch of a run waits for; by default all.
+        first_fill: share of the pool that the first batch of a run waits for; the rest joins at the
+            pace of the batches. By default 64 MiB, and the rest joins sooner.
         block_samples: neighbours that are read together; by default the dataset's own blocks, or
             runs of about 1 MiB.
     """
@@ -118,6 +124,7 @@ class Epoch(Order):
         return _core.OrderSpec(self.name, parameters)
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class Redox(Order):
     """The slot protocol of the papers Redox and Brand, to compare with.
@@ -140,9 +147,9 @@ class Redox(Order):
 
     name: ClassVar[str] = "redox"
     chunks_per_virtual: int | None = None
-    mapping: str | None = None
-    refill: str | None = None
-    ties: str | None = None
+    mapping: Literal["consecutive", "interleaved"] | None = None
+    refill: Literal["max_fill", "random"] | None = None
+    ties: Literal["random", "first"] | None = None
     slot_classes: int | None = None
     nodes: int | None = None
     prefetch: int | None = None

@@ -1,4 +1,7 @@
-"""Tiers: where samples are kept between epochs, and budgets that loaders share. docs/tiers.md."""
+"""Tiers: where samples are kept between epochs, and budgets that loaders share.
+
+`headrace docs tiers` has the details.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 from headrace import _core
-from headrace._arguments import integer, items, memory_bytes
+from headrace._arguments import given_path, integer, items, memory_bytes
+from headrace._signature import named_arguments, named_fields
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, SizedRates
 from headrace.profile import Tier as ProfileTier
 
@@ -23,9 +27,10 @@ _SSD_UNIT_BYTES = 4096
 """No sample takes less of a disk."""
 
 PLACEMENTS = tuple(_core.placements())
-"""Names of the placements; docs/placements.md says what each does."""
+"""Names of the placements; `headrace docs placements` says what each does."""
 
 
+@named_fields
 @dataclass(frozen=True)
 class Ram:
     """Memory, a part of the loader's `memory`.
@@ -37,6 +42,7 @@ class Ram:
     capacity: int | str
 
 
+@named_fields
 @dataclass(frozen=True)
 class Ssd:
     """A folder on a disk that is faster than storage.
@@ -83,7 +89,7 @@ def core_tiers(
     if images is not None:
         for each in given:
             if isinstance(each, Ssd):
-                check_apart(each.path, images)
+                check_outside("tiers: folder", each.path, images, is_folder=True)
     made = [_core_tier(number, each, make) for number, each in enumerate(given)]
     folders = [os.path.realpath(each.path) for each in made if each.path]
     for folder in folders:
@@ -123,19 +129,6 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     return CoreTier(path, capacity, threads)
 
 
-def check_apart(path: Any, images: str) -> None:
-    """That a tier's folder is not taken for one of classes when the dataset is opened again."""
-    try:
-        inside = Path(os.path.realpath(os.fsdecode(path))).is_relative_to(os.path.realpath(images))
-    except (TypeError, ValueError):  # Named by what comes next.
-        return
-    if inside:
-        raise InvalidArgumentError(
-            f"tiers: folder {os.fsdecode(path)} lies in the dataset {images}, whose folders are "
-            "classes; name one outside"
-        )
-
-
 def _check_capacity(capacity: Any, name: str) -> None:
     if not isinstance(capacity, (str, SupportsIndex)):
         raise InvalidArgumentError(f'{name}: got {capacity!r}, must be bytes, or "4GiB", or "20%"')
@@ -143,16 +136,14 @@ def _check_capacity(capacity: Any, name: str) -> None:
 
 def _folder(number: int, given: Any) -> str:
     """The absolute path that is given for a tier's folder, which may have to be made."""
-    try:
-        text = os.fsdecode(given)
-    except TypeError:
-        text = ""
-    if not text or "\0" in text:
-        raise InvalidArgumentError(f"tiers[{number}]: got folder {given!r}, must be a path")
-    path = os.path.abspath(text)
+    path = os.path.abspath(given_path(f"tiers[{number}]: folder", given))
     for there in (path, _there(path)):
         if os.path.lexists(there) and not os.path.isdir(there):
-            raise InvalidArgumentError(f"tiers[{number}]: {there} is no folder; name another")
+            is_link = os.path.islink(there)
+            what = f"a symbolic link to {os.readlink(there)}" if is_link else "a file"
+            raise InvalidArgumentError(
+                f"tiers[{number}]: {there} is {what}, not a folder; name another"
+            )
     return path
 
 
@@ -205,6 +196,7 @@ class Budget:
     Thread safety: for one thread.
     """
 
+    @named_arguments
     def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
         if memory is None:
             raise InvalidArgumentError("budget: memory must be said, as bytes or 8GiB")
@@ -212,6 +204,7 @@ class Budget:
         self._tiers = core_tiers(tiers)
         self._parts: dict[str, float] = {}
 
+    @named_arguments
     def part(self, name: str, share: float) -> Part:
         """A share of it, in (0, 1], for one loader.
 
@@ -255,8 +248,8 @@ class Budget:
 
 
 def _check_part_name(name: Any) -> None:
-    usable = isinstance(name, str) and name and "\0" not in name and not name.startswith(".")
-    if not usable or name != os.path.basename(name):
+    usable = isinstance(name, str) and name and not name.startswith(".")
+    if not usable or given_path("part: name", name) != os.path.basename(name):
         raise InvalidArgumentError(f"part: name {name!r} must be one that a folder can have")
 
 

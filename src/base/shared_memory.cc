@@ -85,7 +85,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::Map(UniqueFd fd, std::uint64
   struct stat stat {};
   if (::fstat(fd.get(), &stat) != 0) return SystemError(doing, errno);
   if (stat.st_size < 0 || static_cast<std::uint64_t>(stat.st_size) < bytes) {
-    return refused("it has " + std::to_string(stat.st_size) + " bytes");
+    return refused("it has " + Counted(static_cast<std::uint64_t>(stat.st_size), "byte"));
   }
   return MapChecked(std::move(fd), bytes, doing);
 }

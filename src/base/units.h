@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace headrace {
 
@@ -19,5 +20,8 @@ constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
 
 // For messages: "512 bytes", "1.5 KiB", "256.0 MiB".
 std::string FormatBytes(std::uint64_t bytes);
+
+// For messages: "1 file", "1200 files". `one` is the singular, whose plural ends in s.
+std::string Counted(std::uint64_t count, std::string_view one);
 
 }  // namespace headrace

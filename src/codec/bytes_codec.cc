@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -21,8 +22,9 @@ class BytesCodec final : public FieldCodec {
 
   [[nodiscard]] bool is_copy() const override { return true; }
 
-  Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
-                std::span<std::byte> row) const override {
+  Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
+                      std::span<std::byte> row, ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
     CopyBytes(encoded, row);
     return {};
   }
@@ -38,13 +40,14 @@ class ArrayCodec final : public FieldCodec {
 
   [[nodiscard]] bool keeps_bytes() const override { return true; }
 
-  Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
-                std::span<std::byte> row) const override {
+  Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
+                      std::span<std::byte> row, ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
     HEADRACE_CHECK(row.size() == row_bytes_);
     if (encoded.size() != row_bytes_) {
-      return Status(StatusCode::kDataLoss, "decoding array: got " + std::to_string(encoded.size()) +
-                                               " bytes, its shape and dtype need " +
-                                               std::to_string(row_bytes_));
+      return Status(StatusCode::kDataLoss,
+                    "decoding array: got " + Counted(encoded.size(), "byte") +
+                        ", its shape and dtype need " + std::to_string(row_bytes_));
     }
     CopyBytes(encoded, row);
     return {};

@@ -14,6 +14,15 @@
 
 namespace headrace {
 
+// How much memory a decode may allocate beside its arguments, and how much it needs.
+struct ScratchLimit {
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  std::uint64_t bytes_max = kNone;          // a decode that needs more fails before it allocates
+  std::uint64_t kept_bytes_max = 1U << 20;  // what the thread may keep for its next decode
+  std::uint64_t bytes_needed = 0;           // out: an upper bound, known from the header alone
+};
+
 // What the random draws of a sample's transforms are keyed by, and nothing else: not threads,
 // slots, ranks or resumes.
 struct SampleKey {
@@ -47,8 +56,22 @@ class FieldCodec {
   //                          unspecified
   //         InvalidArgument  decodable, but not as asked: an image beyond the pixel limit
   // A message says what is wrong with the bytes, not which sample they are: the caller knows.
-  virtual Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
-                        std::span<std::byte> row) const = 0;
+  Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
+                std::span<std::byte> row) const {
+    ScratchLimit none;
+    return DecodeWithin(encoded, key, row, none);
+  }
+
+  // Upper bound of the bytes that a decode allocates beside `encoded` and `row`, for any input that
+  // it does not refuse.
+  [[nodiscard]] virtual std::uint64_t ScratchBytesMax() const { return 0; }
+
+  // Decode() with a limit on that memory. Sets limit.bytes_needed; if that is above the limit, does
+  // nothing else.
+  //
+  // Errors: those of Decode(); ResourceExhausted  limit.bytes_needed is above limit.bytes_max
+  virtual Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& key,
+                              std::span<std::byte> row, ScratchLimit& limit) const = 0;
 };
 
 }  // namespace headrace

@@ -27,6 +27,7 @@ struct BatchField {
   std::vector<std::uint64_t> shape;         // of a row; empty and not ragged: a scalar
   bool ragged = false;                      // rows differ in length: one dimension of uint8
   std::uint64_t row_bytes = 0;              // not ragged
+  bool may_be_empty = true;                 // false: a sample of zero stored bytes is DataLoss
 
   [[nodiscard]] bool is_inline() const { return codec == nullptr; }
 };
@@ -46,7 +47,7 @@ struct Batch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
   bool ends_epoch = false;
-  bool beyond_budget = false;  // the consumer held all of the budget when it was made
+  bool beyond_budget = false;  // its memory, without `extra`, is beyond the budget
   BatchTimes times;
   std::vector<SampleId> samples;            // delivered, by slot: stand-ins included
   std::vector<Substitution> substitutions;  // those among them, by slot

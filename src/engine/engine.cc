@@ -81,21 +81,32 @@ void Engine::Stop() {
   stop_.request_stop();
 }
 
-void Engine::Close() {
+bool Engine::Close(std::int64_t timeout_ns) {
   Stop();
   {
     MutexLock lock(state_mutex_);
     // Once: after that the memory, and its hook, may be another engine's.
-    if (!std::exchange(closed_, true)) {
+    if (std::exchange(hooked_, false)) {
       for (const EngineLane& lane : parts_.lanes) lane.batch_memory->SetReleaseHook(nullptr);
     }
   }
+  const std::int64_t begin_ns = parts_.clock->NowNanos();
   {
     MutexLock lock(inbox_mutex_);
-    while (running_ || in_flight_ != 0 || !inbox_.empty()) idle_.Wait(inbox_mutex_);
+    while (running_ || in_flight_ != 0 || !inbox_.empty()) {
+      if (timeout_ns < 0) {
+        idle_.Wait(inbox_mutex_);
+        continue;
+      }
+      const std::int64_t left_ns = timeout_ns - (parts_.clock->NowNanos() - begin_ns);
+      if (left_ns <= 0) return false;
+      static_cast<void>(idle_.WaitFor(inbox_mutex_, left_ns));
+    }
   }
   MutexLock lock(state_mutex_);
+  closed_ = true;
   ReleaseAllCells();
+  return true;
 }
 
 bool Engine::quiescent() const {
@@ -132,6 +143,7 @@ EngineStats Engine::stats() const {
   }
   if (parts_.residents != nullptr) stats.resident = parts_.residents->stats();
   if (parts_.pinned != nullptr) stats.pinned = parts_.pinned->stats();
+  if (parts_.scratch != nullptr) stats.scratch = parts_.scratch->stats();
   return stats;
 }
 
@@ -212,7 +224,7 @@ void Engine::Handle(Event& event) {
       --stats_.reads_in_flight;
       --lane.reads_in_flight;
       event.unit->work->issued_bytes -= event.unit->extent.range.size;
-      event.unit->looked = true;
+      event.unit->tried = true;
       if (!ended_) lane.to_read.push_front({event.unit});
       return;
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "codec/image/scratch_memory.h"
 #include "engine/batch.h"
 #include "engine/engine_options.h"
 #include "engine/engine_parts.h"
@@ -43,29 +45,15 @@ namespace headrace {
 // stats().lanes names it. Reads and tasks are due by step, and within a step so that all lanes are
 // done with it at one time; a LanePolicy may split them between lanes otherwise.
 //
-// Block reads are issued in order of number, each when there are cells for all samples that it
-// keeps; the samples wait in these cells for their deliveries. No wait is a circle here either.
-// Staging memory waits for nothing but reads and tasks: a block read has its cells before it takes
-// any, and each of its parts gives it back alone, whatever becomes of the others. And cells: what
-// the plan delivers or releases before a block read comes free without it, for by then its steps
-// are admitted, its reads were issued, and decoding waits for nothing. What is left in cells then
-// is what the plan has resident, and the plan leaves room for the block read beside that.
-//
-// To decode a sample whose cells are not neighbours, a task gathers it first, unless the codec only
-// copies: each thread of the executor may have one sample beside the budgets. So may a task that
-// tries to read small samples at once: up to twice decode_task_bytes.
-//
-// Tiers hold samples as they are stored. What one has is taken from there; what the placement wants
-// one to have is put there by whoever reads it from storage, or fetched ahead while there is
-// nothing else to read. What a tier can not give, or not take, is storage's: tiers change where
-// bytes come from, never which. A sample that is on its way into a tier is waited for, and that
-// waits for nothing but a read, a task and the tier.
+// A decode that needs much scratch memory waits until there is some, the oldest step's first.
+// Nothing else waits for it, and a decode that has its memory needs only a thread. If there can
+// never be enough, it is an error of the sample.
 //
 // Thread safety: every method may be called from any thread. The machine itself runs on one thread
 // at a time: on whichever brought a completion, or on the executor.
 // Ownership: what Parts points at is the caller's and outlives the engine; batches may outlive all.
 // Of several engines that share memory, one at a time runs.
-// Shutdown: Stop(), then Close() before destruction.
+// Shutdown: Stop(), then Close() until it returns true, before destruction.
 class Engine {
  public:
   using Parts = EngineParts;
@@ -83,11 +71,11 @@ class Engine {
   void OnWaiting(std::uint32_t lane = 0);
   // It is gone: its sink is not called once this has returned, and the plan goes on without it.
   void Leave(std::uint32_t lane);
-  // Issues no more work; nothing more reaches the sink. What is in flight comes back on its own.
-  void Stop();
-  // Stop(), and waits until nothing is in flight. Not from a thread that the executor or the store
-  // needs for that.
-  void Close();
+  void Stop();  // Issues no more work and delivers nothing more. Work in flight goes on.
+  // Stop(), then waits up to `timeout_ns` (negative: no limit) until nothing is in flight. Returns
+  // false if something still is: call it again. Not from a thread that the executor or the store
+  // needs to finish that work.
+  bool Close(std::int64_t timeout_ns = -1);
   // Nothing is in flight and nothing will be without another call.
   [[nodiscard]] bool quiescent() const;
   [[nodiscard]] EngineStats stats() const;
@@ -107,6 +95,7 @@ class Engine {
   struct Event;
   struct PieceRef;
   struct Piece;
+  using GatheredBytes = std::vector<std::byte, ScratchAllocator<std::byte>>;
   using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   // Events: how anything gets into the machine.
   void Post(Event event);       // and runs the machine here, if nobody else does
@@ -164,13 +153,18 @@ class Engine {
   void ReadFromTask(std::vector<ReadRequest> requests);
   void SetData(ReadUnit& unit, std::span<std::byte> data) const;
   [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
+  [[nodiscard]] std::uint64_t StoredBytes(const StepWork& work, std::uint32_t slot) const;
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task);
   void Observe(const DecodeTask& task) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Status DecodeSample(DecodeTask& task, std::uint32_t slot, std::vector<std::byte>& scratch) const;
-  std::span<const std::byte> Resident(const SampleWork& sample, const Piece& piece,
-                                      std::vector<std::byte>& scratch) const;
+  Status DecodeSample(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch,
+                      ScratchLimit& limit) const;
+  void DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch);
+  void ReadLargeAgain(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  void StartLargeDecodes() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Result<std::span<const std::byte>> Resident(const SampleWork& sample, const Piece& piece,
+                                              GatheredBytes& scratch, ScratchLimit& limit) const;
   void CopyResident(const SampleWork& sample, const Piece& piece, std::span<std::byte> to) const;
   Status Verify(const BatchField& field, SampleId sample, std::span<const std::byte> stored) const;
   void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
@@ -286,12 +280,17 @@ class Engine {
   std::unique_ptr<TierCache> tiers_ HEADRACE_GUARDED_BY(state_mutex_);    // null: none
   // Samples on their way into a tier, with the rows that wait for it.
   std::unordered_map<std::uint64_t, std::vector<Row>> keeping_ HEADRACE_GUARDED_BY(state_mutex_);
+  // Samples that wait for scratch memory, with the bytes that each needs, by their step's deadline.
+  std::multimap<std::uint64_t, std::pair<Row, std::uint64_t>> large_
+      HEADRACE_GUARDED_BY(state_mutex_);
   std::vector<std::unique_ptr<TierFill>> fills_ HEADRACE_GUARDED_BY(state_mutex_);  // in flight
   std::uint64_t sequence_ HEADRACE_GUARDED_BY(state_mutex_) = 0;     // of the newest step admitted
   std::vector<LaneShare> shares_ HEADRACE_GUARDED_BY(state_mutex_);  // by lane, with a policy
   std::int64_t now_ns_ HEADRACE_GUARDED_BY(state_mutex_) = 0;  // when the machine began to run
   bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool plan_ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;
+  // Whether the release of batch memory calls this engine.
+  bool hooked_ HEADRACE_GUARDED_BY(state_mutex_) = true;
   bool closed_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;  // OnEnd() was called, or Stop()
   EngineStats stats_ HEADRACE_GUARDED_BY(state_mutex_);

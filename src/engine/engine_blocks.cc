@@ -1,4 +1,13 @@
-// Engine: the way of a block read, from the plan to cells, and of its samples out of these.
+// Engine: block reads, from the plan to cells, and their samples, from cells to rows.
+//
+// Block reads are issued in the order of their numbers, each once there are cells for all samples
+// that it keeps. The samples wait in these cells for their deliveries. There is no deadlock:
+//   - Staging memory waits only for reads and tasks. A block read has its cells before it takes
+//     staging memory, and each part of it gives its staging memory back independently.
+//   - Cells that the plan delivers or releases before a block read become free without that read:
+//     their steps are admitted by then, their reads were issued, and decoding waits for nothing.
+//     The other cells hold what the plan keeps resident, and the plan leaves room for the block
+//     read beside that.
 
 #include <algorithm>
 #include <limits>
@@ -368,9 +377,12 @@ ReadRequest Engine::RequestOf(BlockUnit& unit) {
 // A task, as ReadNowOrRead() is for reads of single samples.
 void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
-  if (stop_.stop_requested() || !parts_.store->ReadNow(unit.extent, target)) {
+  const ReadNowAnswer answer = stop_.stop_requested() ? ReadNowAnswer::kNotAsked
+                                                      : parts_.store->ReadNow(unit.extent, target);
+  if (answer != ReadNowAnswer::kRead) {
     std::vector<ReadRequest> requests;
     requests.push_back(RequestOf(unit));
+    requests.back().looked = answer == ReadNowAnswer::kNotHeld;
     return ReadFromTask(std::move(requests));
   }
   unit.data = target;

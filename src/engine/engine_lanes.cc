@@ -9,6 +9,17 @@
 #include "engine/engine_work.h"
 
 namespace headrace {
+namespace {
+
+// Removes the reads from all deliveries: every field of the batch is in the index.
+void DropReads(Step& step) {
+  step.reads.clear();
+  step.releases.clear();
+  step.reads_due = 0;
+  for (Delivery& delivery : step.deliveries) delivery.block_read = kNoBlockRead;
+}
+
+}  // namespace
 
 bool Engine::LanesHaveRoom() const {
   bool anybody = false;
@@ -29,13 +40,14 @@ bool Engine::AdmitStep() {
       plan_ended_ = true;
       return false;
     }
+    if (stored_fields_.empty()) DropReads(*next_step_);
     SplitNextStep();
   }
   if (!MakeBatches()) return false;
   Step step = *std::move(next_step_);
   next_step_.reset();
   ++sequence_;
-  if (!stored_fields_.empty()) QueueBlockReads(step);
+  QueueBlockReads(step);
   std::vector<StepWork*> works;
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (lane->ended) {
@@ -113,7 +125,7 @@ Engine::StepWork* Engine::AdmitToLane(Lane& lane) {
 void Engine::LetGo(Lane& lane) {
   lane.next_batch.reset();
   for (const Delivery& delivery : std::exchange(lane.next, Step()).deliveries) {
-    if (stored_fields_.empty() || delivery.block_read == kNoBlockRead) continue;
+    if (delivery.block_read == kNoBlockRead) continue;
     ReleaseKept({.block_read = delivery.block_read, .sample = delivery.sample});
   }
 }
@@ -161,7 +173,7 @@ void Engine::SplitShares(Position at, std::span<StepWork* const> works) {
 // Of tasks that only decoded, and of all their samples.
 void Engine::Observe(const DecodeTask& task) const {
   if (parts_.observer == nullptr || task.decode_ns <= 0 || task.stored_bytes == 0) return;
-  if (!task.failures.empty() || ended_) return;
+  if (!task.failures.empty() || !task.large.empty() || ended_) return;
   parts_.observer->OnDecoded({.samples = task.slots.size(),
                               .bytes = task.stored_bytes,
                               .threads = task.threads,
@@ -194,6 +206,7 @@ void Engine::DropQueues() {
     lane->to_decode.clear();
   }
   block_units_.clear();
+  large_.clear();
 }
 
 // Where the ragged rows of a step go, by ragged field and slot, after its other fields.

@@ -29,7 +29,7 @@ void Engine::PlanReads(StepWork& work) {
   std::vector<std::uint32_t> resident;
   if (!blocks_.empty()) PrefetchKept(work.plan);
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
-    if (work.plan.deliveries[slot].block_read != kNoBlockRead && !stored_fields_.empty()) {
+    if (work.plan.deliveries[slot].block_read != kNoBlockRead) {
       if (AwaitKept(work, slot)) resident.push_back(slot);
       continue;
     }
@@ -137,7 +137,10 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
                           ? IsAligned(row.data()) && row.size() >= room.size
                           : row.size() == room.size;
     if (fits) continue;
-    std::optional<Buffer> extra = work.lane->parts.batch_memory->AcquireBeyond(room.size);
+    BufferPool& memory = *work.lane->parts.batch_memory;
+    std::optional<Buffer> extra = memory.Acquire(room.size);
+    // Its step is the oldest: waiting for room may be in vain.
+    if (!extra.has_value()) extra = memory.AcquireBeyond(room.size);
     if (!extra.has_value()) {
       return SampleFailed(
           work, slot,
@@ -203,7 +206,7 @@ void Engine::IssueReads() {
       ++lane->reads_in_flight;
       unit->issued_ns = now_ns_;
       unit->work->issued_bytes += unit->extent.range.size;
-      if (unit->entry == nullptr && !unit->looked) {
+      if (unit->entry == nullptr && !unit->tried) {
         ++stats_.reads;
         stats_.read_bytes += unit->extent.range.size;
       }
@@ -240,7 +243,7 @@ void Engine::IssueReads() {
 }
 
 bool Engine::ReadUnit::InOneGo(std::uint64_t bytes_max) const {
-  return pieces.size() == 1 && extent.range.size <= bytes_max &&
+  return pieces.size() == 1 && extent.range.size <= bytes_max && !outlasts &&
          work->samples[pieces.front().slot].keep == nullptr;
 }
 
@@ -291,7 +294,11 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   for (ReadUnit* const unit : task->units) {
     const std::span<std::byte> target =
         task->RoomOf(*unit, parts_.schema, stored_fields_.front()).first(unit->extent.range.size);
-    if (stop_.stop_requested() || !parts_.store->ReadNow(unit->extent, target)) {
+    const ReadNowAnswer answer = stop_.stop_requested()
+                                     ? ReadNowAnswer::kNotAsked
+                                     : parts_.store->ReadNow(unit->extent, target);
+    if (answer != ReadNowAnswer::kRead) {
+      unit->looked = answer == ReadNowAnswer::kNotHeld;
       task->work->samples_tried -= unit->pieces.size();
       if (!unit->in_place.empty() || !unit->buffer.bytes().empty()) {
         requests.push_back(RequestOf(*unit));
@@ -323,7 +330,6 @@ void Engine::ReadFromTask(std::vector<ReadRequest> requests) {
     MutexLock lock(inbox_mutex_);
     ++in_flight_;
   }
-  for (ReadRequest& request : requests) request.looked = true;
   parts_.store->Read(std::move(requests), stop_.get_token());
   MutexLock lock(inbox_mutex_);
   if (--in_flight_ == 0) idle_.NotifyAll();

@@ -1,11 +1,13 @@
-// Engine: the way of a sample, from bytes that are there to a decoded row.
+// Engine: samples, from their bytes in memory to decoded rows.
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/prng.h"
+#include "base/units.h"
 #include "engine/engine.h"
 #include "engine/engine_work.h"
 
@@ -31,7 +33,25 @@ bool IsOfTheSample(StatusCode code) {
   }
 }
 
+// The error of a sample of 0 bytes. Files that could not be read when they were indexed (a broken
+// link, a pipe) have that size, too.
+Status NoBytes(const BatchField& field) {
+  return {StatusCode::kDataLoss,
+          "field " + field.name +
+              ": 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
+              "read; if it has been written since, index the data set again (headrace index); else "
+              "leave it out with skip=, or give on_error=\"substitute\""};
+}
+
 }  // namespace
+
+std::uint64_t Engine::StoredBytes(const StepWork& work, std::uint32_t slot) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
+    bytes += work.pieces[slot * stored_fields_.size() + field].size;
+  }
+  return bytes;
+}
 
 // Cuts the samples into tasks large enough to be worth a thread each.
 void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots) {
@@ -44,9 +64,7 @@ void Engine::SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       task->work = &work;
     }
     task->slots.push_back(slot);
-    for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
-      task->stored_bytes += work.pieces[slot * stored_fields_.size() + field].size;
-    }
+    task->stored_bytes += StoredBytes(work, slot);
     if (task->stored_bytes >= options_.decode_task_bytes) submit();
   }
   if (task != nullptr) submit();
@@ -77,27 +95,46 @@ void Engine::StartDecodes(Lane& lane) {
 void Engine::RunDecode(DecodeTask& task) {
   const std::int64_t start_ns = parts_.clock->NowNanos();
   const int threads_before = decoding_.fetch_add(1, std::memory_order_relaxed) + 1;
-  std::vector<std::byte> scratch;
+  GatheredBytes scratch;
   for (std::size_t i = 0; i < task.slots.size(); ++i) {
     if (stop_.stop_requested()) break;
     if (i + kPrefetchAhead < task.slots.size()) {
       const CellRun cells = task.work->samples[task.slots[i + kPrefetchAhead]].cells;
       if (cells != kNoCells) parts_.residents->Prefetch(cells);
     }
-    const std::uint32_t slot = task.slots[i];
-    if (Status status = DecodeSample(task, slot, scratch); !status.ok()) {
-      task.failures.emplace_back(slot, std::move(status));
-    } else if (task.work->samples[slot].keep != nullptr) {
-      KeepSample(task, slot);
-    }
+    DecodeSlot(task, task.slots[i], scratch);
   }
   task.decode_ns = parts_.clock->NowNanos() - start_ns;
   const int threads_after = decoding_.fetch_sub(1, std::memory_order_relaxed);
   task.threads = (threads_before + threads_after + 1) / 2;
 }
 
-Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot,
-                            std::vector<std::byte>& scratch) const {
+// Decodes a sample, or fails it, or leaves it until there is scratch memory.
+void Engine::DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch) {
+  ScratchLimit limit;
+  if (parts_.scratch != nullptr) limit = parts_.scratch->small();
+  if (task.lease.bytes() != 0) limit.bytes_max = task.lease.bytes();
+  const std::uint64_t copied_bytes = task.copied_bytes;
+  Status status = DecodeSample(task, slot, scratch, limit);
+  if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
+    const Status fits = parts_.scratch->Check(limit.bytes_needed);
+    if (fits.ok()) {
+      task.large.emplace_back(slot, limit.bytes_needed);
+      task.copied_bytes = copied_bytes;
+      task.stored_bytes -= StoredBytes(*task.work, slot);
+      return;
+    }
+    status = fits.WithContext(status.message());
+  }
+  if (!status.ok()) {
+    task.failures.emplace_back(slot, std::move(status));
+  } else if (task.work->samples[slot].keep != nullptr) {
+    KeepSample(task, slot);
+  }
+}
+
+Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch,
+                            ScratchLimit& limit) const {
   const StepWork& work = *task.work;
   const SampleId sample = work.batch->samples[slot];
   const SampleKey key{.seed = options_.seed, .epoch = work.plan.epoch, .sample = sample};
@@ -125,6 +162,7 @@ Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot,
       if (unit->entry == nullptr) HEADRACE_RETURN_IF_ERROR(Verify(field, sample, stored));
     }
     const Piece& at = *piece++;
+    if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
     if (unit != nullptr && (!unit->in_place.empty() || stored.data() == row.data())) {
       continue;  // It lies in its row.
     }
@@ -138,27 +176,45 @@ Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot,
         CopyResident(work.samples[slot], at, row);
         continue;
       }
-      stored = Resident(work.samples[slot], at, scratch);
-      if (!scratch.empty() && stored.data() == scratch.data()) task.copied_bytes += at.size;
+      HEADRACE_ASSIGN_OR_RETURN(stored, Resident(work.samples[slot], at, scratch, limit));
     }
-    if (Status status = field.codec->Decode(stored, key, row); !status.ok()) {
-      return status.WithContext("field " + field.name);
+    const bool gathered = !scratch.empty() && stored.data() == scratch.data();
+    // Only its own pieces: what a sample may take does not depend on the one before it.
+    if (gathered) {
+      task.copied_bytes += at.size;
+    } else {
+      scratch = GatheredBytes();
     }
+    // The memory that pieces were gathered in counts, too.
+    ScratchLimit rest = limit;
+    rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
+    const Status status = field.codec->DecodeWithin(stored, key, row, rest);
+    limit.bytes_needed = rest.bytes_needed + scratch.size();
+    if (!status.ok()) return status.WithContext("field " + field.name);
   }
   return Status();
 }
 
-// The bytes of a piece in memory, of cells or of a tier: where they lie, or gathered. They were
-// verified on their way there.
-std::span<const std::byte> Engine::Resident(const SampleWork& sample, const Piece& piece,
-                                            std::vector<std::byte>& scratch) const {
+// The bytes of a piece that lies in cells or in a tier: in place, or gathered within `limit`. They
+// were verified when they were stored there.
+Result<std::span<const std::byte>> Engine::Resident(const SampleWork& sample, const Piece& piece,
+                                                    GatheredBytes& scratch,
+                                                    ScratchLimit& limit) const {
   const auto view = sample.entry ? sample.entry.tier()->View(sample.entry, piece.offset, piece.size)
                                  : parts_.residents->View(sample.cells, piece.offset, piece.size);
   if (view.has_value()) return *view;
-  if (scratch.size() < piece.size) scratch.resize(piece.size);
+  if (scratch.size() != piece.size) {
+    limit.bytes_needed = piece.size;
+    if (piece.size > limit.bytes_max) {
+      return Status(StatusCode::kResourceExhausted,
+                    "gathering a sample takes " + FormatBytes(piece.size) + " of memory");
+    }
+    scratch = GatheredBytes();
+    scratch.resize(piece.size);
+  }
   const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
   CopyResident(sample, piece, bytes);
-  return bytes;
+  return std::span<const std::byte>(bytes);
 }
 
 Status Engine::Verify(const BatchField& field, SampleId sample,
@@ -171,8 +227,30 @@ Status Engine::Verify(const BatchField& field, SampleId sample,
                                            "bytes are damaged, or changed since it was indexed");
 }
 
+// Of the samples left for later, those whose bytes are lost when the task ends are read again, into
+// staging memory.
+void Engine::ReadLargeAgain(DecodeTask& task) {
+  StepWork& work = *task.work;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> stay;
+  for (const auto& large : task.large) {
+    ReadUnit& unit = *work.pieces[large.first].unit;  // Of their one stored field.
+    if (!unit.buffer.bytes().empty() || !unit.in_place.empty()) {
+      stay.push_back(large);
+      continue;
+    }
+    --stats_.reads_in_flight;
+    --work.lane->reads_in_flight;
+    work.issued_bytes -= unit.extent.range.size;
+    unit.outlasts = true;
+    if (!ended_) work.lane->to_read.push_front({&unit});
+    std::erase(task.slots, large.first);
+  }
+  task.large = std::move(stay);
+}
+
 void Engine::OnDone(DecodeTask& task) {
   StepWork& work = *task.work;
+  ReadLargeAgain(task);
   stats_.reads_in_flight -= task.slots.size();
   work.lane->reads_in_flight -= static_cast<std::uint32_t>(task.slots.size());
   work.MarkRead(now_ns_, task.slots.size());
@@ -192,13 +270,38 @@ void Engine::OnDecoded(DecodeTask& task) {
     Tier* const tier = std::exchange(work.samples[slot].keep, nullptr);
     FinishKeep(work.batch->samples[slot], tier, status);
   }
+  task.lease.Reset();
+  std::size_t next_large = 0;
   std::size_t next_failure = 0;
   for (const std::uint32_t slot : task.slots) {
-    if (next_failure < task.failures.size() && task.failures[next_failure].first == slot) {
+    if (next_large < task.large.size() && task.large[next_large].first == slot) {
+      const std::uint64_t bytes = task.large[next_large++].second;
+      if (!ended_) large_.emplace(work.deadline, std::pair(Row(&work, slot), bytes));
+    } else if (next_failure < task.failures.size() && task.failures[next_failure].first == slot) {
       SampleFailed(work, slot, std::move(task.failures[next_failure++].second));
     } else {
       EndSample(work, slot);
     }
+  }
+  StartLargeDecodes();
+}
+
+// Gives scratch memory to the large decodes that are due first. None overtakes another: otherwise a
+// huge one might wait for ever.
+void Engine::StartLargeDecodes() {
+  while (!large_.empty()) {
+    const auto [row, bytes] = large_.begin()->second;
+    std::optional<ScratchLease> lease = parts_.scratch->Acquire(bytes);
+    if (!lease.has_value()) return;
+    Lane& lane = *row.first->lane;
+    auto task = std::make_unique<DecodeTask>();
+    task->work = row.first;
+    task->slots.push_back(row.second);
+    task->stored_bytes = StoredBytes(*row.first, row.second);
+    task->lease = *std::move(lease);
+    large_.erase(large_.begin());
+    lane.to_decode.push_front(std::move(task));
+    StartDecodes(lane);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/cell_pool.h"
 #include "base/ids.h"
 #include "engine/buffer_pool.h"
+#include "engine/memory/scratch_budget.h"
 
 namespace headrace {
 
@@ -104,6 +105,7 @@ struct EngineStats {
   BufferPool::Stats batch;            // batches in work, ready and held, over all lanes
   CellPool::Stats resident;           // samples of block reads, from the read to their delivery
   BufferPool::Stats pinned;           // blocks that stay in memory
+  ScratchBudget::Stats scratch;       // of decodes, beside their input and rows
   TierCounts tiers;
   std::vector<LaneStats> lanes;
 };

@@ -1,4 +1,10 @@
-// Engine: samples out of tiers, and into them.
+// Engine: reads samples from tiers, and fills tiers.
+//
+// Tiers hold samples as they are stored. A sample that a tier holds is read from the tier. A sample
+// that the placement assigns to a tier is inserted when it is read from storage, or prefetched
+// while there is nothing else to read. If a tier fails to return or to accept a sample, storage
+// serves it: tiers change where bytes come from, never which bytes. Rows wait for a sample that is
+// being inserted; that insert waits only for a read, a task and the tier.
 
 #include <algorithm>
 #include <map>

@@ -53,10 +53,12 @@ struct Engine::ReadUnit {
   std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
   std::span<std::byte> data;         // of the extent, once read
   std::int64_t issued_ns = 0;
-  bool looked = false;  // whether it can be had without a device: it can not
+  bool tried = false;     // with ReadNow()
+  bool looked = false;    // and it said kNotHeld
+  bool outlasts = false;  // the unit lives longer than its task: it needs staging memory
 
   [[nodiscard]] bool MayBeTried() const {
-    return entry == nullptr && extent.range.size > 0 && !looked;
+    return entry == nullptr && extent.range.size > 0 && !tried;
   }
   // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
   [[nodiscard]] bool InOneGo(std::uint64_t bytes_max) const;
@@ -129,6 +131,8 @@ struct Engine::DecodeTask {
   std::vector<std::uint32_t> slots;
   std::vector<std::pair<std::uint32_t, Status>> failures;
   std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> large;  // left for later: slot, bytes needed
+  ScratchLease lease;  // held by the one sample of a large task
   std::uint64_t stored_bytes = 0;
   std::uint64_t copied_bytes = 0;  // LaneStats::copied_bytes
   std::int64_t decode_ns = 0;

@@ -4,21 +4,30 @@
 #include <system_error>
 #include <utility>
 
+#include "base/units.h"
+#include "index/folder_report.h"
 #include "index/folder_walk.h"
 #include "index/index_rules.h"
+#include "index/skip_rules.h"
 #include "index/text.h"
 
 namespace headrace {
 namespace {
 
 using internal::CountAndNames;
+using internal::FolderReport;
 using internal::ListRoot;
 using internal::NumberedTexts;
 using internal::RootListing;
+using internal::SkipHint;
+using internal::SkipRules;
 using internal::WalkClass;
 using internal::Walked;
 
 constexpr char kFoldersKey[] = "folders";
+constexpr char kSkipKey[] = "skip";
+constexpr char kSkipUnmatchedKey[] = "skip_unmatched";
+constexpr char kReportKey[] = "report";
 
 Status Refused(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
 
@@ -38,23 +47,32 @@ Result<std::string> AbsoluteRoot(const std::string& root) {
 Status CheckHasClasses(const RootListing& listing) {
   if (!listing.class_folders.empty()) return Status();
   std::string why = "it has no class folders";
-  if (listing.images > 0) why += " but " + std::to_string(listing.images) + " images of its own";
+  if (listing.images > 0) why += " but " + Counted(listing.images, "image") + " of its own";
+  if (!listing.skipped.empty()) {
+    why += " but those that skip= leaves out, " +
+           CountAndNames(listing.skipped.size(), listing.skipped);
+  }
   return Refused(why + ": put the images of each class into a folder of their own below it");
 }
 
-Status CheckEveryImageIsThere(const Walked& walked, const std::vector<std::string>& without) {
-  if (!without.empty()) {
-    return Refused(
-        "class folders without an image (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff "
-        ".webp): " +
-        CountAndNames(without.size(), without) + ": remove these folders or put images into them");
+Status CheckEveryClassHasImages(const FolderReport& report,
+                                const std::vector<std::string>& without) {
+  if (without.empty()) return Status();
+  std::string why =
+      "folders without an image (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), but each folder "
+      "is a class: " +
+      CountAndNames(without.size(), without);
+  for (const char* kind : {"loop", "skipped"}) {
+    const auto found = report.entries().find(kind);
+    if (found == report.entries().end()) continue;
+    why += found->first == "loop" ? "; links to a folder around them are not followed, "
+                                  : "; left out by skip=, ";
+    why += CountAndNames(found->second.count, found->second.names);
   }
-  if (walked.empty_images > 0) {
-    return Refused(
-        "images of zero bytes: " + CountAndNames(walked.empty_images, walked.empty_names) +
-        ": copy these files again or remove them");
-  }
-  return Status();
+  return Refused(why +
+                 ": open the folder that holds the classes and nothing else, or leave these out "
+                 "with " +
+                 SkipHint(without) + " (headrace index --skip)");
 }
 
 void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte>& values) {
@@ -65,8 +83,10 @@ void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte
   }
 }
 
-Result<IndexContents> Build(const std::string& root, const FolderProgress& progress) {
-  HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root));
+Result<IndexContents> Build(const std::string& root, const FolderProgress& progress,
+                            const std::vector<std::string>& skip) {
+  HEADRACE_ASSIGN_OR_RETURN(SkipRules rules, SkipRules::Parse(skip));
+  HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root, rules));
   HEADRACE_RETURN_IF_ERROR(CheckHasClasses(listing));
   IndexContents contents;
   HEADRACE_ASSIGN_OR_RETURN(contents.root, AbsoluteRoot(root));
@@ -79,18 +99,20 @@ Result<IndexContents> Build(const std::string& root, const FolderProgress& progr
 
   Walked walked;
   walked.folders.emplace_back("", listing.mtime_ns);
+  for (const std::string& name : listing.skipped) walked.report.Add("skipped", name);
   std::vector<std::string> without_image;
   for (std::size_t i = 0; i < listing.class_folders.size(); ++i) {
     const std::string& name = listing.class_folders[i];
     const std::size_t before = walked.images.size();
-    HEADRACE_RETURN_IF_ERROR(WalkClass(contents.root, name, progress, walked));
+    HEADRACE_RETURN_IF_ERROR(
+        WalkClass(contents.root, name, {.progress = progress, .skip = rules}, walked));
     if (walked.images.size() == before) without_image.push_back(name);
     AppendLabel(i, walked.images.size() - before, label.inline_values);
   }
-  HEADRACE_RETURN_IF_ERROR(CheckEveryImageIsThere(walked, without_image));
+  HEADRACE_RETURN_IF_ERROR(CheckEveryClassHasImages(walked.report, without_image));
   if (progress && !progress(walked.images.size())) {
     return Status(StatusCode::kCancelled,
-                  "cancelled after " + std::to_string(walked.images.size()) + " files");
+                  "cancelled after " + Counted(walked.images.size(), "file"));
   }
 
   contents.sample_count = walked.images.size();
@@ -102,13 +124,16 @@ Result<IndexContents> Build(const std::string& root, const FolderProgress& progr
   contents.objects = std::move(walked.images);
   contents.attributes = {{"format", "folder"},
                          {"classes", internal::JsonList(listing.class_folders)},
-                         {kFoldersKey, internal::JsonList(walked.folders)}};
+                         {kFoldersKey, internal::JsonList(walked.folders)},
+                         {kSkipKey, internal::JsonList(skip)},
+                         {kSkipUnmatchedKey, internal::JsonList(rules.Unmatched())},
+                         {kReportKey, walked.report.Json()}};
   return contents;
 }
 
 // Files beside the class folders, such as the index itself, change the root's mtime and no sample.
-bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders) {
-  const Result<RootListing> listing = ListRoot(root);
+bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders, SkipRules& skip) {
+  const Result<RootListing> listing = ListRoot(root, skip);
   if (!listing.ok()) return false;
   std::vector<std::string> noted;
   for (const auto& [path, mtime_ns] : folders) {
@@ -119,20 +144,24 @@ bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders) {
 
 }  // namespace
 
-Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress) {
-  Result<IndexContents> contents = Build(root, progress);
+Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
+                                       const std::vector<std::string>& skip) {
+  Result<IndexContents> contents = Build(root, progress, skip);
   if (contents.ok()) return contents;
   return contents.status().WithContext("indexing folder " + internal::Quoted(root));
 }
 
 bool FolderIndexIsCurrent(const Index& index) {
   const auto folders = internal::ParseNumberedTexts(index.attribute(kFoldersKey));
-  if (!folders) return false;
+  const auto skip = internal::ParseTexts(index.attribute(kSkipKey));
+  if (!folders || !skip) return false;  // Those of earlier versions have no report, either.
+  Result<SkipRules> rules = SkipRules::Parse(*skip);
+  if (!rules.ok()) return false;
   for (const auto& [path, mtime_ns] : *folders) {
     const bool is_root = path.empty();
     const std::string folder = is_root ? index.root() : index.root() + "/" + path;
     if (internal::FolderMtimeNs(folder) == mtime_ns) continue;
-    if (!is_root || !HasClassFoldersOf(index.root(), *folders)) return false;
+    if (!is_root || !HasClassFoldersOf(index.root(), *folders, rules.value())) return false;
   }
   return !folders->empty();
 }

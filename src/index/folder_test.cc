@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 class FolderTest : public testing::Test {
  protected:
@@ -33,12 +34,15 @@ class FolderTest : public testing::Test {
   Result<IndexContents> Build() { return BuildFolderIndex(folder_.path(), {}); }
 
   // "label name" of every sample in order.
-  std::vector<std::string> Samples() {
-    const auto contents = Build();
+  std::vector<std::string> Samples() { return Skipping({}); }
+
+  std::vector<std::string> Skipping(const std::vector<std::string>& skip) {
+    const auto contents = BuildFolderIndex(folder_.path(), {}, skip);
     EXPECT_EQ(contents.status().ToString(), "OK");
     std::vector<std::string> samples;
     if (!contents.ok()) return samples;
     const IndexContents& c = contents.value();
+    report_ = AttributeOf(c, "report");
     EXPECT_EQ(c.fields[1].inline_values.size(), 8 * c.sample_count);
     for (std::size_t i = 0; i < c.sample_count; ++i) {
       const auto label = internal::Load<std::int64_t>(c.fields[1].inline_values.data() + 8 * i);
@@ -49,9 +53,18 @@ class FolderTest : public testing::Test {
     return samples;
   }
 
+  static std::string AttributeOf(const IndexContents& contents, std::string_view key) {
+    for (const auto& [name, value] : contents.attributes) {
+      if (name == key) return value;
+    }
+    return "none";
+  }
+
+  std::string Report() { return AttributeOf(Build().value(), "report"); }
+
   // An index of the folder as it is now.
-  std::shared_ptr<const Index> Indexed() {
-    file_ = internal::FileOf(Build().value());
+  std::shared_ptr<const Index> Indexed(const std::vector<std::string>& skip = {}) {
+    file_ = internal::FileOf(BuildFolderIndex(folder_.path(), {}, skip).value());
     return internal::OpenIndexInMemory(file_, "/x/i", nullptr).value();
   }
 
@@ -73,6 +86,7 @@ class FolderTest : public testing::Test {
 
   internal::TestFolder folder_;
   std::vector<std::byte> file_;
+  std::string report_;
 };
 
 TEST_F(FolderTest, ClassesAreFoldersInOrderOfName) {
@@ -161,45 +175,78 @@ TEST_F(FolderTest, AFileInsteadOfAFolderIsInvalid) {
 
 TEST_F(FolderTest, NoClassFoldersIsInvalid) {
   ExpectError(StatusCode::kInvalidArgument, {"no class folders: put the images of each class"});
-  Make({"1.jpg", "2.jpg"});
+  Make({"1.jpg"});
+  ExpectError(StatusCode::kInvalidArgument, {"no class folders but 1 image of its own: put"});
+  Make({"2.jpg"});
   ExpectError(StatusCode::kInvalidArgument, {"no class folders but 2 images of its own: put"});
 }
 
 TEST_F(FolderTest, AClassFolderWithoutImagesIsInvalidAndAllAreNamed) {
   Make({"a/1.jpg", "b/notes.txt", "c/in/deep.txt"});
-  ExpectError(StatusCode::kInvalidArgument, {"without an image", "2: 'b', 'c'", "remove these"});
-}
-
-TEST_F(FolderTest, FilesOfZeroBytesAreInvalidCountedAndTheFirstNamed) {
-  Make({"a/ok.jpg"});
-  for (int i = 0; i < 7; ++i) {
-    internal::WriteFile(folder_ / "a/" + std::to_string(i) + ".jpg", {});
-  }
   ExpectError(StatusCode::kInvalidArgument,
-              {"zero bytes: 7: 'a/0.jpg', 'a/1.jpg', 'a/2.jpg', 'a/3.jpg', 'a/4.jpg', ...: copy"});
+              {"without an image", "2: 'b', 'c'", "leave these out with skip=['/b', '/c']"});
+  EXPECT_THAT(std::string(Build().status().message()), Not(HasSubstr("remove")));
+  EXPECT_THAT(Skipping({"/b", "/c"}), ElementsAre("0 a/1.jpg"));
 }
 
-TEST_F(FolderTest, ALinkToAFolderAroundItIsNamed) {
+TEST_F(FolderTest, WhatCanNotBeDecodedIsASampleAndIsReported) {
+  Make({"a/ok.jpg", "a/1.webp", "a/2.WebP", "a/3.bmp", "a/.4.png", "b/.in/5.jpg"});
+  internal::WriteFile(folder_ / "a/empty.jpg", {});
+  internal::WriteFile(folder_ / "a/empty.webp", {});
+  Link("nowhere", "a/gone.jpg");
+  Link("self.jpg", "a/self.jpg");
+  ASSERT_EQ(mkfifo((folder_ / "a/pipe.jpg").c_str(), 0600), 0);
+  EXPECT_THAT(Samples(),
+              ElementsAre("0 a/.4.png", "0 a/1.webp", "0 a/2.WebP", "0 a/3.bmp", "0 a/empty.jpg",
+                          "0 a/empty.webp", "0 a/gone.jpg", "0 a/ok.jpg", "0 a/pipe.jpg",
+                          "0 a/self.jpg", "1 b/.in/5.jpg"));
+  EXPECT_EQ(Report(),
+            R"([[".bmp",1,["a/3.bmp"]],[".webp",2,["a/1.webp","a/2.WebP"]],)"
+            R"(["broken_link",2,["a/gone.jpg","a/self.jpg"]],)"
+            R"(["empty",2,["a/empty.jpg","a/empty.webp"]],["hidden",2,["a/.4.png","b/.in/5.jpg"]],)"
+            R"(["special",1,["a/pipe.jpg"]]])");
+  for (const IndexContents::Object& object : Build().value().objects) {
+    if (object.name.ends_with("gone.jpg") || object.name.ends_with("pipe.jpg")) {
+      EXPECT_EQ(object.size, 0u);
+      EXPECT_EQ(object.mtime_ns, 0);
+    }
+  }
+  EXPECT_EQ(Indexed()->VerifyAll().ToString(), "OK");
+}
+
+TEST_F(FolderTest, OnlyTheFirstNamesOfAKindAreReported) {
+  for (int i = 0; i < 7; ++i) Make({"a/" + std::to_string(i) + ".tiff"});
+  EXPECT_EQ(Report(), R"([[".tiff",7,["a/0.tiff","a/1.tiff","a/2.tiff","a/3.tiff","a/4.tiff"]]])");
+}
+
+TEST_F(FolderTest, WhatIsSkippedIsNotThereAndCounted) {
+  Make({"a/ok.jpg", "a/1.webp", "a/in/2.jpg", "a/.3.jpg", "b/4.jpg", "src/5.jpg", "a/notes.txt"});
+  internal::WriteFile(folder_ / "a/empty.jpg", {});
+  EXPECT_THAT(Skipping({":undecodable", "in", "/src", ":hidden", "*.txt"}),
+              ElementsAre("0 a/ok.jpg", "1 b/4.jpg"));
+  EXPECT_EQ(report_, R"([["skipped",5,["src","a/.3.jpg","a/1.webp","a/empty.jpg","a/in"]]])");
+  EXPECT_THAT(Skipping({"*.webp"}), ElementsAre("0 a/.3.jpg", "0 a/empty.jpg", "0 a/ok.jpg",
+                                                "0 a/in/2.jpg", "1 b/4.jpg", "2 src/5.jpg"));
+}
+
+TEST_F(FolderTest, SkippingEveryClassIsInvalid) {
+  Make({"a/1.jpg"});
+  const Status status = BuildFolderIndex(folder_.path(), {}, {"a"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("but those that skip= leaves out, 1: 'a'"));
+  EXPECT_EQ(BuildFolderIndex(folder_.path(), {}, {":no"}).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(FolderTest, ALinkToAFolderAroundItIsNotFollowedAndReported) {
   Make({"a/in/1.jpg"});
   Link("..", "a/in/up");
-  ExpectError(StatusCode::kFailedPrecondition,
-              {"folder 'a/in/up' is a link to folder 'a', which holds it: remove the link"});
-  fs::remove(folder_ / "a/in/up");
+  EXPECT_THAT(Samples(), ElementsAre("0 a/in/1.jpg"));
+  EXPECT_EQ(Report(), R"([["loop",1,["a/in/up"]]])");
+  EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
   Link(folder_.path(), "b");
-  ExpectError(StatusCode::kFailedPrecondition, {"folder 'b' is a link to the root"});
-}
-
-TEST_F(FolderTest, FilesThatCanNotBeReadAreNamed) {
-  Make({"a/1.jpg"});
-  Link("nowhere", "a/2.jpg");
-  ExpectError(StatusCode::kFailedPrecondition,
-              {"file 'a/2.jpg' is a link to 'nowhere', which is not there: remove the link, or"});
-  fs::remove(folder_ / "a/2.jpg");
-  ASSERT_EQ(mkfifo((folder_ / "a/3.jpg").c_str(), 0600), 0);
-  ExpectError(StatusCode::kFailedPrecondition, {"file 'a/3.jpg' cannot be read: it is no regular"});
-  fs::remove(folder_ / "a/3.jpg");
-  Link("self", "a/self");
-  ExpectError(StatusCode::kFailedPrecondition, {"file 'a/self' cannot be read: Too many levels"});
+  ExpectError(StatusCode::kInvalidArgument,
+              {"1: 'b'; links to a folder around them are not followed, 2: 'a/in/up', 'b'"});
 }
 
 TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
@@ -219,7 +266,8 @@ TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
   fs::permissions(folder_ / "a/closed", fs::perms::all);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("folder 'a/closed' cannot be read: Permission denied"));
+              HasSubstr("folder 'a/closed' cannot be read: Permission denied: make it readable, or "
+                        "leave it out with skip=['/a/closed']"));
 }
 
 TEST_F(FolderTest, ProgressIsToldAndCanCancel) {
@@ -240,6 +288,22 @@ TEST_F(FolderTest, ProgressIsToldAndCanCancel) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("cancelled after " + std::to_string(last) + " files"));
   }
+}
+
+TEST_F(FolderTest, TheIndexNotesPatternsThatMatchNothing) {
+  Make({"a/1.jpg", "a/notes.txt", "b/2.jpg", "src/x.jpg"});
+  const std::vector<std::string> skip = {"*.txt", "src", "/c", "b/3.jpg", ":empty"};
+  const IndexContents contents = BuildFolderIndex(folder_.path(), {}, skip).value();
+  EXPECT_EQ(AttributeOf(contents, "skip_unmatched"), R"(["/c","b/3.jpg"])");
+}
+
+// Files beside the class folders are not indexed, whatever is left out.
+TEST_F(FolderTest, APatternThatMatchesOnlyFilesBesideTheClassFoldersLeavesOutNothing) {
+  Make({"a/1.jpg", "b/2.jpg", "notes.txt", "c/3.jpg"});
+  std::filesystem::create_directory_symlink(folder_.path() + "/c", folder_.path() + "/linked");
+  const IndexContents contents =
+      BuildFolderIndex(folder_.path(), {}, {"notes.txt", "linked", "b", "b/2.jpg"}).value();
+  EXPECT_EQ(AttributeOf(contents, "skip_unmatched"), R"(["notes.txt"])");
 }
 
 TEST_F(FolderTest, AnIndexIsCurrentUntilAFolderChanges) {
@@ -271,10 +335,24 @@ TEST_F(FolderTest, OfTheRootOnlyClassFoldersMatter) {
   EXPECT_FALSE(FolderIndexIsCurrent(*index));
 }
 
+TEST_F(FolderTest, SkippedFoldersMayComeAndGo) {
+  Make({"a/1.jpg", "src/2.jpg"});
+  const auto index = Indexed({"src", "*.tmp"});
+  fs::remove_all(folder_ / "src");
+  Touch("");
+  EXPECT_TRUE(FolderIndexIsCurrent(*index));
+  Make({"src/3.jpg", "b.tmp/4.jpg"});
+  Touch("");
+  EXPECT_TRUE(FolderIndexIsCurrent(*index));
+  Make({"c/5.jpg"});
+  Touch("");
+  EXPECT_FALSE(FolderIndexIsCurrent(*index));
+}
+
 TEST(FolderIndexTest, AnIndexWithoutFoldersIsNotCurrent) {
   for (const char* folders : {"", "[]", "[[\"\""}) {
     IndexContents contents = internal::SmallContents();
-    contents.attributes = {{"folders", folders}};
+    contents.attributes = {{"folders", folders}, {"skip", "[]"}};
     const std::vector<std::byte> file = internal::FileOf(contents);
     EXPECT_FALSE(FolderIndexIsCurrent(*internal::OpenIndexInMemory(file, "/x/i", nullptr).value()));
   }

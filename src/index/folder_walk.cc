@@ -46,7 +46,8 @@ std::int64_t MtimeNs(const struct stat& info) {
 Status CannotRead(const char* what, const std::string& path, int error) {
   return {StatusCode::kFailedPrecondition,
           std::string(what) + " " + Quoted(path) +
-              " cannot be read: " + std::generic_category().message(error)};
+              " cannot be read: " + std::generic_category().message(error) +
+              ": make it readable, or leave it out with " + SkipHint({path})};
 }
 
 struct DirCloser {
@@ -91,32 +92,53 @@ std::string Joined(const std::string& folder, const char* name) {
   return folder.empty() ? name : folder + "/" + name;
 }
 
-// Whether the entry is a folder, links followed. A link to nothing is none.
+// Whether the entry is a folder, or a link to one. A broken link is not.
 Result<bool> IsFolder(const OpenFolder& folder, const std::string& path, const dirent& entry) {
   if (entry.d_type == DT_DIR) return true;
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
   struct stat info = {};
   if (fstatat(dirfd(folder.dir.get()), entry.d_name, &info, 0) == 0) return S_ISDIR(info.st_mode);
-  if (errno == ENOENT) return false;
+  // A link to nothing is no folder, and a sample only by its name.
+  const bool broken =
+      errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == ENAMETOOLONG;
+  if (broken || HasImageExtension(entry.d_name)) return false;
   return CannotRead("file", Joined(path, entry.d_name), errno);
 }
 
-// `name` in the folder `at`, for messages `path`, is a link to nothing, or has `error`.
-Status CannotLookAt(int at, const char* name, const std::string& path, int error) {
-  std::array<char, PATH_MAX> target = {};
-  const ssize_t size = error == ENOENT ? readlinkat(at, name, target.data(), target.size()) : -1;
-  if (size < 0) return CannotRead("file", path, error);
-  return {StatusCode::kFailedPrecondition,
-          "file " + Quoted(path) + " is a link to " +
-              Quoted(std::string_view(target.data(), static_cast<std::size_t>(size))) +
-              ", which is not there: remove the link, or put the file there"};
+// An image by its name, as it was found.
+struct FoundImage {
+  IndexContents::Object object;
+  FileFinding finding = FileFinding::kNone;
+};
+
+// Reads the status of the file `name` in the folder `at`.
+FoundImage LookAt(int at, const char* name) {
+  FoundImage found{.object = {.name = name}};
+  struct stat info = {};
+  if (fstatat(at, name, &info, 0) != 0) {
+    const bool broken = errno == ENOENT || errno == ELOOP || errno == ENOTDIR;
+    found.finding = broken ? FileFinding::kBrokenLink : FileFinding::kUnreadable;
+    return found;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    found.finding = FileFinding::kSpecial;
+    return found;
+  }
+  found.object.size = static_cast<std::uint64_t>(info.st_size);
+  found.object.mtime_ns = MtimeNs(info);
+  if (info.st_size == 0) {
+    found.finding = FileFinding::kEmpty;
+  } else if (!IsDecodedByName(name)) {
+    found.finding = FileFinding::kFormat;
+  }
+  return found;
 }
 
 // One class folder and all below it.
 class ClassWalk {
  public:
-  ClassWalk(int root, const struct stat& root_info, const FolderProgress& progress, Walked& walked)
-      : root_(root), root_info_(root_info), progress_(progress), walked_(walked) {}
+  ClassWalk(int root, const struct stat& root_info, const WalkOptions& options, Walked& walked)
+      : root_(root), root_info_(root_info), options_(options), walked_(walked) {}
 
   Status Run(const std::string& name) {
     folders_.push_back({.path = name});
@@ -135,7 +157,9 @@ class ClassWalk {
     dev_t device = 0;
     ino_t inode = 0;
     std::int64_t mtime_ns = 0;
-    std::vector<IndexContents::Object> images = {};  // names below this folder
+    bool is_loop = false;                   // a link to a folder around it
+    std::vector<FoundImage> images = {};    // names below this folder
+    std::vector<std::string> skipped = {};  // names below this folder
   };
 
   Status Visit(std::size_t position) {
@@ -144,74 +168,76 @@ class ClassWalk {
     folders_[position].device = folder.info.st_dev;
     folders_[position].inode = folder.info.st_ino;
     folders_[position].mtime_ns = MtimeNs(folder.info);
-    HEADRACE_RETURN_IF_ERROR(CheckNoLoop(position));
+    if (IsLoop(position)) {  // Its files are walked already; following it would never end.
+      folders_[position].is_loop = true;
+      return Status();
+    }
     return ForEachEntry(folder, path, [&](const dirent& entry) -> Status {
-      HEADRACE_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(folder, path, entry));
-      if (is_folder) {
-        folders_.push_back({.path = Joined(path, entry.d_name), .parent = position});
+      const std::string below = Joined(path, entry.d_name);
+      const bool skipped = options_.skip.LeavesOut(below);
+      bool is_folder = entry.d_type == DT_DIR;
+      if (!skipped) {  // Entries that are left out need not be readable.
+        HEADRACE_ASSIGN_OR_RETURN(is_folder, IsFolder(folder, path, entry));
+      }
+      if (!is_folder && !HasImageExtension(entry.d_name)) return Status();
+      if (skipped) {
+        folders_[position].skipped.emplace_back(entry.d_name);
         return Status();
       }
-      if (!HasImageExtension(entry.d_name)) return Status();
-      return AddImage(folder, position, entry.d_name);
+      if (!is_folder) return AddImage(folder, position, entry.d_name);
+      folders_.push_back({.path = below, .parent = position});
+      return Status();
     });
   }
 
   Status AddImage(const OpenFolder& folder, std::size_t position, const char* name) {
-    Folder& to = folders_[position];
-    struct stat info = {};
-    if (fstatat(dirfd(folder.dir.get()), name, &info, 0) != 0) {
-      return CannotLookAt(dirfd(folder.dir.get()), name, Joined(to.path, name), errno);
+    FoundImage found = LookAt(dirfd(folder.dir.get()), name);
+    if (options_.skip.LeavesOut(found.finding)) {
+      folders_[position].skipped.emplace_back(name);
+      return Status();
     }
-    if (!S_ISREG(info.st_mode)) {
-      return {StatusCode::kFailedPrecondition,
-              "file " + Quoted(Joined(to.path, name)) + " cannot be read: it is no regular file"};
-    }
-    to.images.push_back({.name = name,
-                         .size = static_cast<std::uint64_t>(info.st_size),
-                         .mtime_ns = MtimeNs(info)});
+    folders_[position].images.push_back(std::move(found));
     ++found_;
     const std::uint64_t files = walked_.images.size() + found_;
-    if (progress_ && files % kFilesBetweenReports == 0 && !progress_(files)) {
-      return {StatusCode::kCancelled, "cancelled after " + std::to_string(files) + " files"};
+    if (options_.progress && files % kFilesBetweenReports == 0 && !options_.progress(files)) {
+      return {StatusCode::kCancelled, "cancelled after " + Counted(files, "file")};
     }
     return Status();
   }
 
-  // A folder inside itself has no last file.
-  Status CheckNoLoop(std::size_t position) const {
+  [[nodiscard]] bool IsLoop(std::size_t position) const {
     const Folder& folder = folders_[position];
-    const auto loop = [&](const std::string& around) -> Status {
-      return {StatusCode::kFailedPrecondition, "folder " + Quoted(folder.path) + " is a link to " +
-                                                   around + ", which holds it: remove the link"};
-    };
     for (auto at = folder.parent; at; at = folders_[*at].parent) {
-      if (folders_[*at].inode == folder.inode && folders_[*at].device == folder.device) {
-        return loop("folder " + Quoted(folders_[*at].path));
-      }
+      if (folders_[*at].inode == folder.inode && folders_[*at].device == folder.device) return true;
     }
-    if (root_info_.st_ino == folder.inode && root_info_.st_dev == folder.device) {
-      return loop("the root");
-    }
-    return Status();
+    return root_info_.st_ino == folder.inode && root_info_.st_dev == folder.device;
   }
 
   void Add(Folder& folder) {
+    if (folder.is_loop) {
+      walked_.report.Add("loop", folder.path);
+      return;
+    }
     std::sort(folder.images.begin(), folder.images.end(),
-              [](const auto& a, const auto& b) { return TextLess(a.name, b.name); });
-    for (IndexContents::Object& image : folder.images) {
-      image.name.insert(0, folder.path + "/");
-      if (image.size == 0) {
-        ++walked_.empty_images;
-        if (walked_.empty_names.size() < kNamesShown) walked_.empty_names.push_back(image.name);
-      }
-      walked_.images.push_back(std::move(image));
+              [](const auto& a, const auto& b) { return TextLess(a.object.name, b.object.name); });
+    for (FoundImage& image : folder.images) {
+      std::string& name = image.object.name;
+      const std::string kind = KindOf(image.finding, name);
+      name.insert(0, folder.path + "/");
+      if (!kind.empty()) walked_.report.Add(kind, name);
+      if (IsHidden(name)) walked_.report.Add("hidden", name);
+      walked_.images.push_back(std::move(image.object));
+    }
+    std::sort(folder.skipped.begin(), folder.skipped.end(), TextLess);
+    for (const std::string& name : folder.skipped) {
+      walked_.report.Add("skipped", folder.path + "/" + name);
     }
     walked_.folders.emplace_back(std::move(folder.path), folder.mtime_ns);
   }
 
   const int root_;
   const struct stat& root_info_;
-  const FolderProgress& progress_;
+  const WalkOptions& options_;
   Walked& walked_;
   std::vector<Folder> folders_;
   std::uint64_t found_ = 0;
@@ -225,7 +251,7 @@ std::optional<std::int64_t> FolderMtimeNs(const std::string& path) {
   return MtimeNs(info);
 }
 
-Result<RootListing> ListRoot(const std::string& root) {
+Result<RootListing> ListRoot(const std::string& root, SkipRules& skip) {
   struct stat info = {};
   if (stat(root.c_str(), &info) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return CannotRead("folder", root, errno);
@@ -239,32 +265,47 @@ Result<RootListing> ListRoot(const std::string& root) {
   RootListing listing;
   listing.mtime_ns = MtimeNs(folder.info);
   HEADRACE_RETURN_IF_ERROR(ForEachEntry(folder, root, [&](const dirent& entry) -> Status {
-    HEADRACE_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(folder, "", entry));
+    // Files beside the class folders are not indexed: no pattern leaves them out.
+    const std::string_view name = entry.d_name;
+    const bool skipped = entry.d_type == DT_REG ? skip.Matches(name) : skip.LeavesOut(name);
+    bool is_folder = entry.d_type == DT_DIR;
+    if (!skipped) {
+      HEADRACE_ASSIGN_OR_RETURN(is_folder, IsFolder(folder, "", entry));
+    }
     if (is_folder) {
-      listing.class_folders.emplace_back(entry.d_name);
+      (skipped ? listing.skipped : listing.class_folders).emplace_back(entry.d_name);
     } else if (HasImageExtension(entry.d_name)) {
       ++listing.images;
     }
     return Status();
   }));
   std::sort(listing.class_folders.begin(), listing.class_folders.end(), TextLess);
+  std::sort(listing.skipped.begin(), listing.skipped.end(), TextLess);
   return listing;
 }
 
-Status WalkClass(const std::string& root, const std::string& name, const FolderProgress& progress,
+Status WalkClass(const std::string& root, const std::string& name, const WalkOptions& options,
                  Walked& walked) {
   const UniqueFd fd(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat info = {};
   if (!fd || fstat(fd.get(), &info) != 0) return CannotRead("folder", root, errno);
-  return ClassWalk(fd.get(), info, progress, walked).Run(name);
+  return ClassWalk(fd.get(), info, options, walked).Run(name);
 }
 
 std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& names) {
   std::string text = std::to_string(count);
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+  for (std::size_t i = 0; i < std::min(names.size(), FolderReport::kNamesShown); ++i) {
     text.append(i == 0 ? ": " : ", ").append(Quoted(names[i]));
   }
-  return text + (count > kNamesShown ? ", ..." : "");
+  return text + (count > FolderReport::kNamesShown ? ", ..." : "");
+}
+
+std::string SkipHint(const std::vector<std::string>& names) {
+  std::string text = "skip=[";
+  for (std::size_t i = 0; i < std::min(names.size(), FolderReport::kNamesShown); ++i) {
+    text.append(i == 0 ? "" : ", ").append(Quoted("/" + names[i]));
+  }
+  return text + (names.size() > FolderReport::kNamesShown ? ", ...]" : "]");
 }
 
 }  // namespace headrace::internal

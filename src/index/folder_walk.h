@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 #include "index/folder.h"
+#include "index/folder_report.h"
+#include "index/skip_rules.h"
 #include "index/text.h"
 
 namespace headrace::internal {
@@ -17,13 +19,14 @@ namespace headrace::internal {
 struct RootListing {
   std::int64_t mtime_ns = 0;
   std::vector<std::string> class_folders;  // sorted
+  std::vector<std::string> skipped;        // folders that `skip` leaves out, sorted
   std::uint64_t images = 0;                // that lie beside them and belong to no class
 };
 
 // Errors: NotFound            no such folder
 //         InvalidArgument     not a folder
-//         FailedPrecondition  it cannot be read
-Result<RootListing> ListRoot(const std::string& root);
+//         FailedPrecondition  the folder, or an entry that may be a folder, cannot be read
+Result<RootListing> ListRoot(const std::string& root, SkipRules& skip);
 
 // Nothing if there is no folder at `path`.
 std::optional<std::int64_t> FolderMtimeNs(const std::string& path);
@@ -32,19 +35,27 @@ std::optional<std::int64_t> FolderMtimeNs(const std::string& path);
 struct Walked {
   std::vector<IndexContents::Object> images;  // names below the root, in order
   NumberedTexts folders;                      // path below the root and mtime in nanoseconds
-  std::uint64_t empty_images = 0;             // how many have zero bytes
-  std::vector<std::string> empty_names;       // the first few of them
+  FolderReport report;
 };
 
-// Adds the images and folders of class folder `name` of `root`.
+struct WalkOptions {
+  const FolderProgress& progress;
+  SkipRules& skip;
+};
+
+// Adds the images and folders of class folder `name` of `root`. A file with
+// the name of an image that cannot be read (a broken link, a pipe, a file without status) is added
+// with size 0 and time 0: so ids equal ImageFolder's, and reading it fails.
 //
-// Errors: FailedPrecondition  a file or folder that cannot be read, or a link to a folder around it
+// Errors: FailedPrecondition  a folder that cannot be read
 //         Cancelled           `progress` returned false
-Status WalkClass(const std::string& root, const std::string& name, const FolderProgress& progress,
+Status WalkClass(const std::string& root, const std::string& name, const WalkOptions& options,
                  Walked& walked);
 
 // "3: 'a', 'b', 'c'", with at most the first few names.
 std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& names);
-inline constexpr std::size_t kNamesShown = 5;
+
+// skip=["a", "b"], of at most the first few names.
+std::string SkipHint(const std::vector<std::string>& names);
 
 }  // namespace headrace::internal

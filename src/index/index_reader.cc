@@ -156,7 +156,7 @@ Result<BlockInfo> IndexView::block(std::uint64_t position) const {
   if (position >= block_count()) {
     return Status(StatusCode::kOutOfRange, "block " + std::to_string(position) + ": index " +
                                                Quoted(parts_.path) + " has " +
-                                               std::to_string(block_count()) + " blocks");
+                                               Counted(block_count(), "block"));
   }
   const auto damaged = [&](const std::string& why) {
     return DamagedEntry(SectionKind::kBlocks, 0, position, why);
@@ -186,12 +186,12 @@ Status IndexView::CheckColumn(std::size_t field, SampleId id, bool is_inline) co
   if (field >= parts_.fields.size()) {
     return {StatusCode::kOutOfRange, "field " + std::to_string(field) + ": index " +
                                          Quoted(parts_.path) + " has " +
-                                         std::to_string(parts_.fields.size()) + " fields"};
+                                         Counted(parts_.fields.size(), "field")};
   }
   if (Raw(id) >= sample_count()) {
     return {StatusCode::kOutOfRange, "sample " + std::to_string(Raw(id)) + ": index " +
                                          Quoted(parts_.path) + " has " +
-                                         std::to_string(sample_count()) + " samples"};
+                                         Counted(sample_count(), "sample")};
   }
   if (parts_.fields[field].is_inline != is_inline) {
     return {StatusCode::kInvalidArgument,

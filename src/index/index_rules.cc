@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/units.h"
+
 namespace headrace::internal {
 namespace {
 
@@ -95,11 +97,10 @@ std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectIn
   if (range.offset >= kOffsetsEnd) return Describe(extent) + ": offset of 2^48 or more";
   if (range.size >= kLengthsEnd) return Describe(extent) + ": length of 2^40 or more";
   if (range.offset > object.size || range.size > object.size - range.offset) {
-    return Describe(extent) + ": " + Quoted(object.name) + " has " + std::to_string(object.size) +
-           " bytes";
+    return Describe(extent) + ": " + Quoted(object.name) + " has " + Counted(object.size, "byte");
   }
   if (field != nullptr && field->kind == FieldKind::kArray && range.size != field->array_bytes()) {
-    return Describe(extent) + ": " + std::to_string(range.size) + " bytes, a sample of field " +
+    return Describe(extent) + ": " + Counted(range.size, "byte") + ", a sample of field " +
            Quoted(field->name) + " has " + std::to_string(field->array_bytes());
   }
   return std::nullopt;
@@ -114,8 +115,8 @@ std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t
   }
   if (block.sample_count == 0) return "holds no samples";
   if (first > sample_count || block.sample_count > sample_count - first) {
-    return "holds " + std::to_string(block.sample_count) + " samples from " +
-           std::to_string(first) + ", the index has " + std::to_string(sample_count);
+    return "holds " + Counted(block.sample_count, "sample") + " from " + std::to_string(first) +
+           ", the index has " + std::to_string(sample_count);
   }
   if (is_last && block.sample_count != sample_count - first) {
     return "is the last and ends at sample " + std::to_string(first + block.sample_count) +

@@ -164,6 +164,20 @@ std::string JsonList(const std::vector<std::string>& texts) {
   return json + "]";
 }
 
+std::optional<std::vector<std::string>> ParseTexts(std::string_view json) {
+  std::vector<std::string> texts;
+  Parser parser(json);
+  if (!parser.Skip('[')) return std::nullopt;
+  while (!parser.Skip(']')) {
+    if (!texts.empty() && !parser.Skip(',')) return std::nullopt;
+    std::optional<std::string> text = parser.String();
+    if (!text) return std::nullopt;
+    texts.push_back(std::move(*text));
+  }
+  if (!parser.empty()) return std::nullopt;
+  return texts;
+}
+
 std::string JsonList(const NumberedTexts& pairs) {
   std::string json = "[";
   for (const auto& [text, number] : pairs) {

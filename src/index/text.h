@@ -21,6 +21,8 @@ bool TextLess(std::string_view a, std::string_view b);
 void AppendJsonString(std::string_view text, std::string& json);
 
 std::string JsonList(const std::vector<std::string>& texts);
+// Parses what JsonList(texts) wrote. Returns nothing for anything else.
+std::optional<std::vector<std::string>> ParseTexts(std::string_view json);
 
 // [[text, number], ...]
 using NumberedTexts = std::vector<std::pair<std::string, std::int64_t>>;

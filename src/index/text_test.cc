@@ -73,6 +73,19 @@ TEST(TextTest, NumberedTextsComeBack) {
   EXPECT_EQ(ParseNumberedTexts("[]"), NumberedTexts());
 }
 
+TEST(TextTest, TextsComeBackAndAnythingElseIsNone) {
+  const std::vector<std::string> texts = {"", "a\"\\\xff", "b"};
+  const std::string whole = JsonList(texts);
+  EXPECT_EQ(ParseTexts(whole), texts);
+  EXPECT_EQ(ParseTexts("[]"), std::vector<std::string>());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_EQ(ParseTexts(whole.substr(0, size)), std::nullopt) << size;
+  }
+  for (const char* json : {"[]x", "[1]", "[\"a\" \"b\"]", "{}"}) {
+    EXPECT_EQ(ParseTexts(json), std::nullopt) << json;
+  }
+}
+
 TEST(TextTest, AnythingElseIsNoNumberedTexts) {
   const std::string whole = R"([["a\"\udcff",12],["b",3]])";
   ASSERT_TRUE(ParseNumberedTexts(whole));

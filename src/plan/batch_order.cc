@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/units.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
 
@@ -334,19 +335,19 @@ Status CheckTables(const BatchOrderOptions& options) {
   const std::uint64_t samples = options.job.sample_count;
   if (options.costs && options.costs->size() != samples) {
     return Invalid("costs of order batch: got " + std::to_string(options.costs->size()) +
-                   " numbers, must be one for each of " + std::to_string(samples) + " samples");
+                   " numbers, must be one for each of " + Counted(samples, "sample"));
   }
   if (!options.homes) return Status();
   const std::uint64_t homes = options.homes->size();
   if (homes % samples != 0 || homes / samples < 1 || homes / samples > kHomesMax) {
     return Invalid("homes of order batch: got " + std::to_string(homes) +
                    " numbers, must be the same number, 1 to " + std::to_string(kHomesMax) +
-                   ", for each of " + std::to_string(samples) + " samples");
+                   ", for each of " + Counted(samples, "sample"));
   }
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (std::ranges::none_of(*options.homes, [&](std::uint32_t home) { return home < nodes; })) {
     return Invalid("homes of order batch: none is a node; " +
-                   std::to_string(options.job.world_size) + " ranks, " +
+                   Counted(options.job.world_size, "rank") + ", " +
                    std::to_string(options.ranks_per_node) + " a node, are on the nodes 0 to " +
                    std::to_string(nodes - 1));
   }
@@ -364,7 +365,7 @@ Status Check(const BatchOrderOptions& options) {
     return Invalid("batch_size " + std::to_string(options.job.batch_size) + " x world_size " +
                    std::to_string(options.job.world_size) +
                    " with order batch: every rank plans the whole global batch, which may have " +
-                   std::to_string(kGlobalBatchMax) + " samples at most; use order 'exact'");
+                   Counted(kGlobalBatchMax, "sample") + " at most; use order 'exact'");
   }
   return CheckTables(options);
 }

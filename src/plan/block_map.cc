@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "index/index.h"
 
 namespace headrace {
@@ -167,7 +168,7 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
       wrong = "begins at sample " + std::to_string(Raw(block.first_sample)) + ", must begin at " +
               std::to_string(next);
     } else if (block.sample_count == 0 || block.sample_count > kBlockSamplesMax) {
-      wrong = "holds " + std::to_string(block.sample_count) + " samples, must hold 1 to " +
+      wrong = "holds " + Counted(block.sample_count, "sample") + ", must hold 1 to " +
               std::to_string(kBlockSamplesMax);
     }
     if (!wrong.empty()) {
@@ -179,8 +180,8 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
   }
   if (next != index.sample_count()) {
     return Status(StatusCode::kDataLoss, "the blocks of the index hold " + std::to_string(next) +
-                                             " of its " + std::to_string(index.sample_count()) +
-                                             " samples; build the index again");
+                                             " of its " + Counted(index.sample_count(), "sample") +
+                                             "; build the index again");
   }
   firsts.push_back(next);
   return firsts;

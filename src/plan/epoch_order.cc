@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/units.h"
+#include "plan/epoch_parameters.h"
 #include "plan/epoch_pool.h"
 #include "plan/order_factory.h"
 
@@ -24,28 +26,13 @@ constexpr std::int64_t kPoolBytesMax = std::int64_t{1} << 56;
 constexpr std::int64_t kPoolsMax = 0xffff'ffff;
 constexpr std::uint32_t kJoinPermilleMax = 900;
 constexpr std::uint32_t kPermille = 1000;
-constexpr std::uint32_t kPoolsDefault = 48;      // divided by most world sizes
-constexpr std::size_t kDrawnTogether = 48;       // pools whose memory is waited for at once
-constexpr std::uint64_t kBlocksOfAPoolMin = 16;  // mean ones, before there are fewer pools
-
-std::uint64_t CeilDivide(Uint128 value, std::uint64_t by) {
-  return static_cast<std::uint64_t>((value + by - 1) / by);
-}
+constexpr std::size_t kDrawnTogether = 48;  // pools whose cache misses overlap
 
 std::uint64_t GlobalBatch(const OrderOptions& job) { return job.batch_size * job.world_size; }
 
 // Samples that an epoch delivers, padding aside.
 std::uint64_t Delivered(const OrderOptions& job, std::uint64_t steps_per_epoch) {
   return job.drop_last ? steps_per_epoch * GlobalBatch(job) : job.sample_count;
-}
-
-// Units that one of `pools` pools must hold at least: two blocks, so that one is drawn from while
-// the other is read, and what it gives to one global batch.
-std::uint64_t LeastPool(const OrderOptions& job, const BlockMap& blocks, std::uint64_t pools) {
-  const std::uint64_t batch = std::min(GlobalBatch(job), job.sample_count);
-  const std::uint64_t share = CeilDivide(batch, pools);
-  return std::max(2 * blocks.largest_block(),
-                  CeilDivide(Uint128{share} * blocks.total_units(), job.sample_count));
 }
 
 Status Invalid(std::string what) {
@@ -70,11 +57,17 @@ Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
     return Invalid("has no map of blocks to read; use order 'exact' or give blocks");
   }
   if (blocks->sample_count() != job.sample_count) {
-    return Invalid("the map of blocks holds " + std::to_string(blocks->sample_count()) +
-                   " samples, the job has " + std::to_string(job.sample_count) +
+    return Invalid("the map of blocks holds " + Counted(blocks->sample_count(), "sample") +
+                   ", the job has " + std::to_string(job.sample_count) +
                    "; both must describe one dataset");
   }
   return Status();
+}
+
+// As it is read best, and exactly.
+std::string BothBytes(std::uint64_t bytes) {
+  const std::string rounded = FormatBytes(bytes);
+  return bytes < kKiB ? rounded : rounded + " (" + Counted(bytes, "byte") + ")";
 }
 
 Status CheckPools(const EpochOrderOptions& options) {
@@ -87,25 +80,26 @@ Status CheckPools(const EpochOrderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckPermille("join_permille", options.join_permille, kJoinPermilleMax));
   HEADRACE_RETURN_IF_ERROR(
       CheckPermille("first_fill_permille", options.first_fill_permille, kPermille));
+  HEADRACE_RETURN_IF_ERROR(
+      CheckPermille("first_join_permille", options.first_join_permille, kPermille));
   const std::uint64_t unit = blocks.unit_bytes();
   if (options.pool_units > std::uint64_t{kPoolBytesMax} / unit) {
     return Invalid("pool_bytes: got " + std::to_string(options.pool_units) + " units of " +
-                   std::to_string(unit) + " bytes, must be at most 2^56 bytes");
+                   Counted(unit, "byte") + ", must be at most 2^56 bytes");
   }
   const std::uint64_t budget = options.pool_units / options.pools;
-  const std::uint64_t least = LeastPool(options.job, blocks, options.pools);
+  const std::uint64_t least = LeastEpochPool(options.job, blocks, options.pools);
   if (budget >= least) return Status();
   const std::uint64_t two_blocks = 2 * blocks.largest_block();
-  return Invalid(
-      "pool_bytes " + std::to_string(options.pool_units * unit) + " in " +
-      std::to_string(options.pools) + (options.pools == 1 ? " pool" : " pools") + ": one has " +
-      std::to_string(budget * unit) + " bytes, needs " + std::to_string(least * unit) +
-      (budget < two_blocks ? ", two of the largest blocks ("
-                           : ", its share of a global batch of ") +
-      (budget < two_blocks ? std::to_string(blocks.largest_block() * unit) + " bytes each)"
-                           : std::to_string(GlobalBatch(options.job)) + " samples") +
-      "; raise the pool to " + std::to_string(options.pools * least * unit) + " bytes" +
-      (options.pools == 1 ? ", or make the blocks smaller" : " or lower pools"));
+  const std::string needed =
+      least == two_blocks
+          ? "two of the largest blocks (" + FormatBytes(blocks.largest_block() * unit) + " each)"
+          : "its share of a global batch of " + Counted(GlobalBatch(options.job), "sample");
+  return Invalid("pool_bytes: " + BothBytes(options.pool_units * unit) + " is too little for " +
+                 Counted(options.pools, "pool") + ": a pool needs at least " +
+                 BothBytes(least * unit) + ", " + needed + "; give pool= at least " +
+                 Counted(options.pools * least * unit, "byte") +
+                 (options.pools == 1 ? ", or make the blocks smaller" : ", or lower pools="));
 }
 
 EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64_t delivered) {
@@ -114,16 +108,20 @@ EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64
     return static_cast<std::uint64_t>(Uint128{value} * permille / kPermille);
   };
   const std::uint64_t full_join = budget - permille_of(budget, options.join_permille);
-  const auto delay = static_cast<std::uint64_t>(
-      Uint128{budget} * options.job.sample_count * options.join_permille /
-      (Uint128{kPermille} * options.blocks->total_units()));
-  return {.blocks = options.blocks,
-          .seed = options.job.seed,
-          .stretches = {.delivered = delivered, .pools = options.pools},
-          .budget = budget,
-          .full_join = full_join,
-          .full_join_of_run = permille_of(full_join, options.first_fill_permille),
-          .delay = std::max<std::uint64_t>(delay, 1)};
+  const auto draws_of = [&](std::uint32_t permille) {  // that empty so much of a pool
+    return std::max<std::uint64_t>(
+        1, static_cast<std::uint64_t>(Uint128{budget} * options.job.sample_count * permille /
+                                      (Uint128{kPermille} * options.blocks->total_units())));
+  };
+  return {
+      .blocks = options.blocks,
+      .seed = options.job.seed,
+      .stretches = {.delivered = delivered, .pools = options.pools},
+      .budget = budget,
+      .full_join = full_join,
+      .full_join_of_run = permille_of(full_join, options.first_fill_permille),
+      .first_join = options.first_join_permille == 0 ? 0 : draws_of(options.first_join_permille),
+      .delay = draws_of(options.join_permille)};
 }
 
 // Steps after which a read is due that joins `positions` global positions after its issue.
@@ -393,27 +391,6 @@ class EpochOrder final : public Order {
   std::uint64_t early_joins_replayed_ = 0;
 };
 
-// The default of `pools` for a budget of `pool_units`: multiples of the world size let a pool feed
-// one rank; the more later world sizes divide it, the better.
-std::uint64_t DefaultPools(const OrderOptions& job, const BlockMap& blocks,
-                           std::uint64_t pool_units) {
-  const std::uint64_t world = job.world_size;
-  const Uint128 of_means = Uint128{pool_units} * blocks.block_count() /
-                           (Uint128{kBlocksOfAPoolMin} * blocks.total_units());
-  const std::uint64_t most =
-      std::max<std::uint64_t>(1, std::min<std::uint64_t>(of_means < blocks.block_count()
-                                                             ? static_cast<std::uint64_t>(of_means)
-                                                             : blocks.block_count(),
-                                                         std::uint64_t{1} << 31));
-  std::uint64_t pools = CeilDivide(kPoolsDefault, world) * world;
-  if (pools > most) pools = most >= world ? most / world * world : most;
-  // Uneven blocks: as many pools as hold two of the largest.
-  while (pools > 1 && pool_units / pools < LeastPool(job, blocks, pools)) {
-    pools -= pools > world ? world : 1;
-  }
-  return pools;
-}
-
 class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "epoch"; }
@@ -450,31 +427,42 @@ class Factory final : public OrderFactory {
     HEADRACE_RETURN_IF_ERROR(CheckInputs(request.job, request.blocks.get()));
     const BlockMap& blocks = *request.blocks;
     const std::uint64_t unit = blocks.unit_bytes();
-    // Each has a default that depends on the other.
+    // Defaults depend on the given parameters: check these first.
     ParameterReader reader(name(), request.parameters);
-    const bool has_pools = request.parameters.contains("pools");
-    auto pools =
-        static_cast<std::uint64_t>(has_pools ? reader.Integer("pools", 1, 1, kPoolsMax) : 1);
-    const std::uint64_t units_default = std::max(CeilDivide(blocks.total_units(), 10),
-                                                 pools * LeastPool(request.job, blocks, pools));
-    const std::uint64_t bytes = static_cast<std::uint64_t>(reader.Integer(
-        "pool_bytes",
-        static_cast<std::int64_t>(std::min<Uint128>(Uint128{units_default} * unit, kPoolBytesMax)),
-        1, kPoolBytesMax));
-    const std::uint64_t units = bytes / unit;
-    if (!has_pools) {
-      const std::uint64_t pools_default = DefaultPools(request.job, blocks, units);
-      pools = static_cast<std::uint64_t>(
-          reader.Integer("pools", static_cast<std::int64_t>(pools_default), 1, kPoolsMax));
+    const auto is_given = [&request](std::string_view name) {
+      return request.parameters.contains(name);
+    };
+    const auto read = [&reader](std::string_view name, std::uint64_t default_value,
+                                std::int64_t least, std::int64_t most) {
+      return static_cast<std::uint64_t>(
+          reader.Integer(name, static_cast<std::int64_t>(default_value), least, most));
+    };
+    EpochGiven given{.rank_units = request.rank_units};
+    given.join_permille =
+        static_cast<std::uint32_t>(read("join_permille", given.join_permille, 0, kJoinPermilleMax));
+    if (is_given("pool_bytes")) given.pool_units = read("pool_bytes", 1, 1, kPoolBytesMax) / unit;
+    if (is_given("pools")) given.pools = read("pools", 1, 1, kPoolsMax);
+    if (is_given("first_fill_permille")) {
+      given.first_fill_permille =
+          static_cast<std::uint32_t>(read("first_fill_permille", 0, 0, kPermille));
     }
-    EpochOrderOptions options{.job = request.job,
-                              .blocks = request.blocks,
-                              .pool_units = units,
-                              .pools = static_cast<std::uint32_t>(pools)};
-    options.join_permille = static_cast<std::uint32_t>(
-        reader.Integer("join_permille", options.join_permille, 0, kJoinPermilleMax));
+    if (is_given("first_join_permille")) {
+      given.first_join_permille =
+          static_cast<std::uint32_t>(read("first_join_permille", 0, 0, kPermille));
+    }
+    const EpochParameters filled = FillEpochParameters(request.job, blocks, given);
+    EpochOrderOptions options{.job = request.job, .blocks = request.blocks};
+    options.pool_units = read("pool_bytes",
+                              static_cast<std::uint64_t>(std::min<Uint128>(
+                                  Uint128{filled.pool_units} * unit, kPoolBytesMax)),
+                              1, kPoolBytesMax) /
+                         unit;
+    options.pools = static_cast<std::uint32_t>(read("pools", filled.pools, 1, kPoolsMax));
+    options.join_permille = filled.join_permille;
     options.first_fill_permille = static_cast<std::uint32_t>(
-        reader.Integer("first_fill_permille", options.first_fill_permille, 0, kPermille));
+        read("first_fill_permille", filled.first_fill_permille, 0, kPermille));
+    options.first_join_permille = static_cast<std::uint32_t>(
+        read("first_join_permille", filled.first_join_permille, 0, kPermille));
     HEADRACE_ASSIGN_OR_RETURN(OrderParameters parameters, reader.Finish());
     HEADRACE_RETURN_IF_ERROR(CheckPools(options));
     return Resolved{.parameters = std::move(parameters), .options = std::move(options)};

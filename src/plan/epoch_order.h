@@ -18,6 +18,7 @@ struct EpochOrderOptions {
   std::uint32_t pools = 1;            // global position g is drawn from pool g mod pools
   std::uint32_t join_permille = 250;  // a block joins this share of a pool's draws after its issue
   std::uint32_t first_fill_permille = 1000;  // of a pool, joined before the run's first draw
+  std::uint32_t first_join_permille = 0;  // of a pool's draws, while the rest joins; 0: one a draw
 };
 
 // The `epoch` order: each block is read once an epoch into one of `pools` pools of bounded bytes,

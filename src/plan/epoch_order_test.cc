@@ -129,6 +129,9 @@ class Model {
     const std::uint64_t delay =
         std::max<std::uint64_t>(1, budget * options_.job.sample_count * options_.join_permille /
                                        (1000 * blocks_.total_units()));
+    const std::uint64_t first_join = std::max<std::uint64_t>(1, budget * options_.job.sample_count *
+                                                                    options_.first_join_permille /
+                                                                    (1000 * blocks_.total_units()));
     std::vector<Ids> to_issue = Pieces(pool, epoch_);
     const std::size_t of_this_epoch = to_issue.size();
     for (Ids& piece : Pieces(pool, epoch_ + 1)) to_issue.push_back(std::move(piece));
@@ -150,6 +153,9 @@ class Model {
         if (units <= budget) {
           join =
               units <= at_once || budget == full ? 0 : (units - at_once) * delay / (budget - full);
+          if (epoch_ == 0 && options_.first_join_permille != 0) {
+            join = units <= at_once ? 0 : (units - at_once) * first_join / (budget - at_once);
+          }
         }
         joins.push_back(joins.empty() ? join : std::max(join, joins.back()));
       }
@@ -217,6 +223,8 @@ EpochOrderOptions RandomJob(std::uint64_t seed) {
   options.join_permille = static_cast<std::uint32_t>(prng.Below(901));
   if (prng.Below(3) == 0)
     options.first_fill_permille = static_cast<std::uint32_t>(prng.Below(1001));
+  if (prng.Below(3) == 0)
+    options.first_join_permille = static_cast<std::uint32_t>(prng.Below(1001));
   return options;
 }
 
@@ -236,7 +244,8 @@ std::string Describe(std::uint64_t seed, const EpochOrderOptions& options) {
          ", pools " + std::to_string(options.pools) + " of " +
          std::to_string(options.pool_units / options.pools) + " units, join " +
          std::to_string(options.join_permille) + ", first fill " +
-         std::to_string(options.first_fill_permille) + (options.job.drop_last ? ", drop_last" : "");
+         std::to_string(options.first_fill_permille) + ", first join " +
+         std::to_string(options.first_join_permille) + (options.job.drop_last ? ", drop_last" : "");
 }
 
 TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {

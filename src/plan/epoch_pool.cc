@@ -52,6 +52,11 @@ const EpochSequence& EpochPoolPlan::Sequence(std::uint64_t epoch) {
 
 std::uint64_t EpochPoolPlan::FirstFillJoin(std::uint64_t epoch, std::uint64_t units) const {
   const std::uint64_t at_once = epoch == 0 ? options_.full_join_of_run : options_.full_join;
+  if (epoch == 0 && options_.first_join != 0) {
+    if (units <= at_once) return 0;
+    return static_cast<std::uint64_t>(Uint128{units - at_once} * options_.first_join /
+                                      (options_.budget - at_once));
+  }
   if (units <= at_once || options_.budget == options_.full_join) return 0;
   return static_cast<std::uint64_t>(Uint128{units - at_once} * options_.delay /
                                     (options_.budget - options_.full_join));

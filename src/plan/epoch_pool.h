@@ -78,6 +78,7 @@ class EpochPoolPlan {
     std::uint64_t budget = 0;            // units of one pool
     std::uint64_t full_join = 0;         // of them, joined before an epoch's first draw
     std::uint64_t full_join_of_run = 0;  // the same before the run's first draw
+    std::uint64_t first_join = 0;        // draws of the run, while the rest joins; 0: one a draw
     std::uint64_t delay = 0;             // draws from a piece's issue until it joins
   };
 

@@ -215,7 +215,7 @@ TEST(NodeStreamTest, ReadsABlockOfAnEpochOnceForAllItsRanks) {
 TEST(NodeStreamTest, RanksThatSharePoolsReadNoMoreThanOne) {
   Case each{.name = "", .order = &EpochOrderFactory(), .request = {}};
   each.request.job = {.sample_count = 960, .batch_size = 4, .world_size = 8, .epochs = 2};
-  each.request.parameters = {{"pools", std::int64_t{3}}};
+  each.request.parameters = {{"pools", std::int64_t{3}}, {"pool_bytes", std::int64_t{96}}};
   each.request.blocks = MakeUniformBlocks(960, 10);
   const auto count = [&](std::uint32_t rank, std::uint32_t ranks) {
     each.request.job.rank = rank;

@@ -18,6 +18,23 @@ const OrderFactory* FindOrder(std::string_view name) {
   return nullptr;
 }
 
+Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
+                                                                const OrderRequest& request) {
+  HEADRACE_ASSIGN_OR_RETURN(const OrderParameters resolved, factory.Resolve(request));
+  OrderRequest roomy = request;
+  roomy.rank_units.reset();
+  HEADRACE_ASSIGN_OR_RETURN(const OrderParameters useful, factory.Resolve(roomy));
+  std::map<std::string, ParameterOrigin> origins;
+  for (const auto& [name, value] : resolved) {
+    ParameterOrigin origin = ParameterOrigin::kGiven;
+    if (!request.parameters.contains(name)) {
+      origin = useful.at(name) == value ? ParameterOrigin::kDefault : ParameterOrigin::kMemory;
+    }
+    origins.emplace(name, origin);
+  }
+  return origins;
+}
+
 const OrderParameter* ParameterReader::Given(std::string_view name) const {
   const auto found = given_.find(name);
   return found == given_.end() ? nullptr : &found->second;

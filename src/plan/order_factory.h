@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,16 @@ struct OrderRequest {
   std::shared_ptr<const BlockMap> blocks;  // not null for orders that read blocks
   SampleTable homes;                       // node of each sample; null: none has a home
   SampleTable costs;                       // of each sample, in any unit; null: equal
+  // Units (of `blocks`) that each rank has memory for, alone in its process. Limits the default of
+  // a budget_parameter(). Nothing: no limit.
+  std::optional<std::uint64_t> rank_units;
+};
+
+// Where the value of a parameter comes from.
+enum class ParameterOrigin {
+  kGiven,    // in OrderRequest::parameters
+  kDefault,  // computed from dataset and global batch (and world size: docs/orders.md)
+  kMemory,   // a default limited by OrderRequest::rank_units
 };
 
 // Makes one sort of order. Each lies beside its order and has a row in the table of
@@ -42,7 +53,7 @@ class OrderFactory {
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual bool reads_blocks() const = 0;
   // The parameter that says how many bytes the whole job keeps resident, where there is one: left
-  // out, a loader fills in what its memory allows.
+  // out, as much as is useful, or, if that is less, as the ranks have memory for.
   [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
 
   // Every parameter with its value, defaults filled in. Resolving what was resolved changes
@@ -61,6 +72,12 @@ class OrderFactory {
   [[nodiscard]] virtual Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
                                                             Position start) const = 0;
 };
+
+// The origin of every parameter that Resolve() returns for `request`.
+//
+// Errors: those of Resolve()
+Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
+                                                                const OrderRequest& request);
 
 // Null: there is none of that name.
 const OrderFactory* FindOrder(std::string_view name);

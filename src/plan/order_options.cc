@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/prng.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -46,8 +47,8 @@ Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   "batch_size " + std::to_string(options.batch_size) + " x world_size " +
                       std::to_string(world) + " with drop_last: dataset has " +
-                      std::to_string(options.sample_count) +
-                      " samples, so an epoch would have no batch; lower batch_size or use "
+                      Counted(options.sample_count, "sample") +
+                      ", so an epoch would have no batch; lower batch_size or use "
                       "drop_last=False");
   }
   return steps;
@@ -62,10 +63,10 @@ std::uint64_t RowsOfStep(const OrderOptions& options, std::uint64_t step) {
 
 Status CheckStart(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start) {
   if (start.epoch <= options.epochs && start.step < steps_per_epoch) return Status();
-  return Status(StatusCode::kOutOfRange,
-                "starting at epoch " + std::to_string(start.epoch) + " step " +
-                    std::to_string(start.step) + ": there are " + std::to_string(options.epochs) +
-                    " epochs of " + std::to_string(steps_per_epoch) + " steps");
+  return Status(StatusCode::kOutOfRange, "starting at epoch " + std::to_string(start.epoch) +
+                                             " step " + std::to_string(start.step) +
+                                             ": there are " + Counted(options.epochs, "epoch") +
+                                             " of " + Counted(steps_per_epoch, "step"));
 }
 
 }  // namespace headrace

@@ -41,6 +41,20 @@ TEST(RedoxFactoryTest, ResolvingFillsInEveryDefaultAndChangesNothingTwice) {
   EXPECT_EQ(RedoxOrderFactory().Resolve(Request(resolved)).value(), resolved);
 }
 
+TEST(RedoxFactoryTest, SamplesInSequenceAreRefused) {
+  OrderRequest request = Request({});
+  request.job.shuffle = false;
+  const std::string message =
+      "order redox: shuffle=False, but slots give whichever sample of theirs is in memory; use "
+      "order 'exact' to have them in sequence, or shuffle=True";
+  for (const Status& status : {RedoxOrderFactory().Resolve(request).status(),
+                               RedoxOrderFactory().ResidentUnits(request).status(),
+                               RedoxOrderFactory().Make(request, {0, 0}).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), message);
+  }
+}
+
 TEST(RedoxFactoryTest, TheFactoryMakesWhatTheParametersSay) {
   const OrderRequest request = Request({{"chunks_per_virtual", 3},
                                         {"mapping", "interleaved"},

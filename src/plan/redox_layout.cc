@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -18,7 +19,7 @@ Result<std::shared_ptr<const RedoxLayout>> RedoxLayout::Make(const RedoxOrderOpt
   const std::uint64_t count = options.blocks->sample_count();
   if (count != options.job.sample_count) {
     return Status(StatusCode::kInvalidArgument, "order redox: the blocks hold " +
-                                                    std::to_string(count) + " samples, the job " +
+                                                    Counted(count, "sample") + ", the job " +
                                                     std::to_string(options.job.sample_count));
   }
   if (count > kSamplesMax) {

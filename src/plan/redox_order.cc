@@ -288,6 +288,11 @@ class Factory final : public OrderFactory {
     constexpr std::array<std::string_view, 2> kRefills = {"max_fill", "random"};
     constexpr std::array<std::string_view, 2> kTies = {"random", "first"};
     HEADRACE_CHECK(request.blocks != nullptr);
+    if (!request.job.shuffle) {
+      return Status(StatusCode::kInvalidArgument,
+                    "order redox: shuffle=False, but slots give whichever sample of theirs is in "
+                    "memory; use order 'exact' to have them in sequence, or shuffle=True");
+    }
     ParameterReader reader("redox", request.parameters);
     const auto integer = [&](std::string_view name, std::int64_t otherwise, std::int64_t least,
                              std::int64_t most) {

@@ -17,11 +17,16 @@ struct BudgetNeeds {
   std::uint32_t batches_ahead = 0;       // what the user asks for; 0: as many as are useful
   std::uint32_t reads_in_flight = 64;
 
+  std::uint64_t stand_in_bytes = 0;  // the rows of a sample that replaces a smaller one; 0: none
+
   std::uint64_t tier_bytes = 0;  // tiers in memory, as asked for
 
+  std::uint64_t scratch_bytes_least = 0;  // for decodes, beside their rows; 0: nothing decodes
+  std::uint64_t scratch_bytes_max = 0;    // no decode can use more
+  bool results = false;                   // whether Python workers turn batches into others
+
   // What an order that reads blocks keeps of them; 0 for others.
-  std::uint64_t resident_bytes = 0;  // as much as is useful, or, if fixed, as it must have
-  bool resident_fixed = false;
+  std::uint64_t resident_bytes = 0;
   std::uint64_t pinned_bytes = 0;  // what is left may keep this much of the blocks for good
 };
 
@@ -31,20 +36,42 @@ struct Budget {
   std::uint32_t batches_max = 0;  // in work or ready
   std::uint64_t resident_bytes = 0;
   std::uint64_t pinned_bytes = 0;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t results_bytes = 0;
 };
+
+// Decodes have 1 / kScratchShare of memory=, or 1 / kScratchShareOfResidents if the order keeps
+// residents. The number of threads has no effect, so that the order's pool does not depend on it.
+inline constexpr std::uint64_t kScratchShare = 4;
+inline constexpr std::uint64_t kScratchShareOfResidents = 8;
+
+// The results of Python workers have 1 / kResultsShare of it, or 1 / kResultsShareOfResidents.
+inline constexpr std::uint64_t kResultsShare = 2;
+inline constexpr std::uint64_t kResultsShareOfResidents = 4;
 
 // Batches the consumer may hold without slowing anything: the one it works on, and the one before
 // it.
 inline constexpr std::uint32_t kBatchesHeld = 2;
 
-// Divides the memory: reads get what keeps the device busy while as much again is decoded, batches
-// the rest, as long as both have their least. Tiers have what was asked for them. Where an order
-// keeps residents, reads and batches get what is useful, a quarter at most unless that is below
-// their least; residents what is useful of the rest, pinned blocks what is left. Pure.
+// Bytes that one rank, alone in its process, has for the residents of its order: its memory less
+// the tiers and the shares of decodes, results, reads and batches. Without memory_bytes all ranks
+// of the job together have three quarters of the default of one machine, even if they run on
+// several. `rank`: the needs of one rank; its resident_bytes and pinned_bytes have no effect. Pure.
+std::uint64_t ResidentRoom(const BudgetNeeds& rank, std::uint32_t world_size);
+
+// Divides the memory. Tiers and residents get what they need. Reads get what keeps the device busy
+// while as much again is decoded, and batches the rest; both get at least their minimum. If there
+// are residents, reads and batches get no more than they can use, and pinned blocks the rest.
+// Batches also get room for one stand-in each, as far as memory is left for it.
+// Decodes and results get their shares before reads and batches. But of the memory beyond all
+// minimums, reads and batches keep a third, or what they can use if that is less. Pure.
 //
-// Errors: InvalidArgument  memory_bytes below two batches, one read, tiers and fixed residents,
-//                          with the least that would do; tiers and fixed residents beyond the
-//                          machine's memory
+// Errors: InvalidArgument  memory_bytes below two batches, one read, the least of decodes, one
+//                          batch of results, tiers and residents, with the least that would do;
+//                          tiers and residents beyond the machine's memory
 Result<Budget> MakeBudget(const BudgetNeeds& needs);
+
+// Bytes of memory= that yield one more byte for decodes. For messages.
+double MemoryPerScratch(const BudgetNeeds& needs, const Budget& budget);
 
 }  // namespace headrace

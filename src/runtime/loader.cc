@@ -31,29 +31,43 @@ std::span<const BatchField> Loader::schema() const { return job_->schema(); }
 std::uint64_t Loader::steps_per_epoch() const { return job_->steps_per_epoch(); }
 const Index& Loader::index() const { return job_->index(); }
 OrderParameters Loader::order_parameters() const { return job_->order_parameters(); }
+OrderParameters Loader::order_origins() const { return job_->order_origins(); }
 const std::optional<ExpectedInflation>& Loader::expected_inflation() const {
   return job_->expected_inflation();
 }
 
 Status Loader::Start(Position position) {
-  return Begin([&](BatchSink* sink) { return job_->Start(position, {sink}); });
+  return Begin([&](BatchSink* sink, RunTurn turn) { return job_->Start(position, {sink}, turn); });
 }
 
 Status Loader::StartList(ListOrderOptions list) {
-  return Begin([&](BatchSink* sink) { return job_->StartList(std::move(list), sink); });
+  return Begin([&](BatchSink* sink, RunTurn turn) { return job_->StartList(list, sink, turn); });
 }
 
-Status Loader::Begin(const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*)>& start) {
-  MutexLock lifecycle(lifecycle_mutex_);
+Status Loader::Begin(
+    const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*, RunTurn)>& start) {
+  const RunTurn turn = job_->TakeTurn();
   auto queue = std::make_shared<BatchQueue>();
-  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<NodeRun> run, start(queue.get()));
+  Result<std::shared_ptr<NodeRun>> run = start(queue.get(), turn);
+  if (!run.ok()) {
+    static_cast<void>(job_->Stop(0, turn));
+    if (!job_->forked()) static_cast<void>(Replace({.turn = turn}));
+    return run.status();
+  }
+  if (Replace({.turn = turn, .queue = queue, .run = run.value()})) return Status();
+  run.value()->Leave(0);  // Who came later ends it; it must not use the queue until then.
+  return {StatusCode::kCancelled, "starting a run: another thread stopped it as it began"};
+}
+
+bool Loader::Replace(Current next) {
   Current before;
   {
     MutexLock lock(mutex_);
-    before = std::exchange(*current_, {.queue = std::move(queue), .run = std::move(run)});
+    if (current_->turn > next.turn) return false;
+    before = std::exchange(*current_, std::move(next));
   }
-  if (before.queue != nullptr) before.queue->Close();  // Wakes who waits for the run before.
-  return Status();
+  if (before.queue != nullptr) before.queue->Close();
+  return true;
 }
 
 Loader::Current Loader::current() const {
@@ -83,16 +97,20 @@ Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
   return taken;
 }
 
-void Loader::Stop() {
+bool Loader::Stop(std::int64_t timeout_ns) {
+  if (job_->forked()) return true;
+  const RunTurn turn = job_->TakeTurn();
+  static_cast<void>(job_->Stop(0, turn));  // After this the run writes nothing to the queue.
+  static_cast<void>(Replace({.turn = turn}));
+  return job_->Stop(timeout_ns, turn);
+}
+
+std::int64_t Loader::LeftOf(std::int64_t ns) const { return job_->LeftOf(ns); }
+
+void Loader::Abandon() {
   if (job_->forked()) return;
-  MutexLock lifecycle(lifecycle_mutex_);
-  job_->Stop();
-  Current before;
-  {
-    MutexLock lock(mutex_);
-    before = std::exchange(*current_, {});
-  }
-  if (before.queue != nullptr) before.queue->Close();
+  job_->Cancel();
+  job_->Abandon();
 }
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {

@@ -30,6 +30,7 @@ namespace headrace {
 
 class NodeJob;
 class NodeRun;
+enum class RunTurn : std::uint64_t;
 
 // Loads batches of one rank, in this process.
 //
@@ -49,6 +50,7 @@ class Loader final : public BatchSource {
   [[nodiscard]] std::span<const BatchField> schema() const override;
   [[nodiscard]] std::uint64_t steps_per_epoch() const override;
   [[nodiscard]] OrderParameters order_parameters() const override;
+  [[nodiscard]] OrderParameters order_origins() const override;
   [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override;
   [[nodiscard]] const Index& index() const;
 
@@ -56,7 +58,9 @@ class Loader final : public BatchSource {
   Status StartList(ListOrderOptions list) override;
   // The thread that calls does decode tasks while it would wait.
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override;
-  void Stop() override;
+  bool Stop(std::int64_t timeout_ns = -1) override;
+  [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override;
+  void Abandon() override;
 
   Result<std::vector<PlannedRow>> Explain(Position position) const override;
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
@@ -66,17 +70,21 @@ class Loader final : public BatchSource {
   [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override;
 
  private:
-  // What a run and its consumer meet at.
+  // A run, and the queue that it shares with its consumer; null: there is none.
   struct Current {
+    RunTurn turn{};  // of the Start(), StartList() or Stop() that said so
     std::shared_ptr<BatchQueue> queue;
     std::shared_ptr<NodeRun> run;
   };
 
   explicit Loader(std::unique_ptr<NodeJob> job);
-  Status Begin(const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*)>& start);
+  Status Begin(const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*, RunTurn)>& start)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Goes on with `next` unless what is there is newer, and wakes who waits for the run before.
+  // Returns whether it did. That run must not write to its queue any more.
+  bool Replace(Current next) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] Current current() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  Mutex lifecycle_mutex_;  // One run begins or ends at a time.
   mutable Mutex mutex_;
   std::unique_ptr<Current> current_ HEADRACE_GUARDED_BY(mutex_);  // never null
   std::unique_ptr<NodeJob> job_;  // Last: it stops using the queue before that goes.

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
+#include "codec/image/whole_image.h"
 #include "engine/engine_options.h"
 #include "model/machine_model.h"
 #include "model/preprocess_model.h"
@@ -20,6 +21,8 @@ namespace headrace {
 struct LoaderField {
   std::string name;
   std::optional<ImageTransform> image;  // for images; without it, their encoded bytes
+  // The check of encoded images: images that do not decode fail with DataLoss.
+  EncodedImages encoded = EncodedImages::kUnchecked;
 };
 
 // Which order, and what fixes it beside the job.
@@ -43,7 +46,10 @@ struct LoaderOptions {
   IoChoice io = IoChoice::kAuto;
   OnError on_error = OnError::kRaise;
   bool verify = true;           // samples against their checksums
+  bool worker_results = false;  // whether to budget for results of Python workers
   bool shared_batches = false;  // in memory that other processes can map: Buffer::place()
+  // How many batches the training loop may lag behind the batches taken: workers take ahead.
+  std::uint32_t batches_behind = 0;
   TiersSpec tiers;
   // What was measured of the machine, tiers in the order of `tiers`: reads come from what is
   // fastest. Nothing: tiers are faster than storage.

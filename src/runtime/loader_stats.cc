@@ -58,6 +58,7 @@ void AddRun(const EngineStats& run, EngineStats& total) {
   total.batch = run.batch;
   total.resident = run.resident;
   total.pinned = run.pinned;
+  total.scratch = run.scratch;
   total.lanes.resize(run.lanes.size());
   for (std::size_t i = 0; i < run.lanes.size(); ++i) Add(run.lanes[i], total.lanes[i]);
 }

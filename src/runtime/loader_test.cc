@@ -7,15 +7,20 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <semaphore>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/units.h"
+#include "engine/testing/table_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
+#include "runtime/ending/keeper.h"
+#include "runtime/job.h"
 #include "runtime/node_job.h"
 #include "runtime/testing/bytes_dataset.h"
 #include "store/uring_file_store.h"
@@ -275,6 +280,17 @@ TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
   EXPECT_EQ(loader->Next(-1).status().code(), StatusCode::kFailedPrecondition);
 }
 
+TEST_P(LoaderTest, AStartThatFailsEndsTheRunBefore) {
+  auto loader = Open({.job = {.batch_size = 4}});
+  for (const bool of_list : {false, true}) {
+    ASSERT_TRUE(loader->Start({}).ok());
+    const Status failed = of_list ? loader->StartList({.ids = {SampleId{103}}, .batch_ends = {1}})
+                                  : loader->Start({.step = 999});
+    EXPECT_FALSE(failed.ok());
+    EXPECT_EQ(loader->Next(0).status().code(), StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
   const std::string file = dataset_->first_file();
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).put('!').put('!').put('!');
@@ -295,6 +311,27 @@ TEST_P(LoaderTest, ADamagedSampleIsNamedOrReplaced) {
   EXPECT_EQ(Raw(stats.delivered.substitutions[0].wanted), 0);
   EXPECT_EQ(Raw(stats.delivered.substitutions[0].given), ids[0]);
   EXPECT_NE(ids[0], 0);
+}
+
+TEST(StandInsTest, HaveRoomForAllRaggedFieldsOfTheLargestSampleAsTheyAreRead) {
+  const auto index = std::make_shared<TableIndex>();
+  index->samples = 8;
+  index->columns.resize(2);
+  for (const std::uint64_t bytes : {100'000U, 3000U}) {
+    for (std::uint64_t i = 0; i < index->samples; ++i) {
+      index->columns[bytes < 4096 ? 1 : 0].extents.push_back({ObjectId{0}, {0, bytes - i}});
+    }
+  }
+  index->objects = {std::string(100'000, 'x')};
+  index->infos = {{.name = "wide", .kind = FieldKind::kBytes},
+                  {.name = "small", .kind = FieldKind::kBytes}};
+  LoaderOptions options{.job = {.batch_size = 4}};
+  const Budget without = SettleJob(index, options).value().budget;
+  options.on_error = OnError::kSubstitute;
+  const Budget with = SettleJob(index, options).value().budget;
+  EXPECT_EQ(with.batches_max, without.batches_max);
+  const std::uint64_t stand_in = BufferPool::ChargedBytes(100'000 + 2 * kBufferAlignment) + 4096;
+  EXPECT_EQ(with.batch_bytes - without.batch_bytes, (with.batches_max + 2) * stand_in);
 }
 
 // What is ready and not taken does not count: how much that is depends on timing.
@@ -423,6 +460,28 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
       found = row.starts_with(dataset_->Payload(id));
     EXPECT_TRUE(found) << "slot " << slot;
   }
+}
+
+TEST_P(LoaderTest, AFolderThatAClosedLoaderStillHoldsIsNamedSo) {
+  const std::string folder = dataset_->folder() + "/tier";
+  std::filesystem::create_directory(folder);
+  const LoaderOptions options{.tiers = {.tiers = {{.path = folder, .capacity_bytes = kMiB}}}};
+  std::binary_semaphore storage_answers(0);
+  auto hung = std::shared_ptr<void>(Open(options).release(), [&](Loader* loader) {
+    storage_answers.acquire();
+    delete loader;
+  });
+  EXPECT_FALSE(DestroyWithin(std::move(hung), 0, {folder + "/rank-0"}));
+  LoaderOptions again = options;
+  again.io = GetParam();
+  EXPECT_THAT(
+      Loader::Open(dataset_->index(), again).status().message(),
+      ::testing::EndsWith("rank-0': reads of a closed loader of this process are still out, and it "
+                          "keeps the folder until storage answers; wait for that, or use another "
+                          "folder"));
+  storage_answers.release();
+  while (KeptCount() != 0) std::this_thread::yield();
+  EXPECT_TRUE(Loader::Open(dataset_->index(), again).ok());
 }
 
 TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {

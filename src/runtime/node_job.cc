@@ -11,12 +11,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/gate.h"
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "base/process_id.h"
 #include "base/units.h"
 #include "engine/engine.h"
+#include "runtime/ending/engine_run.h"
+#include "runtime/ending/keeper.h"
+#include "runtime/ending/run_lifecycle.h"
 #include "runtime/job.h"
 #include "runtime/machine.h"
 #include "runtime/node_tiers.h"
@@ -44,97 +46,18 @@ std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
 // What a job takes of the machine's memory.
 std::uint64_t MemoryOf(const Job& job) {
   return job.budget.staging_bytes + job.budget.batch_bytes + job.budget.resident_bytes +
-         job.budget.pinned_bytes + job.options.tiers.memory_bytes();
+         job.budget.pinned_bytes + job.budget.scratch_bytes + job.budget.results_bytes +
+         job.options.tiers.memory_bytes();
 }
 
 // How many steps' sources Explain() can tell of.
 constexpr std::size_t kSourcesKept = 256;
 
-// The engine of a plan in progress. What is closed does nothing, and may outlive the job.
-class Run final : public NodeRun {
- public:
-  using TakenHook =
-      std::function<void(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns)>;
-
-  Run(const Engine::Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
-      std::unique_ptr<TierCache> tiers, TakenHook on_taken)
-      : on_taken_(std::move(on_taken)),
-        clock_(*parts.clock),
-        start_ns_(clock_.NowNanos()),
-        engine_(std::make_unique<Engine>(parts, options, std::move(order), std::move(tiers))) {
-    engine_->Start();
-  }
-  ~Run() override { Close(); }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
-
-  void OnTaken(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) override {
-    Inside([&] {
-      engine_->OnTaken(lane, taken_ns);
-      on_taken_(lane, batch, taken_ns);
-    });
-  }
-  void OnWaiting(std::uint32_t lane) override {
-    Inside([&] { engine_->OnWaiting(lane); });
-  }
-  void Leave(std::uint32_t lane) override {
-    Inside([&] { engine_->Leave(lane); });
-  }
-
-  // Idempotent.
-  void Close() {
-    MutexLock lock(close_mutex_);
-    if (closed_) return;
-    engine_->Stop();
-    gate_.Close();
-    engine_->Close();
-    closed_ = true;
-    last_stats_ = engine_->stats();
-    running_ns_ = clock_.NowNanos() - start_ns_;
-    engine_.reset();  // What it was made from may be gone before this.
-  }
-
-  [[nodiscard]] EngineStats stats() {
-    EngineStats stats;
-    if (Inside([&] { stats = engine_->stats(); })) return stats;
-    MutexLock lock(close_mutex_);
-    return last_stats_;
-  }
-
-  [[nodiscard]] std::int64_t running_ns() {
-    std::int64_t ns = 0;
-    if (Inside([&] { ns = clock_.NowNanos() - start_ns_; })) return ns;
-    MutexLock lock(close_mutex_);
-    return running_ns_;
-  }
-
- private:
-  // Calls from outside; false: the run is closed.
-  template <typename Work>
-  bool Inside(Work work) {
-    if (!gate_.TryEnter()) return false;
-    work();
-    gate_.Leave();
-    return true;
-  }
-
-  const TakenHook on_taken_;
-  const Clock& clock_;
-  const std::int64_t start_ns_;
-  Gate gate_;
-  std::unique_ptr<Engine> engine_;  // used inside the gate
-
-  Mutex close_mutex_;
-  bool closed_ HEADRACE_GUARDED_BY(close_mutex_) = false;
-  EngineStats last_stats_ HEADRACE_GUARDED_BY(close_mutex_);
-  std::int64_t running_ns_ HEADRACE_GUARDED_BY(close_mutex_) = 0;
-};
-
 }  // namespace
 
 class NodeJob::Impl {
  public:
-  // What a job has that may not be had.
+  // Resources whose creation can fail.
   struct Parts {
     std::optional<ExpectedInflation> inflation;
     std::shared_ptr<CellPool> residents;
@@ -157,6 +80,7 @@ class NodeJob::Impl {
         residents_(std::move(parts.residents)),
         pinned_(budget_.pinned_bytes == 0 ? nullptr
                                           : std::make_shared<PinnedBlocks>(budget_.pinned_bytes)),
+        scratch_(MakeScratch(budget_, options_, job.scratch_share)),
         tiers_(std::move(parts.tiers)),
         near_(std::move(parts.near)),
         store_(std::move(parts.store)),
@@ -165,7 +89,7 @@ class NodeJob::Impl {
     ended_.lanes.resize(options_.job.ranks);
   }
 
-  ~Impl() { End(); }
+  ~Impl() { runs_.Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -180,85 +104,34 @@ class NodeJob::Impl {
 
   using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(NodeTiers&)>;
 
-  // `make_tiers` is asked once no run uses the tiers. `start`: of the job's own order, else
-  // nothing.
-  Result<std::shared_ptr<NodeRun>> Begin(std::unique_ptr<Order> order,
-                                         std::vector<BatchSink*> sinks,
-                                         std::optional<Position> start,
-                                         const MakeTiers& make_tiers) {
-    MutexLock lifecycle(lifecycle_mutex_);
-    EndRun();
-    std::shared_ptr<LanePolicy> policy;
-    if (start.has_value()) {
-      HEADRACE_ASSIGN_OR_RETURN(policy, schedule_->Begin(*start));
-    } else {
-      HEADRACE_RETURN_IF_ERROR(schedule_->BeginList());
-    }
-    std::unique_ptr<TierCache> tiers;
-    if (tiers_ != nullptr) {
-      HEADRACE_ASSIGN_OR_RETURN(tiers, make_tiers(*tiers_));
-    }
-    EngineOptions options;
-    options.batches_max = budget_.batches_max;
-    options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
-    options.block_read_bytes_max =
-        std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
-    // Each made-up read holds one sample.
-    if (options_.io == IoChoice::kSynthetic) {
-      options.coalesce_bytes_max = 0;
-      options.block_read_bytes_max = 0;
-    }
-    options.on_error = options_.on_error;
-    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
-    options.seed = options_.job.seed;
-    Engine::Parts parts{.index = index_.get(),
-                        .schema = schema_,
-                        .store = &store_.store(),
-                        .executor = &near_.executor(),
-                        .clock = &clock_,
-                        .staging = near_.staging(),
-                        .residents = residents_,
-                        .pinned = pinned_,
-                        .model = options_.model ? &*options_.model : nullptr,
-                        .first_rank = options_.job.rank,
-                        .policy = policy.get(),
-                        .observer = schedule_->observer()};
-    for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
-      parts.lanes.push_back(near_.lane(lane));
-      parts.lanes.back().sink = sinks[lane];
-    }
-    auto run = std::make_shared<Run>(
-        parts, options, std::move(order), std::move(tiers),
-        [this, number = ++runs_](std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) {
-          OnTaken(number, lane, batch, taken_ns);
-        });
-    MutexLock lock(mutex_);
-    run_ = run;
+  using MakeOrder = std::function<Result<std::unique_ptr<Order>>()>;
+
+  // Calls `make_order` and `make_tiers` once no run uses the tiers. `start`: the position in the
+  // job's own order; nothing for another order.
+  Result<std::shared_ptr<NodeRun>> Begin(const MakeOrder& make_order,
+                                         const std::vector<BatchSink*>& sinks,
+                                         std::optional<Position> start, const MakeTiers& make_tiers,
+                                         std::optional<RunTurn> turn) {
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<EngineRun> run,
+                              runs_.Begin(
+                                  turn.has_value() ? *turn : TakeTurn(),
+                                  [&] { return Plan(make_order, start, make_tiers); },
+                                  [&](NextRun next) { return StartRun(std::move(next), sinks); }));
     return std::shared_ptr<NodeRun>(std::move(run));
   }
 
-  void End() {
-    MutexLock lifecycle(lifecycle_mutex_);
-    EndRun();
+  // As RunLifecycle.
+  RunTurn TakeTurn() { return runs_.TakeTurn(); }
+  bool End(std::int64_t timeout_ns, std::optional<RunTurn> turn = std::nullopt) {
+    return runs_.End(turn.has_value() ? *turn : TakeTurn(), timeout_ns);
   }
+  void Cancel() { runs_.Cancel(); }
+  std::int64_t LeftOf(std::int64_t ns) { return runs_.LeftOf(ns); }
 
   bool Help() { return near_.executor().RunOne(); }
 
-  // The run stays visible until what it did has been added up: counters never go back.
-  void EndRun() HEADRACE_LOCKS_REQUIRED(lifecycle_mutex_) {
-    const std::shared_ptr<Run> run = this->run();  // Dies after the lock below is free.
-    if (run == nullptr) return;
-    run->Close();
-    MutexLock lock(mutex_);
-    AddRun(run->stats(), ended_);
-    for (LaneStats& lane : ended_.lanes) lane.ready = lane.steps_in_work = lane.queued_reads = 0;
-    ended_ns_ += run->running_ns();
-    run_ = nullptr;
-  }
-
-  [[nodiscard]] std::shared_ptr<Run> run() const {
-    MutexLock lock(mutex_);
-    return run_;
+  [[nodiscard]] std::vector<std::string> folders() const {
+    return tiers_ == nullptr ? std::vector<std::string>() : tiers_->folders();
   }
 
   void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) {
@@ -320,6 +193,80 @@ class NodeJob::Impl {
     const std::int64_t read_bytes = DeviceReadBytes();
     stats.device_read_bytes = read_bytes < 0 ? -1 : read_bytes - device_read_bytes_;
     return stats;
+  }
+
+  // What a run needs to start.
+  struct NextRun {
+    std::unique_ptr<Order> order;
+    std::shared_ptr<LanePolicy> policy;
+    std::unique_ptr<TierCache> tiers;
+  };
+
+  Result<NextRun> Plan(const MakeOrder& make_order, std::optional<Position> start,
+                       const MakeTiers& make_tiers) {
+    NextRun next;
+    HEADRACE_ASSIGN_OR_RETURN(next.order, make_order());
+    if (start.has_value()) {
+      HEADRACE_ASSIGN_OR_RETURN(next.policy, schedule_->Begin(*start));
+    } else {
+      HEADRACE_RETURN_IF_ERROR(schedule_->BeginList());
+    }
+    if (tiers_ != nullptr) {
+      HEADRACE_ASSIGN_OR_RETURN(next.tiers, make_tiers(*tiers_));
+    }
+    return next;
+  }
+
+  std::shared_ptr<EngineRun> StartRun(NextRun next, const std::vector<BatchSink*>& sinks) {
+    EngineOptions options;
+    options.batches_max = budget_.batches_max;
+    options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
+    options.block_read_bytes_max =
+        std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
+    // Each made-up read holds one sample.
+    if (options_.io == IoChoice::kSynthetic) {
+      options.coalesce_bytes_max = 0;
+      options.block_read_bytes_max = 0;
+    }
+    options.on_error = options_.on_error;
+    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
+    options.seed = options_.job.seed;
+    Engine::Parts parts{.index = index_.get(),
+                        .schema = schema_,
+                        .store = &store_.store(),
+                        .executor = &near_.executor(),
+                        .clock = &clock_,
+                        .staging = near_.staging(),
+                        .residents = residents_,
+                        .pinned = pinned_,
+                        .scratch = scratch_,
+                        .model = options_.model ? &*options_.model : nullptr,
+                        .first_rank = options_.job.rank,
+                        .policy = next.policy.get(),
+                        .observer = schedule_->observer()};
+    for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
+      parts.lanes.push_back(near_.lane(lane));
+      parts.lanes.back().sink = sinks[lane];
+    }
+    auto run = std::make_shared<EngineRun>(
+        parts, options, std::move(next.order), std::move(next.tiers),
+        [this, number = ++run_count_](std::uint32_t lane, const Batch& batch,
+                                      std::int64_t taken_ns) {
+          OnTaken(number, lane, batch, taken_ns);
+        });
+    MutexLock lock(mutex_);
+    run_ = run;
+    return run;
+  }
+
+  // stats() has the run until its counters are added to ended_: counters never decrease.
+  void OnClosed(EngineRun& run) {
+    std::shared_ptr<EngineRun> dies_last;
+    MutexLock lock(mutex_);
+    AddRun(run.stats(), ended_);
+    for (LaneStats& lane : ended_.lanes) lane.ready = lane.steps_in_work = lane.queued_reads = 0;
+    ended_ns_ += run.running_ns();
+    dies_last = std::move(run_);
   }
 
   // A lane's place in a plan: what tiers have to do with its rows.
@@ -394,9 +341,10 @@ class NodeJob::Impl {
   }
 
   const pid_t pid_ = ProcessId();
-  const std::int64_t device_read_bytes_;        // when the loader was opened
-  const std::shared_ptr<CellPool> residents_;   // null: the order reads no blocks
-  const std::shared_ptr<PinnedBlocks> pinned_;  // null: there is no memory for them
+  const std::int64_t device_read_bytes_;          // when the loader was opened
+  const std::shared_ptr<CellPool> residents_;     // null: the order reads no blocks
+  const std::shared_ptr<PinnedBlocks> pinned_;    // null: there is no memory for them
+  const std::shared_ptr<ScratchBudget> scratch_;  // null: nothing decodes
   MonotonicClock clock_;
   const std::unique_ptr<NodeTiers> tiers_;  // null: none
   const NearLanes near_;
@@ -404,14 +352,16 @@ class NodeJob::Impl {
 
   StepRecorder steps_;
 
-  Mutex lifecycle_mutex_;  // One run begins or ends at a time: they share memory and its hook.
-  std::uint64_t runs_ HEADRACE_GUARDED_BY(lifecycle_mutex_) = 0;
   mutable Mutex mutex_;
-  std::shared_ptr<Run> run_ HEADRACE_GUARDED_BY(mutex_);
+  std::shared_ptr<EngineRun> run_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Delivered> delivered_ HEADRACE_GUARDED_BY(mutex_);  // by lane
   EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);                 // of runs that ended
   std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::deque<Sources> sources_ HEADRACE_GUARDED_BY(mutex_);  // of the newest steps, with tiers
+
+  // They share memory and its hook: one at a time.
+  RunLifecycle<EngineRun> runs_{clock_, [this](EngineRun& run) { OnClosed(run); }};
+  std::uint64_t run_count_ = 0;  // used where a run starts
 };
 
 Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> index,
@@ -456,7 +406,14 @@ Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> inde
 }
 
 NodeJob::NodeJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-NodeJob::~NodeJob() = default;
+
+NodeJob::~NodeJob() {
+  impl_->Cancel();
+  const bool ended = impl_->End(impatient_ ? 0 : impl_->LeftOf(kCloseNs));
+  // Closing files and writing tiers may also wait for storage.
+  const std::vector<std::string> folders = impl_->folders();
+  DestroyWithin(std::move(impl_), ended ? kFlushNs : 0, folders);
+}
 
 const LoaderOptions& NodeJob::options() const { return impl_->options_; }
 std::uint32_t NodeJob::lanes() const { return impl_->options_.job.ranks; }
@@ -464,24 +421,31 @@ std::span<const BatchField> NodeJob::schema() const { return impl_->schema_; }
 std::uint64_t NodeJob::steps_per_epoch() const { return impl_->steps_per_epoch_; }
 const Index& NodeJob::index() const { return *impl_->index_; }
 OrderParameters NodeJob::order_parameters() const { return impl_->planner_->parameters(); }
+OrderParameters NodeJob::order_origins() const { return impl_->planner_->origins(); }
 const std::optional<ExpectedInflation>& NodeJob::expected_inflation() const {
   return impl_->inflation_;
 }
 bool NodeJob::forked() const { return impl_->forked(); }
 
-Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position, std::vector<BatchSink*> sinks) {
+RunTurn NodeJob::TakeTurn() { return impl_->forked() ? RunTurn{} : impl_->TakeTurn(); }
+
+Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
+                                                const std::vector<BatchSink*>& sinks,
+                                                std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   HEADRACE_CHECK(sinks.size() == lanes());
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, impl_->planner_->MakeOrder(position));
-  return impl_->Begin(
-      std::move(order), std::move(sinks), position, [this, position](NodeTiers& tiers) {
-        const LaneSchedule& schedule = *impl_->schedule_;
-        if (schedule.file().bytes.empty()) return tiers.Begin(position);
-        return tiers.Follow(position, schedule.file_start(), schedule.file(), schedule.verdict());
-      });
+  return impl_->Begin([&] { return impl_->planner_->MakeOrder(position); }, sinks, position,
+                      [&](NodeTiers& tiers) {
+                        const LaneSchedule& schedule = *impl_->schedule_;
+                        if (schedule.file().bytes.empty()) return tiers.Begin(position);
+                        return tiers.Follow(position, schedule.file_start(), schedule.file(),
+                                            schedule.verdict());
+                      },
+                      turn);
 }
 
-Result<std::shared_ptr<NodeRun>> NodeJob::StartList(ListOrderOptions list, BatchSink* sink) {
+Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list, BatchSink* sink,
+                                                    std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   if (impl_->options_.order.name != "exact") {
     return Status(StatusCode::kInvalidArgument,
@@ -513,13 +477,20 @@ Result<std::shared_ptr<NodeRun>> NodeJob::StartList(ListOrderOptions list, Batch
                                                std::to_string(Raw(list.ids[i])) +
                                                ", the dataset has " + std::to_string(count));
   }
-  std::unique_ptr<Order> order = MakeListOrder(list);
-  return impl_->Begin(std::move(order), {sink}, std::nullopt,
-                      [&list](NodeTiers& tiers) { return tiers.Begin(list); });
+  return impl_->Begin([&] { return Result<std::unique_ptr<Order>>(MakeListOrder(list)); }, {sink},
+                      std::nullopt, [&](NodeTiers& tiers) { return tiers.Begin(list); }, turn);
 }
 
-void NodeJob::Stop() {
-  if (!impl_->forked()) impl_->End();
+bool NodeJob::Stop(std::int64_t timeout_ns, std::optional<RunTurn> turn) {
+  return impl_->forked() || impl_->End(timeout_ns, turn);
+}
+
+void NodeJob::Cancel() {
+  if (!impl_->forked()) impl_->Cancel();
+}
+
+std::int64_t NodeJob::LeftOf(std::int64_t ns) const {
+  return impl_->forked() ? ns : impl_->LeftOf(ns);
 }
 
 bool NodeJob::Help() { return impl_->Help(); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "plan/order.h"
 #include "plan/order_factory.h"
 #include "plan/quality/labels.h"
+#include "runtime/ending/run_lifecycle.h"
 #include "runtime/loader_options.h"
 #include "runtime/loader_stats.h"
 #include "runtime/numa/numa.h"
@@ -23,6 +25,11 @@ namespace headrace {
 
 class BatchSink;
 class KeptTiers;
+
+// How long the destructor of a job waits for reads of storage, and then for the rest of its
+// shutdown: a tier must be on the disk before another process may open its folder.
+constexpr std::int64_t kCloseNs = 1'000'000'000;
+constexpr std::int64_t kFlushNs = 10'000'000'000;
 
 // One plan in progress: what the consumers of its lanes say to it.
 //
@@ -50,8 +57,11 @@ class NodeRun {
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: batches handed out may outlive the job; sinks outlive the run that they are given to.
-// Shutdown: the destructor stops the run and waits for its reads. Not in a forked child: there it
-// must not be destroyed (see forked()), and every method is FailedPrecondition.
+// Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
+// first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
+// in time, the process's keeper (runtime/ending/) holds the job's threads, memory and tier folders
+// until it does. A forked child must not destroy the job (see forked()); there every method is
+// FailedPrecondition.
 class NodeJob {
  public:
   // Asked with the bytes that the job is about to take, before it takes any.
@@ -77,15 +87,23 @@ class NodeJob {
   [[nodiscard]] std::uint64_t steps_per_epoch() const;
   [[nodiscard]] const Index& index() const;
   [[nodiscard]] OrderParameters order_parameters() const;
+  [[nodiscard]] OrderParameters order_origins() const;
   [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const;
   // In a child of the process that opened it: its threads are the parent's.
   [[nodiscard]] bool forked() const;
 
-  // Ends the run, if there is one, and starts one of the job's own order. `sinks`: one a lane, told
-  // nothing more of the run before.
+  // For one call of Start() or StartList(), or calls of Stop() that are one: see RunLifecycle. Who
+  // calls from one thread needs none.
+  [[nodiscard]] RunTurn TakeTurn();
+
+  // Ends the run, if there is one, waits for its reads, and starts a run of the job's own order.
+  // `sinks`: one for each lane. The previous run delivers nothing more to its sinks.
   //
-  // Errors: those of OrderFactory::Make, and of following a schedule
-  Result<std::shared_ptr<NodeRun>> Start(Position position, std::vector<BatchSink*> sinks);
+  // Errors: Cancelled  before the run started, Cancel() was called, or a newer turn was taken, as
+  //                    Stop() and Start() do
+  //         those of OrderFactory::Make, and of following a schedule
+  Result<std::shared_ptr<NodeRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
+                                         std::optional<RunTurn> turn = std::nullopt);
 
   // The same with an order somebody else decided: one epoch, one lane. Only where the job's own
   // order is `exact`.
@@ -93,10 +111,24 @@ class NodeJob {
   // Errors: OutOfRange       an id that the dataset does not have
   //         InvalidArgument  several lanes; batch ends that do not ascend to the number of ids, an
   //                          epoch of 2^24 up
-  Result<std::shared_ptr<NodeRun>> StartList(ListOrderOptions list, BatchSink* sink);
+  Result<std::shared_ptr<NodeRun>> StartList(const ListOrderOptions& list, BatchSink* sink,
+                                             std::optional<RunTurn> turn = std::nullopt);
 
-  // Ends the run; its sinks are told nothing.
-  void Stop();
+  // Ends the run, which delivers nothing more to its sinks, and waits up to `timeout_ns` for its
+  // reads (negative: no limit, but Cancel() ends the wait). Returns false if some are still in
+  // flight: Start() would wait for them. A run that is still being planned does not start; false
+  // then means that the planning goes on. Does nothing to a run whose turn is newer.
+  bool Stop(std::int64_t timeout_ns = -1, std::optional<RunTurn> turn = std::nullopt);
+
+  // What remains of `ns` since the run was first asked to end; all of it if it was not, or has
+  // ended. So several waits of one ending share one deadline.
+  [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const;
+
+  // No run starts any more: Start() returns Cancelled, now if it waits, and in later calls.
+  void Cancel();
+
+  // From now on the destructor does not wait for reads.
+  void Abandon() { impatient_ = true; }
 
   // Does a piece of the work of the run on the calling thread; false: there is none that waits.
   bool Help();
@@ -123,6 +155,7 @@ class NodeJob {
   explicit NodeJob(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;
+  std::atomic<bool> impatient_ = false;
 };
 
 }  // namespace headrace

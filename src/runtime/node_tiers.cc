@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "base/units.h"
 #include "index/index.h"
+#include "runtime/ending/keeper.h"
 #include "runtime/node/kept_tiers.h"
 #include "runtime/planner.h"
 #include "runtime/thread_executor.h"
@@ -34,7 +36,7 @@ Status CheckNode(const OrderOptions& job) {
   if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
   return Status(
       StatusCode::kInvalidArgument,
-      "tiers: got " + std::to_string(job.ranks) + " ranks from rank " + std::to_string(job.rank) +
+      "tiers: got " + Counted(job.ranks, "rank") + " from rank " + std::to_string(job.rank) +
           " on, of " + std::to_string(job.world_size) +
           ": these are no node, for all nodes must have equally many ranks; start as many "
           "on each, or leave tiers out");
@@ -130,13 +132,20 @@ Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprin
     HEADRACE_ASSIGN_OR_RETURN(
         std::unique_ptr<ThreadExecutor> executor,
         ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
-    HEADRACE_ASSIGN_OR_RETURN(
-        std::unique_ptr<SsdTier> tier,
-        SsdTier::Open({.folder = each.path + "/rank-" + std::to_string(planner_->job().rank),
-                       .capacity_bytes = each.capacity_bytes,
-                       .unit_bytes = unit_bytes,
-                       .dataset = fingerprint},
-                      *executor));
+    const std::string folder = each.path + "/rank-" + std::to_string(planner_->job().rank);
+    Result<std::unique_ptr<SsdTier>> opened = SsdTier::Open({.folder = folder,
+                                                             .capacity_bytes = each.capacity_bytes,
+                                                             .unit_bytes = unit_bytes,
+                                                             .dataset = fingerprint},
+                                                            *executor);
+    if (opened.status().code() == StatusCode::kFailedPrecondition && KeeperHolds(folder)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "SSD tier '" + folder +
+                        "': reads of a closed loader of this process are still out, and it keeps "
+                        "the folder until storage answers; wait for that, or use another folder");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> tier, std::move(opened));
+    folders_.push_back(folder);
     executors_.push_back(std::move(executor));
     tiers_.push_back(std::move(tier));
   }

@@ -107,6 +107,8 @@ class NodeTiers {
   Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
 
   [[nodiscard]] std::span<const std::unique_ptr<Tier>> tiers() const { return tiers_; }
+  // The folders that are locked until the tiers are destroyed.
+  [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
   NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
@@ -126,6 +128,7 @@ class NodeTiers {
   std::vector<std::unique_ptr<Tier>> tiers_;
   std::shared_ptr<KeptTiers> kept_;  // null: nobody keeps them
   std::vector<std::string> keys_;    // by tier; empty: in a folder
+  std::vector<std::string> folders_;
 
   mutable Mutex mutex_;
   // Of the newest run; nothing: there was none, or it was of a list.

@@ -25,14 +25,16 @@ class Planner {
   static Result<Planner> Make(const std::shared_ptr<const Index>& index, const OrderOptions& job,
                               const OrderSpec& spec);
 
-  // Writes into `needs` what the order keeps resident: what it must, where its parameters say it,
-  // else what is useful; and what could be pinned.
-  Status AddNeeds(BudgetNeeds& needs) const;
-
-  // Fixes the parameters that depend on memory: the order keeps what `budget` gives it.
+  // Fixes the parameters that were left out. `rank_bytes`: the memory for residents that each rank
+  // has alone in its process, so that the order does not depend on how ranks share processes. The
+  // order may need more than that.
   //
   // Errors: those of OrderFactory::Resolve
-  Status Settle(const Budget& budget);
+  Status Settle(std::uint64_t rank_bytes);
+
+  // Writes the bytes that the order keeps resident, and those it could pin, into `needs`. After
+  // Settle().
+  void AddNeeds(BudgetNeeds& needs) const;
 
   [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {
     return factory_->Make(request_, start);
@@ -51,6 +53,9 @@ class Planner {
   [[nodiscard]] Result<std::unique_ptr<UseStream>> MakeUses(std::shared_ptr<const BlockMap> blocks,
                                                             Position start) const;
   [[nodiscard]] OrderParameters parameters() const;
+  // Where each of parameters() comes from: "given", "default" or "default, limited by memory".
+  // After Settle().
+  [[nodiscard]] const OrderParameters& origins() const { return origins_; }
   [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
   [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }
   // Most units resident. After Settle().
@@ -68,13 +73,11 @@ class Planner {
   Planner(const OrderFactory* factory, OrderRequest request, std::int64_t block_samples)
       : factory_(factory), request_(std::move(request)), block_samples_(block_samples) {}
 
-  [[nodiscard]] bool BudgetIsGiven() const;
-  Status SettleBudget(const Budget& budget);
-
   const OrderFactory* factory_;
   OrderRequest request_;
   std::int64_t block_samples_;  // as given
   std::uint64_t resident_units_ = 0;
+  OrderParameters origins_;
 };
 
 }  // namespace headrace

@@ -1,10 +1,11 @@
 #include "runtime/planner.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/cell_pool.h"
+#include "base/prng.h"
 #include "engine/testing/table_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,7 +31,8 @@ std::shared_ptr<const Index> MakeIndex() {
 }
 
 std::shared_ptr<Planner> Plan(const OrderOptions& job, const OrderParameters& parameters) {
-  auto made = Planner::Make(MakeIndex(), job, {.name = "epoch", .parameters = parameters});
+  static const std::shared_ptr<const Index> index = MakeIndex();
+  auto made = Planner::Make(index, job, {.name = "epoch", .parameters = parameters});
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::make_shared<Planner>(std::move(made).value());
 }
@@ -44,13 +46,15 @@ OrderOptions JobOf(std::uint32_t world_size, std::uint32_t rank, std::uint32_t r
           .epochs = 1};
 }
 
+const OrderParameter kLimited(std::string("default, limited by memory"));
+
 const TiersSpec kTiers{.tiers = {{.path = "", .capacity_bytes = 100'000}}};
 
 // Three pools feed all ranks: a node reads each block, and has a use of it, once.
 TEST(PlannerTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
   const auto planner =
       Plan(JobOf(8, 4, 4), {{"pools", std::int64_t{3}}, {"block_samples", std::int64_t{10}}});
-  ASSERT_TRUE(planner->Settle({.resident_bytes = 10'000'000}).ok());
+  ASSERT_TRUE(planner->Settle(/*rank_bytes=*/10'000'000).ok());
   const auto room = MakeTierRoom(MakeIndex(), kTiers, *planner);
   ASSERT_TRUE(room.ok()) << room.status().ToString();
   const PlacementRequest request =
@@ -81,34 +85,59 @@ TEST(PlannerTest, RanksThatAreNoNodeHaveNoTiers) {
               ::testing::HasSubstr("3 ranks from rank 4 on, of 7"));
 }
 
-// As each of its ranks alone would have a share of its memory.
-TEST(PlannerTest, ANodesMemoryIsThatOfItsRanks) {
-  constexpr std::uint64_t kEach = 1000;  // units
-  const auto settled = [](std::uint32_t rank, std::uint32_t ranks, std::int64_t pools) {
-    const auto planner =
-        Plan(JobOf(8, rank, ranks), {{"pools", pools}, {"block_samples", std::int64_t{1}}});
-    const std::uint64_t unit = planner->unit_bytes();
-    const std::uint64_t here = ranks * kEach * CellPool::ChargedBytes(1, unit);
-    EXPECT_TRUE(planner->Settle({.resident_bytes = here}).ok());
-    EXPECT_LE(planner->resident_units(), ranks * kEach);
-    return std::get<std::int64_t>(planner->parameters().at("pool_bytes")) /
-           static_cast<std::int64_t>(unit);
-  };
-  EXPECT_EQ(settled(0, 1, 8), 8000);
-  EXPECT_EQ(settled(4, 2, 8), 8000);
-  EXPECT_EQ(settled(0, 8, 8), 8000);
-  // Pools of all ranks are kept once a node, whatever its ranks.
-  EXPECT_EQ(settled(0, 1, 1), 1000);
-  EXPECT_EQ(settled(4, 2, 1), 2000);
-  EXPECT_EQ(settled(0, 8, 1), 8000);
+// How the ranks of a job share processes.
+TEST(PlannerTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
+  Prng random(11, 0, RandomStream::kOrder);
+  int limited = 0;
+  for (int job = 0; job < 600; ++job) {
+    const std::uint32_t world = 1 + static_cast<std::uint32_t>(random.Below(16));
+    const std::int64_t block_samples = 1 + static_cast<std::int64_t>(random.Below(12));
+    OrderParameters given = {{"block_samples", block_samples}};
+    if (random.Below(4) == 0) {
+      const std::uint64_t blocks = kSamples / static_cast<std::uint64_t>(block_samples);
+      given["pools"] =
+          1 + static_cast<std::int64_t>(random.Below(std::min<std::uint64_t>(blocks, 60)));
+    }
+    if (random.Below(4) == 0) given["join_permille"] = static_cast<std::int64_t>(random.Below(901));
+    const std::uint64_t rank_bytes = random.Below(600) * kSampleBytes;
+    const auto alone = Plan(JobOf(world, 0, 1), given);
+    ASSERT_TRUE(alone->Settle(rank_bytes).ok());
+    BudgetNeeds needs_alone;
+    alone->AddNeeds(needs_alone);
+    limited += alone->origins().at("pool_bytes") == kLimited ? 1 : 0;
+    for (std::uint32_t ranks = 1; ranks <= world; ++ranks) {
+      const auto rank = static_cast<std::uint32_t>(random.Below(world - ranks + 1));
+      const auto planner = Plan(JobOf(world, rank, ranks), given);
+      ASSERT_TRUE(planner->Settle(rank_bytes).ok());
+      ASSERT_EQ(planner->parameters(), alone->parameters())
+          << "job " << job << ": " << ranks << " of " << world;
+      // Ranks in one process have the sum of the room that they have alone.
+      BudgetNeeds needs;
+      planner->AddNeeds(needs);
+      ASSERT_LE(needs.resident_bytes, ranks * needs_alone.resident_bytes);
+    }
+  }
+  EXPECT_GT(limited, 100);
+  EXPECT_LT(limited, 500);
+}
 
-  const auto needed = [](std::uint32_t ranks) {
-    BudgetNeeds needs;
-    const auto planner = Plan(JobOf(8, 0, ranks), {{"block_samples", std::int64_t{1}}});
-    EXPECT_TRUE(planner->AddNeeds(needs).ok());
-    return needs.resident_bytes;
+TEST(PlannerTest, TheOriginOfEachParameterIsTold) {
+  const auto origins = [](std::uint64_t rank_bytes) {
+    const auto planner =
+        Plan(JobOf(4, 0, 1), {{"block_samples", std::int64_t{4}}, {"pools", std::int64_t{4}}});
+    EXPECT_TRUE(planner->Settle(rank_bytes).ok());
+    return planner->origins();
   };
-  EXPECT_EQ(needed(2), 2 * needed(1));
+  const OrderParameter given(std::string("given"));
+  const OrderParameter by_default(std::string("default"));
+  EXPECT_EQ(origins(kSamples * 2 * kSampleBytes),
+            (OrderParameters{{"block_samples", given},
+                             {"first_fill_permille", by_default},
+                             {"first_join_permille", by_default},
+                             {"join_permille", by_default},
+                             {"pool_bytes", by_default},
+                             {"pools", given}}));
+  EXPECT_EQ(origins(10 * kSampleBytes).at("pool_bytes"), kLimited);
 }
 
 }  // namespace

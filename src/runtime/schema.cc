@@ -22,7 +22,7 @@ Result<std::size_t> FindField(const Index& index, const std::string& name) {
 }
 
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
-  BatchField field{.name = info.name};
+  BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
   if (wanted.image.has_value()) {
     if (info.kind != FieldKind::kImage) {
       return Status(
@@ -40,7 +40,9 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
     return field;
   }
   if (info.kind != FieldKind::kArray) {
-    field.codec = MakeBytesCodec();
+    const bool checked =
+        info.kind == FieldKind::kImage && wanted.encoded != EncodedImages::kUnchecked;
+    field.codec = checked ? MakeCheckedImageCodec(wanted.encoded) : MakeBytesCodec();
     field.ragged = true;
     return field;
   }
@@ -82,6 +84,7 @@ SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schem
   std::uint64_t row_bytes = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const SampleId id{i * (index.sample_count() / count)};
+    std::uint64_t stand_in_bytes = 0;
     for (const BatchField& field : schema) {
       if (field.is_inline()) continue;
       const Result<Extent> extent = index.extent(field.index_field, id);
@@ -94,8 +97,10 @@ SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schem
         const ByteRange room = RowRoom(field, size, size + kWideningMax, 0);
         row_bytes +=
             RoundUp(room.size, ReadInPlace(field, size) ? kBufferAlignment : kRowAlignment);
+        stand_in_bytes += BufferPool::ChargedBytes(room.size);
       }
     }
+    sizes.stand_in_bytes_max = std::max(sizes.stand_in_bytes_max, stand_in_bytes);
   }
   if (reads != 0) sizes.read_bytes_mean = read_bytes / reads;
   if (count != 0) sizes.row_bytes_mean = row_bytes / count;

@@ -24,7 +24,8 @@ inline constexpr std::uint64_t kWideningMax = 2 * kBufferAlignment;
 struct SampleSizes {
   std::uint64_t read_bytes_mean = 0;  // of one stored field
   std::uint64_t read_bytes_max = 0;
-  std::uint64_t row_bytes_mean = 0;  // of all ragged fields of one sample, as batches hold them
+  std::uint64_t row_bytes_mean = 0;      // of all ragged fields of one sample, as batches hold them
+  std::uint64_t stand_in_bytes_max = 0;  // buffers for these fields of one sample, as charged
 };
 SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schema);
 

@@ -44,8 +44,9 @@ class BackwardsCodec final : public FieldCodec {
   [[nodiscard]] std::uint64_t RowBytes(std::uint64_t encoded_bytes) const override {
     return encoded_bytes;
   }
-  Status Decode(std::span<const std::byte> encoded, const SampleKey& /*key*/,
-                std::span<std::byte> row) const override {
+  Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
+                      std::span<std::byte> row, ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
     std::reverse_copy(encoded.begin(), encoded.end(), row.begin());
     return Status();
   }

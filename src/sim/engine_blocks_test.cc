@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,8 +108,13 @@ class EngineBlocksTest : public ::testing::Test {
     engine.Stop();
     EXPECT_TRUE(loop.RunUntilIdle(1'000'000));
     engine.Close();
-    EXPECT_EQ(residents_->stats().used_units, 0);
+    EXPECT_EQ(residents_ == nullptr ? 0 : residents_->stats().used_units, 0);
     return sink.end.value_or(Status(StatusCode::kInternal, "stuck"));
+  }
+
+  [[nodiscard]] std::string LabelBytes(SampleId sample) const {
+    const std::int64_t& label = index_.labels.at(Raw(sample));
+    return {reinterpret_cast<const char*>(&label), sizeof label};
   }
 
   void Check(const Batch& batch) {
@@ -116,8 +122,9 @@ class EngineBlocksTest : public ::testing::Test {
     for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
       ids_.back().push_back(Raw(batch.samples[slot]));
       const std::span<std::byte> row = batch.row(schema_, 0, slot);
-      EXPECT_EQ(std::string(reinterpret_cast<const char*>(row.data()), row.size()),
-                index_.Payload(0, batch.samples[slot]));
+      const std::string bytes(reinterpret_cast<const char*>(row.data()), row.size());
+      EXPECT_EQ(bytes, schema_[0].is_inline() ? LabelBytes(batch.samples[slot])
+                                              : index_.Payload(0, batch.samples[slot]));
     }
   }
 
@@ -131,6 +138,26 @@ class EngineBlocksTest : public ::testing::Test {
   std::vector<std::vector<std::uint64_t>> ids_;  // delivered, by batch
   std::vector<ByteRange> reads_;
   EngineStats stats_;
+};
+
+// Copies, but from one piece of memory; notes how much scratch memory it is left, by sample.
+class NotingCodec final : public FieldCodec {
+ public:
+  using Left = std::map<std::uint64_t, std::uint64_t>;
+  explicit NotingCodec(Left& left) : left_(left) {}
+
+  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t encoded_bytes) const override {
+    return encoded_bytes;
+  }
+  Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& key,
+                      std::span<std::byte> row, ScratchLimit& limit) const override {
+    left_[Raw(key.sample)] = limit.bytes_max;
+    std::memcpy(row.data(), encoded.data(), row.size());
+    return Status();
+  }
+
+ private:
+  Left& left_;
 };
 
 // Runs tasks when told to.
@@ -312,6 +339,47 @@ TEST_F(EngineBlocksTest, AStepMayReadAndDeliverNothing) {
   EXPECT_THAT(ids_, ElementsAre(IsEmpty(), IsEmpty(), ElementsAre(1)));
 }
 
+TEST_F(EngineBlocksTest, WhatIsAskedForLiesInTheIndexAndWaitsForNoRead) {
+  schema_ = {{.name = "label", .index_field = 1, .dtype = DType::kInt64, .row_bytes = 8}};
+  index_.infos.push_back(
+      {.name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true});
+  for (std::uint64_t i = 0; i < index_.samples; ++i) {
+    index_.labels.push_back(static_cast<std::int64_t>(100 + i));
+  }
+  const std::shared_ptr<CellPool> cells = residents_;
+  for (const bool has_cells : {true, false}) {
+    residents_ = has_cells ? cells : nullptr;
+    ids_.clear();
+    std::vector<Step> plan(3);
+    plan[0].reads = {Whole(0, 0, 4), Whole(1, 4, 2)};
+    Deliver(plan[0], 0, {2, 1});
+    plan[1].reads_due = 2;
+    plan[1].releases = {{.block_read = 0, .sample = SampleId{3}}};
+    Deliver(plan[1], 1, {5});
+    Deliver(plan[2], kNoBlockRead, {9});
+    Deliver(plan[2], 0, {0});
+    EXPECT_TRUE(Run(plan).ok());
+    EXPECT_THAT(ids_, ElementsAre(ElementsAre(2, 1), ElementsAre(5), ElementsAre(9, 0)));
+    EXPECT_THAT(reads_, IsEmpty());
+    EXPECT_EQ(stats_.block_reads, 0);
+  }
+}
+
+TEST_F(EngineBlocksTest, SamplesWithoutBytesComeAsOthersDo) {
+  for (const std::size_t i : {1U, 2U, 8U, 9U, 10U, 11U})
+    index_.columns[0].extents[i].range.size = 0;
+  index_.columns[0].checksums.clear();
+  std::vector<Step> plan(2);
+  plan[0].reads = {Whole(0, 0, 4), Whole(1, 8, 4)};
+  Deliver(plan[0], 0, {2, 3});
+  Deliver(plan[0], 1, {9, 11});
+  plan[1].reads_due = 2;
+  Deliver(plan[1], 0, {0, 1});
+  Deliver(plan[1], 1, {8, 10});
+  EXPECT_TRUE(Run(plan).ok());
+  EXPECT_THAT(ids_, ElementsAre(ElementsAre(2, 3, 9, 11), ElementsAre(0, 1, 8, 10)));
+}
+
 TEST_F(EngineBlocksTest, ABlockReadThatFailsIsTriedAgainSampleBySample) {
   decide_ = [](const Extent& extent) {
     SimRead read;
@@ -411,6 +479,22 @@ TEST_F(EngineBlocksTest, ABlockWithADamagedSampleIsNotPinned) {
   stored_ = index_.objects[0];  // Whoever reads it again may find it whole.
   EXPECT_TRUE(Run(plan).ok());
   EXPECT_NE(pinned_->stats().used_bytes, 0);
+}
+
+TEST_F(EngineBlocksTest, BytesThatOneSampleIsGatheredInAreNotChargedToTheNext) {
+  NotingCodec::Left left;
+  schema_[0].codec = std::make_shared<NotingCodec>(left);
+  // Two cells that are not neighbours in this order are free, then only neighbours.
+  const std::vector<std::uint32_t> units = {1, 1};
+  std::vector<CellRun> cells(2);
+  ASSERT_TRUE(residents_->Take(units, cells));
+  for (const CellRun cell : cells) residents_->Release(cell);
+  std::vector<Step> plan(1);
+  plan[0].reads = {Whole(0, 0, 4)};
+  Deliver(plan[0], 0, {0, 1, 2, 3});
+  EXPECT_TRUE(Run(plan).ok());
+  constexpr std::uint64_t kAll = ScratchLimit::kNone;
+  EXPECT_EQ(left, (NotingCodec::Left{{0, kAll - kSampleBytes}, {1, kAll}, {2, kAll}, {3, kAll}}));
 }
 
 }  // namespace

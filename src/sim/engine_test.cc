@@ -34,9 +34,10 @@ struct Machine {
   std::function<SimRead(const Extent&)> read = [](const Extent&) { return SimRead{}; };
   std::int64_t decode_ns = 0;  // of a task
   int cores = 4;
-  std::int64_t think_ns = 0;  // of the consumer, a batch
-  bool hold = false;          // the consumer keeps every batch
-  bool warm = false;          // no read needs a device
+  std::int64_t think_ns = 0;                   // of the consumer, a batch
+  bool hold = false;                           // the consumer keeps every batch
+  bool warm = false;                           // reads are tried without a device first
+  ReadNowAnswer found = ReadNowAnswer::kRead;  // what these tries find
   std::uint64_t staging_bytes = 64 * kMiB;
   std::uint64_t batch_bytes = 64 * kMiB;
 };
@@ -66,7 +67,7 @@ class EngineTest : public ::testing::Test {
       reads_.push_back(extent.range);
       return machine.read(extent);
     });
-    if (machine.warm) store.SetReadNow([] { return true; });
+    if (machine.warm) store.SetReadNow([] { return true; }, machine.found);
     SimExecutor executor(loop, machine.cores, [&](std::uint64_t) { return machine.decode_ns; });
     SimSink sink;
     Engine engine(
@@ -92,6 +93,7 @@ class EngineTest : public ::testing::Test {
         engine.OnWaiting();
         return;
       }
+      beyond_budget_.push_back(sink.ready.front()->beyond_budget);
       if (machine.hold) held.push_back(sink.ready.front());
       sink.ready.pop_front();
       engine.OnTaken();
@@ -102,6 +104,7 @@ class EngineTest : public ::testing::Test {
     EXPECT_TRUE(loop.RunUntilIdle(1'000'000));
     ended_ns_ = loop.now_ns();
     stats_ = engine.stats();
+    reads_looked_ = store.reads_looked();
     engine.Stop();
     EXPECT_TRUE(loop.RunUntilIdle(1'000'000));
     engine.Close();
@@ -115,9 +118,26 @@ class EngineTest : public ::testing::Test {
   TableIndex index_;
   std::vector<BatchField> schema_;
   std::vector<ByteRange> reads_;
+  std::uint64_t reads_looked_ = 0;
+  std::vector<bool> beyond_budget_;  // of each batch
   std::int64_t ended_ns_ = 0;
   EngineStats stats_;
 };
+
+// Small samples are tried without memory, the others with it.
+TEST_F(EngineTest, OnlyATryThatAskedThePageCacheKeepsTheReadFromAskingIt) {
+  for (const std::uint64_t sample_bytes : {100U, 200'000U}) {
+    index_ = TableIndex();
+    MakeDataset(8, sample_bytes, 5000);
+    for (const ReadNowAnswer found : {ReadNowAnswer::kNotHeld, ReadNowAnswer::kNotAsked}) {
+      reads_.clear();
+      EXPECT_TRUE(Run({.warm = true, .found = found}, 4, {.coalesce_gap_bytes = 0}).ok());
+      EXPECT_EQ(reads_.size(), 8);
+      EXPECT_EQ(stats_.reads, 8);
+      EXPECT_EQ(reads_looked_, found == ReadNowAnswer::kNotHeld ? 8 : 0);
+    }
+  }
+}
 
 TEST_F(EngineTest, ExtentsOfAStepThatAreNearEachOtherAreOneRead) {
   MakeDataset(8, 100, 28);
@@ -192,6 +212,25 @@ TEST_F(EngineTest, WaitingForMemoryThatTheConsumerHoldsIsAStallOfTheConsumer) {
   EXPECT_EQ(stats_.batch.beyond_count, 2);  // Of four batches two fit.
   EXPECT_EQ(stats_.batch.used_bytes_peak, 2 * 4096);
   EXPECT_EQ(stats_.batch.beyond_bytes_peak, 2 * 4096);
+}
+
+// The warning of such batches blames the consumer, who holds nothing here.
+TEST_F(EngineTest, AStandInThatFindsNoRoomIsCountedAndNoFaultOfTheConsumer) {
+  MakeDataset(2, 100'000, 0);
+  schema_[0].codec = MakeBytesCodec();
+  schema_[0].ragged = true;
+  index_.columns[0].extents[0].range.size = 100;
+  Machine machine{.batch_bytes = 4096};
+  machine.read = [](const Extent& extent) {
+    SimRead read{.delay_ns = 10 * kMs};
+    if (extent.range.offset == 0) read.error = Status(StatusCode::kDataLoss, "bad sector");
+    return read;
+  };
+  EXPECT_TRUE(Run(machine, 1, {.batches_max = 1, .on_error = OnError::kSubstitute}).ok());
+  EXPECT_EQ(stats_.substituted, 1);
+  EXPECT_EQ(stats_.batch.beyond_count, 2);  // The second is a batch too large for its memory.
+  EXPECT_THAT(beyond_budget_, ElementsAre(false, true));
+  EXPECT_EQ(stall_ns(StallCause::kStorage), 20 * kMs);
 }
 
 TEST_F(EngineTest, ReadsOverlapWithDecodingAndWithTheConsumer) {

@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "sim/testing/block_plan.h"
 #include "store/memory_store.h"
+#include "store/testing/gated_store.h"
 #include "store/testing/slow_store.h"
 
 namespace headrace {
@@ -185,6 +186,36 @@ TEST_P(EngineCloseTest, CloseWaitsForTheStoreToReturnFromReadAlsoAfterItsAnswer)
 INSTANTIATE_TEST_SUITE_P(Ways, EngineCloseTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
+TEST(EngineThreadsTest, CloseWithinATimeSaysThatReadsAreOutAndMayBeCalledAgain) {
+  TableIndex index;
+  std::vector<BatchField> schema;
+  FillIndex(index, schema, 1, 100);
+  GatedStore store(std::make_unique<MemoryStore>(
+      std::unordered_map<ObjectId, std::string>{{ObjectId{0}, index.objects[0]}}));
+  TestExecutor executor(1);
+  MonotonicClock clock;
+  WaitingSink sink;
+  std::vector<Step> plan(1);
+  plan[0].deliveries = {{}};
+  Engine engine({.index = &index,
+                 .schema = schema,
+                 .store = &store,
+                 .executor = &executor,
+                 .clock = &clock,
+                 .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
+                 .staging = BufferPool::Make(kMiB)},
+                {}, std::make_unique<ListedSteps>(plan));
+  engine.Start();
+  while (store.waiting().empty()) std::this_thread::yield();
+  EXPECT_FALSE(engine.Close(0));
+  EXPECT_FALSE(engine.Close(kNsPerMs));
+  EXPECT_EQ(engine.stats().reads_in_flight, 1U);
+  store.ReleaseAll();
+  EXPECT_TRUE(engine.Close());
+  EXPECT_EQ(engine.stats().reads_in_flight, 0U);
+  EXPECT_EQ(sink.end().code(), StatusCode::kInternal) << "it was told of an end";
+}
+
 // Takes batches and checks them byte by byte, up to `batches_max`. Returns how many there were.
 std::size_t Consume(Engine& engine, WaitingSink& sink, const TableIndex& index,
                     std::span<const BatchField> schema, std::span<const Step> plan,
@@ -251,7 +282,10 @@ TEST(EngineThreadsTest, BlockPlansAreDeliveredAndStopAtAnyMoment) {
       const std::size_t wanted = seed % 3 == 0 ? steps.size() + 1 : 1 + random.Below(steps.size());
       const std::size_t taken = Consume(engine, sink, index, schema, steps, wanted);
       EXPECT_EQ(taken, std::min(wanted, steps.size())) << sink.end().ToString();
-      if (HasFailure()) return engine.Close();
+      if (HasFailure()) {
+        engine.Close();
+        return;
+      }
       begin += taken;
       engine.Close();
       EXPECT_EQ(residents->stats().used_units, 0);

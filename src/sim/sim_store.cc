@@ -23,14 +23,17 @@ void SimStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
   for (ReadRequest& request : requests) {
     const SimRead read = decide_(request.extent);
     HEADRACE_CHECK(read.shift_bytes <= kShiftBytesMax);
+    if (request.looked) ++reads_looked_;
     in_flight_peak_ = std::max(in_flight_peak_, ++in_flight_);
     auto shared = std::make_shared<ReadRequest>(std::move(request));
     loop_.After(read.delay_ns, [this, shared, read, stop] { Finish(*shared, read, stop); });
   }
 }
 
-bool SimStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  if (!now_() || decide_(extent).error.has_value()) return false;
+ReadNowAnswer SimStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  if (!now_()) return ReadNowAnswer::kNotHeld;
+  if (found_ != ReadNowAnswer::kRead) return found_;
+  if (decide_(extent).error.has_value()) return ReadNowAnswer::kNotAsked;
   std::vector<std::byte> bytes(BufferBytes(extent.range) + kBufferAlignment);
   void* start = bytes.data();
   std::size_t space = bytes.size();
@@ -44,7 +47,7 @@ bool SimStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
                         if (read) std::copy(data.value().begin(), data.value().end(), dst.begin());
                       }});
   bytes_.Read(std::move(requests), {});
-  return read;
+  return read ? ReadNowAnswer::kRead : ReadNowAnswer::kNotAsked;
 }
 
 void SimStore::Finish(ReadRequest& request, const SimRead& read, const std::stop_token& stop) {

@@ -35,10 +35,16 @@ class SimStore final : public ByteStore {
   [[nodiscard]] StoreStats stats() const override { return stats_; }
   // The most reads that were under way at once.
   [[nodiscard]] std::uint64_t in_flight_peak() const { return in_flight_peak_; }
+  // Reads that must not ask the page cache: a try has just done so.
+  [[nodiscard]] std::uint64_t reads_looked() const { return reads_looked_; }
 
   // From now on some reads need no device: `now` is asked whether to try, then whether that works.
-  void SetReadNow(std::function<bool()> now) { now_ = std::move(now); }
-  bool ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  // If it does, the try has the answer `found`.
+  void SetReadNow(std::function<bool()> now, ReadNowAnswer found = ReadNowAnswer::kRead) {
+    now_ = std::move(now);
+    found_ = found;
+  }
+  ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   bool MayReadNow() override { return now_ && now_(); }
 
  private:
@@ -48,8 +54,10 @@ class SimStore final : public ByteStore {
   ByteStore& bytes_;
   const std::function<SimRead(const Extent&)> decide_;
   std::function<bool()> now_;
+  ReadNowAnswer found_ = ReadNowAnswer::kRead;
   std::uint64_t in_flight_ = 0;
   std::uint64_t in_flight_peak_ = 0;
+  std::uint64_t reads_looked_ = 0;
   StoreStats stats_;
 };
 

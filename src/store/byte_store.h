@@ -19,6 +19,13 @@ namespace headrace {
 // Alignment of the buffers that reads go to, in bytes: what O_DIRECT asks for at most.
 inline constexpr std::size_t kBufferAlignment = 4096;
 
+// What ReadNow() did.
+enum class ReadNowAnswer : std::uint8_t {
+  kRead,      // `dst` has the bytes
+  kNotHeld,   // the page cache does not hold them; to ask it again is in vain
+  kNotAsked,  // the file is not open, so the page cache was not asked
+};
+
 // One range to read. A read may have to be widened to whole device blocks; so that this costs no
 // copy, the caller gives a buffer with room for that, and learns where in it the bytes came to lie.
 struct ReadRequest {
@@ -29,7 +36,7 @@ struct ReadRequest {
   Extent extent;
   std::span<std::byte> buffer;  // aligned to kBufferAlignment; at least BufferBytes(extent.range)
   Done done;
-  bool looked = false;  // ReadNow() has just failed for it: looking again is of no use
+  bool looked = false;  // ReadNow() has just said kNotHeld: do not ask the page cache again
 };
 
 // What a store did since it was made. Monotonic.
@@ -71,14 +78,15 @@ class ByteStore {
   // A message reads "reading PATH bytes [8, 12): CAUSE".
   virtual void Read(std::vector<ReadRequest> requests, std::stop_token stop) = 0;
 
-  // Copies all of `range`'s bytes to `dst`, which has exactly as many and needs no alignment, if
-  // they can be had without waiting for a device; false if not, and for everything that is wrong,
-  // of which Read() will tell. For threads that go on with the bytes themselves while they are hot.
-  // The range is not empty.
-  virtual bool ReadNow(const Extent& /*extent*/, std::span<std::byte> /*dst*/) { return false; }
+  // Copies all bytes of `extent` to `dst`, if that needs no wait for a device. `dst` has exactly
+  // the size of the range, which is not empty, and needs no alignment. Reports no errors: Read()
+  // does. Opens no file, because opening may wait as long as a read. For threads that use the bytes
+  // themselves while they are in the processor's cache.
+  virtual ReadNowAnswer ReadNow(const Extent& /*extent*/, std::span<std::byte> /*dst*/) {
+    return ReadNowAnswer::kNotAsked;
+  }
 
-  // Whether to try ReadNow() for the next read. Says no, most of the time, after it has failed
-  // often.
+  // Whether to try ReadNow() for the next read. After many misses mostly returns false.
   virtual bool MayReadNow() { return false; }
 
   [[nodiscard]] virtual StoreStats stats() const = 0;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -22,8 +23,15 @@
 namespace headrace {
 namespace {
 
-constexpr std::size_t kDescriptorsDefault = 1024;
+constexpr std::size_t kDescriptorsDefault = 16384;
 constexpr std::string_view kWayOut = "; index the data set again";
+constexpr std::string_view kOrLeaveOut = " and leave this file out with skip=";
+
+// Tables of this process that share the default.
+std::atomic<std::size_t>& SharingTables() {
+  static std::atomic<std::size_t> tables = 0;
+  return tables;
+}
 
 std::size_t DescriptorsMax(std::size_t asked) {
   if (asked != 0) return asked;
@@ -46,8 +54,12 @@ Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {
 Status Gone(const std::string& path) {
   std::error_code no_link;
   const std::string target = std::filesystem::read_symlink(path, no_link).string();
-  std::string text = no_link ? "no such file" : "a link to " + target + ", which is not there";
-  return Status(StatusCode::kNotFound, text.append("; put it back, or").append(kWayOut.substr(1)));
+  if (no_link) {
+    std::string text = "no such file; put it back, or";
+    return Status(StatusCode::kNotFound, text.append(kWayOut.substr(1)));
+  }
+  std::string text = "a link to " + target + ", which is not there; put it back, or";
+  return Status(StatusCode::kNotFound, text.append(kWayOut.substr(1)).append(kOrLeaveOut));
 }
 
 // Errors: FailedPrecondition  `stat` is not of the file that was indexed
@@ -55,7 +67,7 @@ Status CheckAsIndexed(const FileInfo& info, const struct stat& stat) {
   if (!S_ISREG(stat.st_mode)) {
     return Status(StatusCode::kFailedPrecondition,
                   std::string(S_ISDIR(stat.st_mode) ? "a directory" : "not a regular file") +
-                      ", was a file when it was indexed" + std::string(kWayOut));
+                      std::string(kWayOut) + std::string(kOrLeaveOut));
   }
   if (static_cast<std::uint64_t>(stat.st_size) != info.size) {
     return Changed("size in bytes", static_cast<std::int64_t>(info.size), stat.st_size);
@@ -98,17 +110,28 @@ std::optional<std::uint64_t> DirectAlignment(int fd) {
 Status OpenFile::WhyShort(std::uint64_t missing_bytes) const {
   HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd()));
   HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(info_, stat));
-  return Status(StatusCode::kDataLoss, "short read: the last " + std::to_string(missing_bytes) +
-                                           " bytes are missing, though the file has its " +
-                                           std::to_string(info_.size) + " bytes");
+  return Status(StatusCode::kDataLoss, "short read: " + Counted(missing_bytes, "byte") +
+                                           " missing at the end, though the file has its " +
+                                           Counted(info_.size, "byte"));
 }
 
 FileTable::FileTable(const FileCatalog& catalog, FileTableOptions options)
     : catalog_(catalog),
       direct_(options.direct),
       direct_alignment_(options.direct_alignment),
-      files_max_(std::max<std::size_t>(
-          DescriptorsMax(options.descriptors_max) / (options.direct ? 2 : 1), 1)) {}
+      shares_(options.descriptors_max == 0),
+      descriptors_max_(DescriptorsMax(options.descriptors_max)) {
+  if (shares_) ++SharingTables();
+}
+
+FileTable::~FileTable() {
+  if (shares_) --SharingTables();
+}
+
+std::size_t FileTable::FilesMax() const {
+  const std::size_t tables = shares_ ? SharingTables().load() : 1;
+  return std::max<std::size_t>(descriptors_max_ / tables / (direct_ ? 2 : 1), 1);
+}
 
 Status FileTable::Check(const Extent& extent) const {
   Result<FileInfo> info = catalog_.file(extent.object);
@@ -137,6 +160,12 @@ Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
   // Ranges come in random order: the kernel would read ahead in vain.
   ::posix_fadvise(file.value()->fd(), 0, 0, POSIX_FADV_RANDOM);
   return Keep(extent.object, std::move(file).value());
+}
+
+std::shared_ptr<OpenFile> FileTable::FindOpen(const Extent& extent) {
+  std::shared_ptr<OpenFile> kept = Find(extent.object);
+  const bool has_range = kept != nullptr && CheckRange(extent.range, kept->size()).ok();
+  return has_range ? std::move(kept) : nullptr;
 }
 
 std::size_t FileTable::kept() const {
@@ -198,11 +227,14 @@ Status FileTable::OpenDirect(OpenFile& file) {
 }
 
 std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
+  std::vector<std::shared_ptr<OpenFile>> closing;
   MutexLock lock(mutex_);
   const auto found = kept_.find(object);
   if (found == kept_.end()) return nullptr;
   recent_.splice(recent_.begin(), recent_, found->second.recent);
-  return found->second.file;
+  std::shared_ptr<OpenFile> file = found->second.file;
+  closing = ForgetIdle(FilesMax());  // Tables may have been made since.
+  return file;
 }
 
 std::shared_ptr<OpenFile> FileTable::Keep(ObjectId object, std::shared_ptr<OpenFile> file) {
@@ -210,8 +242,9 @@ std::shared_ptr<OpenFile> FileTable::Keep(ObjectId object, std::shared_ptr<OpenF
   MutexLock lock(mutex_);
   // Another thread may have opened it meanwhile.
   if (const auto found = kept_.find(object); found != kept_.end()) return found->second.file;
-  closing = ForgetIdle(files_max_ - 1);
-  if (kept_.size() >= files_max_) return file;
+  const std::size_t files_max = FilesMax();
+  closing = ForgetIdle(files_max - 1);
+  if (kept_.size() >= files_max) return file;
   recent_.push_front(object);
   kept_.emplace(object, Kept{file, recent_.begin()});
   return file;

@@ -75,8 +75,10 @@ class OpenFile {
 };
 
 struct FileTableOptions {
-  bool direct = false;              // open with O_DIRECT too, where the file system can
-  std::size_t descriptors_max = 0;  // kept open; 0: a quarter of RLIMIT_NOFILE, 1024 at most
+  bool direct = false;  // open with O_DIRECT too, where the file system can
+  // Kept open; 0: a quarter of RLIMIT_NOFILE, 16384 at most, in equal shares for all such tables
+  // of the process. One that has more when another is made closes them at its next use.
+  std::size_t descriptors_max = 0;
 
   // Of direct reads, in bytes, at most kBufferAlignment; 0: what the file system says.
   std::uint64_t direct_alignment = 0;
@@ -93,6 +95,9 @@ struct FileTableOptions {
 class FileTable {
  public:
   FileTable(const FileCatalog& catalog, FileTableOptions options);
+  FileTable(const FileTable&) = delete;
+  FileTable& operator=(const FileTable&) = delete;
+  ~FileTable();
 
   // Opens the file of `extent`, at each open checking that it is as indexed.
   //
@@ -103,6 +108,10 @@ class FileTable {
   //         Unavailable         may succeed if tried again
   // Messages are complete: "reading PATH bytes [8, 12): CAUSE".
   Result<std::shared_ptr<OpenFile>> Open(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // The file of `extent` if it is open already and holds the range, else null. Never waits for
+  // storage.
+  std::shared_ptr<OpenFile> FindOpen(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // As Open() without opening: for ranges of no bytes.
   [[nodiscard]] Status Check(const Extent& extent) const;
@@ -126,6 +135,8 @@ class FileTable {
   std::shared_ptr<OpenFile> Keep(ObjectId object, std::shared_ptr<OpenFile> file)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
+  [[nodiscard]] std::size_t FilesMax() const;  // now, at least 1
+
   // Forgets files that nobody uses, until at most `files` are kept, and returns them: closing is
   // for after the lock.
   std::vector<std::shared_ptr<OpenFile>> ForgetIdle(std::size_t files)
@@ -134,7 +145,8 @@ class FileTable {
   const FileCatalog& catalog_;
   const bool direct_;
   const std::uint64_t direct_alignment_;  // bytes; 0: what the file system says
-  const std::size_t files_max_;
+  const bool shares_;
+  const std::size_t descriptors_max_;
 
   mutable Mutex mutex_;
   Recent recent_ HEADRACE_GUARDED_BY(mutex_);

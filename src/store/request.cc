@@ -19,7 +19,7 @@ std::string ObjectName(ObjectId object) { return "object " + std::to_string(Raw(
 
 Status CheckRange(ByteRange range, std::uint64_t object_bytes) {
   if (range.offset <= object_bytes && range.size <= object_bytes - range.offset) return Status();
-  return Status(StatusCode::kOutOfRange, "object has " + std::to_string(object_bytes) + " bytes");
+  return Status(StatusCode::kOutOfRange, "object has " + Counted(object_bytes, "byte"));
 }
 
 WidenedRange Widen(ByteRange range, std::uint64_t alignment) {

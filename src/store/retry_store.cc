@@ -26,10 +26,10 @@ void RetryStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
   inner_->Read(std::move(tries), std::move(stop));
 }
 
-bool RetryStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  if (!inner_->ReadNow(extent, dst)) return false;
-  counters_.AddNow(dst.size());
-  return true;
+ReadNowAnswer RetryStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  const ReadNowAnswer answer = inner_->ReadNow(extent, dst);
+  if (answer == ReadNowAnswer::kRead) counters_.AddNow(dst.size());
+  return answer;
 }
 
 StoreStats RetryStore::stats() const {

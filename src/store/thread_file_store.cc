@@ -36,12 +36,14 @@ void ThreadFileStore::Read(std::vector<ReadRequest> requests, std::stop_token st
   }
 }
 
-bool ThreadFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  const Result<std::shared_ptr<OpenFile>> file = files_.Open(extent);
-  if (!file.ok() || !page_cache_.Read(*file.value(), extent.range, dst)) return false;
+ReadNowAnswer ThreadFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  // Opening a file may wait for storage as long as a read: Read() does that.
+  const std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
+  if (file == nullptr) return ReadNowAnswer::kNotAsked;
+  if (!page_cache_.Read(*file, extent.range, dst)) return ReadNowAnswer::kNotHeld;
   counters_.AddNow(extent.range.size);
   counters_.AddPageCache(extent.range.size);
-  return true;
+  return ReadNowAnswer::kRead;
 }
 
 bool ThreadFileStore::MayReadNow() {

@@ -22,7 +22,7 @@ struct ThreadFileStoreOptions {
   // Reads past the page cache where the file system can. Needs room for widening in every buffer.
   bool direct = false;
   bool page_cache = true;           // with `direct`: take from the page cache what it holds already
-  std::size_t descriptors_max = 0;  // kept open; 0: a quarter of RLIMIT_NOFILE, 1024 at most
+  std::size_t descriptors_max = 0;  // kept open; 0: see FileTableOptions
   std::uint64_t direct_alignment = 0;  // bytes; 0: what the file system says
   std::string note = {};               // for stats(): why this store was chosen
 };
@@ -41,7 +41,7 @@ class ThreadFileStore final : public ByteStore {
 
   [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
-  bool ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   bool MayReadNow() override;
   [[nodiscard]] StoreStats stats() const override;
 

@@ -62,7 +62,7 @@ class UringFileStore::Loop {
   StoreCounters& counters() { return counters_; }
 
   // From any thread.
-  bool ReadNow(const Extent& extent, std::span<std::byte> dst);
+  ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst);
   PageCacheReader& page_cache() { return page_cache_; }
 
  private:
@@ -224,12 +224,14 @@ bool UringFileStore::Loop::AnswerWithoutDevice(Waiting& waiting) {
   return true;
 }
 
-bool UringFileStore::Loop::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  const Result<std::shared_ptr<OpenFile>> file = files_.Open(extent);
-  if (!file.ok() || !page_cache_.Read(*file.value(), extent.range, dst)) return false;
+ReadNowAnswer UringFileStore::Loop::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  // Opening a file may wait for storage as long as a read: Read() does that.
+  const std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
+  if (file == nullptr) return ReadNowAnswer::kNotAsked;
+  if (!page_cache_.Read(*file, extent.range, dst)) return ReadNowAnswer::kNotHeld;
   counters_.AddNow(extent.range.size);
   counters_.AddPageCache(extent.range.size);
-  return true;
+  return ReadNowAnswer::kRead;
 }
 
 void UringFileStore::Loop::Begin(Waiting waiting) {
@@ -367,8 +369,8 @@ void UringFileStore::Read(std::vector<ReadRequest> requests, std::stop_token sto
   }
 }
 
-bool UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  return !Forked() && loop_->ReadNow(extent, dst);
+ReadNowAnswer UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
+  return Forked() ? ReadNowAnswer::kNotAsked : loop_->ReadNow(extent, dst);
 }
 
 bool UringFileStore::MayReadNow() {

@@ -192,18 +192,24 @@ TEST_F(UringFileStoreTest, ReadNowGivesWhatThePageCacheHolds) {
   const auto store = Open();
   std::string got(4096, '\0');
   EXPECT_TRUE(store->MayReadNow());
-  ASSERT_TRUE(store->ReadNow({kObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))));
+  EXPECT_EQ(store->ReadNow({kObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
+            ReadNowAnswer::kNotAsked)
+      << "the file is not open, and to open it may wait for storage";
+  ExpectBytes(*store, {0, 4096});
+  ASSERT_EQ(store->ReadNow({kObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
+            ReadNowAnswer::kRead);
   EXPECT_TRUE(got == bytes_.substr(4097, 4096));
-  EXPECT_EQ(store->stats().reads, 1U);
-  EXPECT_EQ(store->stats().bytes, 4096U);
-  EXPECT_EQ(store->stats().bytes_page_cache, 4096U);
+  EXPECT_EQ(store->stats().reads, 2U);
+  EXPECT_EQ(store->stats().bytes, 2 * 4096U);
+  EXPECT_EQ(store->stats().bytes_page_cache, 2 * 4096U);
 }
 
 TEST_F(UringFileStoreTest, ReadNowIsNotForAFileThatIsGoneNorForStoresThatDoNotAsk) {
   EXPECT_FALSE(Open({.page_cache = false})->MayReadNow());
   const auto asking = Open();
   std::string got(10, '\0');
-  EXPECT_FALSE(asking->ReadNow({ObjectId{99}, {0, 10}}, std::as_writable_bytes(std::span(got))));
+  EXPECT_EQ(asking->ReadNow({ObjectId{99}, {0, 10}}, std::as_writable_bytes(std::span(got))),
+            ReadNowAnswer::kNotAsked);
   EXPECT_EQ(asking->stats().reads, 0U);
 }
 

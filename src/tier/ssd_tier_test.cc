@@ -1,9 +1,11 @@
 #include "tier/ssd_tier.h"
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -119,6 +121,28 @@ TEST(SsdTierTest, AForkedChildLeavesTheFolderToItsParent) {
   EXPECT_NE(ContentOf(folder.journal_path()), journal);
 }
 
+// Stands for a worker process that is forked meanwhile and outlives the tier.
+TEST(SsdTierTest, AFolderCanBeOpenedAnewWhileAForkedChildLives) {
+  SsdFolder folder;
+  Fill(folder);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)::close(pipe[1]);
+    char byte = 0;
+    ::_exit(::read(pipe[0], &byte, 1) == 0 ? 0 : 1);  // When the parent closes its end.
+  }
+  folder.Close();
+  ASSERT_EQ(folder.Open().message(), "");
+  ExpectFilled(folder);
+  (void)::close(pipe[0]);
+  (void)::close(pipe[1]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(SsdTierTest, EntriesOutliveTheTierAndErasedOnesDoNot) {
   SsdFolder folder;
   Fill(folder);
@@ -205,18 +229,37 @@ TEST(SsdTierTest, FilesOfOthersAreLeftAlone) {
   EXPECT_EQ(ContentOf(folder.PathOf("notes.txt")), "mine");
 }
 
-TEST(SsdTierTest, ANameOfOursThatIsNoFileIsRefused) {
+TEST(SsdTierTest, ANameOfOursThatIsNoFileIsRefusedAndSaysWhatItIs) {
   SsdFolder folder;
-  fs::create_directories(folder.data_path());
-  const Status status = folder.Open();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status), HasSubstr(folder.data_path()));
-  fs::remove(folder.data_path());
+  fs::create_directory(folder.options().folder);
   const std::string victim = folder.parent() + "/victim";
   WriteFile(victim, "precious");
-  fs::create_symlink(victim, folder.data_path());
-  EXPECT_EQ(folder.Open().code(), StatusCode::kFailedPrecondition);
+  const auto expect_refused = [&](const std::string& path, const std::string& what) {
+    const Status status = folder.Open();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(status),
+                HasSubstr("opening '" + path + "': it is " + what +
+                          ", but a tier keeps a file of its own under this name and follows no "
+                          "link; move it elsewhere, or give the tier another folder"));
+  };
+  for (const char* name : {kTierDataName, kTierJournalName, kTierJournalNewName}) {
+    const std::string path = folder.PathOf(name);
+    fs::create_directories(path + "/inside");
+    expect_refused(path, "a folder");
+    EXPECT_TRUE(fs::exists(path + "/inside"));
+    fs::remove_all(path);
+    for (const std::string& target : {victim, folder.parent() + "/gone"}) {
+      fs::create_symlink(target, path);
+      expect_refused(path, "a symbolic link to '" + target + "'");
+      EXPECT_TRUE(fs::is_symlink(path));
+      fs::remove(path);
+    }
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    expect_refused(path, "a pipe");
+    fs::remove(path);
+  }
   EXPECT_EQ(ContentOf(victim), "precious");
+  EXPECT_TRUE(folder.Open().ok());
 }
 
 TEST(SsdTierTest, AFolderThatIsAFileIsRefused) {

@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/process_id.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -43,6 +46,21 @@ std::uint64_t JournalBytesMax(const JournalHeader& header) {
   return 64 * kMiB + 4 * InsertRecordBytes(1) * header.capacity_units;
 }
 
+// The kind of an entry that is no file. For messages.
+std::string KindOf(int folder, const char* name, mode_t mode) {
+  if (S_ISLNK(mode)) {
+    std::array<char, 4096> target{};
+    const ssize_t size = ::readlinkat(folder, name, target.data(), target.size());
+    return "a symbolic link" +
+           (size > 0 ? " to '" + std::string(target.data(), static_cast<std::size_t>(size)) + "'"
+                     : std::string());
+  }
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 bool Inside(const JournalEntry& entry, std::uint64_t units) {
   return std::all_of(entry.runs.begin(), entry.runs.end(), [units](UnitRun run) {
     return std::uint64_t{run.first} + run.count <= units;
@@ -52,12 +70,22 @@ bool Inside(const JournalEntry& entry, std::uint64_t units) {
 }  // namespace
 
 TierFolder::TierFolder(TierFolderOptions options)
-    : options_(std::move(options)), io_(options_.io != nullptr ? *options_.io : TierIo::System()) {}
+    : options_(std::move(options)),
+      io_(options_.io != nullptr ? *options_.io : TierIo::System()),
+      pid_(ProcessId()) {}
+
+// After close() alone, forked children that inherited the descriptor would still hold the lock.
+TierFolder::~TierFolder() {
+  if (folder_ && ProcessId() == pid_) (void)::flock(folder_.get(), LOCK_UN);
+}
 
 Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
                                                      TierFolderFound* found) {
   std::unique_ptr<TierFolder> folder(new TierFolder(std::move(options)));
   HEADRACE_RETURN_IF_ERROR(folder->Lock());
+  for (const char* name : {kTierDataName, kTierJournalName, kTierJournalNewName}) {
+    HEADRACE_RETURN_IF_ERROR(folder->CheckIsFile(name));
+  }
   // Of a rewrite that did not end. Fails where there is none.
   (void)::unlinkat(folder->folder_.get(), kTierJournalNewName, 0);
   Result<JournalContents> journal = folder->ReadJournal();
@@ -116,10 +144,20 @@ Result<UniqueFd> TierFolder::OpenFile(const char* name, int flags) {
     return Status(StatusCode::kNotFound, "it has no '" + std::string(name) + "'");
   }
   if (!fd) return OpenError(errno, "opening '" + PathOf(name) + "'");
+  HEADRACE_RETURN_IF_ERROR(CheckIsFile(name));
+  return fd;
+}
+
+Status TierFolder::CheckIsFile(const char* name) const {
   struct stat stat = {};
-  if (::fstat(fd.get(), &stat) != 0) return OpenError(errno, "stat of '" + PathOf(name) + "'");
-  if (S_ISREG(stat.st_mode)) return fd;
-  return Refused("opening '" + PathOf(name) + "'", "not a regular file; remove it");
+  if (::fstatat(folder_.get(), name, &stat, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno == ENOENT ? Status() : OpenError(errno, "stat of '" + PathOf(name) + "'");
+  }
+  if (S_ISREG(stat.st_mode)) return Status();
+  return Refused("opening '" + PathOf(name) + "'",
+                 "it is " + KindOf(folder_.get(), name, stat.st_mode) +
+                     ", but a tier keeps a file of its own under this name and follows no link; "
+                     "move it elsewhere, or give the tier another folder");
 }
 
 Result<std::uint64_t> TierFolder::OpenData() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,9 +45,15 @@ struct TierFolderFound {
 // to some record, or one that can not be read and is replaced.
 //
 // Thread safety: data() as TierData; the others one thread at a time.
-// Shutdown: a forked child that inherits this keeps the lock until it ends or destroys it.
+// Shutdown: the destructor releases the lock, even if forked children have inherited its
+// descriptor. In such a child the destructor leaves the lock to the parent. If the parent is
+// killed, the lock is held until the child ends.
 class TierFolder {
  public:
+  ~TierFolder();
+  TierFolder(const TierFolder&) = delete;
+  TierFolder& operator=(const TierFolder&) = delete;
+
   // Makes the folder (not its parents), locks it, reads what it holds, and begins a journal of its
   // own with what is kept.
   //
@@ -82,6 +90,8 @@ class TierFolder {
   [[nodiscard]] std::string PathOf(const char* name) const { return options_.path + "/" + name; }
   Status Lock();
   Result<UniqueFd> OpenFile(const char* name, int flags);
+  // FailedPrecondition if `name` exists and is no regular file.
+  [[nodiscard]] Status CheckIsFile(const char* name) const;
   Result<std::uint64_t> OpenData();  // its bytes
   // The journal that is there, if it is one of ours; the reason, if not.
   Result<JournalContents> ReadJournal();
@@ -92,6 +102,7 @@ class TierFolder {
 
   TierFolderOptions options_;
   TierIo& io_;
+  const pid_t pid_;  // the process that took the lock
   UniqueFd folder_;
   std::unique_ptr<TierData> data_;
   UniqueFd journal_;

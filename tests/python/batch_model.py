@@ -66,10 +66,11 @@ def batch_epoch(
     costs: Sequence[int] | None = None,
     seed: int = 0,
     epoch: int = 0,
+    shuffle: bool = True,
     drop_last: bool = False,
 ) -> list[list[list[int]]]:
     """The batches of each rank in one epoch: [rank][step][slot]."""
-    samples = order_model.permutation(n, seed, epoch)
+    samples = order_model.permutation(n, seed, epoch) if shuffle else list(range(n))
     ranks = list(range(world_size))
     nodes = [
         ranks[first : first + ranks_per_node] for first in range(0, world_size, ranks_per_node)

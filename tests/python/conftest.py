@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,17 @@ from headrace.formats.pack import PackParameters, write_pack
 
 CLASSES = ("ant", "bee", "cat")
 IMAGES_A_CLASS = 20
+
+# A shell starts what runs in the background with Ctrl-C ignored, and programs inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """HEADRACE_SHUFFLE=SEED runs the tests in a random order: none may need another before it."""
+    seed = os.environ.get("HEADRACE_SHUFFLE")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
 
 
 @pytest.fixture(autouse=True)

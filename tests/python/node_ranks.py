@@ -15,7 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE_S = 30.0
+import headrace as hr
+from headrace._loading import node
+
+PATIENCE_S = 100.0  # Only against a hang: a busy machine takes seconds for what takes a moment.
 
 PROGRAM = """
 import hashlib, json, os, select, sys
@@ -33,6 +36,12 @@ def open_(root, ssd=None, **arguments):
     loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy", isolation="process",
                        **arguments)
     return len(loader)
+
+def labels(root, epochs, **arguments):
+    with hr.Loader(root, fields=["label"], ids=True, output="numpy", isolation="process",
+                   **arguments) as loader:
+        return [[[int(number) for number in batch.sample_id] for batch in loader]
+                for _ in range(epochs)]
 
 def steps(count):
     global batches
@@ -103,7 +112,7 @@ def close():
     loader.close()
 
 def node_pid():
-    return [process.pid for process in node._started.values()][-1]
+    return node._started[os.getpid(), loader._place.socket].pid
 
 def fork():
     child = os.fork()
@@ -237,6 +246,12 @@ class Ranks:
             rank.end()
 
 
+def node_pid(loader: hr.Loader) -> int:
+    """The node process of this process's loader."""
+    assert loader._place is not None
+    return node._started[os.getpid(), loader._place.socket].pid
+
+
 def is_running(pid: int) -> bool:
     """Not so a zombie, which waits for a parent that may never look."""
     try:
@@ -246,7 +261,7 @@ def is_running(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_for_end(pid: int, within_s: float = 10.0) -> None:
+def wait_for_end(pid: int, within_s: float = PATIENCE_S) -> None:
     until = time.monotonic() + within_s
     while is_running(pid):
         assert time.monotonic() < until, f"process {pid} still runs after {within_s} s"

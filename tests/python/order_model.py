@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 
 WORD = 2**32
 TABLE_MAX = 2**27
@@ -136,6 +137,7 @@ class EpochPool:
         joins_at_once: int,
         full_join: int,
         delay: int,
+        first_join: int | None,
     ) -> None:
         waiting: list[tuple[int, list[int]]] = []  # (draw at which it joins, piece)
         joined: list[int] = []
@@ -156,7 +158,12 @@ class EpochPool:
                     issued_units += sum(map(units, piece))
                     if issued_units > budget:
                         join = k + delay
-                    elif issued_units <= joins_at_once or budget == full_join:
+                    elif issued_units <= joins_at_once:
+                        join = 0
+                    elif first_join is not None:
+                        join = (issued_units - joins_at_once) * first_join
+                        join //= budget - joins_at_once
+                    elif budget == full_join:
                         join = 0
                     else:
                         join = (issued_units - joins_at_once) * delay // (budget - full_join)
@@ -208,6 +215,7 @@ def epoch_epoch(
     units: Callable[[int], int] = lambda sample: 1,
     join_permille: int = 250,
     first_fill_permille: int = 1000,
+    first_join_permille: int = 0,
     seed: int = 0,
     epoch: int = 0,
     drop_last: bool = False,
@@ -227,6 +235,9 @@ def epoch_epoch(
     full_join = budget - budget * join_permille // 1000
     joins_at_once = full_join * first_fill_permille // 1000 if epoch == 0 else full_join
     delay = max(1, budget * n * join_permille // (1000 * total_units))
+    first_join = None
+    if epoch == 0 and first_join_permille:
+        first_join = max(1, budget * n * first_join_permille // (1000 * total_units))
 
     here = epoch_pieces(blocks, delivered, pools, seed, epoch)
     following = epoch_pieces(blocks, delivered, pools, seed, epoch + 1)
@@ -234,7 +245,7 @@ def epoch_epoch(
     for number in range(pools):
         pool = EpochPool(here[number], following[number], Words(seed, epoch, POOL, number))
         draws = len(range(number, delivered, pools))
-        pool.run(draws, units, budget, joins_at_once, full_join, delay)
+        pool.run(draws, units, budget, joins_at_once, full_join, delay, first_join)
         positions[number::pools] = pool.drawn
 
     if len(positions) % world_size != 0:
@@ -246,3 +257,77 @@ def epoch_epoch(
     for begin in range(0, len(positions), global_batch):
         batches.append(positions[begin : begin + global_batch][rank::world_size])
     return batches
+
+
+def epoch_defaults(
+    block_sizes: list[int],
+    batch_size: int,
+    world_size: int,
+    given: dict[str, int],
+    *,
+    room: int | None = None,
+    unit_bytes: int = 1,
+) -> dict[str, int]:
+    """All parameters of the order `epoch`, where a sample is a unit; `room` is of one rank."""
+    n, blocks, largest = sum(block_sizes), len(block_sizes), max(block_sizes)
+    m = min(batch_size * world_size, n)
+
+    def up(a: int, b: int) -> int:
+        return -(-a // b)
+
+    def least(p: int) -> int:
+        return max(2 * largest, up(m, p))
+
+    join = given.get("join_permille", 250)
+    mates = up(sum(c * (c - 1) for c in block_sizes), n)
+    x = min((m - 1) * mates, n << 16)
+    joined = up(10 * x * n, 2 * n + 10 * x)
+    whole = min(up(n * 1000, 1000 - join), 2 * n) + largest
+    most = max(up(n, 4), min(whole, 2**28 // unit_bytes))
+    useful = min(max(up(joined * 32_000, (1000 - join) * 31), up(n, 10)), most)
+    u = given.get("pool_bytes", max(useful, least(1)) * unit_bytes) // unit_bytes
+
+    def room_for(p: int) -> int:
+        if room is None or gcd(p, world_size) * room >= u:
+            return u
+        return 0 if "pool_bytes" in given else gcd(p, world_size) * room
+
+    def holds(p: int, units: int, mean_blocks: int) -> bool:
+        enough = units // p >= least(p) and units * blocks >= mean_blocks * p * n
+        return p <= blocks and enough
+
+    def choose() -> int:
+        if 48 % world_size == 0:
+            p = next((p for p in range(48, 0, -1) if 48 % p == 0 and holds(p, u, 16)), 1)
+            if room_for(p) == u:
+                return p
+        for p in range(up(48, world_size) * world_size, 0, -world_size):
+            if holds(p, room_for(p), 16):
+                return p
+        divisors = [p for p in range(world_size, 0, -1) if world_size % p == 0]
+        for mean_blocks in (4, 0):
+            for p in divisors:
+                if holds(p, room_for(p), mean_blocks):
+                    return p
+        if "pool_bytes" in given:
+            return next((p for p in divisors if holds(p, u, 0)), 1)
+        return next(p for p in divisors if p <= blocks)
+
+    pools = given.get("pools", 0) or choose()
+    if "pool_bytes" not in given:
+        u = max(room_for(pools), pools * least(pools))
+    budget = u // pools
+    full = budget - budget * join // 1000
+    at_once = max(up(2**26, pools * unit_bytes), largest, up(m, pools))
+    fill = given.get("first_fill_permille", 1000 if at_once >= full else up(at_once * 1000, full))
+    spread = 0
+    if at_once < full and "first_fill_permille" not in given:
+        eight = up(8 * up(m, pools) * 1000, budget)
+        spread = max(1, min(max(250, eight), (budget - full * fill // 1000) * 1000 // budget))
+    return {
+        "pool_bytes": given.get("pool_bytes", u * unit_bytes),
+        "pools": pools,
+        "join_permille": join,
+        "first_fill_permille": fill,
+        "first_join_permille": given.get("first_join_permille", spread),
+    }

@@ -70,6 +70,7 @@ def test_a_folder_is_indexed_packed_inspected_and_verified(folder: Path, tmp_pat
         "files": packed["shards"],
         "bytes": packed["data_bytes"],
         "problems": [],
+        "report": [],
     }
 
 
@@ -88,7 +89,7 @@ def test_without_json_it_says_it_in_words(folder: Path, tmp_path: Path) -> None:
     shown = run("inspect", tmp_path / "pack").stdout
     for part in ("samples", "3: ant, bee, cat", "shuffled, seed 0", "most frequent label", "█"):
         assert part in shown
-    assert "good: 60 samples in 1 files" in run("verify", tmp_path / "pack").stdout
+    assert "good: 60 samples in 1 file;" in run("verify", tmp_path / "pack").stdout
     assert "no checksums" in run("verify", folder).stdout
 
 
@@ -153,3 +154,18 @@ def test_a_fault_of_the_environment_exits_3(folder: Path, tmp_path: Path) -> Non
         target = tmp_path / "locked" / "pack"
         target.parent.mkdir(mode=0o500)
     run("pack", folder, target, code=3)
+
+
+def test_commands_write_nothing_into_the_folders_of_a_dataset(folder: Path) -> None:
+    inside = "lies in the dataset"
+    assert inside in run("pack", folder, folder / "p", code=2).stderr
+    assert inside in run("index", folder, "-o", folder / "ant" / "x.hri", code=2).stderr
+    profiled = ("profile", folder, "--seconds", "0.1")
+    assert inside in run(*profiled, "-o", folder / "ant" / "m.toml", code=2).stderr
+    assert inside in run(*profiled, "--plot", folder / "ant" / "m.png", code=2).stderr
+    assert inside in run(*profiled, "--tier", folder / "ant", code=2).stderr
+    assert inside in run("quality", folder, "--plot", folder / "ant" / "q.png", code=2).stderr
+    assert inside in run("plan", folder, "--tier", f"{folder}/t=1MB", code=2).stderr
+    assert inside in run("plan", folder, "--schedule", folder / "ant" / "s", code=2).stderr
+    assert {each.name for each in folder.iterdir()} == {"ant", "bee", "cat"}
+    assert {each.suffix for each in (folder / "ant").iterdir()} == {".jpg"}

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from loader_data import COUNT, FLAT, epoch_ids, flat, interrupt, python_command, run_python
+from loader_data import (
+    COUNT,
+    FLAT,
+    epoch_ids,
+    flat,
+    interrupt,
+    python_command,
+    run_python,
+    shared_names,
+)
 from PIL import Image
 
 import headrace as hr
@@ -48,10 +57,10 @@ def dataset(numbered: Path) -> hr.Dataset:
 @pytest.fixture
 def leaves_nothing(dataset: hr.Dataset) -> Iterator[None]:
     gc.collect()
-    before = tasks(), open_files(), set(os.listdir("/dev/shm"))
+    before = tasks(), open_files(), shared_names()
     yield
     gc.collect()
-    assert (tasks(), open_files(), set(os.listdir("/dev/shm"))) == before
+    assert (tasks(), open_files(), shared_names()) == before
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -205,6 +214,38 @@ print(sum(len(batch.label) for batch in iteration))
 
 def test_a_forked_child_ends_its_interpreter_in_peace(numbered: Path) -> None:
     assert run_python(FORK_AND_EXIT, numbered) == f"{COUNT - 4}\n"
+
+
+FORK_AT_EXIT = """
+import os, sys, threading, warnings
+import headrace as hr
+from headrace import _core
+
+warnings.simplefilter("ignore")  # Python warns of forks of a process with threads.
+began = threading.Event()
+ends = []
+
+def fork():
+    began.wait()
+    child = os.fork()
+    if child == 0:
+        with hr.Loader(sys.argv[1], batch_size=4, output="numpy") as loader:
+            os._exit(len(list(loader)))
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+thread = threading.Thread(target=fork)
+thread.start()
+_core.begin_exit()  # What the hook does first when the interpreter ends.
+began.set()
+thread.join()
+print(ends)
+"""
+
+
+def test_a_child_that_a_thread_forks_while_the_interpreter_ends_uses_loaders(
+    numbered: Path,
+) -> None:
+    assert run_python(FORK_AT_EXIT, numbered) == f"[{-(-COUNT // 4)}]\n"
 
 
 class ByHeadrace(torch.utils.data.IterableDataset[int]):

@@ -242,7 +242,7 @@ def test_whatever_the_sizes_ranks_deliver_each_sample_once(
             "world_size": world_size,
         }
         if drop_last and count < batch_size * world_size:
-            with pytest.raises(errors.InvalidArgumentError, match=f"dataset has {count} samples"):
+            with pytest.raises(errors.InvalidArgumentError, match=f"dataset has {count} sample"):
                 hr.Loader(index, batch_size, **options)
             return
         with hr.Loader(index, batch_size, threads=1, ids=True, **options) as loader:

@@ -15,7 +15,7 @@ import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
 
 import headrace as hr
-from headrace import errors, orders
+from headrace import _core, errors, orders
 from headrace.formats.pack import PackParameters, write_pack
 
 ORDERS: dict[str, orders.Order] = {
@@ -364,7 +364,7 @@ def test_alike_labels_in_blocks_are_warned_of_with_the_numbers_and_the_remedy(
     small = orders.Epoch(pool="50%", pools=3, block_samples=5)
     with (
         pytest.warns(
-            RuntimeWarning, match=r"1\.[0-9]+ times .*headrace pack.* raise memory="
+            RuntimeWarning, match=r"1\.[0-9]+ times .*headrace pack.* raise the order's pool="
         ) as told,
         hr.Loader(numbered, 12, transform=FLAT, order=small) as loader,
     ):
@@ -466,3 +466,24 @@ def test_a_restart_reads_again_what_was_resident_and_says_so(numbered: Path) -> 
     assert 0 < counted["again"] < counted["read"]
     stored = sum(path.stat().st_size for path in numbered.glob("*/*.jpg"))
     assert counted["read"] - counted["again"] < 0.75 * stored
+
+
+@pytest.mark.parametrize("order", _core.order_names())
+def test_without_shuffle_samples_come_in_sequence_or_that_is_refused(
+    numbered: Path, order: Any
+) -> None:
+    if order in ("epoch", "redox"):
+        message = (
+            f"order {order}: shuffle=False, but .*; use order 'exact' to have them in sequence"
+        )
+        with pytest.raises(errors.InvalidArgumentError, match=message):
+            hr.Loader(numbered, 6, transform=FLAT, order=order, shuffle=False)
+        return
+    of_ranks = []
+    for rank in range(2):
+        options = {"rank": rank, "world_size": 2, "drop_last": True}
+        with hr.Loader(numbered, 6, transform=FLAT, order=order, shuffle=False, **options) as one:
+            of_ranks.append(epoch_ids(one))
+    for step, parts in enumerate(zip(*of_ranks, strict=True)):
+        assert sorted(flat(parts)) == list(range(12 * step, 12 * step + 12))
+        assert all(part == sorted(part) for part in parts)

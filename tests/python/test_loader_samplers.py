@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -329,3 +330,123 @@ def test_a_state_can_be_saved_after_close_and_inside_an_iteration_that_set_epoch
         next(iteration)
     state = loader.state_dict()
     assert (state["epoch"], state["samples"]) == (0, 16)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        lambda: (i for i in range(4)),
+        lambda: iter([4, 0]),
+        lambda: map(int, [4, 0]),
+        lambda: zip([4], [0], strict=True),
+        lambda: itertools.islice(itertools.count(), 4),
+    ],
+)
+@pytest.mark.parametrize("name", ["sampler", "batch_sampler"])
+def test_what_can_be_iterated_once_is_refused(
+    dataset: hr.Dataset, name: str, sampler: Callable[[], Any]
+) -> None:
+    message = rf"{name}: got <.*>, which can be iterated once.* as {name}=list\(...\)"
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        hr.Loader(dataset, **{name: sampler()})
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler", "says"),
+    [
+        (
+            "batch_sampler",
+            lambda: BatchSampler(iter(range(8)), 4, False),
+            "batch_sampler: got <.*BatchSampler.*> around <range_iterator.*>, which can be itera",
+        ),
+        (
+            "sampler",
+            lambda: Wrapping(BatchSampler((i for i in range(8)), 4, False)),
+            "sampler: got <.*Wrapping.*> around <generator.*>, which can be iterated once",
+        ),
+    ],
+)
+def test_what_can_be_iterated_once_is_refused_inside_another_sampler(
+    dataset: hr.Dataset, name: str, sampler: Callable[[], Any], says: str
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=says):
+        hr.Loader(dataset, **{name: sampler()})
+
+
+class Wrapping:
+    """Around another, as accelerators of torch do."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return (sample for batch in self.sampler for sample in batch)
+
+
+class Once:
+    """Not an iterator, but gives the same one always."""
+
+    def __init__(self, given: Iterator[Any]) -> None:
+        self.given = given
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("sampler", [0, 1, 2]), ("batch_sampler", [[0, 1], [2]])]
+)
+def test_an_epoch_without_samples_after_one_with_some_is_an_error(
+    dataset: hr.Dataset, name: str, given: list[Any]
+) -> None:
+    size = {"batch_size": 2} if name == "sampler" else {}
+    with hr.Loader(dataset, **size, **{name: Once(iter(given))}, transform=FLAT) as loader:
+        assert epoch_ids(loader) == [[0, 1], [2]]
+        with pytest.raises(errors.InvalidArgumentError, match=rf"^{name}: Once gave no samples"):
+            next(iter(loader))
+
+
+def test_a_sampler_that_never_gives_samples_has_empty_epochs(dataset: hr.Dataset) -> None:
+    with hr.Loader(dataset, 2, sampler=[]) as loader:
+        assert [list(loader) for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize("given", ["a", -1])
+def test_an_error_names_the_argument_that_was_given(dataset: hr.Dataset, given: Any) -> None:
+    with (
+        hr.Loader(dataset, batch_sampler=[[given]]) as loader,
+        pytest.raises(errors.InvalidArgumentError, match=r"^batch_sampler: gave "),
+    ):
+        next(iter(loader))
+
+
+class Counting:
+    """An iterator; `begins_anew`, or it is empty after its first epoch."""
+
+    def __init__(self, *, begins_anew: bool) -> None:
+        self.begins_anew, self.at = begins_anew, 0
+
+    def __iter__(self) -> Counting:
+        if self.begins_anew:
+            self.at = 0
+        return self
+
+    def __next__(self) -> int:
+        self.at += 1
+        if self.at > 3:
+            raise StopIteration
+        return self.at
+
+
+def test_an_iterator_that_begins_anew_is_a_sampler(dataset: hr.Dataset) -> None:
+    with hr.Loader(dataset, 2, sampler=Counting(begins_anew=True), transform=FLAT) as loader:
+        assert [epoch_ids(loader) for _ in range(2)] == [[[1, 2], [3]]] * 2
+
+
+def test_an_iterator_that_does_not_begin_anew_is_an_error_in_the_second_epoch(
+    dataset: hr.Dataset,
+) -> None:
+    with hr.Loader(dataset, 2, sampler=Counting(begins_anew=False), transform=FLAT) as loader:
+        assert epoch_ids(loader) == [[1, 2], [3]]
+        with pytest.raises(errors.InvalidArgumentError, match=r"Counting gave no samples .* anew"):
+            next(iter(loader))

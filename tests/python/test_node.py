@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
-from node_ranks import RankError, Ranks, stopped, wait_for_end
+from loader_data import COUNT, FLAT, epoch_ids, flat, kept, payload_ids
+from node_ranks import RankError, Ranks, node_pid, stopped, wait_for_end
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -25,7 +25,7 @@ from headrace._workers._pool import Workers
 from headrace.cli.main import app
 
 ORDERS = ("exact", "batch", "epoch", "redox")
-GONE_S = 2.0  # within which a death has to be known
+GONE_S = 20.0  # within which a death is known: at once, but on a busy machine; no poll is so slow
 
 
 @pytest.fixture
@@ -267,6 +267,7 @@ def test_one_that_stops_reading_holds_up_the_others_only_when_its_share_is_full(
         state = ranks[0].ask("state")
         taken = flat(ranks.ask("steps", 1)[0])
         with stopped(ranks[1]):
+            taken += flat(ranks[0].ask("steps", 2))  # These come, however long they take.
             ranks[0].say("steps", 1)
             while ranks[0].has_answered(within_s=0.5):
                 taken += flat(ranks[0].answer())
@@ -327,9 +328,9 @@ def tree(source: str, **arguments: Any) -> hr.Loader:
 
 @pytest.fixture
 def leaves_nothing() -> Iterator[None]:
-    before = len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")
+    before = kept()
     yield
-    assert (len(os.listdir("/proc/self/fd")), os.listdir("/dev/shm")) == before
+    assert kept() == before
     for process in node._started.values():
         wait_for_end(process.pid)
 
@@ -416,7 +417,7 @@ def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
     with hr.Loader(source, 8, transform=transform, output=output, isolation="process") as loader:
         batches = iter(loader)
         held = [next(batches), next(batches)]
-        node_process = list(node._started.values())[-1].pid
+        node_process = node_pid(loader)
         shared = {
             f"{fields[3]} {fields[4]}"
             for fields in map(str.split, Path(f"/proc/{node_process}/maps").read_text().split("\n"))

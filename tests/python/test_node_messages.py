@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids
-from node_ranks import Ranks, is_running
+from node_ranks import PATIENCE_S, Ranks, is_running
 from test_node_server import address, connected, packet, service, tried
 
 import headrace as hr
@@ -110,7 +110,7 @@ def test_changed_messages_end_their_sender_at_most(
                 except (BrokenPipeError, ConnectionResetError):
                     continue  # It was ended: with reason.
             assert is_running(pid)
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_S
         while descriptors(pid) > before and time.monotonic() < until:
             select.select([], [], [], 0.01)
         assert descriptors(pid) <= before

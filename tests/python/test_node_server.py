@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from loader_data import FLAT, epoch_ids
-from node_ranks import is_running, wait_for_end
+from node_ranks import PATIENCE_S, is_running, wait_for_end
 
 import headrace as hr
 from headrace import _core, errors
@@ -41,7 +41,7 @@ def service(*arguments: str) -> Iterator[tuple[str, int]]:
         assert name in process.stderr.readline()
         yield name, process.pid
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr.read() == ""
     finally:
         process.kill()
@@ -55,7 +55,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "headrace", "node", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 
@@ -65,7 +65,7 @@ def address(name: str) -> bytes:
 
 def connected(where: bytes) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    client.settimeout(10)
+    client.settimeout(PATIENCE_S)
     for _ in range(1000):
         try:
             client.connect(where)

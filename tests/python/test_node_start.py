@@ -24,7 +24,7 @@ def source(numbered: Path) -> str:
 def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
     with Ranks(3) as ranks:
         for rank in (0, 1):
-            ranks[rank].ask("open_", source, batch_size=4, start_timeout=1)
+            ranks[rank].ask("open_", source, batch_size=4, start_timeout=5)  # also to open it
         for rank in (0, 1):
             ranks[rank].say("steps", 1)
         for rank in (0, 1):

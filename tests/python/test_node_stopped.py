@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from node_ranks import PATIENCE_S, node_pid
 from test_node_server import service
 
 import headrace as hr
 from headrace import errors
-from headrace._loading import node
 from headrace._observe.monitor import Address
-
-PATIENCE_S = 30.0
 
 
 class AlarmError(Exception):
@@ -56,10 +54,6 @@ def loader(numbered: Path) -> Iterator[hr.Loader]:
         yield loader
 
 
-def node_pid() -> int:
-    return [process.pid for process in node._started.values()][-1]
-
-
 @contextlib.contextmanager
 def stopped_service(source: Path) -> Iterator[tuple[str, int]]:
     """That serves its name."""
@@ -85,7 +79,7 @@ def stopped_service(source: Path) -> Iterator[tuple[str, int]]:
 def test_a_signal_ends_the_wait_for_an_answer_with_what_its_handler_raises(
     loader: hr.Loader, ask: Callable[[hr.Loader], object]
 ) -> None:
-    with stopped(node_pid()), pytest.raises(AlarmError), alarm():
+    with stopped(node_pid(loader)), pytest.raises(AlarmError), alarm():
         ask(loader)
     assert len(list(loader)) == len(loader) == loader.stats()["batches"]
 
@@ -114,9 +108,9 @@ def test_closing_does_not_wait_for_what_the_monitor_asked(loader: hr.Loader) -> 
             assert core.steps_per_epoch > 0
             os.sched_yield()
 
-    with stopped(node_pid()):
+    with stopped(node_pid(loader)):
         asking.start()
-        while loader._monitor._peer is None:
+        while not loader._monitor._peers:
             os.sched_yield()
         closing.start()
         with pytest.raises(errors.FailedPreconditionError, match="the loader is closed"):

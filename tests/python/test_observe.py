@@ -19,14 +19,17 @@ from observe_data import CAUSES, core, lane, training
 import headrace as hr
 from headrace import _core
 from headrace._observe import plot, prometheus
+from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import make_ranks, make_verdict
 from headrace._observe.trace import make_trace
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
+PACKED_IMAGES = DataFacts(fields=2, stored=1, images=1, layout="blocks", sampler=False)
 
-def verdict(lanes: list[dict[str, Any]], **more: Any) -> str:
+
+def verdict(lanes: list[dict[str, Any]], *, data: DataFacts = PACKED_IMAGES, **more: Any) -> str:
     told = core(lanes, **more)
-    return make_verdict(told, make_ranks(told))
+    return make_verdict(told, make_ranks(told), data)
 
 
 def test_the_verdict_names_the_rank_that_waits_most_and_for_what() -> None:
@@ -45,7 +48,7 @@ def test_the_verdict_names_the_rank_that_waits_most_and_for_what() -> None:
         ({"storage": 20}, {"resident_budget": 1}, "use tiers=, or raise memory="),
         ({"storage": 20}, {"tiers": [{}]}, "give tiers= more room"),
         ({"decode": 20}, {"threads": 3}, "20 % decode; raise threads= (3 of 8 cores decode)"),
-        ({"decode": 20}, {"threads": 8}, "all 8 cores decode already: pack smaller images"),
+        ({"decode": 20}, {"threads": 8}, "all 8 cores decode already: store smaller images"),
         ({"consumer": 20}, {}, "20 % its own training loop; it holds batches"),
         ({"decode": 5, "storage": 6}, {}, "6 % storage, 5 % decode; use tiers="),
     ],
@@ -99,7 +102,8 @@ def test_stats_tell_of_each_rank(numbered: Path) -> None:
         assert stats["verdict"].startswith("rank 1 ")
 
 
-def test_step_times_are_of_the_batches_that_were_taken(numbered: Path) -> None:
+def check_step_times(numbered: Path) -> int:
+    """Those of the batches that were taken; how long the first one was waited for."""
     loader = hr.Loader(numbered, batch_size=10)
     places = []
     for _ in range(2):
@@ -121,9 +125,14 @@ def test_step_times_are_of_the_batches_that_were_taken(numbered: Path) -> None:
         assert (steps[before] <= steps[after]).all(), (before, after)
     waited = sum(steps[f"{cause}_ns"] for cause in CAUSES)
     assert (waited >= 0).all()
-    assert waited[0] > 0  # nothing is there when the first is asked for
     assert waited.sum() / 1e9 == pytest.approx(sum(loader.stats()["stall"].values()), rel=0.2)
     loader.close()
+    return int(waited[0])
+
+
+def test_step_times_are_of_the_batches_that_were_taken(numbered: Path) -> None:
+    # Nothing is there when the first is asked for, unless the machine is busy elsewhere meanwhile.
+    assert any(check_step_times(numbered) > 0 for _ in range(20))
 
 
 def check_trace(trace: dict[str, Any]) -> dict[tuple[int, str], int]:

@@ -121,11 +121,13 @@ def test_the_core_gives_what_the_page_says(job: int) -> None:
     share = -(-min(global_batch, samples) // pools)
     pool_units = pools * (max(2 * max(blocks), share) + words.below(samples))
     join, first_fill, seed = words.below(901), words.below(1001), words.next64()
+    first_join = words.below(2) * words.below(1001)
     given: dict[str, int | str] = {
         "pool_bytes": pool_units,
         "pools": pools,
         "join_permille": join,
         "first_fill_permille": first_fill,
+        "first_join_permille": first_join,
     }
     for epoch in range(2):
         for rank in range(world_size):
@@ -136,6 +138,7 @@ def test_the_core_gives_what_the_page_says(job: int) -> None:
                 pools=pools,
                 join_permille=join,
                 first_fill_permille=first_fill,
+                first_join_permille=first_join,
                 seed=seed,
                 epoch=epoch,
                 drop_last=drop_last,
@@ -156,3 +159,32 @@ def test_the_core_gives_what_the_page_says(job: int) -> None:
                     drop_last=drop_last,
                 )
                 assert found == expected[step:]
+
+
+@pytest.mark.parametrize("chance", range(300))
+def test_the_core_fills_in_what_the_page_says(chance: int) -> None:
+    words = model.Words(chance, 1, model.AUGMENT)
+    block = 1 + words.below(64)
+    samples = 1 + words.below([100, 5_000, 200_000][words.below(3)])
+    blocks = [min(block, samples - first) for first in range(0, samples, block)]
+    batch_size, world_size = 1 + words.below(64), 1 + words.below(64)
+    given: dict[str, int] = {}
+    if words.below(3) == 0:
+        given["join_permille"] = words.below(901)
+    if words.below(4) == 0:
+        given["pools"] = 1 + words.below(min(len(blocks), 60))
+    elif words.below(3) == 0:  # Far above the dataset: the first fill is partial.
+        least = max(2 * block, min(batch_size * world_size, samples))
+        given["pool_bytes"] = least + words.below(2) * words.below(2**30)
+    if words.below(4) == 0:
+        given["first_fill_permille"] = words.below(1001)
+    room = [None, words.below(2 * samples), words.below(samples // 10 + 1)][words.below(3)]
+    found = _core.resolve_order(
+        "epoch",
+        dict(given),
+        index=(samples, block),
+        batch_size=batch_size,
+        world_size=world_size,
+        rank_units=room,
+    )
+    assert found == model.epoch_defaults(blocks, batch_size, world_size, given, room=room)

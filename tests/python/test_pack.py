@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -360,38 +359,6 @@ def test_a_source_file_changed_since_indexing_is_named(folder: Path, tmp_path: P
 def test_wrong_parameters_are_named(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(errors.InvalidArgumentError, match=says):
         PackParameters(**arguments)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"none", os.fsencode(path), b"tmpfs", 0, b"size=512k") != 0:
-        pytest.skip(f"can not mount a small tmpfs here: {os.strerror(ctypes.get_errno())}")
-    yield path
-    libc.umount2(os.fsencode(path), 2)
-
-
-def test_a_full_disk_is_told_and_the_run_continues_when_there_is_room(
-    original: Path, tmp_path: Path, small_disk: Path
-) -> None:
-    source = hr.open(original)
-    total = source.index.extents(0)[2].sum()
-    hog = small_disk / "hog"
-    hog.write_bytes(bytes(512 * 1024 - 150_000 - 8192))
-    assert total > 150_000, "the pack must not fit"
-    with pytest.raises(errors.ResourceExhaustedError, match=r"No space left.*make room") as got:
-        write_pack(source, small_disk / "pack", SMALL, workers=1)
-    (note,) = got.value.__notes__
-    assert f"kept in {small_disk}/.pack.partial: run the same command again" in note
-    assert not (small_disk / "pack").exists()
-    hog.unlink()
-    result = write_pack(source, small_disk / "pack", SMALL, workers=1)
-    assert result.shards_continued > 0
-    write_pack(source, tmp_path / "expected", SMALL)
-    assert contents(small_disk / "pack") == contents(tmp_path / "expected")
 
 
 def flip(pack: hr.Dataset, sample: int) -> None:

@@ -104,7 +104,7 @@ def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
         (["--rank", "3"], "rank"),
         (["--epochs", "0"], "--epochs"),
         (["--epochs", "3", "--job-epochs", "2"], "--job-epochs 2"),
-        (["--tier", "/dev/null=1MB"], "/dev/null is no folder"),
+        (["--tier", "/dev/null=1MB"], "/dev/null is a file, not a folder"),
         (["--tier", "tier=1"], "capacity: got 1, must be in [4096"),
         (["--set", "pool_bytes=1"], "pool_bytes"),
     ],

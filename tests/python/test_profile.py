@@ -368,6 +368,11 @@ def test_what_no_order_can_feed_is_said() -> None:
     assert not found.chosen.feeds
     assert found.chosen.bound == "decode"
     assert found.chosen.order == "epoch"
+    assert "2 threads copy 2,000 samples/s" in found.why  # nothing is decoded
+    assert "copying is too slow for that, whatever the order" in found.why
+    images = replace(machine(), decode=replace(machine().decode, what="image.train(224)"))
+    found = advise(images, 5000)
+    assert "2 threads decode (image.train(224)) 2,000 samples/s" in found.why
     assert "decoding is too slow for that, whatever the order" in found.why
     fast = replace(machine(), decode=replace(machine().decode, rates=rates((1, 9e9))))
     found = advise(fast, 6000)

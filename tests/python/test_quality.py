@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,60 @@ def test_measures_are_those_of_slow_numpy() -> None:
     )
 
 
-def test_the_order_exact_is_uniform_and_unshuffled_is_clustered() -> None:
+def test_the_order_exact_is_uniform_and_unshuffled_is_poor() -> None:
     found = run_json(*WITHOUT_DATA, "--epochs", "2", "--drop-last")
-    assert found["verdict"] == "uniform"
+    assert found["verdict"] == "excellent"
     assert (found["missing"], found["duplicated"], found["dropped"]) == (0, 0, 0)
     assert set(found["vif"]) == {"32", "256", "2048"}
     assert found["vif"]["32"] == pytest.approx(1, abs=0.05)
     sequential = run_json(*WITHOUT_DATA, "--no-shuffle")
-    assert sequential["verdict"] == "clustered"
+    assert sequential["verdict"] == "poor"
     assert sequential["vif"]["32"] > 10
+    assert sequential["change"] == "shuffle: leave --no-shuffle out, as Loader(shuffle=True)"
+
+
+@pytest.mark.parametrize("samples", [10_000, 1_000_000, 10_000_000])
+def test_the_default_epoch_is_good_and_a_small_pool_says_which_is(samples: int) -> None:
+    options = ("--samples", samples, "--block-samples", 64, "--order", "epoch")
+    found = run_json("quality", *options)
+    assert found["verdict"] in ("excellent", "good")
+    assert found["change"] == ""
+    if samples == 10_000_000:
+        return  # Once: it takes seconds.
+    small = run_json("quality", *options, "--memory", "3%")
+    assert small["verdict"] in ("fair", "poor")
+    assert small["change"].startswith(("keep ", "leave --memory and pool_bytes out: by default"))
+    pool = ()
+    if small["change"].startswith("keep "):
+        pool = ("--memory", small["change"].split("keep ")[1].split()[0].replace(",", ""))
+    assert run_json("quality", *options, *pool)["verdict"] in ("excellent", "good")
+
+
+@pytest.mark.parametrize("block", [1, 16, 64])
+def test_the_inflation_expected_of_a_small_dataset_is_possible(block: int) -> None:
+    options = ("--samples", 100, "--block-samples", block, "--order", "epoch")
+    expected = run_json("quality", *options)["expected"]
+    assert expected["sharing"] >= 0
+    assert 1 <= expected["of_blocks"] <= 100
+
+
+def test_the_mix_of_a_dataset_s_labels_is_graded_beside_its_blocks() -> None:
+    # Blocks of one label: what inflates blocks inflates labels.
+    blocks = _core.Blocks.uniform(SAMPLES, BLOCK)
+    of_block = (np.arange(SAMPLES) // BLOCK % 8).astype(np.uint32)
+    random = np.random.default_rng(5)
+    spread = random.permutation(of_block)
+    order = (random.permutation(SAMPLES // BLOCK)[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
+    grades = {}
+    for name, labels in (("sorted", of_block), ("spread", spread)):
+        meter = _core.QualityMeter(blocks, batch=BATCH, labels=labels)
+        meter.add(order.astype(np.uint64))
+        meter.end_epoch()
+        found = meter.report()
+        grades[name] = {each["name"]: each["grade"] for each in found["effects"]}
+        assert set(found["label_vif"]) == set(found["vif"])
+    assert grades["sorted"]["label_mix"] == grades["sorted"]["batch_inflation"] == "poor"
+    assert grades["spread"]["label_mix"] == "excellent"
 
 
 def test_the_pool_is_given_as_a_share_and_expected_to_inflate_as_it_does() -> None:
@@ -105,7 +151,7 @@ def test_ranks_and_nodes_are_measured_with_the_share_they_saw() -> None:
     # A quarter in each of two epochs, drawn independently.
     for part in found["per_rank"]:
         assert part["seen_share"] == pytest.approx(1 - 0.75**2, abs=0.03)
-        assert part["verdict"] == "uniform"
+        assert part["verdict"] == "excellent"
     for part in found["per_node"]:
         assert part["seen_share"] == pytest.approx(0.75, abs=0.03)
     text = run(*WITHOUT_DATA, "--ranks", "4").stdout
@@ -117,7 +163,7 @@ def test_a_log_of_any_loader_is_measured(tmp_path: Path) -> None:
     epochs = np.concatenate([random.permutation(SAMPLES) for _ in range(2)])
     np.save(tmp_path / "log.npy", epochs)
     found = run_json(*WITHOUT_DATA, "--ids", tmp_path / "log.npy", "--epochs", "2")
-    assert (found["verdict"], found["epochs"]) == ("uniform", 2)
+    assert (found["verdict"], found["epochs"]) == ("excellent", 2)
     epochs[5] = epochs[6]
     (tmp_path / "log.txt").write_text("\n".join(map(str, epochs)))
     found = run_json(*WITHOUT_DATA, "--ids", tmp_path / "log.txt", "--epochs", "2")
@@ -134,7 +180,13 @@ def test_a_dataset_s_labels_are_expected_and_its_blocks_measured(source_pack: Pa
 
 def test_without_json_it_prints_a_table_and_a_verdict() -> None:
     text = run(*WITHOUT_DATA).stdout
-    for part in ("vif_32", "prefix_mixed", "0 missing", "equivalent buffer: ", "verdict: uniform"):
+    for part in (
+        "vif_32",
+        "prefix_mixed",
+        "0 missing",
+        "equivalent buffer: ",
+        "verdict: excellent",
+    ):
         assert part in text
 
 
@@ -187,3 +239,13 @@ def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message:
     text = run("quality", *arguments, code=2).stderr
     assert message in text
     assert text.count("\n") == 1
+
+
+def test_a_share_of_a_small_dataset_that_is_too_little_takes_the_default_and_says_so() -> None:
+    done = run("quality", "--samples", 100, "--order", "epoch", "--memory", "10%")
+    assert "verdict: " in done.stdout
+    assert re.fullmatch(
+        r"headrace: --memory 10% of this dataset is 10 samples, too little for order epoch; "
+        r"it keeps \d+ samples instead, its default\n",
+        done.stderr,
+    )

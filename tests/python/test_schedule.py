@@ -68,7 +68,7 @@ def test_a_schedule_goes_through_a_file_and_is_followed(numbered: Path, tmp_path
     tiers = {"tiers": [hr.tiers.Ram(20 * 4096)]}
     with make(numbered, schedule=path, **tiers) as loader:
         steps = EPOCHS * len(loader)
-        assert told.startswith(f"{path}: {steps} steps of 1 ranks, ")
+        assert told.startswith(f"{path}: {steps} steps of 1 rank, ")
         for _ in range(EPOCHS):
             assert count(loader) == COUNT
         stats = loader.stats()
@@ -105,7 +105,7 @@ def test_damage_anywhere_in_a_schedule_is_told_when_the_loader_is_made(
     for bytes_, told in [
         (flipped, r"\d+: checksum of the record after \d+ steps is wrong; copy the file again"),
         (right[:-1], f"{len(right) - 1}: cut off after "),
-        (right + b"more", f"{len(right)}: 4 bytes follow the end; copy the file again"),
+        (right + b"more", f"{len(right)}: 4 bytes after the end; copy the file again"),
     ]:
         path.write_bytes(bytes_)
         with pytest.raises(

@@ -57,7 +57,8 @@ def test_bad_parts_are_named_and_take_nothing(tmp_path: Path) -> None:
     (tmp_path / "tier" / "file").write_text("not a folder")
     cases: list[tuple[Any, Any, str]] = [
         (3, 0.5, "name 3 must be"),
-        ("a\0b", 0.5, "name .* must be one that a folder can have"),
+        ("a/b", 0.5, "name .* must be one that a folder can have"),
+        ("a\0b", 0.5, "name .* has no NUL character"),
         ("half", "50%", "got share '50%', must be above 0"),
         ("file", 0.5, "part 'file': making folder"),
         ("none", 1e-9, "less than a byte of the budget's 1.0 MiB"),

@@ -139,6 +139,21 @@ def test_every_rank_has_its_own(numbered: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["rank-0", "rank-1"]
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_every_rank_with_a_sampler_has_its_own(
+    numbered: Path, tmp_path: Path, isolation: str
+) -> None:
+    options: dict[str, Any] = {"tiers": [Ssd(tmp_path / "tier", room(0.5))], "isolation": isolation}
+    shares = [list(range(rank, COUNT, 2)) for rank in range(2)]
+    with (
+        make(numbered, sampler=shares[0], rank=0, world_size=2, **options) as zero,
+        make(numbered, sampler=shares[1], rank=1, world_size=2, **options) as one,
+    ):
+        for _ in range(3):
+            assert [flat(epoch_ids(loader)) for loader in (zero, one)] == shares
+    assert sorted(path.name for path in (tmp_path / "tier").iterdir()) == ["rank-0", "rank-1"]
+
+
 def test_resuming_at_every_step_needs_no_cache_history(
     numbered: Path, tmp_path: Path, plain: list[list[list[int]]]
 ) -> None:
@@ -396,9 +411,9 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
             r"tiers\[1\] capacity: got 2.5, must be bytes",
         ),
         ({"tiers": [Ssd("tier", 4095)]}, r"tiers\[0\] capacity: got 4095, must be in \[4096"),
-        ({"tiers": [Ssd("", "1MB")]}, r"tiers\[0\]: got folder '', must be a path"),
-        ({"tiers": [wrong(Ssd, 5, "1MB")]}, r"tiers\[0\]: got folder 5, must be a path"),
-        ({"tiers": [Ssd("a\0b", "1MB")]}, r"tiers\[0\]: got folder"),
+        ({"tiers": [Ssd("", "1MB")]}, r"tiers\[0\]: folder '': the path is empty"),
+        ({"tiers": [wrong(Ssd, 5, "1MB")]}, r"tiers\[0\]: folder: got 5, must be a path"),
+        ({"tiers": [Ssd("a\0b", "1MB")]}, r"tiers\[0\]: folder .*has no NUL character"),
         ({"horizon": 3}, "horizon=3 without tiers="),
         ({"tiers": [Ram("1MB")], "placement": "magic"}, "placement: got 'magic'"),
         ({"placement": "belady"}, "without tiers"),
@@ -426,10 +441,15 @@ def test_bad_arguments_are_named(
 def test_bad_folders_are_named(numbered: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     for path in (tmp_path / "file", tmp_path / "file" / "tier"):
-        with pytest.raises(errors.InvalidArgumentError, match="/file is no folder"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match="/file is a file, not a folder; name"
+        ):
             make(numbered, tiers=[Ssd(path, "1MB")])
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    with pytest.raises(errors.InvalidArgumentError, match="/link is no folder"):
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r"/link is a symbolic link to .*/gone, not a folder; name",
+    ):
         make(numbered, tiers=[Ssd(tmp_path / "link", "1MB")])
     with pytest.raises(errors.InvalidArgumentError, match="making folder /proc/tier"):
         make(numbered, tiers=[Ssd("/proc/tier", "1MB")])

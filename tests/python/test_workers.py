@@ -199,7 +199,9 @@ def test_a_pair_decodes_natively_first(numbered: Path, workers: int) -> None:
 def test_encoded_images_are_arrays_of_their_bytes(numbered: Path, workers: int) -> None:
     options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
     dataset = hr.open(numbered)
-    with hr.Loader(dataset, BATCH, transform=functions.encoded_bytes, **options) as loader:
+    with hr.Loader(
+        dataset, BATCH, transform=functions.encoded_bytes, decode=False, **options
+    ) as loader:
         sizes, starts = next(iter(loader))
     assert sizes.tolist() == [len(dataset.read(i)["image"]) for i in range(BATCH)]
     assert starts == [b"\xff\xd8"] * BATCH
@@ -430,3 +432,38 @@ def test_arguments_that_can_not_be_are_named(path: Path, options: dict[str, Any]
     with pytest.raises(errors.InvalidArgumentError) as caught:
         hr.Loader(path, **options)
     assert any(str(caught.value).startswith(name) for name in options)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("transform", "says", "cause"),
+    [
+        (functions.no_array_at_seven, "NoArray <.*RuntimeError: there is no array", RuntimeError),
+        (functions.too_large_at_seven, "int 1180591620717411303424, .*too large", OverflowError),
+        (functions.sparse_at_seven, r"Tensor tensor.*Use Tensor.to_dense\(\)", TypeError),
+    ],
+)
+def test_a_result_that_cannot_be_converted_is_told_of_its_own_sample(
+    path: Path, transform: Callable[..., Any], says: str, cause: type[Exception], workers: int
+) -> None:
+    with (
+        hr.Loader(path, 50, shuffle=False, transform=transform, workers=workers) as loader,
+        pytest.raises(errors.TransformError, match=f"(?s)the transform returned {says}") as caught,
+    ):
+        next(iter(loader))
+    assert (caught.value.slot, caught.value.sample) == (7, 7)
+    assert type(caught.value.__cause__) is cause
+
+
+def test_a_result_of_no_type_for_a_batch_is_told_alike_with_and_without_workers(
+    path: Path,
+) -> None:
+    told = []
+    for workers in (0, 2):
+        options = {"transform": functions.none_at_seven, "workers": workers, "shuffle": False}
+        with hr.Loader(path, 50, **options) as loader, pytest.raises(errors.TransformError) as at:
+            next(iter(loader))
+        told.append((str(at.value), at.value.slot, repr(at.value.__cause__)))
+    assert told[0] == told[1]
+    assert told[0][0].startswith("transforming epoch 0 step 0 slot 7 sample 7")
+    assert ": the transform returned NoneType None: a batch is made of arrays" in told[0][0]

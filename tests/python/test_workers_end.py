@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import multiprocessing.connection
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import worker_functions as functions
@@ -19,6 +21,8 @@ from worker_functions import write_records
 
 import headrace as hr
 from headrace import errors
+from headrace._workers import PooledCore, _pool
+from headrace._workers._pool import Workers
 
 BATCH = 10
 
@@ -157,10 +161,80 @@ def test_a_worker_s_end_is_known_though_a_child_that_it_forked_lives_on(
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # An error, if the child has ended.
 
 
-def test_close_ends_workers_that_are_busy(path: Path) -> None:
-    loader = hr.Loader(path, BATCH, transform=functions.hang, workers=2, worker_start="fork")
-    iter(loader)
+def test_close_kills_workers_that_are_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    transform = functools.partial(functions.hang_after_telling, pipe=writer)
+    loader = hr.Loader(path, BATCH, transform=transform, workers=2, worker_start="fork")
+    iteration = iter(loader)
+    for _ in range(2):
+        assert select.select([reader], [], [], 60)[0], "a worker does not begin"
+        os.read(reader, 1)
+    assert loader._transformer is not None
+    assert loader._transformer._workers is not None
+    ended = []
+    for process in loader._transformer._workers.processes:
+        at_end = functools.partial(lambda process: ended.append(process.exitcode), process)
+        monkeypatch.setattr(process, "close", at_end)
+    assert loader._transformer._workers.processes
+    monkeypatch.setattr(_pool, "_END_SECONDS", 0.0)
     loader.close()
+    assert ended == [-signal.SIGKILL] * 2
+    del iteration  # Its end is the end of the run: not before the loader's.
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("call", ["attach", "detach", "running", "stop"])
+def test_workers_that_another_thread_dismisses_meanwhile_are_no_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with hr.Loader(path, BATCH, transform=functions.record, workers=1) as loader:
+        assert loader._transformer is not None
+        workers = loader._transformer._workers
+        assert workers is not None
+        core = workers._core
+        host = mock.Mock(broken=False)
+        with monkeypatch.context() as patch:
+            # Whoever reads it again finds it gone.
+            reads = itertools.chain([host], itertools.repeat(None))
+            patch.setattr(Workers, "_host", property(lambda _: next(reads)), raising=False)
+            getattr(workers, call)(*([core] if call in ("attach", "detach") else []))
+        assert len(host.method_calls) == (call != "running")
+
+
+@pytest.mark.parametrize("call", ["attach", "running"])
+def test_workers_that_were_dismissed_say_that_the_loader_is_closed(path: Path, call: str) -> None:
+    with hr.Loader(path, BATCH, transform=functions.record, workers=1) as loader:
+        assert loader._transformer is not None
+        workers = loader._transformer._workers
+        assert workers is not None
+        core = workers._core
+        workers.dismiss()
+        with pytest.raises(errors.FailedPreconditionError, match="the loader is closed"):
+            getattr(workers, call)(*([core] if call == "attach" else []))
+        assert len(workers.processes) == 1  # No others were started.
+
+
+def test_workers_end_while_the_core_loader_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = hr.Loader(path, BATCH, transform=functions.record, workers=1, worker_start="fork")
+    assert loader._transformer is not None
+    assert loader._transformer._workers is not None
+    (worker,) = loader._transformer._workers.processes
+    next(iter(loader))  # It has started.
+    ended = []
+    close = PooledCore.close
+
+    def close_later(core: PooledCore) -> None:
+        ended.append(bool(multiprocessing.connection.wait([worker.sentinel], 60)))
+        close(core)
+
+    monkeypatch.setattr(PooledCore, "close", close_later)
+    loader.close()
+    assert ended == [True]
+    with pytest.raises(errors.FailedPreconditionError, match="the loader is closed"):
+        loader._transformer._workers.running()  # Not workers anew.
 
 
 def test_a_script_without_a_guard_is_told_about_it(path: Path, tmp_path: Path) -> None:

@@ -48,6 +48,32 @@ class Pair(NamedTuple):
     second: Any
 
 
+class NoArray:
+    """What NumPy cannot convert."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("there is no array of it")
+
+
+def no_array_at_seven(sample: hr.Sample) -> Any:
+    return NoArray() if sample.id == 7 else sample.record
+
+
+def too_large_at_seven(sample: hr.Sample) -> int:
+    return 2**70 if sample.id == 7 else int(sample.label)
+
+
+def sparse_at_seven(sample: hr.Sample) -> Any:
+    import torch
+
+    row = torch.from_numpy(np.array(sample.record))
+    return row.to_sparse() if sample.id == 7 else row
+
+
+def none_at_seven(sample: hr.Sample) -> Any:
+    return None if sample.id == 7 else sample.record
+
+
 def record(sample: hr.Sample) -> Any:
     return sample.record
 
@@ -167,7 +193,9 @@ def fork_and_die(sample: hr.Sample, pipe: str) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hang(sample: hr.Sample) -> Any:
+def hang_after_telling(sample: hr.Sample, pipe: int) -> Any:
+    """Of a forked worker: writes a byte into the pipe first."""
+    os.write(pipe, b".")
     threading.Event().wait()
 
 
@@ -229,3 +257,28 @@ def worker_number(sample: hr.Sample) -> Any:
 
 def global_random(sample: hr.Sample) -> Any:
     return np.random.random()
+
+
+def corner(sample: hr.Sample) -> Any:
+    """Of each decoded image its dtype, its shape, and its first pixel."""
+    image = sample.image
+    return str(image.dtype), np.array(image.shape), image[0, 0].copy(), sample.label
+
+
+def shape_and_label(sample: hr.Sample) -> Any:
+    return np.array(sample.image.shape), sample.label
+
+
+def collate_shapes(samples: list[Any]) -> Any:
+    return [tuple(sample.image.shape) for sample in samples]
+
+
+def kind_of(image: Any) -> Any:
+    """What a library gives its transforms."""
+    return np.frombuffer(
+        f"{type(image).__module__}.{type(image).__name__}".ljust(80).encode(), "u1"
+    )
+
+
+def text_of(row: Any) -> str:
+    return bytes(np.asarray(row)).decode().strip()

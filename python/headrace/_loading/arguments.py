@@ -8,39 +8,58 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
-from headrace._arguments import items
+from headrace._arguments import items, shown
 from headrace._dataset import Dataset, open_dataset
+from headrace._loading.sampling import gives_one_epoch
+from headrace._workers._decode import pillow_is_installed
 from headrace.errors import InvalidArgumentError
+from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
+from headrace.orders import Order
 
 if TYPE_CHECKING:
+    from headrace._loading.node import NodePlace
     from headrace._workers import Core
+    from headrace._workers._options import WorkerOptions
 
-_LABEL_INFLATION_MAX = 1.05  # docs/quality.md
+
+def warn_of_data(
+    dataset: Dataset,
+    core: Core,
+    options: _core.LoaderOptions,
+    on_error: str,
+    python: WorkerOptions | None,
+) -> None:
+    """Warns of what a loader can know of its dataset before it reads it."""
+    _warn_of_alike_labels(core.expected_inflation, options)
+    _warn_of_failing_files(dataset, core, on_error, python)
 
 
-def warn_of_alike_labels(
+def _warn_of_alike_labels(
     expected: dict[str, float | None] | None, options: _core.LoaderOptions
 ) -> None:
     """Says so if batches will hold more equal labels than a perfect shuffle gives them."""
     inflation = expected["of_labels"] if expected is not None else None
-    if expected is None or inflation is None or inflation <= _LABEL_INFLATION_MAX:
+    if expected is None or inflation is None or inflation <= _core.good_label_inflation:
         return
     warnings.warn(
         f"headrace: order={options.order.name!r} will make the mix of labels vary {inflation:.2f} "
         "times as much from batch to batch as a perfect shuffle does (up to "
-        f"{_LABEL_INFLATION_MAX} is harmless): labels inside a block are alike (correlation "
+        f"{_core.good_label_inflation} is harmless): labels inside a block are alike (correlation "
         f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch "
-        "share a block than by chance. Shuffle the dataset once (headrace pack), raise memory= or "
-        "the order's pool=, or lower its block_samples=; 'headrace quality' measures it",
+        "share a block than by chance. Shuffle the dataset once (headrace pack), raise the order's "
+        "pool= (with memory=, if explain() says that this limits it), or lower its "
+        "block_samples=; 'headrace quality' measures it",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=callers_level(),
     )
 
 
 def warn_of_held_batches(core: Core) -> None:
     stats = core.stats()
-    budget = (stats.get("workers") or stats["batch_memory"])["capacity"]
+    results = stats.get("workers") or {}
+    short = results if results.get("beyond_peak") else stats["batch_memory"]
+    budget = short["capacity"]
     warnings.warn(
         f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
         "that are still referenced hold them, or a batch takes more; further ones take memory "
@@ -62,6 +81,23 @@ def tiers_in_trouble(core: Core, told: set[str]) -> None:
             RuntimeWarning,
             stacklevel=5,
         )
+
+
+def _warn_of_failing_files(
+    dataset: Dataset, core: Core, on_error: str, python: WorkerOptions | None
+) -> None:
+    """Says which files, found when the dataset was indexed, will end an epoch with an error."""
+    images = [ragged for name, *_, ragged in core.schema if dataset.kind(name) == "image"]
+    if on_error == "substitute" or not images:
+        return
+    by_pillow = python is not None and pillow_is_installed()
+    decoded = not all(images) or (python is not None and python.decoded and not by_pillow)
+    failing = [
+        each
+        for each in dataset.report
+        if not each.has_bytes or (decoded and not each.can_be_decoded)
+    ]
+    warn_of(failing, dataset.index, dataset.path, "reading")
 
 
 def opened(dataset: Any) -> Dataset:
@@ -88,6 +124,11 @@ def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
             f"fields: got {names!r}, must be names, each once; leave it out for all"
         )
     return names
+
+
+def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str]:
+    """The kind of each field wanted, in their order."""
+    return {name: dataset.kind(name) for name in field_names(dataset, fields)}
 
 
 def field_transforms(
@@ -136,9 +177,32 @@ def check_samplers(
         # Not iter(): a sampler may draw as soon as it is asked.
         if each is not None and not (hasattr(each, "__iter__") or hasattr(each, "__getitem__")):
             raise InvalidArgumentError(f"{name}: got {each!r}, must be an iterable")
+        once = gives_one_epoch(each)
+        if once is not None:
+            around = "" if once is each else f" around {shown(once)}"
+            give = f", as {name}=list(...)," if once is each else " to it,"
+            raise InvalidArgumentError(
+                f"{name}: got {shown(each)}{around}, which can be iterated once, so every epoch "
+                f"after the first would be empty; give a list{give} or an object whose __iter__ "
+                "begins anew for each epoch, with a __len__ if len(loader) is asked for"
+            )
     if batch_sampler is None:
         return
     if sampler is not None or batch_size != 1 or drop_last:
         raise InvalidArgumentError(
             "batch_sampler decides the batches: leave sampler, batch_size and drop_last out"
+        )
+
+
+def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
+    """InvalidArgumentError if a sampler can not decide the order."""
+    if order.name != "exact":
+        raise InvalidArgumentError(
+            f"sampler with order={order.name!r}: a sampler says which sample comes when, which "
+            "only order='exact' keeps; leave one of them out"
+        )
+    if place is not None and place.local_world_size > 1:
+        raise InvalidArgumentError(
+            f"sampler with isolation='process' and {place.local_world_size} ranks on this node: "
+            "each has a sampler of its own; leave it out, or use isolation='thread'"
         )

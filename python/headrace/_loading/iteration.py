@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Iteration(Iterator[Any]):
     """One iteration of a loader."""
 
-    def __init__(self, loader: Loader, iteration: int, present: Callable[[Any], Any]) -> None:
+    def __init__(self, loader: Loader[Any], iteration: int, present: Callable[[Any], Any]) -> None:
         self._loader = loader
         self._iteration = iteration
         self._present = present

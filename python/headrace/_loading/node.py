@@ -19,9 +19,9 @@ from headrace import _core
 from headrace._arguments import choice, integer
 from headrace._dataset import Dataset
 from headrace._descriptors import taking_descriptors
+from headrace._signature import Isolation, words
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
-ISOLATIONS = ("thread", "process")
 EXECUTABLE = "headrace-node"
 # How long a node process that is being started may take to be there: one that local rank 0 starts
 # on a machine that is busy; one of somebody else, who may have started it just now or never.
@@ -88,7 +88,7 @@ def node_place(
     start_timeout: int,
 ) -> NodePlace | None:
     """The arguments of `Loader`; None: no node process."""
-    choice("isolation", isolation or "thread", ISOLATIONS)
+    choice("isolation", "thread" if isolation is None else isolation, words(Isolation))
     start_timeout = integer("start_timeout", start_timeout, 1, 10**6)
     if node is None and isolation != "process":
         if local_rank is not None or local_world_size is not None:

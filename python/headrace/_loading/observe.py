@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core as native
-from headrace._arguments import flag, integer
-from headrace._dataset import Dataset
+from headrace._arguments import flag, given_path, integer
+from headrace._dataset import Dataset, image_folder
 from headrace._loading.options import EPOCHS_MAX, profile_learned
-from headrace._loading.report import Explanation, Stats, make_stats
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._observe import plot, prometheus
+from headrace._observe.advice import DataFacts
 from headrace._observe.monitor import Monitor
+from headrace._observe.report import ExplainedParameter, Explanation, Stats, make_stats
 from headrace._observe.trace import write_trace
 from headrace.errors import FailedPreconditionError, HeadraceError
+from headrace.formats._outside import check_outside
 
 if TYPE_CHECKING:
     from headrace._workers import Core
@@ -37,9 +39,11 @@ class Observed:
     _steps_per_epoch: int
     _plan: EpochPlan | None
     _rank: int
+    _data: DataFacts
     _source: SamplerSource | None
     _closed: bool
     _fields: list[str]
+    _given: dict[str, int | str]  # parameters of the order
     _monitor: Monitor | None = None
 
     @property
@@ -54,24 +58,38 @@ class Observed:
 
     def stats(self) -> Stats:
         """What the loader did so far: rates, stalls by cause, bytes by source, memory by use; of
-        each rank of its engine, and in one line: ``stats()["verdict"]``. docs/observe.md."""
-        self._check_open()
-        return make_stats(self._core.stats(), self._epoch, self._step, self._rank)
+        each rank of its engine, and in one line: ``stats()["verdict"]``. `headrace docs observe`.
+
+        Of a loader that is closed, the last ones."""
+        return make_stats(self._core.stats(), self._epoch, self._step, self._rank, self._data)
 
     def explain(self, step: int, epoch: int | None = None) -> Explanation:
-        """Where each sample of a step comes from; print it. By default of the epoch in progress."""
+        """Where each sample of a step comes from, and each parameter of the order; print it. By
+        default of the epoch in progress."""
         self._check_open()
         epoch = self._epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if self._source is None:
             step = integer("step", step, 0, self._steps_per_epoch - 1)
-            return Explanation(epoch, step, self._core.explain(epoch, step))
+            return self._explanation(epoch, step, self._core.explain(epoch, step))
         if self._plan is None or epoch != self._epoch:
             raise FailedPreconditionError(
                 f"explaining epoch {epoch}: its order is the sampler's, known only while it is "
                 "iterated"
             )
         step = integer("step", step, 0, len(self._plan.batch_ends) - 1)
-        return Explanation(epoch, step, self._core.explain_rows(self._plan.batch(step)))
+        return self._explanation(epoch, step, self._core.explain_rows(self._plan.batch(step)))
+
+    def _explanation(
+        self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int, str]]
+    ) -> Explanation:
+        core = self._core
+        parameters = {}
+        for name, value in core.order_parameters.items():
+            origin = str(core.order_origins[name])
+            if origin == "given" and name not in self._given:
+                origin = "from the state"
+            parameters[name] = ExplainedParameter(value, origin)
+        return Explanation(epoch, step, rows, self._options.order.name, parameters)
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
         """Writes the loader's `profile` with what was learned of preprocessing while it ran.
@@ -80,13 +98,19 @@ class Observed:
         read; nothing is written unless asked for here.
         """
         self._check_open()
+        check_outside("writing profile", path, image_folder(self.dataset))
         profile_learned(self._profile, self._core).save(path)
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Writes when each of the newest 4,096 batches of a rank was read, decoded, ready and
         waited for, as JSON for https://ui.perfetto.dev."""
         self._check_open()
-        write_trace(Path(path), self._core.step_times(), self._rank - self._core.stats()["lane"])
+        check_outside("writing the trace", path, image_folder(self.dataset))
+        write_trace(
+            Path(given_path("writing the trace", path)),
+            self._core.step_times(),
+            self._rank - self._core.stats()["lane"],
+        )
 
     def prometheus(self) -> str:
         """``stats()`` in the text format that Prometheus reads."""
@@ -97,11 +121,14 @@ class Observed:
         """Draws the times of batches, who waited when, imbalance, reuse and bytes by source; the
         format is that of the name: ``loader.report("loader.png")``."""
         self._check_open()
-        plot.check(Path(path))
-        plot.draw(Path(path), self._observation())
+        chart = Path(given_path("writing the chart", path))
+        check_outside("writing the chart", chart, image_folder(self.dataset))
+        plot.check(chart)
+        plot.draw(chart, self._observation())
 
     def _check_open(self) -> None:
         if self._closed:
+            native.stop_at_exit()  # A thread that the interpreter leaves behind raises nothing.
             raise FailedPreconditionError("the loader is closed; make another one")
 
     def _snapshot(self) -> dict[str, Any]:
@@ -119,7 +146,11 @@ class Observed:
     def _observation(self) -> dict[str, Any]:
         """The snapshot with what a report is drawn of."""
         steps = {name: column.tolist() for name, column in self._core.step_times().items()}
-        return self._snapshot() | {"steps": steps, "reuse": self._reuse()}
+        return self._snapshot() | {
+            "steps": steps,
+            "reuse": self._reuse(),
+            "image_folder": image_folder(self.dataset),
+        }
 
     def _reuse(self) -> dict[str, Any] | None:
         """None: not known, as the order is a sampler's; or too much to count now."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import choice, flag, integer, memory_bytes, rank_and_world
-from headrace._dataset import Dataset
+from headrace._arguments import choice, flag, given_path, integer, memory_bytes
+from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
+from headrace._loading.ranks import Ranks
+from headrace._signature import Io, OnError, words
+from headrace._workers._decode import pillow_is_installed
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._outside import check_outside
 from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
 from headrace.profile import MachineProfile, Preprocess
@@ -21,7 +25,6 @@ from headrace.tiers import (
     CoreTier,
     Part,
     Tier,
-    check_apart,
     core_tiers,
     profile_with_tiers,
 )
@@ -33,6 +36,14 @@ _IO = {
     "threads": _core.IoChoice.THREADS,
     "synthetic": _core.IoChoice.SYNTHETIC,
 }
+_UNCHECKED = _core.EncodedImages.UNCHECKED
+
+
+def _encoded_images() -> _core.EncodedImages:
+    """What `headrace._workers` decodes here."""
+    if pillow_is_installed():
+        return _core.EncodedImages.DECODABLE_OR_OTHER_KIND
+    return _core.EncodedImages.DECODABLE
 
 
 def core_options(
@@ -45,9 +56,9 @@ def core_options(
     drop_last: bool = False,
     transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
     fields: Iterable[str] | None = None,
+    decoded: Collection[str] = (),
     epochs: int | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
+    ranks: Ranks | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
     io: str = "auto",
@@ -61,15 +72,20 @@ def core_options(
     profile: MachineProfile | str | os.PathLike[str] | None = None,
     schedule: str | os.PathLike[str] = "shared_deadline",
 ) -> _core.LoaderOptions:
-    """Arguments as `Loader` has them; raises InvalidArgumentError, naming what cannot be."""
-    choice("io", io, tuple(_IO))
-    choice("on_error", on_error, ("raise", "substitute"))
+    """Arguments as `Loader` has them; `decoded` are the fields that workers decode.
+
+    Raises InvalidArgumentError, naming what cannot be.
+    """
+    choice("io", io, words(Io))
+    choice("on_error", on_error, words(OnError))
     options = _core.LoaderOptions()
     names = field_names(dataset, fields)
     for name, image in field_transforms(dataset, names, transform).items():
-        options.add_field(name, image)
+        checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
+        options.add_field(name, image, _encoded_images() if checked else _UNCHECKED)
     options.batch_size = integer("batch_size", batch_size, 1, 2**24)
-    options.rank, options.world_size = rank_and_world(rank, world_size)
+    ranks = ranks or Ranks(None, None)
+    options.rank, options.world_size = ranks.rank, ranks.world_size
     options.seed = integer("seed", seed, 0, 2**64 - 1)
     options.shuffle = flag("shuffle", shuffle)
     options.drop_last = flag("drop_last", drop_last)
@@ -84,11 +100,11 @@ def core_options(
     if budget is not None:
         _check_part(budget, memory, tiers)
         options.memory_bytes = budget.memory
-    images = dataset.path if dataset.format == "folder" else None
+    images = image_folder(dataset)
     wanted = list(budget.tiers) if budget is not None else core_tiers(tiers, images=images)
     for tier in wanted:
-        if images is not None and tier.path:
-            check_apart(tier.path, images)  # A budget's are made already.
+        if tier.path:  # A budget's are made already.
+            check_outside("tiers: folder", tier.path, images, is_folder=True)
     set_tiers(options, wanted, placement, horizon)
     if profile is not None:
         set_profile(options, profile_with_tiers(_machine(profile), wanted))
@@ -97,7 +113,7 @@ def core_options(
             f"schedule: got {schedule!r}, must be the name of a policy, or a file that "
             "`headrace plan --schedule` wrote"
         )
-    options.schedule = os.fspath(schedule)  # The core knows the names.
+    options.schedule = given_path("schedule", schedule)  # The core knows the names.
     return options
 
 

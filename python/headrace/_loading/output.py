@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import keyword
-from collections import namedtuple
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace import _core
+from headrace._arguments import choice
+from headrace._signature import Output, words
+from headrace._workers._output import Convert
 from headrace.errors import InvalidArgumentError
-
-OUTPUTS = ("auto", "torch", "numpy", "dlpack")
-
-Convert = Callable[[Any], Any]
 
 
 def converter(output: str) -> Convert:
     """What turns a view of a batch's memory into what the user asked for."""
+    choice("output", output, words(Output))
     if output in ("auto", "torch"):
         try:
             import torch
@@ -34,31 +30,6 @@ def converter(output: str) -> Convert:
     if output == "dlpack":
         return lambda view: view
     return np.asarray
-
-
-def batch_type(names: Sequence[str]) -> Callable[..., Any]:
-    """A tuple with the fields' names, where they can be names in Python; else a plain tuple."""
-    usable = all(
-        name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
-        for name in names
-    )
-    if not usable or len(set(names)) != len(names):
-        return lambda *fields: fields
-    kind: Callable[..., Any] = _named_tuple(tuple(names))
-    return kind
-
-
-@functools.cache
-def _named_tuple(names: tuple[str, ...]) -> Any:
-    named: Callable[..., Any] = namedtuple
-    kind = named("Batch", names)
-    # By its names: no module has this class.
-    kind.__reduce__ = lambda self: (_make_named_tuple, (names, tuple(self)))
-    return kind
-
-
-def _make_named_tuple(names: tuple[str, ...], fields: tuple[Any, ...]) -> Any:
-    return _named_tuple(names)(*fields)
 
 
 def to_user(batch: _core.Batch, fields: int, with_ids: bool, convert: Convert) -> list[Any]:

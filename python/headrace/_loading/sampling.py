@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import whole
+from headrace._loading.base_seed import draw_base_seed, repeating, untouched
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
+
+_LAYERS_MAX = 8  # samplers around a sampler: ends where one wraps itself
+
+
+class Drawn(NamedTuple):
+    """What a state knows of an epoch that a sampler gave."""
+
+    hash: str
+    epoch: int | None  # the sampler's own, if it keeps one
 
 
 class EpochPlan:
     """The samples of one epoch of one rank, in order, and where each batch of them ends."""
 
-    def __init__(self, ids: Ids, batch_ends: Ids) -> None:
+    def __init__(self, ids: Ids, batch_ends: Ids, sampler_epoch: int | None) -> None:
         self.ids = ids
         self.batch_ends = batch_ends
+        self.sampler_epoch = sampler_epoch
+        """The sampler's own epoch when it was asked, if it keeps one."""
         self.hash = f"{_core.hash64(ids.tobytes() + b'|' + batch_ends.tobytes()):016x}"
         """What a saved state knows the epoch by."""
 
@@ -52,8 +65,10 @@ class SamplerSource:
         self._batch_sampler = batch_sampler
         self._batch_size = batch_size
         self._drop_last = drop_last
+        self._name = "sampler" if batch_sampler is None else "batch_sampler"
         self._drawn = 0
-        self._hashes: dict[int, str] = {}  # of the epochs drawn, by how many were before
+        self._gave_samples = False  # in any epoch
+        self._known: dict[int, Drawn] = {}  # the epochs drawn, by how many were before
 
     @property
     def _source(self) -> Any:
@@ -85,61 +100,171 @@ class SamplerSource:
         return self._drawn
 
     @property
+    def last(self) -> Drawn | None:
+        """What a state knows of the epoch drawn last; None if no restore could compare it.
+
+        A sampler that is told its epoch and does not show it (`set_epoch` without `epoch`) cannot
+        be asked for an epoch again: which one it was is not known.
+        """
+        last = self._known.get(self._drawn - 1)
+        if last is None or (last.epoch is None and self._teller is not None):
+            return None
+        return last
+
+    @property
+    def _teller(self) -> Callable[[int], object] | None:
+        """The `set_epoch` of the sampler, or of the one that it wraps."""
+        found = (getattr(each, "set_epoch", None) for each in _layers(self._source))
+        return next((each for each in found if callable(each)), None)
+
+    @property
     def epoch(self) -> int | None:
-        """The sampler's own epoch, if it keeps one (DistributedSampler)."""
-        epoch = getattr(self._source, "epoch", None)
-        return epoch if isinstance(epoch, int) else None
+        """The sampler's own epoch, if it is told one and shows it (DistributedSampler)."""
+        if self._teller is None:
+            return None
+        found = (whole(getattr(each, "epoch", None)) for each in _layers(self._source))
+        return next((each for each in found if each is not None), None)
+
+    @property
+    def shares(self) -> int:
+        """How many ranks the sampler divides the samples over, if it says (DistributedSampler)."""
+        found = (whole(getattr(each, "num_replicas", None)) for each in _layers(self._source))
+        return next((each for each in found if each is not None), 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Passed on to samplers that have one."""
-        set_epoch = getattr(self._source, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
+        """Passed on to a sampler that has one, and to one that a batch sampler wraps."""
+        if self._teller is not None:
+            self._teller(epoch)
 
-    def draw(self) -> EpochPlan:
-        """The next epoch: iterates the sampler once."""
+    def draw(self, base_seed: bool = True) -> EpochPlan:
+        """The next epoch: iterates the sampler once.
+
+        torch's DataLoader draws a base seed from the global generator just before it asks for the
+        first batch; with `base_seed` this does, so that what draws from there later gets the same.
+        """
+        plan = self._ask(base_seed)
+        self._known[self._drawn] = Drawn(plan.hash, plan.sampler_epoch)
+        self._drawn += 1
+        return plan
+
+    def _ask(self, base_seed: bool) -> EpochPlan:
+        epoch = self.epoch  # Before: some count on when they are asked.
         batches: list[list[int]]
         if self._batch_sampler is not None:
-            batches = [_batch(batch, i) for i, batch in enumerate(self._batch_sampler)]
+            asked = iter(self._batch_sampler)
+            if base_seed:
+                draw_base_seed()
+            batches = [_batch(batch, i) for i, batch in enumerate(asked)]
+            self._check_given(bool(batches))
         else:
             assert self._sampler is not None
-            ids = [_id(sample) for sample in self._sampler]
+            if base_seed:
+                draw_base_seed()
+            ids = [_id("sampler", sample) for sample in self._sampler]
+            self._check_given(bool(ids))
             size = self._batch_size
             batches = [ids[i : i + size] for i in range(0, len(ids), size)]
             if self._drop_last and batches and len(batches[-1]) < size:
                 batches.pop()
         flat = [sample for batch in batches for sample in batch]
         ends = np.cumsum([len(batch) for batch in batches], dtype=np.uint64)
-        plan = EpochPlan(np.array(flat, dtype=np.uint64), ends.astype(np.uint64))
-        self._hashes[self._drawn] = plan.hash
-        self._drawn += 1
-        return plan
+        return EpochPlan(np.array(flat, dtype=np.uint64), ends.astype(np.uint64), epoch)
 
-    def draw_again(self, state: Mapping[str, Any]) -> EpochPlan:
-        """The epoch that a state was saved in.
+    def _check_given(self, any_samples: bool) -> None:
+        """Refuses an epoch without samples after one that had some."""
+        if self._gave_samples and not any_samples:
+            raise InvalidArgumentError(
+                f"{self._name}: {type(self._source).__name__} gave no samples for epoch "
+                f"{self._drawn} of the run, but gave some before: what it iterates over does not "
+                "begin anew; have its __iter__ return a new iterator, over a list if it keeps one"
+            )
+        self._gave_samples = any_samples
 
-        A sampler that counts its epochs itself was told the number when the state was loaded. Any
-        other is asked as often as it was: one that draws from a generator gives epoch e when asked
-        for the (e + 1)-th time.
+    def draw_again(self, state: Mapping[str, Any], base_seed: bool = True) -> EpochPlan:
+        """The epoch that a state was saved in, or before.
+
+        A sampler that keeps its epoch was told the number when the state was loaded. Any other is
+        asked as often as it was: one that draws from a generator gives epoch e when asked for the
+        (e + 1)-th time.
+
+        Raises FailedPreconditionError if the sampler gives other samples than the state knows: of
+        its epoch, or where none of that were drawn, of the epoch before.
         """
         before = state["sampler_draws"]
         wanted = state["sampler_hash"]
         if state["sampler_epoch"] is None:
             while self._drawn < before:
-                self.draw()
-            wanted = wanted or self._hashes.get(before)
+                with repeating(base_seed):
+                    self.draw(base_seed)
+                base_seed = True
+            wanted = wanted or (self._known[before].hash if before in self._known else None)
+        if state["sampler_hash"] is None:
+            self._check_last(state)
         self._drawn = before
-        plan = self.draw()
+        if state["sampler_hash"] is None:
+            plan = self.draw(base_seed)
+        else:
+            with repeating(base_seed):
+                plan = self.draw(base_seed)
         if wanted is not None and plan.hash != wanted:
-            self._hashes[before] = wanted
-            raise FailedPreconditionError(
-                f"restoring epoch {state['epoch']}: the sampler gives other samples (hash "
-                f"{plan.hash}) than when the state was saved (hash {wanted}); build it with the "
-                "same arguments and a generator of the same seed "
-                "(generator=torch.Generator().manual_seed(seed)), and load the state before the "
-                "first iteration"
-            )
+            self._known[before] = Drawn(wanted, plan.sampler_epoch)
+            raise _other_samples(state["epoch"], "gives", plan.hash, wanted)
         return plan
+
+    def _check_last(self, state: Mapping[str, Any]) -> None:
+        """Refuses a sampler whose epoch before the state's is another than that of the state."""
+        wanted = state.get("sampler_last_hash")  # Older states have none.
+        if wanted is None:
+            return
+        number = state["sampler_draws"] - 1
+        epoch = state["sampler_last_epoch"]
+        if epoch is None:
+            found = self._known.get(number)
+            if found is not None and found.hash != wanted:
+                raise _other_samples(state["epoch"], "gave before it", found.hash, wanted)
+            return
+        coming = self.epoch
+        if coming is None:
+            return
+        try:
+            self.set_epoch(epoch)
+            with untouched():
+                given = self._ask(base_seed=False)
+        finally:
+            self.set_epoch(coming)
+        if given.sampler_epoch == epoch and given.hash != wanted:
+            raise _other_samples(state["epoch"], f"gives for its epoch {epoch}", given.hash, wanted)
+        self._known[number] = Drawn(wanted, epoch)
+
+
+def _other_samples(epoch: int, gives: str, found: str, wanted: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"restoring epoch {epoch}: the sampler {gives} other samples (hash {found}) than when the "
+        f"state was saved (hash {wanted}); build it with the same arguments and a generator of the "
+        "same seed (generator=torch.Generator().manual_seed(seed)), and load the state before the "
+        "first iteration; to go on with another sampler call set_epoch() instead of loading a state"
+    )
+
+
+def gives_one_epoch(source: Any) -> Any:
+    """The generator or built-in iterator in `source`, empty after its first epoch; None if none.
+
+    Not an iterator whose class has an `__iter__` written in Python, which may begin anew.
+    """
+    for each in _layers(source):
+        if isinstance(each, Iterator) and not isinstance(type(each).__iter__, FunctionType):
+            return each
+    return None
+
+
+def _layers(source: Any) -> Iterator[Any]:
+    """A sampler, and those that it wraps, as torch's BatchSampler does."""
+    for _ in range(_LAYERS_MAX):
+        yield source
+        inner = getattr(source, "batch_sampler", None)
+        source = inner if inner is not None else getattr(source, "sampler", None)
+        if source is None:
+            return
 
 
 def _batch(batch: Any, number: int) -> list[int]:
@@ -147,7 +272,7 @@ def _batch(batch: Any, number: int) -> list[int]:
         raise InvalidArgumentError(
             f"batch_sampler: gave {batch!r}, must give batches: lists of numbers of samples"
         )
-    ids = [_id(sample) for sample in batch]
+    ids = [_id("batch_sampler", sample) for sample in batch]
     if not ids:
         raise InvalidArgumentError(
             f"batch_sampler: batch {number} of the epoch is empty, must hold a sample or more; "
@@ -156,14 +281,14 @@ def _batch(batch: Any, number: int) -> list[int]:
     return ids
 
 
-def _id(sample: Any) -> int:
+def _id(name: str, sample: Any) -> int:
     number = whole(sample)
     if number is None:
         raise InvalidArgumentError(
-            f"sampler: gave {sample!r}, must give integers: numbers of samples"
+            f"{name}: gave {sample!r}, must give integers: numbers of samples"
         )
     if not 0 <= number < 2**63:
-        raise InvalidArgumentError(f"sampler: gave {number}, samples are numbered from 0")
+        raise InvalidArgumentError(f"{name}: gave {number}, samples are numbered from 0")
     return number
 
 
@@ -175,8 +300,8 @@ def sampler_source(
 ) -> SamplerSource:
     """Where the epochs of a loader with a sampler come from; fits its options to that."""
     source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
-    # The loader's own plan is not used; what would refuse it does not matter.
-    options.drop_last, options.rank, options.world_size = False, 0, 1
+    # The loader's own plan is not used: what would refuse it does not matter.
+    options.drop_last = False
     known = getattr(batch_sampler, "batch_size", None)
     if isinstance(known, int) and 1 <= known <= 2**24:
         options.batch_size = known  # What the memory is divided for.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace._loading.node import NodePlace, closed_core, open_core
 from headrace._workers import Core, Transformer
 from headrace.tiers import Part
+
+_log = logging.getLogger("headrace.loader")
 
 
 class Session:
@@ -35,6 +40,7 @@ class Session:
         self._place = place
         self._part = part
         self._transformer = transformer
+        self._pid = os.getpid()
         self.core: Core = self._open()
 
     def _open(self) -> Core:
@@ -43,6 +49,15 @@ class Session:
         core = None
         try:
             core = open_core(self._dataset, self._options, self._place, self)
+            _log.info(
+                "opened %s: order %s %s, rank %d of %d, %d steps an epoch",
+                self._dataset.path,
+                self._options.order.name,
+                core.order_parameters,
+                self._options.rank,
+                self._options.world_size,
+                core.steps_per_epoch,
+            )
             return core if self._transformer is None else self._transformer.around(core)
         except BaseException:
             if core is not None:
@@ -53,28 +68,46 @@ class Session:
             raise
 
     def _close_core(self) -> None:
-        self.core.close()
-        closed_core(self._place, self)
-        if self._part is not None:
-            self._part.give_back(self)
+        try:
+            self.core.close()
+        finally:  # Ctrl-C shortens what it waits for.
+            try:
+                closed_core(self._place, self)
+            finally:
+                if self._part is not None:
+                    self._part.give_back(self)
 
-    def reopen(self, undo: Callable[[], None]) -> None:
+    def reopen(self, undo: Callable[[], None], give_up: Callable[[], None]) -> None:
         """Opens a new core, for options that have changed since.
 
-        If it cannot be opened, calls `undo`, which restores the options, opens a core for those
-        again, and raises the error.
+        If it cannot be opened, or Ctrl-C comes meanwhile, calls `undo`, which restores the options,
+        opens a core for those again, and raises the error. If that fails, too, there is no open
+        core: calls `give_up`, which closes the loader.
         """
-        self._close_core()
         try:
+            self._close_core()
             self.core = self._open()
         except BaseException:
             undo()
-            self.core = self._open()
+            with ExitStack() as otherwise:
+                otherwise.callback(give_up)
+                self._close_core()  # Again, as Ctrl-C may have come before; it may be closed.
+                self.core = self._open()
+                otherwise.pop_all()
             raise
 
     def close(self) -> None:
-        """Stops reading and gives back threads, memory and the part of the budget."""
-        self._close_core()
+        """Stops reading and gives back threads, memory and the part of the budget.
+
+        Workers begin to end first: while the core waits for reads, they do.
+        """
+        try:
+            if self._transformer is not None:
+                self._transformer.dismiss()
+        finally:
+            self._close_core()
+            if self._pid == os.getpid():  # Not of a copy that a forked child drops.
+                _log.info("closed %s", self._dataset.path)
 
     def close_workers(self) -> None:
         """Ends the worker processes. Call it after `close`."""

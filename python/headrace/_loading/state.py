@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import integer
+from headrace._arguments import integer, shown, whole
 from headrace._dataset import Dataset
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _VERSION = 1
+
+_LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither.
+
+# Parameters that orders did not have at first, with what older states mean.
+_ADDED: dict[str, dict[str, Any]] = {"epoch": {"first_join_permille": 0}}
 
 
 def _parameters(
@@ -53,8 +59,12 @@ def make_state(
         # the position by its batches.
         state["sampler_step"] = step
         state["sampler_hash"] = plan.hash if plan is not None else None
-        state["sampler_epoch"] = source.epoch
+        state["sampler_epoch"] = plan.sampler_epoch if plan is not None else source.epoch
         state["sampler_draws"] = source.drawn - (plan is not None)
+        # Between two epochs nothing is drawn: the sampler is known by the one before.
+        last = source.last if plan is None else None
+        state["sampler_last_hash"] = last.hash if last is not None else None
+        state["sampler_last_epoch"] = last.epoch if last is not None else None
     return state
 
 
@@ -66,9 +76,9 @@ def check_state(
         raise InvalidArgumentError(
             f"state: got {type(state).__name__} without a version, must be what state_dict() gave"
         )
-    if state["version"] != _VERSION:
+    if not _same(state["version"], _VERSION):
         raise FailedPreconditionError(
-            f"state: of version {state['version']!r}, this headrace reads version {_VERSION}"
+            f"state: of version {shown(state['version'])}, this headrace reads version {_VERSION}"
         )
     expected = _parameters(dataset, options, source)
     _check_keys(state, (*expected, "order_parameters", "epoch", "samples"))
@@ -79,21 +89,27 @@ def check_state(
             f"state: saved {saved} a sampler, restored in a loader {now} one"
         )
     for key, value in expected.items():
-        if state[key] != value:
+        if not _same(state[key], value):
             raise FailedPreconditionError(
-                f"state: saved with {key} {state[key]!r}, restored in a loader with {value!r}"
+                f"state: saved with {key} {shown(state[key])}, restored in a loader with {value!r}"
                 + _remedy(key)
             )
     if not isinstance(state["order_parameters"], Mapping):
         raise InvalidArgumentError(
-            f"state: order_parameters is {state['order_parameters']!r}, must be a dict"
+            f"state: order_parameters is {shown(state['order_parameters'])}, must be a dict"
         )
     epoch = integer("state epoch", state["epoch"], 0, 2**24 - 1)
     if with_sampler:
         _check_keys(state, ("sampler_hash", "sampler_epoch", "sampler_draws"))
+        if any(key in state for key in _LAST):
+            _check_keys(state, _LAST)
         integer("state sampler_draws", state["sampler_draws"], 0, 2**24)
-        if state["sampler_epoch"] is not None:
-            integer("state sampler_epoch", state["sampler_epoch"], 0, 2**62)
+        for key in ("sampler_epoch", "sampler_last_epoch"):
+            if state.get(key) is not None:
+                integer(f"state {key}", state[key], -(2**62), 2**62)
+        for key in ("sampler_hash", "sampler_last_hash"):
+            if not isinstance(state.get(key), (str, NoneType)):
+                raise InvalidArgumentError(f"state: {key} is {shown(state[key])}, must be text")
         return epoch, integer("state sampler_step", state["sampler_step"], 0, 2**62)
     samples = integer("state samples", state["samples"], 0, 2**62)
     step, rest = divmod(samples, expected["global_batch"])
@@ -106,25 +122,46 @@ def check_state(
 
 
 def order_parameters_to_adopt(
-    state: Mapping[str, Any], given: Mapping[str, int | str]
+    state: Mapping[str, Any], given: Mapping[str, int | str], known: Mapping[str, int | str]
 ) -> dict[str, int | str]:
     """The state's parameters of its order: a restore takes those that were left to their defaults.
 
-    One that was `given` must be the state's.
+    They are all those of `known`, the loader's own. One that was `given` must be the state's.
     """
-    saved = dict(state["order_parameters"])
+    order = state["order"]
+    saved = _ADDED.get(order, {}) | dict(state["order_parameters"])
+    for key in [*known, *saved]:
+        if key not in saved or key not in known:
+            what = "is missing" if key in known else "is none of them"
+            raise InvalidArgumentError(
+                f"state: order_parameters: {shown(key)} {what}; a state of order {order!r} has "
+                f"{', '.join(known) or 'none'}: give what state_dict() gave, unchanged"
+            )
     for key, value in saved.items():
-        if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise InvalidArgumentError(f"state: order_parameters has {key!r}: {value!r}")
-        if isinstance(value, int):
-            integer(f"state order_parameters {key}", value, 0, 2**63 - 1)
+        saved[key] = _order_parameter(key, value, known[key])
     for key, value in given.items():
-        if key not in saved or saved[key] != value:
+        if saved[key] != value:
             raise FailedPreconditionError(
-                f"state: saved with {key} {saved.get(key)!r} of order {state['order']!r}, restored "
+                f"state: saved with {key} {shown(saved[key])} of order {order!r}, restored "
                 f"in a loader with {value!r}: leave it out, or give the same"
             )
     return saved
+
+
+def _order_parameter(key: str, value: Any, like: int | str) -> int | str:
+    name = f"state order_parameters {key}"
+    if isinstance(like, int):
+        return integer(name, value, 0, 2**63 - 1)
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be text")
+    return value
+
+
+def _same(saved: Any, value: Any) -> bool:
+    """Equal, and of the same kind: True is not 1, and an array is equal to nothing."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return whole(saved) == value
+    return type(saved) is type(value) and bool(saved == value)
 
 
 def _check_keys(state: Mapping[str, Any], keys: Iterable[str]) -> None:

@@ -11,12 +11,14 @@ import selectors
 import socket
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace import _core
 from headrace._descriptors import Acceptor, taking_descriptors
 from headrace.errors import UnavailableError
 
@@ -27,6 +29,12 @@ _ANSWER_BYTES_MAX = 256 * 2**20
 _SECONDS_MAX = 2.0  # That one who asks may take, to ask and to listen.
 _ORDINALS_MAX = 1024
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_TIMEVAL = struct.Struct("@ll")  # seconds, microseconds
+_PEERS_MAX = 64  # that are answered at a time,
+_PEERS_OF_PID_MAX = 8  # and so many of them of one process.
+_BACKLOG = 128  # that wait to be let in; more wait for that
+_REFUSED_MAX = 64  # in a turn; then comes a pause:
+_PAUSE_S = 0.01
 _NAME = re.compile(r"@headrace-(\d+)-(\d+)-(\d+)$")
 
 _ordinals = itertools.count()
@@ -35,11 +43,42 @@ Answer = Callable[[str], dict[str, Any]]
 """What is said to a request of REQUESTS; on the monitor's thread."""
 
 
+class _Peer:
+    """One who asks: what was heard of it, and what it is still to be told."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.connection, self.pid = connection, pid
+        self.until = time.monotonic() + _SECONDS_MAX
+        self.heard = bytearray()
+        self.left: memoryview | None = None  # of the answer; None: it has not asked yet
+
+    @property
+    def waits_for(self) -> int:
+        return selectors.EVENT_READ if self.left is None else selectors.EVENT_WRITE
+
+    def hear(self) -> str | None:
+        """Its request, if that is whole."""
+        part = self.connection.recv(_REQUEST_BYTES_MAX)
+        self.heard += part
+        if part and b"\n" not in self.heard and len(self.heard) < _REQUEST_BYTES_MAX:
+            return None
+        return self.heard[:_REQUEST_BYTES_MAX].decode("ascii", "replace").strip()
+
+    def tell(self) -> bool:
+        """Whether all is told that it will take now."""
+        assert self.left is not None
+        self.left = self.left[self.connection.send(self.left) :]
+        return not self.left
+
+
 class Monitor:
-    """One thread that answers on an abstract Unix socket, one who asks at a time.
+    """One thread that answers on an abstract Unix socket.
 
     The name is @headrace-UID-PID-N, N counting the process's loaders that are monitored. Only
-    processes of the same user are answered. What it asks the loader for are copies of counters.
+    processes of the same user are answered, so many conversations of each at a time, and none is
+    waited for. Whoever else connects is let go at once, so many in a turn; then there is a pause,
+    in which the thread takes no time from training: so much is all that a flood gets of it. What it
+    asks the loader for are copies of counters.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -49,58 +88,96 @@ class Monitor:
             self._listener, self.ordinal = _listen()
             self._wake, self._woken = socket.socketpair()
         self._closing = False
-        self._peer: socket.socket | None = None  # who is answered now
+        self._peers: dict[socket.socket, _Peer] = {}
         self._thread = threading.Thread(target=self._serve, name="headrace-monitor", daemon=True)
         _monitors.add(self)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. In a forked child, which does not have it, lets go of the socket."""
+        """Ends the thread. In a forked child, which does not have it, lets go of the sockets."""
         if self._wake.fileno() < 0:
             return
         self._closing = True
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
                 self._wake.send(b"x")
-            if (peer := self._peer) is not None:
-                with contextlib.suppress(OSError):
-                    peer.shutdown(socket.SHUT_RDWR)  # Whoever asks is not waited for.
             if threading.current_thread() is not self._thread:
                 self._thread.join()
         _monitors.discard(self)
-        for each in (self._listener, self._wake, self._woken):
+        for each in (self._listener, self._wake, self._woken, *self._peers):
             each.close()
 
     def _serve(self) -> None:
+        _core.exempt_thread()  # Who closes this waits for it, at the interpreter's end, too.
         with selectors.PollSelector() as selector:  # Of any number of descriptors, and takes none.
             selector.register(self._woken, selectors.EVENT_READ)
             acceptor = Acceptor(selector, self._listener, "answering 'headrace top'")
             while not self._closing:
-                ready = acceptor.select()
+                ready = acceptor.select(self._patience())
                 if self._woken in ready:
                     return
-                peer = acceptor.accept() if self._listener in ready else None
-                if peer is None:
-                    continue
-                with contextlib.suppress(OSError), peer:  # Whoever asked is gone, or too slow.
-                    self._peer = peer
-                    if not self._closing:
-                        self._serve_peer(peer)
-                self._peer = None
+                for connection in ready:
+                    if (peer := self._peers.get(connection)) is not None:
+                        self._go_on(selector, peer)
+                if self._listener in ready:
+                    self._let_in(selector, acceptor)
+                now = time.monotonic()
+                for peer in [each for each in self._peers.values() if each.until <= now]:
+                    self._let_go(selector, peer)
 
-    def _serve_peer(self, peer: socket.socket) -> None:
-        if _uid_of(peer) != os.getuid():
+    def _patience(self) -> float | None:
+        """Seconds until somebody has taken too long."""
+        if not self._peers:
+            return None
+        return max(0.0, min(peer.until for peer in self._peers.values()) - time.monotonic())
+
+    def _let_in(self, selector: selectors.BaseSelector, acceptor: Acceptor) -> None:
+        refused = 0
+        while refused < _REFUSED_MAX and len(self._peers) < _PEERS_MAX:
+            connection = acceptor.accept()
+            if connection is None:
+                return
+            pid, uid = _credentials_of(connection)
+            talking = sum(peer.pid == pid for peer in self._peers.values())
+            if uid != os.getuid() or talking >= _PEERS_OF_PID_MAX:
+                connection.close()
+                refused += 1
+                continue
+            connection.setblocking(False)
+            peer = self._peers[connection] = _Peer(connection, pid)
+            selector.register(connection, peer.waits_for)
+        acceptor.pause(_PAUSE_S)
+
+    def _go_on(self, selector: selectors.BaseSelector, peer: _Peer) -> None:
+        try:
+            if peer.left is None:
+                if (request := peer.hear()) is None:
+                    return
+                peer.left = memoryview(json.dumps(self._answer_to(request)).encode())
+                peer.until = time.monotonic() + _SECONDS_MAX
+            if not peer.tell():
+                selector.modify(peer.connection, peer.waits_for)
+                return
+        except BlockingIOError:
+            selector.modify(peer.connection, peer.waits_for)
             return
-        peer.settimeout(_SECONDS_MAX)
-        request = peer.recv(_REQUEST_BYTES_MAX).decode("ascii", "replace").strip()
+        except OSError:  # Whoever asked is gone.
+            pass
+        self._let_go(selector, peer)
+
+    def _let_go(self, selector: selectors.BaseSelector, peer: _Peer) -> None:
+        with contextlib.suppress(KeyError):  # The loader was closed by what it was asked.
+            selector.unregister(peer.connection)
+        self._peers.pop(peer.connection, None)
+        peer.connection.close()
+
+    def _answer_to(self, request: str) -> dict[str, Any]:
         if request not in REQUESTS:
-            answer: dict[str, Any] = {"error": f"no such request: {request!r}"}
-        else:
-            try:
-                answer = self._answer(request)
-            except Exception as error:  # The loader is being closed: its user is not to hear of it.
-                answer = {"error": str(error)}
-        peer.sendall(json.dumps(answer).encode())
+            return {"error": f"no such request: {request!r}"}
+        try:
+            return self._answer(request)
+        except Exception as error:  # The loader is being closed: its user is not to hear of it.
+            return {"error": str(error)}
 
 
 _monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
@@ -122,16 +199,18 @@ def _listen() -> tuple[socket.socket, int]:
             listener.bind(f"\0headrace-{os.getuid()}-{os.getpid()}-{ordinal}")
         except OSError:  # Of a process of another pid namespace, which has our pid.
             continue
-        listener.listen(4)
+        listener.listen(_BACKLOG)
         listener.setblocking(False)
         return listener, ordinal
     listener.close()
     raise UnavailableError("monitor=True: all names of sockets for this process are taken")
 
 
-def _uid_of(peer: socket.socket) -> int:
+def _credentials_of(peer: socket.socket) -> tuple[int, int]:
+    """(pid, uid), as of when it connected."""
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    return pid, uid
 
 
 @dataclass(frozen=True, order=True)
@@ -145,9 +224,12 @@ class Address:
         """None: it is gone, busy for too long, or not ours."""
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with peer, contextlib.suppress(OSError, ValueError):
-            peer.settimeout(2 * _SECONDS_MAX)
+            # Waits while others stand in the queue; with a timeout of Python's it would fail then.
+            limit = _TIMEVAL.pack(int(2 * _SECONDS_MAX), 0)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             peer.connect(f"\0headrace-{os.getuid()}-{self.pid}-{self.ordinal}")
-            if _uid_of(peer) != os.getuid():
+            peer.settimeout(2 * _SECONDS_MAX)
+            if _credentials_of(peer)[1] != os.getuid():
                 return None
             peer.sendall(f"{request}\n".encode())
             answer = json.loads(_receive_all(peer))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace._text import printable
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, object]
@@ -32,7 +34,7 @@ class _Family:
 
 def escaped(value: str) -> str:
     """A label's value as it stands between quotes."""
-    return _escaped_help(value).replace('"', '\\"')
+    return _escaped_help(printable(value)).replace('"', '\\"')
 
 
 def _escaped_help(text: str) -> str:
@@ -113,7 +115,7 @@ def _add_shared(families: dict[str, _Family], own: Labels, stats: Mapping[str, A
     for kind, count in stats["bytes"].items():
         if kind != "messages" and count is not None:
             families["bytes_total"].add(count, {**own, "kind": kind})
-    for use in ("staging", "batches", "resident", "pinned"):
+    for use in ("staging", "batches", "resident", "pinned", "scratch", "results"):
         families["memory_bytes"].add(stats["memory"][use], {**own, "use": use})
         families["memory_budget_bytes"].add(stats["memory"][f"{use}_budget"], {**own, "use": use})
     if stats["sources"] is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from headrace._observe.advice import DataFacts, decode_advice, storage_advice
+from headrace._units import counted
+
 SHARE_MIN = 0.01
 """Of its time that a rank has to wait before anything is advised."""
 
@@ -134,7 +137,7 @@ def make_imbalance(core: dict[str, Any]) -> Imbalance | None:
     )
 
 
-def make_verdict(core: dict[str, Any], ranks: list[Rank]) -> str:
+def make_verdict(core: dict[str, Any], ranks: list[Rank], data: DataFacts) -> str:
     """One line: which rank waits most, for what, and what may be done about it."""
     if core["awaited"]:
         names = ", ".join(str(ranks[lane]["rank"]) for lane in core["awaited"])
@@ -146,7 +149,8 @@ def make_verdict(core: dict[str, Any], ranks: list[Rank]) -> str:
     share = worst["stall_share"]
     name = f"rank {worst['rank']}"
     if share < SHARE_MIN:
-        over = f"{_percent(share, 1)} of the time, over the last {worst['step']['count']:,} steps"
+        steps = counted(worst["step"]["count"], "step")
+        over = f"{_percent(share, 1)} of the time, over the last {steps}"
         if len(timed) == 1:
             return f"{name} is not waiting: {over}"
         return f"{len(timed)} ranks are not waiting: {name} most, {over}"
@@ -160,7 +164,7 @@ def make_verdict(core: dict[str, Any], ranks: list[Rank]) -> str:
     told = sorted(by_cause.items(), key=lambda cause: -cause[1])
     told = told[:1] + [each for each in told[1:] if each[1] >= 0.005]
     parts = [f"{_percent(part)} {cause}" for cause, part in told]
-    advice = _advice(told[0][0], core, ranks, worst)
+    advice = _advice(told[0][0], core, ranks, worst, data)
     return f"{name} waited {_percent(share)} of the time: {', '.join(parts)}; {advice}"
 
 
@@ -168,18 +172,13 @@ def _percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _advice(cause: str, core: dict[str, Any], ranks: list[Rank], worst: Rank) -> str:
+def _advice(
+    cause: str, core: dict[str, Any], ranks: list[Rank], worst: Rank, data: DataFacts
+) -> str:
     if cause == "storage":
-        if core["tiers"]:
-            return "give tiers= more room, or look at what they miss: stats()['tiers']"
-        if core["resident_budget"]:
-            return "use tiers=, or raise memory= to read further ahead"
-        return "use tiers=, or an order that reads large blocks: order='epoch'"
+        return storage_advice(core, data)
     if cause == "decode":
-        cores = core["cores"]
-        if core["threads"] < cores:
-            return f"raise threads= ({core['threads']} of {cores} cores decode)"
-        return f"all {cores} cores decode already: pack smaller images, or use more cores"
+        return decode_advice(core, data)
     if cause == "other ranks":
         others = [rank for rank in ranks if rank is not worst]
         held = max(others, key=lambda rank: rank["held_up"], default=worst)

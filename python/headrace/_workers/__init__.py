@@ -1,4 +1,4 @@
-"""Python transforms, in worker processes: docs/workers.md.
+"""Python transforms, in worker processes: `headrace docs workers`.
 
 `_pool` is the loader's side, `_main` a worker's; `_inline` is both, in one process, for
 `workers=0`. What they share: `_sample`, what a transform gets; `_tree`, what it may return;
@@ -12,11 +12,19 @@ from typing import Any
 from headrace import _core
 from headrace._workers._inline import InlineBatch, InlineCore
 from headrace._workers._options import Transform, WorkerOptions, split_transform
-from headrace._workers._output import Convert, Output, Padded
-from headrace._workers._pool import PooledCore, Workers
+from headrace._workers._output import Convert, Output, Padded, batch_type
+from headrace._workers._pool import PooledCore, Workers, batches_in_hand_max
 from headrace._workers._sample import Sample
 
-__all__ = ["Core", "Padded", "Sample", "Transform", "Transformer", "split_transform"]
+__all__ = [
+    "Core",
+    "Padded",
+    "Sample",
+    "Transform",
+    "Transformer",
+    "batch_type",
+    "split_transform",
+]
 
 Core = _core.Loader | InlineCore | PooledCore
 """What `Loader` takes batches from."""
@@ -34,8 +42,9 @@ class Transformer:
     ) -> None:
         self._python = python
         self._seed = options.seed
-        self._output = Output(convert, with_ids)
-        options.shared_batches = python.workers > 0
+        self._output = Output(convert, with_ids, python.fields)
+        options.shared_batches = options.worker_results = python.workers > 0
+        options.batches_behind = batches_in_hand_max(python) if python.workers else 0
         self._workers = Workers(python, options.seed, self._output) if python.workers else None
 
     def around(self, core: _core.Loader) -> Core:
@@ -50,6 +59,11 @@ class Transformer:
             return batch.value
         assert self._workers is not None
         return self._workers.present(batch)
+
+    def dismiss(self) -> None:
+        """Has the workers begin to end, and waits for nothing."""
+        if self._workers is not None:
+            self._workers.dismiss()
 
     def close(self) -> None:
         """Ends the workers."""

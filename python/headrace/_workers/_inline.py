@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._workers._decode import decoded_columns
 from headrace._workers._failures import make_transform_error, ragged_options
-from headrace._workers._main import Functions, traceback_text
+from headrace._workers._main import Functions, cause_of, failure_text
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
@@ -36,11 +37,13 @@ class InlineCore:
     ) -> None:
         self._core = core
         self._options = options
-        self._functions = Functions(options.transform, options.collate_fn, None)
+        self._functions = Functions(options.transform, options.collate_fn, None, options.decoded)
         self._seed = seed
         self._output = output
         self._fields = len(core.schema)
-        self._sample = sample_type([field[0] for field in core.schema])
+        names = [field[0] for field in core.schema]
+        self._sample = sample_type(names)
+        self._decoded = self._functions.positions(names)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
@@ -53,32 +56,32 @@ class InlineCore:
     def _transform(self, batch: _core.Batch) -> Any:
         ids = batch.samples()
         columns = [self._column(batch.field(position)) for position in range(self._fields)]
-        samples = make_samples(self._sample, columns, ids.tolist(), Origin(self._seed, batch.epoch))
+        origin = Origin(self._seed, batch.epoch)
+        decoded = decoded_columns(columns, self._decoded)
+        samples = make_samples(self._sample, decoded, ids.tolist(), origin)
         results: list[Any] = []
-        slot = 0
         try:
-            try:
-                self._functions.apply(samples, results)
-            finally:
-                slot = min(len(results), len(ids) - 1)
+            self._functions.apply(samples, results)
             if self._options.collate_fn is None:
                 made = self._assemble(Columns.of_rows(results))
             else:
-                slot = 0
                 made = self._whole(Columns.of_batch(self._options.collate_fn(results)))
         except (Exception, SystemExit) as error:  # As with workers: KeyboardInterrupt passes.
+            # A sample's own error comes before its result; what comes later is the batch's.
+            slot = len(results) if len(results) < len(ids) else 0
             if isinstance(error, ResultError):
                 slot = error.row
+            cause = cause_of(error)
             raise make_transform_error(
-                traceback_text(error),
+                failure_text(error),
                 self._core,
                 batch.epoch,
                 batch.step,
                 slot,
                 int(ids[slot]),
-                error,
+                cause,
                 whole=self._options.collate_fn is not None,
-            ) from error
+            ) from cause
         return self._output.with_ids(made, ids)
 
     @staticmethod

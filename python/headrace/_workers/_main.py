@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._workers import _protocol as protocol
+from headrace._workers._decode import decoded_columns
 from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype
@@ -30,6 +31,12 @@ class Functions:
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[Any]], Any] | None
     worker_init_fn: Callable[[int], object] | None
+    decoded: tuple[str, ...] = ()
+    """Fields whose encoded images are decoded for them."""
+
+    def positions(self, fields: Sequence[str]) -> list[int]:
+        """Of the fields to decode, among those that samples have."""
+        return [position for position, name in enumerate(fields) if name in self.decoded]
 
     def apply(self, samples: Any, results: list[Any]) -> None:
         """Appends what becomes of each sample to `results`, as far as it comes."""
@@ -97,7 +104,9 @@ class _Worker:
         self._channel = channel
         self._settings = settings
         self._functions = functions
-        self._sample = sample_type([field.name for field in settings.fields])
+        names = [field.name for field in settings.fields]
+        self._sample = sample_type(names)
+        self._decoded = functions.positions(names)
         self._memories: dict[int, Any] = {}
         self._kept: dict[int, tuple[Columns, int]] = {}  # results that wait for their places
         self._known: KnownLayout | None = None
@@ -134,9 +143,9 @@ class _Worker:
     def _compute(self, task: Task) -> bytes:
         begin = time.perf_counter_ns()
         results: list[Any] = []
-        samples = make_samples(
-            self._sample, task.columns, task.ids, task.origin(self._settings.seed)
-        )
+        columns = decoded_columns(task.columns, self._decoded)
+        origin = task.origin(self._settings.seed)
+        samples = make_samples(self._sample, columns, task.ids, origin)
         try:
             self._functions.apply(samples, results)
         except BaseException as error:
@@ -145,20 +154,20 @@ class _Worker:
         if known is not None and task.layout == known.layout and known.write(results, task.places):
             return protocol.done(task.number, time.perf_counter_ns() - begin, [])
         try:
-            columns = self._columns(results)
-            layout = protocol.layout_of(columns)
+            made = self._columns(results)
+            layout = protocol.layout_of(made)
             if task.layout == layout:
-                self._write(columns, task)
-                self._known = KnownLayout(layout, columns)
+                self._write(made, task)
+                self._known = KnownLayout(layout, made)
                 busy_ns = time.perf_counter_ns() - begin
-                done = protocol.done(task.number, busy_ns, columns.objects())
+                done = protocol.done(task.number, busy_ns, made.objects())
                 return _bounded(task.number, task.first_slot, done)
         except ResultError as error:
             return _error(task.number, task.first_slot + error.row, error)
         except BaseException as error:
             return _error(task.number, task.first_slot, error)
-        self._kept[task.number] = columns, task.first_slot
-        return protocol.shaped(task.number, time.perf_counter_ns() - begin, columns, layout)
+        self._kept[task.number] = made, task.first_slot
+        return protocol.shaped(task.number, time.perf_counter_ns() - begin, made, layout)
 
     def _columns(self, results: list[Any]) -> Columns:
         if self._functions.collate_fn is None:
@@ -186,8 +195,21 @@ def _bounded(task: int, slot: int, reply: bytes) -> bytes:
 
 
 def _error(task: int, slot: int, error: BaseException) -> bytes:
-    text = traceback_text(error)[-_ERROR_TEXT_MAX:]
-    return protocol.error(task, slot, text, _pickled(error))
+    text = failure_text(error)[-_ERROR_TEXT_MAX:]
+    return protocol.error(task, slot, text, _pickled(cause_of(error)))
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error of the user's code, where `error` only says which result it was about."""
+    return error.__cause__ or error if isinstance(error, ResultError) else error
+
+
+def failure_text(error: BaseException) -> str:
+    """What a TransformError says of its cause."""
+    if not isinstance(error, ResultError):
+        return traceback_text(error)
+    cause = cause_of(error)
+    return str(error) if cause is error else f"{error}: {traceback_text(cause)}"
 
 
 def traceback_text(error: BaseException) -> str:

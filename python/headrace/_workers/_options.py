@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._arguments import choice, integer
+from headrace._arguments import choice, flag, integer
+from headrace._signature import Ragged, WorkerStart, words
+from headrace._workers._libraries import LibraryTransform, Rows, of_library
 from headrace.errors import InvalidArgumentError
 from headrace.image import ImageTransform
 
-STARTS = ("spawn", "fork", "forkserver")
-RAGGED = ("error", "pad", "list")
 _WORKERS_MAX = 1024
 
 Native = ImageTransform | Mapping[str, ImageTransform]
@@ -30,20 +30,29 @@ class WorkerOptions:
     workers: int
     start: str
     ragged: str
+    decoded: tuple[str, ...] = ()
+    """Fields whose encoded images are decoded for the functions."""
+    fields: tuple[str, ...] = ()
+    """Names of what a result is made of, if it is the sample's fields in their order."""
 
 
 def split_transform(
     transform: Any,
+    fields: Mapping[str, str],
     *,
+    decode: bool | None = None,
     workers: int | None,
     worker_start: str,
     collate_fn: Callable[[list[Any]], Any] | None,
     worker_init_fn: Callable[[int], object] | None,
     ragged: str,
 ) -> tuple[Any, WorkerOptions | None]:
-    """The native part of `transform`, and the Python part, if there is one."""
-    choice("worker_start", worker_start, STARTS)
-    choice("ragged", ragged, RAGGED)
+    """The native part of `transform`, and the Python part, if there is one.
+
+    `fields` are those wanted, in their order, each with its kind.
+    """
+    choice("worker_start", worker_start, words(WorkerStart))
+    choice("ragged", ragged, words(Ragged))
     native, function = transform, None
     if isinstance(transform, tuple):
         if len(transform) != 2 or not _is_function(transform[1]):
@@ -64,6 +73,7 @@ def split_transform(
                 ("workers", workers is not None),
                 ("worker_init_fn", worker_init_fn is not None),
                 ("ragged", ragged != "error"),
+                ("decode", decode is not None),
             )
             if given
         ]
@@ -78,7 +88,40 @@ def split_transform(
             f"ragged={ragged!r} with collate_fn, which makes the batches: leave one of them out"
         )
     count = 1 if workers is None else integer("workers", workers, 0, _WORKERS_MAX)
-    return native, WorkerOptions(function, collate_fn, worker_init_fn, count, worker_start, ragged)
+    wanted = flag("decode", function is not None if decode is None else decode)
+    library, decoded = for_function(function, native, fields, wanted)
+    return native, WorkerOptions(
+        library or function,
+        collate_fn,
+        worker_init_fn,
+        count,
+        worker_start,
+        ragged,
+        decoded,
+        tuple(fields) if library is not None and collate_fn is None else (),
+    )
+
+
+def for_function(
+    function: Function | None, native: Native | None, fields: Mapping[str, str], decode: bool
+) -> tuple[LibraryTransform | None, tuple[str, ...]]:
+    """What calls `function` if it is a library's, and the fields that are decoded for it.
+
+    `fields` as in `split_transform`; `decode`: as the argument of the loader.
+    """
+    images = {name: _rows(native, name) for name, kind in fields.items() if kind == "image"}
+    library = of_library(function, list(fields), images)
+    if library is not None and not decode:
+        raise InvalidArgumentError(
+            f"decode=False with {type(function).__name__}, which takes decoded images; leave it out"
+        )
+    return library, tuple(name for name, by in images.items() if by is None) if decode else ()
+
+
+def _rows(native: Any, field: str) -> Rows | None:
+    """What becomes of an image field natively."""
+    each = native.get(field) if isinstance(native, Mapping) else native
+    return Rows(each.dtype, each.layout == "NCHW") if isinstance(each, ImageTransform) else None
 
 
 def _is_function(transform: Any) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import keyword
 import pickle
-from collections.abc import Callable, Iterator
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +18,31 @@ from headrace._workers._rows import BFLOAT16, storage_dtype
 from headrace._workers._tree import Skeleton, load_skeleton, unflatten
 
 Convert = Callable[[Any], Any]
+
+
+def batch_type(names: Sequence[str]) -> Callable[..., Any]:
+    """A tuple with the fields' names, where they can be names in Python; else a plain tuple."""
+    usable = all(
+        name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+        for name in names
+    )
+    if not usable or len(set(names)) != len(names):
+        return lambda *fields: fields
+    kind: Callable[..., Any] = _named_tuple(tuple(names))
+    return kind
+
+
+@functools.cache
+def _named_tuple(names: tuple[str, ...]) -> Any:
+    named: Callable[..., Any] = namedtuple
+    kind = named("Batch", names)
+    # By its names: no module has this class.
+    kind.__reduce__ = lambda self: (_make_named_tuple, (names, tuple(self)))
+    return kind
+
+
+def _make_named_tuple(names: tuple[str, ...], fields: tuple[Any, ...]) -> Any:
+    return _named_tuple(names)(*fields)
 
 
 class Padded(NamedTuple):
@@ -29,9 +57,11 @@ class Padded(NamedTuple):
 class Output:
     """Makes batches for the user of the arrays in which they lie."""
 
-    def __init__(self, convert: Convert, with_ids: bool) -> None:
+    def __init__(self, convert: Convert, with_ids: bool, fields: Sequence[str] = ()) -> None:
+        """`fields`: names of what a result is made of, if it is a sample's fields."""
         self._convert = convert
         self._with_ids = with_ids
+        self._batch = batch_type([*fields, *["sample_id"] * with_ids]) if fields else None
         self._tree = b""
         self._skeleton: Skeleton = None  # of `_tree`
 
@@ -50,12 +80,12 @@ class Output:
         a dict's `sample_id`, or the second of a pair.
         """
         if not self._with_ids:
-            return batch
+            return self._batch(*batch) if self._batch is not None else batch
         ids = self.array("int64", samples.astype(np.int64))
         if isinstance(batch, dict):
             return batch | {"sample_id": ids}
         if type(batch) is tuple:
-            return (*batch, ids)
+            return self._batch(*batch, ids) if self._batch is not None else (*batch, ids)
         return batch, ids
 
     def of_workers(self, batch: _core.TransformedBatch, whole: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.util  # Now: at exit it ends children, before what was imported earlier ends.
 import os
 import socket
 import time
@@ -19,10 +20,10 @@ from headrace._workers._main import Functions, Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
 from headrace._workers._protocol import InputField
-from headrace.errors import InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
-_END_SECONDS = 2.0
-"""For a worker to end by itself, once its connection is closed; then it is killed."""
+_END_SECONDS = 1.0
+"""For workers to end by themselves, once their connections are closed; then they are killed."""
 _BATCHES_MAX = 4
 """In the hands of workers, or ready; what the core loader reads ahead is beside them."""
 
@@ -38,7 +39,9 @@ class Workers:
         self._options = options
         self._seed = seed
         self._output = output
-        functions = Functions(options.transform, options.collate_fn, options.worker_init_fn)
+        functions = Functions(
+            options.transform, options.collate_fn, options.worker_init_fn, options.decoded
+        )
         self._functions: Functions | bytes = functions
         if options.start != "fork":
             self._functions = _pickled(functions, options.start)
@@ -46,7 +49,9 @@ class Workers:
         self._sockets: list[int] = []
         self._host: _core.WorkerPool | None = None
         self._core: _core.Loader | None = None
+        self._last: dict[str, int] | None = None  # counts of the newest host
         self._owner = os.getpid()
+        self._dismissed_at: float | None = None  # for good; time.monotonic()
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -54,37 +59,55 @@ class Workers:
         return self._processes
 
     def attach(self, core: _core.Loader) -> None:
-        """Goes on with the batches of this core loader."""
+        """Goes on with the batches of this core loader.
+
+        Raises: FailedPreconditionError after `dismiss`.
+        """
+        self._check_not_dismissed()
         self._core = core
-        if self._host is None:
+        host = self._host
+        if host is None:
             self._start(core)
         else:
-            self._host.attach(core)
+            host.attach(core)
 
     def detach(self, core: _core.Loader) -> None:
         """The core loader is about to be closed."""
-        if self._core is core and self._host is not None:
-            self._host.detach()
+        host = self._host  # Once: another thread may dismiss it.
+        if self._core is core and host is not None:
+            host.detach()
 
     def running(self) -> _core.WorkerPool:
-        """Their host; workers anew if one was lost."""
-        if self._host is not None and self._host.broken:
+        """Their host; workers anew if one was lost.
+
+        Raises: FailedPreconditionError after `dismiss`.
+        """
+        self._check_not_dismissed()
+        host = self._host
+        if host is not None and host.broken:
+            self._check_not_dismissed()  # One that another thread closes is broken, too.
             self.close()
-        if self._host is None:
+            host = None
+        if host is None:
             assert self._core is not None
             self._start(self._core)
-        assert self._host is not None
-        return self._host
+            host = self._host
+        if host is None:
+            raise FailedPreconditionError("the loader is closed")
+        return host
 
     def stop(self) -> None:
         """Ends the run."""
-        if self._host is not None:
-            self._host.stop()
+        host = self._host
+        if host is not None:
+            host.stop()
 
     def next(self) -> Any:
         """The next batch as the user gets it, with where it stands; None at the end."""
-        assert self._host is not None
-        found = self._host.next()
+        host = self._host
+        if host is None:
+            raise FailedPreconditionError("the loader is closed")
+        found = host.next()
         if isinstance(found, dict):
             assert self._core is not None
             if found["kind"] == "lost":
@@ -97,27 +120,51 @@ class Workers:
             raise failure
         return found
 
+    def _check_not_dismissed(self) -> None:
+        if self._dismissed_at is not None:
+            raise FailedPreconditionError("the loader is closed")
+
     def present(self, batch: Any) -> Any:
         """As the user gets it."""
         return self._output.of_workers(batch, whole=self._options.collate_fn is not None)
 
     def counts(self) -> dict[str, Any]:
         """For the loader's stats."""
-        if self._host is None:
+        host = self._host
+        if host is not None:
+            with contextlib.suppress(FailedPreconditionError):  # Another thread closes it.
+                self._last = host.stats()
+        counts = self._last
+        if counts is None:
             return {}
-        counts = self._host.stats()
         return {"batches": counts["batches"], "samples": counts["samples"], "workers": counts}
 
+    def dismiss(self) -> None:
+        """Closes the workers' connections for good: they begin to end. Waits for nothing."""
+        if self._dismissed_at is None:
+            self._dismissed_at = time.monotonic()
+        self._close_host()
+
     def close(self) -> None:
-        """Ends the workers: by themselves, or, if they are busy for too long, killed."""
+        """Ends the workers: by themselves, or, if they take too long, killed.
+
+        They have _END_SECONDS since `dismiss`, or since now.
+        """
         processes, self._processes = self._processes, []
+        since = time.monotonic() if self._dismissed_at is None else self._dismissed_at
+        try:
+            self._close_host()
+        finally:
+            if self._owner == os.getpid():  # Not its children's, after a fork.
+                _end(processes, since + _END_SECONDS)
+
+    def _close_host(self) -> None:
+        self.counts()  # The last ones.
         host, self._host = self._host, None
         _host_sockets.difference_update(self._sockets)
         self._sockets = []
         if host is not None:
             host.close()
-        if self._owner == os.getpid():  # Not its children's, after a fork.
-            _end(processes)
 
     def _start(self, core: _core.Loader) -> None:
         fields = tuple(InputField(*field) for field in core.schema)
@@ -131,7 +178,8 @@ class Workers:
                 _host_sockets.add(ours.fileno())
                 with theirs:
                     self._start_one(theirs, settings)
-            batches_max = max(2, min(_BATCHES_MAX, core.stats()["batches_ahead_max"]))
+            counts = core.stats()
+            batches_max = max(2, min(_BATCHES_MAX, counts["batches_ahead_max"]))
             if self._options.collate_fn is not None:
                 batches_max = max(batches_max, 2 * self._options.workers)
             self._host = _core.WorkerPool(
@@ -140,6 +188,7 @@ class Workers:
                 self._options.collate_fn is not None,
                 self._options.ragged,
                 batches_max,
+                counts["results_budget"],
             )
         except BaseException:
             self.close()
@@ -162,12 +211,18 @@ class Workers:
         self._processes.append(process)
 
 
+def batches_in_hand_max(options: WorkerOptions) -> int:
+    """How many batches at most the training loop is behind what its workers took."""
+    return max(_BATCHES_MAX, 2 * options.workers)
+
+
 class PooledCore:
     """A core loader whose batches pass through workers; what `Loader` uses in its place."""
 
     def __init__(self, core: _core.Loader, workers: Workers) -> None:
         self._core = core
         self._workers = workers
+        self._taken = (-1, 0)  # epoch and step of the newest batch that the training loop took
         workers.attach(core)
 
     def __getattr__(self, name: str) -> Any:
@@ -180,18 +235,29 @@ class PooledCore:
         self._workers.running().start_list(ids, batch_ends, epoch, first_step)
 
     def next(self) -> Any:
-        return self._workers.next()
+        batch = self._workers.next()
+        if batch is not None:
+            self._taken = batch.epoch, batch.step
+        return batch
 
     def stop(self) -> None:
         self._workers.stop()
 
     def close(self) -> None:
-        self._workers.detach(self._core)
-        self._core.close()
+        try:
+            self._workers.detach(self._core)
+        finally:
+            self._core.close()
 
     def stats(self) -> dict[str, Any]:
         """What the training loop took, which is behind what the workers took."""
-        return self._core.stats() | self._workers.counts()
+        stats = self._core.stats() | self._workers.counts()
+        listed = stats["substitutions"]
+        if stats["substituted"] == len(listed):  # Else the newest are not listed, only counted.
+            while listed and listed[-1][:2] > self._taken:
+                listed.pop()
+            stats["substituted"] = len(listed)
+        return stats
 
 
 def run_worker(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
@@ -219,11 +285,11 @@ def _pickled(functions: Functions, start: str) -> bytes:
         ) from error
 
 
-def _end(processes: list[BaseProcess]) -> None:
-    deadline = time.monotonic() + _END_SECONDS
+def _end(processes: list[BaseProcess], deadline: float) -> None:
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.exitcode is None:
             process.kill()
-            process.join()
+    for process in processes:
+        process.join()
         process.close()

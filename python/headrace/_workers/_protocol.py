@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace._text import PRINTABLE
 from headrace._workers._rows import Columns, Shape, storage_dtype
 from headrace._workers._sample import Origin
 from headrace._workers._tree import dump_skeleton
@@ -100,12 +101,12 @@ def ready() -> bytes:
 
 
 def failed(text: str, pickled: bytes) -> bytes:
-    return _WORD.pack(_FAILED) + _string(text.encode(errors="replace")) + _string(pickled)
+    return _WORD.pack(_FAILED) + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
 
 
 def error(task: int, slot: int, text: str, pickled: bytes) -> bytes:
     head = struct.pack("=2QI", _ERROR, task, slot)
-    return head + _string(text.encode(errors="replace")) + _string(pickled)
+    return head + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
 
 
 def done(task: int, busy_ns: int, objects: list[Sequence[Any]]) -> bytes:

@@ -25,11 +25,17 @@ SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", comple
 
 
 class ResultError(TypeError):
-    """What a transform returned can not become part of a batch."""
+    """What a transform returned can not become part of a batch: the row of its task, and why.
+
+    Raised from the error of the result's own code, if that is the reason.
+    """
 
     def __init__(self, row: int, text: str) -> None:
         super().__init__(text)
         self.row = row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ResultError, (self.row, str(self))
 
 
 @dataclass(slots=True)
@@ -115,7 +121,7 @@ class Columns:
         _check_count("collate_fn", leaves)
         columns = []
         for leaf in leaves:
-            array = to_array(leaf) if _is_array(leaf) else None
+            array = _converted(0, leaf, "collate_fn") if _is_array(leaf) else None
             if array is None:
                 columns.append(Column("", 0, 0, (), [leaf]))
             else:
@@ -162,6 +168,15 @@ def to_array(leaf: Any) -> tuple[str, NDArray[Any]] | None:
     return array.dtype.name, array
 
 
+def _converted(row: int, leaf: Any, who: str = "the transform") -> tuple[str, NDArray[Any]] | None:
+    """As `to_array`; a leaf whose conversion fails is an error of its row."""
+    try:
+        return to_array(leaf)
+    except (Exception, SystemExit) as error:
+        what = f"{who} returned {_brief(leaf)}, which cannot become an array"
+        raise ResultError(row, what) from error
+
+
 def _is_array(leaf: Any) -> bool:
     """Of a whole batch: numbers stay what they are."""
     return type(leaf) not in SCALARS
@@ -175,8 +190,11 @@ def _column(values: Sequence[Any]) -> Column:
         if all(type(v) is np.ndarray and v.dtype == dtype and v.shape == shape for v in values):
             return Column(dtype.name, dtype.itemsize, len(shape), shape, values)
     elif kind in SCALARS or issubclass(kind, np.generic):
-        found = to_array(first)
+        found = _converted(0, first)
         if found is not None and all(type(value) is kind for value in values):
+            if kind is int and not -(2**63) <= min(values) <= max(values) < 2**63:
+                for number, value in enumerate(values):  # The first that is too large raises.
+                    _converted(number, value)
             return Column(found[0], found[1].dtype.itemsize, 0, (), values)
     elif kind is str or kind is bytes:
         _check_all(values, lambda value: type(value) is kind)
@@ -189,7 +207,7 @@ def _mixed_column(values: Sequence[Any]) -> Column:
     arrays = []
     name, rank = "", 0
     for number, value in enumerate(values):
-        found = to_array(value)
+        found = _converted(number, value)
         if found is None:
             raise ResultError(
                 number,
@@ -235,5 +253,8 @@ def _brief(value: Any) -> str:
         return f"{type(value).__name__} of ({', '.join(map(_brief, value))})"
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
-    text = repr(value)
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        return type(value).__name__
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"

@@ -25,8 +25,10 @@ from rich.progress import (
 from rich.table import Table
 
 from headrace import _dataset
-from headrace._units import format_bytes, parse_bytes
+from headrace._text import one_line, printable
+from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli import _inspect, _verify
+from headrace.formats._findings import unmatched_skip
 
 _BAR_WIDTH = 30
 
@@ -40,34 +42,68 @@ Workers = Annotated[
 ]
 
 
+Skip = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip",
+        metavar="PATTERN",
+        help="Leave files and folders out: '*.webp', 'src', '/ant/x.jpg', or a kind, as "
+        "':undecodable'; may be repeated.",
+    ),
+]
+
+
 def index(
     root: Annotated[str, typer.Argument(help="A folder with one folder of images a class.")],
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
     ] = None,
+    skip: Skip = None,
     as_json: Json = False,
 ) -> None:
-    """List the files of a folder anew and write its index.
+    """List the files of a folder anew, write its index, and say what cannot be decoded.
 
     Opening a folder does this by itself the first time; run it after files were changed in place.
+    Files are told by name and size, none is opened.
 
     Example: [bold]headrace index /data/images[/bold]
     """
     with _counting(f"listing {root}") as progress:
-        dataset, path = _dataset.index_folder(root, output, progress)
+        dataset, path = _dataset.index_folder(root, output, progress, skip or ())
+    _tell_unmatched_skip(dataset, skip)
     result = {
         "path": path,
         "samples": len(dataset),
         "classes": len(dataset.classes),
         "index_bytes": dataset.index.file_bytes,
         "fingerprint": dataset.fingerprint,
+        "skip": list(dataset.skip),
+        "report": _inspect.report(dataset),
     }
     _report(
         result,
         as_json,
-        f"indexed {len(dataset):,} samples of {len(dataset.classes):,} classes in "
+        f"indexed {counted(len(dataset), 'sample')} of "
+        f"{counted(len(dataset.classes), 'class', 'classes')} in "
         f"{format_bytes(dataset.index.file_bytes)}: {path}",
     )
+    if not as_json:
+        _print_findings(dataset)
+
+
+def _print_findings(dataset: _dataset.Dataset) -> None:
+    """What was found, and what to do about it; nothing if all is well."""
+    for finding in dataset.report:
+        print(f"files: {finding}")
+    if any(not finding.can_be_decoded for finding in dataset.report):
+        print(
+            "files that cannot be decoded are samples, which fail in training. To train without "
+            'them, open the folder with hr.open(path, skip=":undecodable"), or write an index of '
+            "the others, `headrace index PATH --skip :undecodable -o FILE.hri`, and open that, or "
+            "a pack, `headrace pack PATH TARGET --skip :undecodable`; "
+            'Loader(on_error="substitute") has others in their place; formats that Pillow reads, '
+            "it decodes for a Python transform="
+        )
 
 
 def pack(
@@ -83,6 +119,7 @@ def pack(
         int | None, typer.Option(help="Samples a block, whatever their bytes; not --block-size.")
     ] = None,
     shard_size: Annotated[str, typer.Option(help="Bytes a file.")] = "256MiB",
+    skip: Skip = None,
     workers: Workers = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a pack that is there.")] = False,
     restart: Annotated[
@@ -104,13 +141,13 @@ def pack(
         ) from error
 
     parameters = PackParameters(
-        order=order,
+        order=order,  # type: ignore[arg-type]  # It refuses other words.
         seed=seed,
         block_bytes=parse_bytes(block_size, "--block-size"),
         block_samples=block_samples,
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
     )
-    dataset = _open(source)
+    dataset = _open(source, skip)
     with _bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
@@ -129,8 +166,9 @@ def pack(
     _report(
         dataclasses.asdict(result),
         as_json,
-        f"packed {result.samples:,} samples, {format_bytes(result.data_bytes)}, into "
-        f"{result.blocks:,} blocks in {result.shards:,} shards{continued}: {result.path}",
+        f"packed {counted(result.samples, 'sample')}, {format_bytes(result.data_bytes)}, into "
+        f"{counted(result.blocks, 'block')} in {counted(result.shards, 'shard')}{continued}: "
+        f"{result.path}",
     )
 
 
@@ -139,40 +177,54 @@ def inspect(path: DatasetPath, as_json: Json = False) -> None:
 
     Example: [bold]headrace inspect /data/images.pack[/bold]
     """
-    description = _inspect.describe(_open(path))
+    dataset = _open(path)
+    description = _inspect.describe(dataset)
     if as_json:
         print(json.dumps(description, indent=1))
         return
     _print_description(description)
+    _print_findings(dataset)
 
 
-def verify(path: DatasetPath, workers: Workers = None, as_json: Json = False) -> None:
+def verify(
+    path: DatasetPath, skip: Skip = None, workers: Workers = None, as_json: Json = False
+) -> None:
     """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
 
     Example: [bold]headrace verify /data/images.pack[/bold]
     """
-    dataset = _open(path)
+    dataset = _open(path, skip)
     with _bar(f"verifying {path}", in_bytes=False) as progress:
         report = _verify.verify(dataset, workers=workers, progress=progress)
     if as_json:
-        print(json.dumps({"path": dataset.path, "ok": report.ok} | dataclasses.asdict(report)))
+        result = {"path": dataset.path, "ok": report.ok} | dataclasses.asdict(report)
+        print(json.dumps(result | {"report": _inspect.report(dataset)}))
     else:
         for problem in report.problems:
-            print(f"bad: {problem.message}", file=sys.stderr)
+            print(f"bad: {one_line(problem.message)}", file=sys.stderr)
         print(
-            f"{'good' if report.ok else 'BAD'}: {report.samples:,} samples in {report.files:,} "
-            f"files; contents of {report.samples_compared:,} compared "
-            f"({format_bytes(report.bytes)}), {len(report.problems):,} problems"
+            f"{'good' if report.ok else 'BAD'}: {counted(report.samples, 'sample')} in "
+            f"{counted(report.files, 'file')}; contents of {report.samples_compared:,} compared "
+            f"({format_bytes(report.bytes)}), {counted(len(report.problems), 'problem')}"
         )
         if report.samples_compared == 0:
             print("(the index of a folder has no checksums: sizes and times were compared)")
+        _print_findings(dataset)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _open(path: str) -> _dataset.Dataset:
+def _open(path: str, skip: list[str] | None = None) -> _dataset.Dataset:
     with _counting(f"listing {path}") as progress:
-        return _dataset.open_dataset(path, progress=progress)
+        dataset = _dataset.find_dataset(path, skip=skip, progress=progress)
+    _tell_unmatched_skip(dataset, skip)
+    return dataset
+
+
+def _tell_unmatched_skip(dataset: _dataset.Dataset, skip: list[str] | None) -> None:
+    unmatched = unmatched_skip(dataset.index) if skip else None
+    if unmatched is not None:
+        print(printable(one_line(f"headrace: {unmatched}")), file=sys.stderr)
 
 
 def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:

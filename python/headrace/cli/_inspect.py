@@ -34,10 +34,20 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "fields": fields,
         "classes": list(dataset.classes),
         "blocks": _blocks(dataset),
+        "skip": list(dataset.skip),
+        "report": report(dataset),
     }
     if "pack" in index.attributes:
         result["pack"] = json.loads(index.attributes["pack"])
     return result
+
+
+def report(dataset: Dataset) -> list[dict[str, Any]]:
+    """What indexing came upon, ready for JSON."""
+    return [
+        {"kind": each.kind, "count": each.count, "examples": list(each.examples)}
+        for each in dataset.report
+    ]
 
 
 def _sizes(sizes: np.ndarray) -> dict[str, Any]:

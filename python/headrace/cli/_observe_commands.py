@@ -16,6 +16,7 @@ from headrace._observe.monitor import Address, find_loaders
 from headrace.cli import _top
 from headrace.cli._commands import Json
 from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.formats._outside import check_outside
 
 _INTERVAL_MIN = 0.1
 
@@ -131,5 +132,6 @@ def report(
     observation = found[0].ask("report")
     if observation is None:
         raise NotFoundError(f"process {found[0].pid}: its loader was closed, or does not answer")
+    check_outside("--output", output, observation.get("image_folder"))
     plot.draw(output, observation)
     print(f"drew {observation['stats']['verdict']}: {output}")

@@ -17,7 +17,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="DATASET --PARAMETER VALUE",
-        help="A folder, a pack or an index file; and parameters of the order (docs/orders.md).",
+        help="A folder, a pack or an index file; parameters of the order (headrace docs orders).",
         show_default=False,
     ),
 ]
@@ -51,7 +51,7 @@ def open_source(
     """What to plan over, and the order's parameters as given."""
     path, parameters = _orders.split_arguments(words or [])
     _orders.parse_settings(settings or [], parameters)
-    dataset = None if path is None else _dataset.open_dataset(path)
+    dataset = None if path is None else _dataset.find_dataset(path)
     return _orders.make_source(dataset, samples, block_samples), parameters
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -11,7 +13,7 @@ import numpy as np
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
-from headrace._units import format_bytes, parse_bytes
+from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -36,6 +38,18 @@ class Source:
     def total_bytes(self) -> int:
         """What all samples take in memory; without a dataset, a byte each."""
         return self.blocks.total_units * self.blocks.unit_bytes
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
+        """The number of each sample's label; None if the dataset has no labels. Made once."""
+        return None if self.dataset is None else _core.inline_labels(self.dataset.index)
+
+    def rank_units(self, ranks: int) -> int | None:
+        """What a Loader on this machine has for an order's pool; None without a dataset: no limit.
+
+        In the units of `blocks`, for one rank.
+        """
+        return None if self.dataset is None else _core.default_rank_units(self.blocks, ranks)
 
 
 def make_source(
@@ -122,6 +136,7 @@ class JobArguments(TypedDict):
     shuffle: bool
     drop_last: bool
     epochs: int
+    rank_units: int | None
 
 
 @dataclass(frozen=True)
@@ -149,12 +164,17 @@ class Planned:
             "shuffle": self.shuffle,
             "drop_last": self.drop_last,
             "epochs": self.epochs,
+            "rank_units": self.source.rank_units(self.ranks),
         }
 
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
         """The steps of one rank, or of another order without parameters over the same job."""
         parameters = self.parameters if order is None else {}
         return _core.OrderStream(order or self.order, parameters, **self.job(rank))
+
+    def default_parameters(self) -> dict[str, int | str]:
+        """Of the order, if none of them is given."""
+        return _core.OrderStream(self.order, {}, **self.job(0)).parameters
 
     @property
     def positions(self) -> int:
@@ -200,8 +220,34 @@ def make_planned(
             f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
         )
     planned = Planned(source, order, parameters, batch, ranks, seed, shuffle, drop_last, epochs)
-    resolved = planned.stream(0).parameters
+    try:
+        resolved = planned.stream(0).parameters
+    except InvalidArgumentError as error:
+        if memory is None or not memory.rstrip().endswith("%"):
+            raise
+        resolved = _default_pool(planned, memory, error)
     return Planned(source, order, resolved, batch, ranks, seed, shuffle, drop_last, epochs)
+
+
+def _default_pool(
+    planned: Planned, memory: str, error: InvalidArgumentError
+) -> dict[str, int | str]:
+    """The parameters with the order's own pool, where a share of a small dataset is too little."""
+    name = _core.budget_parameter(planned.order)
+    asked = planned.parameters.pop(name)
+    try:
+        resolved = planned.stream(0).parameters
+    except InvalidArgumentError:
+        raise error from None
+    if int(resolved[name]) <= int(asked):
+        raise error
+    print(
+        f"headrace: --memory {memory} of this dataset is {amount(planned.source, int(asked))}, too "
+        f"little for order {planned.order}; it keeps {amount(planned.source, int(resolved[name]))} "
+        "instead, its default",
+        file=sys.stderr,
+    )
+    return resolved
 
 
 def rank_ids(
@@ -230,5 +276,9 @@ def global_ids(
 
 def describe_resident(planned: Planned, stream: _core.OrderStream) -> str:
     """For a table: how much the stream has in memory at most."""
-    count = stream.resident_units * planned.source.blocks.unit_bytes
-    return f"{count:,} samples" if planned.source.dataset is None else format_bytes(count)
+    return amount(planned.source, stream.resident_units * planned.source.blocks.unit_bytes)
+
+
+def amount(source: Source, count: int) -> str:
+    """Bytes of memory, in words; without a dataset a sample takes one."""
+    return counted(count, "sample") if source.dataset is None else format_bytes(count)

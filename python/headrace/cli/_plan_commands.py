@@ -19,7 +19,8 @@ from headrace import _core, _dataset, orders, tiers
 from headrace._arguments import integer
 from headrace._loading.options import core_options, set_profile, set_tiers
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
-from headrace._units import format_bytes
+from headrace._loading.ranks import Ranks
+from headrace._units import counted, format_bytes
 from headrace.cli import _orders
 from headrace.cli._order_commands import (
     BlockSamples,
@@ -30,6 +31,7 @@ from headrace.cli._order_commands import (
     Unshuffled,
 )
 from headrace.errors import InvalidArgumentError
+from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 from headrace.profile._advice import parse_demand
 
@@ -91,10 +93,13 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    source = _dataset.open_dataset(dataset)
+    source = _dataset.find_dataset(dataset)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
-    wanted = _tiers(ram, tier)
+    images = _dataset.image_folder(source)
+    wanted = _tiers(ram, tier, images)
+    if schedule is not None:
+        check_outside("--schedule", schedule, images)
     if not wanted and placement not in ("coordinated", "none"):
         raise InvalidArgumentError(
             f"--placement {placement}: there is nothing to place; say what may be used, with --ram "
@@ -111,8 +116,7 @@ def plan(
         shuffle=not no_shuffle,
         seed=seed,
         drop_last=drop_last,
-        rank=rank,
-        world_size=ranks,
+        ranks=Ranks(rank, ranks),
         epochs=job_epochs,
         memory=memory,
         tiers=[],
@@ -159,10 +163,11 @@ def _write_schedule(
         raise InvalidArgumentError(f"--step-seconds: got {step_seconds}, must be at least 0")
     steps = epochs * _core.EpochPlanner(source.index, options).steps_per_epoch
     written = _core.plan_schedule(source.index, options, os.fspath(path), steps, step_seconds)
-    print(f"{path}: {written} steps of {local_ranks} ranks, {path.stat().st_size} bytes")
+    size = counted(path.stat().st_size, "byte")
+    print(f"{path}: {counted(written, 'step')} of {counted(local_ranks, 'rank')}, {size}")
 
 
-def _tiers(ram: str | None, folders: list[str] | None) -> list[tiers.CoreTier]:
+def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
     """As for a loader, but no folder is made."""
     given: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
     for text in folders or []:
@@ -170,7 +175,7 @@ def _tiers(ram: str | None, folders: list[str] | None) -> list[tiers.CoreTier]:
         if not equals or not path:
             raise InvalidArgumentError(f'--tier: got "{text}", must be FOLDER=CAPACITY')
         given.append(tiers.Ssd(path, capacity))
-    return tiers.core_tiers(given, make=False)
+    return tiers.core_tiers(given, make=False, images=images)
 
 
 def _mean_bytes(planned: list[PlannedEpoch]) -> float:

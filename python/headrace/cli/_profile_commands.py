@@ -14,10 +14,11 @@ from rich.table import Table
 
 from headrace import _dataset
 from headrace._arguments import given_path
-from headrace._units import format_bytes
+from headrace._units import counted, format_bytes
 from headrace.cli._commands import DatasetPath, Json, _bar, _open
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
+from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._advice import Advice, Candidate, advise, parse_demand
 from headrace.profile._machine import check_target
@@ -56,12 +57,17 @@ def profile(
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """
     dataset = _open(path)
+    images = _dataset.image_folder(dataset)
     if output is not None:
+        check_outside("--output", output, images)
         check_target(output)
     if plot is not None:
+        check_outside("--plot", plot, images)
         profile_plot.check(plot)
     wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
     tiers = [Path(given_path("tier", each)) for each in tier or []]
+    for folder in tiers:
+        check_outside("--tier", folder, images, is_folder=True)
     with _bar(f"measuring {path}", in_bytes=False) as progress:
         machine = measure(dataset, tiers=tiers, raw=raw, seconds=seconds, progress=progress)
     advice = advise(machine, wanted)
@@ -95,8 +101,8 @@ def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None
     console = Console(highlight=False, markup=False)  # a path may hold brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
-        f"{facts.path}: {facts.samples:,} samples of {format_bytes(facts.sample_bytes)} on "
-        f"{facts.file_system}; {machine.host.cpus} cpus",
+        f"{facts.path}: {counted(facts.samples, 'sample')} of {format_bytes(facts.sample_bytes)} "
+        f"on {facts.file_system}; {machine.host.cpus} cpus",
         soft_wrap=True,
     )
     kind = "random reads" if storage.reads == "ranges" else "whole files"

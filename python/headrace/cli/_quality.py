@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
-from headrace.cli._orders import Ids, Planned, Source, global_ids
+from headrace._units import counted
+from headrace.cli._orders import Ids, Planned, Source, amount, global_ids
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 
@@ -27,7 +28,11 @@ def measure(planned: Planned, ranks_per_node: int) -> dict[str, Any]:
         "ranks": planned.ranks,
         "seed": planned.seed,
     }
-    result["expected"] = _expected(planned)
+    result["expected"] = _core.expected_inflation(
+        planned.order, planned.parameters, labels=planned.source.labels, **planned.job(0)
+    )
+    if result["change"]:
+        result["change"] = _advice(planned, result["effects"][0])
     per_rank = planned.ranks > 1
     result["per_rank"] = [
         _measure_ranks(planned, [rank]) for rank in range(planned.ranks if per_rank else 0)
@@ -48,6 +53,7 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
     meter = _core.QualityMeter(
         planned.source.blocks,
         batch=batch,
+        labels=planned.source.labels,
         dropped=max(0, samples - planned.positions),
         padded=max(0, planned.positions - samples),
         partial=not whole,
@@ -78,10 +84,10 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
     """The report on a log of so many epochs of equal length."""
     if epochs < 1 or len(log) % epochs:
         raise InvalidArgumentError(
-            f"--epochs: got {epochs}, the log holds {len(log)} numbers, which are not so many "
-            "epochs of equal length"
+            f"--epochs: got {epochs}, the log holds {counted(len(log), 'number')}, which are not "
+            "so many epochs of equal length"
         )
-    meter = _core.QualityMeter(source.blocks, batch=batch)
+    meter = _core.QualityMeter(source.blocks, batch=batch, labels=source.labels)
     for ids in np.split(log, epochs):
         meter.add(ids)
         meter.end_epoch()
@@ -116,12 +122,39 @@ def _epochs(
             start = end
 
 
-def _expected(planned: Planned) -> dict[str, float | None] | None:
-    """What the order's parameters let expect of a batch, of blocks and of labels."""
-    dataset = planned.source.dataset
-    labels = None if dataset is None else _core.inline_labels(dataset.index)
-    return _core.expected_inflation(
-        planned.order, planned.parameters, labels=labels, **planned.job(0)
+# Effects that fewer, larger pools make smaller.
+_OF_THE_POOL = ("batch_inflation", "window_drift", "label_mix")
+_MARGIN = 1.1  # An effect that is just good enough here may not be with another seed.
+
+
+def _advice(planned: Planned, effect: dict[str, Any]) -> str:
+    """What to change so that the worst effect is good, in this order's own parameters."""
+    if not planned.shuffle:
+        return "shuffle: leave --no-shuffle out, as Loader(shuffle=True)"
+    name = _core.budget_parameter(planned.order)
+    if not name or effect["name"] not in _OF_THE_POOL:
+        return str(effect["change"])
+    pool = int(planned.parameters[name])
+    total = planned.source.total_bytes
+    stored = ", or shuffle the dataset once: headrace pack" if planned.source.dataset else ""
+    default = int(planned.default_parameters()[name])
+    if effect["name"] == "window_drift":
+        times = (effect["value"] / effect["good"]) ** 2
+    else:
+        times = (effect["value"] - 1) / (effect["good"] - 1)
+    wanted = round(pool * times * _MARGIN)
+    if pool < default and (default < wanted or wanted >= total):
+        kept = "the whole dataset" if default >= total else amount(planned.source, default)
+        return (
+            f"leave --memory and {name} out: by default the order keeps {kept} in memory, here "
+            f"only {amount(planned.source, pool)}{stored}"
+        )
+    if wanted >= total:
+        return f"no pool suffices: take order 'exact'{stored}"
+    return (
+        f"keep {amount(planned.source, wanted)} in memory instead of "
+        f"{amount(planned.source, pool)}: --set {name}={wanted} "
+        f"({wanted / total:.0%} of the dataset){stored}"
     )
 
 

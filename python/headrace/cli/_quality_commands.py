@@ -11,9 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headrace._dataset import image_folder
+from headrace._units import counted
 from headrace.cli import _order_commands as options
 from headrace.cli import _orders, _quality
 from headrace.errors import InvalidArgumentError
+from headrace.formats._outside import check_outside
 
 
 def quality(
@@ -39,13 +42,16 @@ def quality(
 ) -> None:
     """Measure how well an order shuffles, or a log of what any loader delivered.
 
-    Each measure stands beside what a uniform permutation gives. Reads no sample.
+    Grades the effects on training, and says what to change. Each measure stands beside what a
+    uniform permutation gives. Without options: what a Loader does on this machine. Reads no sample.
 
     Example: [bold]headrace quality /data/images --order epoch --memory 10% --batch 256[/bold]
     """
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
     source, given = options.open_source(words, settings, samples, block_samples)
+    if plot is not None and source.dataset is not None:
+        check_outside("--plot", plot, image_folder(source.dataset))
     first: _orders.Ids
     if ids is None:
         planned = _orders.make_planned(
@@ -100,16 +106,18 @@ def _print(result: dict[str, Any]) -> None:
             f"{test['expected']:.5g}",
             f"{test['low']:.5g} to {test['high']:.5g}",
             f"{test['z']:.1f}",
-            "" if test["within"] else "outside",
+            "" if test["within"] else "*",
         )
     console.print(
-        f"{result['positions']:,} samples in {result['epochs']:,} epochs: "
+        f"{counted(result['positions'], 'sample')} in {counted(result['epochs'], 'epoch')}: "
         f"{result['missing']:,} missing, {result['duplicated']:,} duplicated, "
         f"{result['unknown']:,} unknown ({result['dropped']:,} dropped and "
         f"{result['padded']:,} padded as declared)",
         soft_wrap=True,
     )
+    console.print(_effects(result), soft_wrap=True)
     console.print(table, soft_wrap=True)
+    console.print("* not as by chance: outside the bounds of a uniform permutation")
     told = Table.grid(padding=(0, 2))
     for name, value in sorted(result["more"].items()):
         told.add_row(name, f"{value:.5g}")
@@ -123,13 +131,37 @@ def _print(result: dict[str, Any]) -> None:
         f"verdict: {result['verdict']}: {result['why']}",
         soft_wrap=True,
     )
+    if result["change"]:
+        console.print(f"to change: {result['change']}", soft_wrap=True)
+
+
+def _effects(result: dict[str, Any]) -> Table:
+    """Effects on training, worst first."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("effect", "grade", "value", "good", ""):
+        table.add_column(heading, justify="right" if heading in ("value", "good") else "left")
+    for effect in result["effects"]:
+        table.add_row(
+            effect["name"],
+            effect["grade"],
+            f"{effect['value']:.4g}",
+            f"{effect['good']:.4g}",
+            effect["what"],
+        )
+    return table
 
 
 def _print_parts(console: Console, kind: str, parts: list[dict[str, Any]]) -> None:
     if not parts:
         return
     table = Table(box=None, pad_edge=False)
-    for heading in (kind, "verdict", "vif at its batch", "share of the data seen", "outside"):
+    for heading in (
+        kind,
+        "verdict",
+        "vif at its batch",
+        "share of the data seen",
+        "not as by chance",
+    ):
         table.add_column(heading)
     for number, part in enumerate(parts):
         vif = next(iter(part["vif"].values()), None)
@@ -150,4 +182,6 @@ def _print_expected(console: Console, expected: dict[str, float | None]) -> None
             f", {expected['of_labels']:.4f} of labels (their correlation in blocks is "
             f"{expected['correlation']:.3f})"
         )
+    if expected["of_blocks_first"] != expected["of_blocks"]:
+        text += f"; {expected['of_blocks_first']:.4f} of blocks when a run begins"
     console.print(text, soft_wrap=True)

@@ -12,12 +12,12 @@ import numpy as np
 
 from headrace import _core
 from headrace._dataset import Dataset
-from headrace._source import SampleReader
+from headrace._source import SampleReader, leave_out
 from headrace.errors import HeadraceError
 
 _PIECE_BYTES = 8 * 2**20  # read at a time
 _TASKS_MAX = 4096  # files are dealt with in runs, so that millions of them stay few tasks
-_DIGEST_PIECE_BYTES = 4 * 2**20  # docs/pack-format.md
+_DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`
 
 Progress = Callable[[int, int], object]
 
@@ -52,7 +52,8 @@ def verify(
 ) -> Report:
     """Checks the index, then every file's size and time, then every sample that has a checksum.
 
-    Where the index has no checksums (a folder), files are checked but their contents are not.
+    Where the index has no checksums (a folder), files are checked but their contents are not. There
+    a file of zero bytes is a problem: it is no image.
     """
     index = dataset.index
     report = Report(samples=len(dataset), files=index.object_count)
@@ -129,6 +130,9 @@ def _verify_object(
     """Adds to `report` what is found in one file."""
     file_size = reader.check(number)
     path = reader.path(number)
+    if dataset.format == "folder" and file_size == 0:
+        text = f"{path}: zero bytes, no image; fill it, or {leave_out(':empty')}"
+        report.problems.append(Problem(text))
     problems = len(report.problems)
     for position, columns in extents.items():
         name = dataset.index.fields[position].name

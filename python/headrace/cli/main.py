@@ -1,9 +1,10 @@
-"""The command line, `headrace COMMAND`: docs/cli.md."""
+"""The command line, `headrace COMMAND`: `headrace docs cli`."""
 
 from __future__ import annotations
 
 import functools
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace import errors
+from headrace import _core, errors
+from headrace._text import one_line, print_any_text, printable
 from headrace.cli import (
     _commands,
+    _docs_commands,
     _node_commands,
     _observe_commands,
     _order_commands,
@@ -48,7 +51,7 @@ def _fail(message: str, code: int, cause: BaseException) -> NoReturn:
     if os.environ.get("HEADRACE_DEBUG"):
         traceback.print_exc()
     notes = getattr(cause, "__notes__", [])  # what to do next: a shard kept, a command to repeat
-    print(f"headrace: {'; '.join([message, *notes])}", file=sys.stderr)
+    print(printable(one_line(f"headrace: {'; '.join([message, *notes])}")), file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -57,6 +60,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(*args: object, **kwargs: object) -> None:
+        print_any_text()
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt as error:
@@ -86,7 +90,6 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 app = typer.Typer(
     name="headrace",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help=(
@@ -97,12 +100,22 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}"
+
+
+@app.callback(invoke_without_command=True)
 def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where in the code an error arose.")
     ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
 ) -> None:
+    if version:
+        print(f"headrace {_core.version} (Python {platform.python_version()}, {_machine()})")
+        raise typer.Exit
     if debug:
         os.environ["HEADRACE_DEBUG"] = "1"
 
@@ -120,6 +133,7 @@ app.command("plan")(_guarded(_plan_commands.plan))
 app.command("node")(_guarded(_node_commands.node))
 app.command("top")(_guarded(_observe_commands.top))
 app.command("report")(_guarded(_observe_commands.report))
+app.command("docs")(_guarded(_docs_commands.docs))
 
 
 def main() -> None:

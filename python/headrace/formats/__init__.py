@@ -1,1 +1,1 @@
-"""Builders for dataset formats that need a library."""
+"""Dataset formats: builders of those that need a library, and what indexing a folder found."""

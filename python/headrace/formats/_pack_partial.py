@@ -21,9 +21,10 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -137,9 +138,7 @@ class PartialPack:
         arrays: dict[str, Any] = {}
         for i, (offsets, sizes, checksums) in enumerate(shard.fields.values()):
             arrays |= {f"o{i}": offsets, f"s{i}": sizes, f"c{i}": checksums}
-        path = self._record(number)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
+        with _replacing(self._record(number)) as file:
             np.savez(
                 file,
                 sizes=np.array([shard.file_bytes, shard.digest], np.uint64),
@@ -154,10 +153,6 @@ class PartialPack:
                 ),
                 **arrays,
             )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        sync_folder(self._journal)
 
     def tidy(self, names: set[str]) -> None:
         """Removes from `data/` what an interrupted run left half-written."""
@@ -196,12 +191,24 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces `path` by `data`, synced: a reader sees the old file or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with _replacing(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path`, synced, when the block ends; after an error, none."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

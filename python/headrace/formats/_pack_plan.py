@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ U64 = npt.NDArray[np.uint64]
 class PackParameters:
     """What decides the bytes of a pack, beside the source."""
 
-    order: str = "shuffled"  # or "source"
+    order: Literal["shuffled", "source"] = "shuffled"
     seed: int = 0
     block_bytes: int = BLOCK_BYTES  # a block ends before it would pass this
     block_samples: int | None = None  # or: exactly so many samples, whatever their bytes

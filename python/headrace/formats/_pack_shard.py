@@ -104,7 +104,7 @@ class ShardWriter:
         """Writes the source samples of each of `blocks` to `path`, syncs, and verifies."""
         checksums: list[Block] = []
         options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5)
-        with pa.OSFile(path, "wb") as sink:
+        with pa.OSFile(os.fsencode(path), "wb") as sink:  # pyarrow knows no surrogates
             with pa.ipc.new_file(sink, self._schema, options=options) as writer:
                 for block in self._gather(blocks):
                     position = max(sink.tell(), self._schema_bytes)
@@ -280,7 +280,7 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
     """Finds every value in the file through Arrow's own reader, and compares it."""
     blocks: list[tuple[int, int, int, int]] = []
     parts: dict[str, list[tuple[U64, U64, U64]]] = {}
-    with pa.memory_map(path) as mapped:
+    with pa.memory_map(os.fsencode(path)) as mapped:
         whole = mapped.read_buffer(size)
         file = pa.ipc.open_file(pa.BufferReader(whole))
         if file.num_record_batches != len(written):

@@ -1,6 +1,6 @@
 """Packs: a dataset rewritten as Arrow files whose record batches are blocks of random mates.
 
-docs/pack-format.md says what a pack is. `write_pack` reads any dataset through its index.
+`headrace docs pack-format` says what a pack is. `write_pack` reads any dataset through its index.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -21,7 +21,12 @@ import pyarrow as pa
 
 from headrace import _core
 from headrace._arguments import given_path, integer
-from headrace._dataset import PACK_INDEX_NAME, Dataset, open_dataset
+from headrace._dataset import (
+    PACK_INDEX_NAME,
+    Dataset,
+    find_dataset,
+    image_folder,
+)
 from headrace._units import format_bytes
 from headrace.errors import (
     CancelledError,
@@ -31,6 +36,7 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from headrace.formats._outside import check_outside
 from headrace.formats._pack_partial import PartialPack
 from headrace.formats._pack_plan import PackParameters, PackPlan, make_plan
 from headrace.formats._pack_shard import Shard, ShardWriter
@@ -83,7 +89,9 @@ def write_pack(
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
+    check_outside("packing to", where, image_folder(source), is_folder=True)
     partial = PartialPack(where)
+    packer: _Packer | None = None
     try:
         with partial:
             if partial.was_published():
@@ -93,16 +101,20 @@ def write_pack(
                 raise _target_exists(where)
             partial.begin(_input_of(source, parameters), restart)
             try:
-                return _Packer(source, parameters, partial, progress).run(workers)
+                packer = _Packer(source, parameters, partial, progress)
+                packer.check_room()
+                return packer.run(workers)
             except BaseException as error:
                 _keep_or_remove(partial, error)
                 raise
+    except _NoRoomError as error:
+        raise _with_notes(ResourceExhaustedError(str(error)), error) from None
     except ResourceExhaustedError as error:
-        raise _stopped_by(error, partial) from error
+        raise _stopped_by(error, partial, packer) from error
     except HeadraceError:
         raise
     except OSError as error:
-        raise _stopped_by(error, partial) from error
+        raise _stopped_by(error, partial, packer) from error
 
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
@@ -153,23 +165,58 @@ def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
     if partial.has_finished_shards():
         error.add_note(
             f"finished shards are kept in {partial.folder}: run the same command again to "
-            "continue, or delete that folder to give up"
+            "continue, or with --restart (restart=True) to begin anew"
         )
     else:
         partial.remove()
 
 
-def _stopped_by(error: OSError, partial: PartialPack) -> HeadraceError:
+class _NoRoomError(Exception):
+    """The disk cannot hold the pack: found before anything was written."""
+
+
+def _with_notes(error: HeadraceError, of: BaseException) -> HeadraceError:
+    for note in getattr(of, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
+def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
+    """How much is needed and how much there is, and the way out."""
+    free = _free_bytes(partial.target.parent)
+    there = f"{format_bytes(free)} are free" if free is not None else "what is free is not known"
+    if needed is None:
+        return f"{before}{there} in {partial.target.parent}; make room, or pack to another disk"
+    return (
+        f"{before}at least {format_bytes(needed)} are needed, {there} in {partial.target.parent}; "
+        "make room, or pack to another disk"
+    )
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """What this user may still write there; None: the file system does not say."""
+    system = os.statvfs(folder)
+    if not system.f_blocks:
+        return None
+    return system.f_frsize * (system.f_bavail if os.geteuid() else system.f_bfree)
+
+
+def _stopped_by(error: OSError, partial: PartialPack, packer: _Packer | None) -> HeadraceError:
     what = f"packing to {partial.target}: {error.strerror or error}"
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or isinstance(error, ResourceExhaustedError):
-        free = format_bytes(shutil.disk_usage(partial.target.parent).free)
-        stopped: HeadraceError = ResourceExhaustedError(f"{what}: {free} are free; make room")
+    stopped: HeadraceError
+    if error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        known = f"; a file may have {format_bytes(limit)} (ulimit -f)" if limit > 0 else ""
+        stopped = ResourceExhaustedError(
+            f"{what}{known}: raise the limit, or make smaller shards with --shard-size "
+            "(PackParameters(shard_bytes=))"
+        )
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, ResourceExhaustedError):
+        needed = packer.bytes_left() if packer is not None else None
+        stopped = ResourceExhaustedError(_no_room(partial, needed, f"{what}: "))
     else:
         stopped = UnavailableError(what)
-    for note in getattr(error, "__notes__", ()):
-        stopped.add_note(note)
-    return stopped
+    return _with_notes(stopped, error)
 
 
 class _Packer:
@@ -191,15 +238,33 @@ class _Packer:
         self._lock = threading.Lock()
         self._done = 0  # bytes; guarded by _lock
         self._stop = threading.Event()
+        self._kept = self._finished()
 
-    def run(self, workers: int) -> PackResult:
-        shards = {
+    def _finished(self) -> dict[int, Shard]:
+        """Those of an interrupted run."""
+        return {
             number: shard
             for number in range(self._plan.shard_count)
             if (shard := self._partial.load(number)) is not None
         }
+
+    def bytes_left(self) -> int:
+        """What is at least to be written still: the values of the shards that are not finished."""
+        kept = sum(int(self._plan.shard_data_bytes[number]) for number in self._finished())
+        return self._total - kept
+
+    def check_room(self) -> None:
+        """Refuses a disk that cannot hold the pack, before hours are spent on finding out."""
+        names = {self._partial.shard_name(n, s.digest) for n, s in self._kept.items()}
+        self._partial.tidy(names)  # What is not kept takes no room.
+        needed, free = self.bytes_left(), _free_bytes(self._partial.target.parent)
+        if free is not None and needed > free:
+            where = f"packing to {self._partial.target}: "
+            raise _NoRoomError(_no_room(self._partial, needed, where))
+
+    def run(self, workers: int) -> PackResult:
+        shards = dict(self._kept)
         continued = len(shards)
-        self._partial.tidy({self._partial.shard_name(n, s.digest) for n, s in shards.items()})
         self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
         with ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers:
@@ -234,8 +299,13 @@ class _Packer:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        temporary.rename(self._partial.data / self._partial.shard_name(number, shard.digest))
-        self._partial.store(number, shard)
+        finished = self._partial.data / self._partial.shard_name(number, shard.digest)
+        temporary.rename(finished)
+        try:
+            self._partial.store(number, shard)
+        except BaseException:
+            finished.unlink(missing_ok=True)  # Without its record it is of no use.
+            raise
         return shard
 
     def _publish(self, shards: list[Shard], continued: int) -> PackResult:
@@ -285,13 +355,14 @@ class _Packer:
             "pack": json.dumps({"version": 1} | self._parameters.to_dict()),
             "source_fingerprint": self._source.fingerprint,
         }
-        if "classes" in self._source.index.attributes:
-            attributes["classes"] = self._source.index.attributes["classes"]
+        for key in ("classes", "report"):
+            if key in self._source.index.attributes:
+                attributes[key] = self._source.index.attributes[key]
         return attributes
 
 
 def _result(path: Path, continued: int) -> PackResult:
-    index = open_dataset(path).index
+    index = find_dataset(path).index
     data_bytes = sum(
         int(index.extents(position)[2].sum())
         for position, field in enumerate(index.fields)

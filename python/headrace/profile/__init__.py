@@ -4,7 +4,7 @@
 >>> work = hr.profile.EpochWork(samples=10_000, decode_bytes=1e9, storage_reads=[(100_000, 10_000)])
 >>> hr.profile.predict_epoch(machine, work).samples_per_second
 
-docs/model.md has the file's format, the equations and their limits.
+`headrace docs model` has the file's format, the equations and their limits.
 """
 
 from headrace.profile._machine import (

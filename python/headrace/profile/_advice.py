@@ -139,12 +139,15 @@ def _why(
             f"blocks of {format_bytes(chosen.block_bytes)} at {_rate(chosen.storage_rate)}"
         )
     threads = f"{profile.host.cpus} thread" + ("s" if profile.host.cpus > 1 else "")
-    parts.append(f"{threads} decode ({profile.decode.what}) {decode:,.0f} samples/s")
+    copied = profile.decode.what == "copy"  # no images, or images given as their bytes
+    what = "copy" if copied else f"decode ({profile.decode.what})"
+    parts.append(f"{threads} {what} {decode:,.0f} samples/s")
     if demand is not None:
         parts.append(f"asked for are {demand:,.0f}")
     if not chosen.feeds:
         if demand is not None and decode < ENOUGH * demand:
-            parts.append("decoding is too slow for that, whatever the order")
+            making = "copying" if copied else "decoding"
+            parts.append(f"{making} is too slow for that, whatever the order")
         elif profile.storage.reads == "files":
             parts.append(
                 "each sample is a file of its own: `headrace pack` makes large reads possible"

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._arguments import given_path
+from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile._table import Table
 from headrace.profile._toml import to_toml
@@ -89,7 +90,7 @@ class Storage:
     """Cold, random reads of the dataset's files."""
 
     store: str
-    """Which of the loader's stores read: docs/stores.md."""
+    """Which of the loader's stores read: `headrace docs stores`."""
     reads: str
     """ "ranges" of large files, of any size; or whole "files", as large as they are."""
     direct: bool
@@ -218,7 +219,7 @@ class MachineProfile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file, whole or not at all. Replaces nothing but another profile."""
-        target = Path(path)
+        target = Path(given_path("writing profile", path))
         check_target(target)
         handle, partial = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=".partial", dir=target.parent
@@ -249,6 +250,7 @@ def check_target(path: Path) -> None:
         ) from error
 
 
+@named_arguments
 def load(path: str | os.PathLike[str]) -> MachineProfile:
     """Reads a profile and checks all of it: an error names the file, the key and the value."""
     name = given_path("profile", path)

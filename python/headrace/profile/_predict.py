@@ -1,4 +1,4 @@
-"""What an epoch takes on a machine: the longest of what each resource needs (docs/model.md)."""
+"""What an epoch takes on a machine: the longest each resource needs (`headrace docs model`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace._arguments import shown
+from headrace._signature import named_arguments, named_fields
+from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 
 READS_IN_FLIGHT = 64
@@ -17,6 +20,7 @@ Reads = Sequence[tuple[float, float]]
 """(bytes of a read, how many reads)"""
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class TierWork:
     """What an epoch asks of one tier."""
@@ -25,6 +29,7 @@ class TierWork:
     writes: Reads = ()
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
 class EpochWork:
     """What one epoch asks of one node."""
@@ -66,12 +71,17 @@ class Prediction:
         return self.samples / self.seconds if self.seconds else math.inf
 
 
+@named_arguments
 def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
     """An epoch's time: everything overlaps, so it is what the busiest resource needs.
 
     Raises:
         InvalidArgumentError: a count that cannot be, or a tier or peers that the profile lacks.
     """
+    for name, given, kind in (("profile", profile, MachineProfile), ("work", work, EpochWork)):
+        if not isinstance(given, kind):
+            what = f"headrace.profile.{kind.__name__}"
+            raise InvalidArgumentError(f"{name}: got {shown(given)}, must be a {what}")
     found = profile.to_model().predict_epoch(
         samples=work.samples,
         storage=list(work.storage_reads),

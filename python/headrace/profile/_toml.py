@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 _HEAD = """\
-# A machine profile of headrace, made by `headrace profile`; docs/model.md explains it.
+# A machine profile of headrace, made by `headrace profile`; `headrace docs model` explains it.
 #
 # Rates are bytes a second of all users together, medians of some short slices. `spread` is
 # (largest - smallest slice) / median: a rate with a spread of 0.5 is known to about a quarter.

@@ -1,5 +1,5 @@
 """What needs PyTorch: workers of its DataLoader that take their samples from a Loader, and batches
-that are copied to a device ahead of the training loop. docs/torch.md.
+that are copied to a device ahead of the training loop. `headrace docs torch`.
 
 >>> import headrace.torch
 """

@@ -12,6 +12,8 @@ import torch
 
 from headrace._arguments import integer
 from headrace._loader import Loader
+from headrace._loading.trainers import NotADataLoader
+from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
 from headrace.torch._copies import copies_to
 
@@ -20,7 +22,7 @@ DEPTH_MAX = 64
 Prepare = Callable[[Any], Any]
 
 
-class DeviceBatches:
+class DeviceBatches(NotADataLoader):
     """The batches of a loader on a device, as they are wanted there.
 
     >>> batches = DeviceBatches(loader, "cuda", prepare={"image": Normalize(dtype=torch.float16)})
@@ -48,6 +50,7 @@ class DeviceBatches:
         InvalidArgumentError: an argument that cannot be, by name.
     """
 
+    @named_arguments
     def __init__(
         self,
         batches: Iterable[Any],

@@ -7,10 +7,21 @@ from typing import Any
 
 import torch
 
-from headrace._arguments import choice
+from headrace._arguments import choice, items, shown
+from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 
 _LAYOUTS = ("NCHW", "NHWC")
+
+
+def _numbers(name: str, values: Any) -> list[float]:
+    given = items(name, values, "numbers, one a channel")
+    try:
+        return [float(each) for each in given]
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"{name}: got {shown(values)}, must be numbers, one a channel"
+        ) from None
 
 
 class Normalize:
@@ -30,6 +41,7 @@ class Normalize:
             ``channels_last``.
     """
 
+    @named_arguments
     def __init__(
         self,
         mean: Sequence[float] = (0.485, 0.456, 0.406),
@@ -39,6 +51,7 @@ class Normalize:
         given: str = "NCHW",
         layout: str = "NCHW",
     ) -> None:
+        mean, std = _numbers("mean", mean), _numbers("std", std)
         if len(mean) != len(std) or not all(value > 0 for value in std):
             raise InvalidArgumentError(
                 f"mean={mean!r}, std={std!r}: must be as many as channels, and std above 0"

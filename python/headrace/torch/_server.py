@@ -23,11 +23,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace import _core
 from headrace._descriptors import Acceptor
 from headrace._loading.iteration import Iteration
 from headrace._loading.sampling import EpochPlan
+from headrace._text import printable
 from headrace._workers._protocol import InputField
 from headrace.errors import FailedPreconditionError, UnavailableError
+from headrace.torch._accelerate import checked_reader
 from headrace.torch._parcel import close_parcel, write_parcel
 
 if TYPE_CHECKING:
@@ -231,7 +234,8 @@ class Server:
     def begin(self) -> Iteration:
         """Begins an iteration of the loader; the one before is over."""
         self.forget()
-        batches = self.loader._iterate(lambda batch: batch)
+        checked_reader(self)
+        batches = self.loader._iterate(lambda batch: batch, base_seed=False)
         self.newest = Pass(self.loader)
         return batches
 
@@ -263,7 +267,8 @@ class Server:
         self._woken.close()
 
     def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector:
+        _core.exempt_thread()  # Who closes this waits for it, at the interpreter's end, too.
+        with selectors.PollSelector() as selector:  # Takes no descriptor: there may be none left.
             selector.register(self._woken, selectors.EVENT_READ)
             acceptor = Acceptor(selector, self._listener, "giving batches to DataLoader's workers")
             try:
@@ -392,4 +397,4 @@ def _message(told: dict[str, Any]) -> bytes:
 
 
 def _failure(error: Exception) -> bytes:
-    return _message({"error": type(error).__name__, "text": str(error)[:_TEXT_MAX]})
+    return _message({"error": type(error).__name__, "text": printable(str(error))[:_TEXT_MAX]})

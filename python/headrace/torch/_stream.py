@@ -17,10 +17,12 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from headrace import errors
-from headrace._arguments import integer
+from headrace._arguments import flag, integer
 from headrace._loader import Loader
-from headrace._loading.output import batch_type
-from headrace._workers import Sample
+from headrace._signature import named_arguments
+from headrace._workers import Sample, batch_type
+from headrace._workers._decode import decoded_columns
+from headrace._workers._options import for_function
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, make_samples, sample_type
 from headrace.errors import (
@@ -29,6 +31,7 @@ from headrace.errors import (
     TransformError,
     UnavailableError,
 )
+from headrace.torch._accelerate import check_epoch
 from headrace.torch._parcel import read_parcel
 from headrace.torch._server import MESSAGE_BYTES_MAX, NEXT, Server, peer
 
@@ -61,13 +64,22 @@ class SampleStream(IterableDataset[Any]):
         loader: without a Python transform of its own.
         transform: gets one `headrace.Sample`, and returns whatever DataLoader's `collate_fn` takes.
             In workers that are not forked it is pickled. What it draws from ``sample.rng`` is
-            fixed by seed, epoch and sample.
+            fixed by seed, epoch and sample. Images are decoded; or it is a transform of torchvision
+            or Albumentations: as the Loader's, `headrace docs workers`.
+        decode: False: `transform` gets encoded bytes.
 
     Raises:
         InvalidArgumentError: an argument that cannot be, by name.
     """
 
-    def __init__(self, loader: Loader, transform: Callable[[Sample], Any] | None = None) -> None:
+    @named_arguments
+    def __init__(
+        self,
+        loader: Loader,
+        transform: Callable[[Sample], Any] | None = None,
+        *,
+        decode: bool = True,
+    ) -> None:
         if not isinstance(loader, Loader):
             raise InvalidArgumentError(f"loader: got {loader!r}, must be a headrace.Loader")
         if loader._transformer is not None:
@@ -77,13 +89,21 @@ class SampleStream(IterableDataset[Any]):
             )
         if transform is not None and not callable(transform):
             raise InvalidArgumentError(f"transform: got {transform!r}, must be callable")
+        flag("decode", decode)
         loader._check_open()
         server = Server(loader)
         self._server: Server | None = server
         self._iterations = 0
         self._end: Any = weakref.finalize(self, Server.close, server)
+        fields = {field.name: loader.dataset.kind(field.name) for field in server.fields}
+        library, decoded = for_function(transform, loader._native, fields, decode)
         self._reader = _Reader(
-            server.fields, loader._ids, loader._options.seed, transform, server.address
+            server.fields,
+            loader._ids,
+            loader._options.seed,
+            library or transform,
+            server.address,
+            decoded,
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -120,6 +140,7 @@ class SampleStream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; as Loader's. The one in progress is over."""
         server = self._owned()
+        check_epoch(server, epoch)
         with server.anew():
             server.loader.set_epoch(epoch)
 
@@ -189,6 +210,8 @@ class _Reader:
     seed: int
     transform: Callable[[Sample], Any] | None
     address: str
+    decoded: tuple[str, ...]
+    """Fields whose images are decoded for the transform."""
 
     def samples(self, batches: Iterable[Batch]) -> Iterator[Any]:
         names = [field.name for field in self.fields]
@@ -200,13 +223,15 @@ class _Reader:
                     yield make(*map(_to_torch, values))
             return
         kind = sample_type(names)
+        positions = [names.index(name) for name in self.decoded]
         for epoch, step, ids, columns in batches:
-            samples = make_samples(kind, columns, ids, Origin(self.seed, epoch))
-            for slot, sample in enumerate(samples):
+            decoded = decoded_columns(columns, positions)
+            samples = make_samples(kind, decoded, ids, Origin(self.seed, epoch))
+            for slot, number in enumerate(ids):
                 try:
-                    made = self.transform(sample)
+                    made = self.transform(next(samples))
                 except (Exception, SystemExit) as error:
-                    where = f"transforming epoch {epoch} step {step} slot {slot} sample {sample.id}"
+                    where = f"transforming epoch {epoch} step {step} slot {slot} sample {number}"
                     if isinstance(error, SystemExit):  # It would end this process, saying nothing.
                         raise TransformError(f"{where}: SystemExit: {error}") from error
                     error.add_note(where)

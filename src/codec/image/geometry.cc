@@ -60,10 +60,8 @@ Box DrawBox(const RandomResizedCrop& crop, ImageSize size, Prng& prng) {
 }
 
 AxisSpan WholeSpan(std::uint32_t begin, std::uint32_t length, std::uint32_t outputs) {
-  return {.begin = static_cast<double>(begin),
-          .end = static_cast<double>(begin) + length,
-          .clamp_begin = begin,
-          .clamp_end = begin + length,
+  return {.begin = begin,
+          .end = begin + length,
           .outputs_total = outputs,
           .outputs_first = 0,
           .outputs = outputs};
@@ -85,25 +83,13 @@ std::uint64_t ResizedLonger(std::uint32_t resize_shorter, std::uint32_t shorter,
   return static_cast<std::uint64_t>(product / static_cast<double>(shorter));
 }
 
-// The most halvings that leave twice the wanted resolution.
-unsigned HalvingsOf(const AxisSpan& span, unsigned halvings_max) {
+// The most halvings that leave kResolutionKept times the wanted resolution.
+unsigned HalvingsOf(const AxisSpan& span, const DecoderScaling& scaling) {
+  const std::uint64_t pixels = span.end - span.begin;
+  const std::uint64_t kept = kResolutionKept * span.outputs_total << scaling.chroma_halvings;
   unsigned halvings = 0;
-  const double wanted = 2.0 * static_cast<double>(span.outputs_total);
-  while (halvings < halvings_max &&
-         std::ldexp(span.end - span.begin, -int(halvings) - 1) >= wanted) {
-    ++halvings;
-  }
+  while (halvings < scaling.halvings_max && pixels >= kept << (halvings + 1)) ++halvings;
   return halvings;
-}
-
-// `span` of a side of `length` pixels, in pixels after `halvings`.
-AxisSpan HalvedSpan(AxisSpan span, std::uint32_t length, unsigned halvings) {
-  span.begin = std::ldexp(span.begin, -static_cast<int>(halvings));
-  span.end = std::ldexp(span.end, -static_cast<int>(halvings));
-  span.clamp_begin = static_cast<std::uint32_t>(span.begin);
-  span.clamp_end =
-      std::min(static_cast<std::uint32_t>(std::ceil(span.end)), Halved(length, halvings));
-  return span;
 }
 
 }  // namespace
@@ -132,7 +118,7 @@ double LogToTheBit(double x) {
 }
 
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,
-                      unsigned halvings_max) {
+                      const DecoderScaling& scaling) {
   Prng prng(key.seed, key.epoch, RandomStream::kAugment, Raw(key.sample));
   Framing framing;
   if (transform.random_resized_crop) {
@@ -153,12 +139,7 @@ Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const Sam
   }
   framing.flip = transform.flip_probability > 0 && prng.Uniform() < transform.flip_probability;
   if (!transform.exact) {
-    framing.halvings =
-        std::min(HalvingsOf(framing.x, halvings_max), HalvingsOf(framing.y, halvings_max));
-  }
-  if (framing.halvings > 0) {
-    framing.x = HalvedSpan(framing.x, size.width, framing.halvings);
-    framing.y = HalvedSpan(framing.y, size.height, framing.halvings);
+    framing.halvings = std::min(HalvingsOf(framing.x, scaling), HalvingsOf(framing.y, scaling));
   }
   return framing;
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "codec/codec.h"
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 
 namespace headrace {
 
@@ -15,14 +15,12 @@ struct ImageSize {
   std::uint32_t height = 0;
 };
 
-// One axis of a resize: the interval [begin, end) of the pixels of the image becomes
-// `outputs_total` pixels, of which `outputs` from `outputs_first` on are wanted. Filters see only
-// the pixels [clamp_begin, clamp_end), as if the image ended there.
+// One axis of a resize: the pixels [begin, end) of the stored image become `outputs_total` pixels,
+// of which `outputs` from `outputs_first` on are wanted. They are resampled as if the image ended
+// there.
 struct AxisSpan {
-  double begin = 0;
-  double end = 0;
-  std::uint32_t clamp_begin = 0;
-  std::uint32_t clamp_end = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
   std::uint64_t outputs_total = 0;
   std::uint64_t outputs_first = 0;
   std::uint32_t outputs = 0;
@@ -34,7 +32,7 @@ struct AxisSpan {
 struct Framing {
   AxisSpan x;
   AxisSpan y;
-  unsigned halvings = 0;  // the decoder reduces both sides by 2^halvings first; spans count so
+  unsigned halvings = 0;  // the decoder divides both sides by 2^halvings; spans are before that
   bool flip = false;      // left and right change places
 };
 
@@ -43,12 +41,23 @@ constexpr std::uint32_t Halved(std::uint32_t size, unsigned halvings) {
   return static_cast<std::uint32_t>((std::uint64_t{size} + (1U << halvings) - 1) >> halvings);
 }
 
+// How a decoder can scale an image while it decodes it.
+struct DecoderScaling {
+  unsigned halvings_max = 0;     // of both sides
+  unsigned chroma_halvings = 0;  // how much coarser the colours of a scaled image are
+};
+
+// A scaled image, and its colours, must have at least this many times the resolution of the row.
+// The difference from an exact row falls with the square of this number; docs/codec.md states the
+// bound for 4.
+inline constexpr unsigned kResolutionKept = 4;
+
 // The framing of an image of `size`, both sides at least 1, for the sample of `key`.
 //
-// `halvings_max` is what the decoder can do; no more is asked for than leaves twice the wanted
-// resolution on both axes, and none if transform.exact. The draws do not depend on it.
+// Chooses the most halvings that `scaling` allows and that leave kResolutionKept times the wanted
+// resolution on both axes; none if transform.exact. The random draws do not depend on halvings.
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,
-                      unsigned halvings_max);
+                      const DecoderScaling& scaling);
 
 // e^x and ln x of x > 0, in IEEE operations that docs/codec.md lists: those of libm differ in the
 // last bit between processors, and every node must draw the same box. Within 4 ulp.

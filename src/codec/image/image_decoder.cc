@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "base/units.h"
 #include "codec/image/jpeg_decoder.h"
 #include "codec/image/png_decoder.h"
 
@@ -41,18 +42,39 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
   }
   if (BeginsWith(encoded, kJpegMagic)) return OpenJpeg(encoded, pixels_max);
   if (BeginsWith(encoded, kPngMagic)) return OpenPng(encoded, pixels_max);
-  return Status(StatusCode::kDataLoss, "decoding image of " + std::to_string(encoded.size()) +
-                                           " bytes: neither JPEG nor PNG, it begins with " +
+  return Status(StatusCode::kDataLoss, "decoding image of " + Counted(encoded.size(), "byte") +
+                                           ": neither JPEG nor PNG, it begins with " +
                                            HexOfStart(encoded));
 }
 
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {
   const std::uint64_t pixels = std::uint64_t{size.width} * size.height;
-  if (pixels <= pixels_max) return {};
-  return Status(StatusCode::kInvalidArgument, "decoding image of " + std::to_string(size.width) +
-                                                  " x " + std::to_string(size.height) +
-                                                  " pixels: more than pixels_max, which is " +
-                                                  std::to_string(pixels_max));
+  const std::string decoding = "decoding image of " + std::to_string(size.width) + " x " +
+                               std::to_string(size.height) + " pixels: ";
+  if (pixels > pixels_max) {
+    return Status(StatusCode::kInvalidArgument,
+                  decoding + "more than pixels_max, which is " + std::to_string(pixels_max));
+  }
+  if (std::max(size.width, size.height) > kImageSideMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  decoding + "a side longer than " + std::to_string(kImageSideMax) +
+                      " pixels is not decoded; cut or resize the file");
+  }
+  return {};
+}
+
+std::uint64_t ImageScratchBytesMax(std::uint64_t pixels_max) {
+  constexpr std::uint64_t kPixelBytesMax = 8;
+  constexpr std::uint64_t kRowsBytes = 64 * kMiB;
+  constexpr std::uint64_t kSidesMax = std::uint64_t{kImageSideMax} * kImageSideMax;
+  return kRowsBytes + kPixelBytesMax * std::min(pixels_max, kSidesMax);
+}
+
+Status TakesTooMuch(ImageSize size, std::uint64_t bytes) {
+  return Status(StatusCode::kResourceExhausted, "decoding image of " + std::to_string(size.width) +
+                                                    " x " + std::to_string(size.height) +
+                                                    " pixels takes " + FormatBytes(bytes) +
+                                                    " of memory");
 }
 
 }  // namespace headrace

@@ -23,7 +23,7 @@ struct ImageRegion {
   std::uint32_t y = 0;
   std::uint32_t width = 0;
   std::uint32_t height = 0;
-  unsigned halvings = 0;  // at most ImageDecoder::halvings_max()
+  unsigned halvings = 0;  // at most ImageDecoder::scaling().halvings_max
 };
 
 // Decodes one image, once: Start(), then ReadRow() for each row of the region, then Finish().
@@ -40,8 +40,12 @@ class ImageDecoder {
 
   [[nodiscard]] ImageSize size() const { return size_; }
 
-  // How often the decoder can halve both sides itself, at no cost.
-  [[nodiscard]] virtual unsigned halvings_max() const { return 0; }
+  // How far the decoder can scale the image, at no cost.
+  [[nodiscard]] virtual DecoderScaling scaling() const { return {}; }
+
+  // Upper bound of the bytes that Start() and the calls after it allocate, known from the header
+  // alone. `halvings` as in Start().
+  [[nodiscard]] virtual std::uint64_t ScratchBytes(unsigned halvings) const = 0;
 
   // `region` must lie in the image and hold a pixel.
   virtual Status Start(const ImageRegion& region, PixelLayout layout) = 0;
@@ -65,14 +69,25 @@ class ImageDecoder {
   std::uint32_t row_lead_ = 0;
 };
 
-// Reads the header of `encoded`. What it is is told by its first bytes: names lie.
+// The longest side of an image, that of JPEG: a few pixels can need much memory if they lie in one
+// row.
+inline constexpr std::uint32_t kImageSideMax = 65500;
+
+// Reads the header of `encoded`. The first bytes decide the format, not the file's name.
 //
 // Errors: DataLoss         neither JPEG nor PNG, or its header is damaged or not supported
-//         InvalidArgument  more than `pixels_max` pixels
+//         InvalidArgument  more than `pixels_max` pixels, a side above kImageSideMax
 Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
                                                 std::uint64_t pixels_max);
 
-// InvalidArgument if an image of `size` has more than `pixels_max` pixels.
+// InvalidArgument if an image of `size` has more than `pixels_max` pixels, or too long a side.
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max);
+
+// Upper bound of the bytes that decoding an image of up to `pixels_max` pixels allocates: a whole
+// image of four components of two bytes, and a few rows.
+std::uint64_t ImageScratchBytesMax(std::uint64_t pixels_max);
+
+// The ResourceExhausted error of an image of `size` whose decode needs `bytes`, above its limit.
+Status TakesTooMuch(ImageSize size, std::uint64_t bytes);
 
 }  // namespace headrace

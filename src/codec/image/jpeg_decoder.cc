@@ -1,6 +1,7 @@
 #include "codec/image/jpeg_decoder.h"
 
 #include <algorithm>
+#include <bit>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs it
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <jerror.h>
 
 #include "base/check.h"
+#include "codec/image/jpeg_memory.h"
 
 namespace headrace {
 namespace {
@@ -25,9 +27,7 @@ constexpr std::uint32_t kMarginPixels = 8;
 // bytes of input.
 constexpr int kScansMax = 500;
 
-// Beside what the coefficients of the largest image allowed take.
-constexpr std::uint64_t kMemoryBase = std::uint64_t{64} << 20;
-constexpr std::uint64_t kCoefficientBytesPerPixel = 8;  // 4 components of 2 bytes
+constexpr unsigned kHalvingsMax = 3;  // one pixel for each DCT block
 
 // libjpeg reports errors by a call that must not return: it jumps to the method that called
 // libjpeg. No frame between may hold an object with a destructor: those are libjpeg's own, which
@@ -102,6 +102,8 @@ bool HasEndMarker(const JOCTET* bytes, std::size_t size) {
 
 std::uint32_t RoundDown(std::uint32_t value, std::uint32_t unit) { return value / unit * unit; }
 
+int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
 // a * b / 255, rounded.
 unsigned MultiplyBytes(unsigned a, unsigned b) {
   const unsigned product = a * b + 128;
@@ -115,7 +117,11 @@ class JpegDecoder final : public ImageDecoder {
 
   Status Open(std::span<const std::byte> encoded, std::uint64_t pixels_max);
 
-  [[nodiscard]] unsigned halvings_max() const override { return 3; }
+  [[nodiscard]] DecoderScaling scaling() const override;
+  [[nodiscard]] std::uint64_t ScratchBytes(unsigned halvings) const override {
+    const std::uint64_t cmyk_row = is_cmyk() ? std::uint64_t{4} * size_.width : 0;
+    return JpegMemory::BytesToDecode(info_, halvings, several_scans_) + cmyk_row;
+  }
   Status Start(const ImageRegion& region, PixelLayout layout) override;
   Status ReadRow(std::uint8_t* row) override;
   Status Finish(std::uint8_t* row) override;
@@ -137,6 +143,7 @@ class JpegDecoder final : public ImageDecoder {
   MemorySource source_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
+  JpegMemory memory_;
 
   bool created_ = false;
   bool complete_ = false;  // has its end marker
@@ -180,6 +187,7 @@ Status JpegDecoder::Error(const std::string& cause) const {
 Status JpegDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels_max) {
   HEADRACE_RETURN_IF_ERROR(Guarded([this] { jpeg_create_decompress(&info_); }));
   created_ = true;
+  memory_.Attach(&info_);
   source_.base.next_input_byte = reinterpret_cast<const JOCTET*>(encoded.data());
   source_.base.bytes_in_buffer = encoded.size();
   source_.base.init_source = SourceDoNothing;
@@ -190,8 +198,6 @@ Status JpegDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixel
   info_.src = &source_.base;
   progress_.progress_monitor = LimitScans;
   info_.progress = &progress_;
-  const std::uint64_t memory_max = kMemoryBase + kCoefficientBytesPerPixel * pixels_max;
-  info_.mem->max_memory_to_use = static_cast<long>(memory_max);
 
   HEADRACE_RETURN_IF_ERROR(Guarded([this] { jpeg_read_header(&info_, TRUE); }));
   size_ = {info_.image_width, info_.image_height};
@@ -225,8 +231,24 @@ bool JpegDecoder::CanDecodeRegion() const {
          (sampled(0, 1, 1) || sampled(0, 2, 1) || sampled(0, 2, 2));
 }
 
+// libjpeg scales the colours of 4:2:0 less than the brightness: a scaled image has them at its full
+// resolution. It can do so only on both axes at once, and so not for 4:2:2.
+DecoderScaling JpegDecoder::scaling() const {
+  int coarser = 1;  // sides of a pixel of the coarsest component, in scaled pixels
+  for (int i = 0; i < info_.num_components; ++i) {
+    const jpeg_component_info& c = info_.comp_info[i];
+    const bool scaled_less = info_.max_h_samp_factor % (2 * c.h_samp_factor) == 0 &&
+                             info_.max_v_samp_factor % (2 * c.v_samp_factor) == 0;
+    const int less = scaled_less ? 2 : 1;
+    coarser = std::max({coarser, CeilDiv(info_.max_h_samp_factor, less * c.h_samp_factor),
+                        CeilDiv(info_.max_v_samp_factor, less * c.v_samp_factor)});
+  }
+  return {.halvings_max = kHalvingsMax,
+          .chroma_halvings = static_cast<unsigned>(std::bit_width(unsigned(coarser) - 1U))};
+}
+
 Status JpegDecoder::Start(const ImageRegion& region, PixelLayout layout) {
-  HEADRACE_CHECK(region.halvings <= halvings_max() && region.width > 0 && region.height > 0);
+  HEADRACE_CHECK(region.halvings <= kHalvingsMax && region.width > 0 && region.height > 0);
   layout_ = layout;
   info_.scale_num = 8U >> region.halvings;
   info_.scale_denom = 8;

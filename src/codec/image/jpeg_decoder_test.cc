@@ -96,6 +96,29 @@ INSTANTIATE_TEST_SUITE_P(Kinds, JpegRegionTest,
                                          Kind{2, 4, 3, false}, Kind{1, 1, 1, false},
                                          Kind{2, 2, 3, true}, Kind{1, 1, 1, true}));
 
+TEST(JpegDecoderTest, ScalingTellsHowMuchCoarserColoursStayThanAScaledImage) {
+  struct Sampling {
+    int horizontal;
+    int vertical;
+    int components;
+    unsigned chroma_halvings;
+  };
+  for (const Sampling& each :
+       {Sampling{1, 1, 3, 0}, Sampling{2, 2, 3, 0}, Sampling{2, 1, 3, 1}, Sampling{1, 2, 3, 1},
+        Sampling{4, 1, 3, 2}, Sampling{4, 2, 3, 1}, Sampling{2, 4, 3, 1}, Sampling{1, 1, 1, 0}}) {
+    const std::vector<std::byte> encoded =
+        EncodeJpeg(MakeTexture(64, 48), {.horizontal_sampling = each.horizontal,
+                                         .vertical_sampling = each.vertical,
+                                         .components = each.components});
+    Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    const DecoderScaling scaling = opened.value()->scaling();
+    EXPECT_EQ(scaling.halvings_max, 3U);
+    EXPECT_EQ(scaling.chroma_halvings, each.chroma_halvings)
+        << each.horizontal << " x " << each.vertical << ", " << each.components;
+  }
+}
+
 TEST(JpegDecoderTest, AMissingEndMarkerAloneIsNoError) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
   const RgbImage full = DecodeJpegPlainly(encoded);

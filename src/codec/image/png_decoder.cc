@@ -1,5 +1,6 @@
 #include "codec/image/png_decoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -7,16 +8,56 @@
 #include <spng.h>
 
 #include "base/check.h"
+#include "codec/image/png_stream.h"
 #include "codec/image/resample.h"
+#include "codec/image/scratch_memory.h"
 
 namespace headrace {
 namespace {
 
-// Of one ancillary chunk, and of all together: profiles and texts are read and thrown away.
-constexpr std::size_t kChunkBytesMax = std::size_t{16} << 20;
-
 // The chunk that ends a file: its length, its name, its checksum.
 constexpr unsigned char kEndChunk[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0x42, 0x60, 0x82};
+
+// State of a decoder, its input buffer and its inflater: they do not grow with the image.
+constexpr std::uint64_t kStateBytes = std::uint64_t{88} << 10;
+
+// A palette, the largest chunk but the image data that is decoded, has 768 bytes.
+constexpr std::size_t kChunkBytesMax = 4096;
+
+void* AllocateZeroed(std::size_t count, std::size_t size) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) return nullptr;
+  void* memory = AllocateScratch(bytes);
+  if (memory != nullptr) std::memset(memory, 0, bytes);
+  return memory;
+}
+
+void* Reallocate(void* memory, std::size_t bytes) {
+  void* grown = AllocateScratch(bytes);
+  if (grown == nullptr || memory == nullptr) return grown;
+  std::memcpy(grown, memory, std::min(bytes, ScratchBlockBytes(memory)));
+  FreeScratch(memory);
+  return grown;
+}
+
+int ReadStream(spng_ctx* /*context*/, void* stream, void* dst, std::size_t bytes) {
+  const std::span<std::byte> out(static_cast<std::byte*>(dst), bytes);
+  return static_cast<PngStream*>(stream)->Read(out) ? 0 : SPNG_IO_EOF;
+}
+
+// The size in the header chunk, which must come first; else 0 x 0, which spng refuses.
+ImageSize SizeInHeader(std::span<const std::byte> encoded) {
+  constexpr std::size_t kName = 12;  // After the magic bytes and the chunk's length.
+  if (encoded.size() < kName + 12 || std::memcmp(encoded.data() + kName, "IHDR", 4) != 0) return {};
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      value = value << 8 | std::to_integer<std::uint32_t>(encoded[at + i]);
+    }
+    return value;
+  };
+  return {.width = number(kName + 4), .height = number(kName + 8)};
+}
 
 struct FreeContext {
   void operator()(spng_ctx* context) const { spng_ctx_free(context); }
@@ -26,6 +67,7 @@ class PngDecoder final : public ImageDecoder {
  public:
   Status Open(std::span<const std::byte> encoded, std::uint64_t pixels_max);
 
+  [[nodiscard]] std::uint64_t ScratchBytes(unsigned halvings) const override;
   Status Start(const ImageRegion& region, PixelLayout layout) override;
   Status ReadRow(std::uint8_t* row) override;
   Status Finish(std::uint8_t* row) override;
@@ -35,19 +77,21 @@ class PngDecoder final : public ImageDecoder {
   Status ReadOne(std::uint8_t* row);
   [[nodiscard]] std::size_t row_bytes() const { return PixelBytes(layout_) * size_.width; }
 
-  std::unique_ptr<spng_ctx, FreeContext> context_;
-  bool complete_ = false;  // has its end chunk
+  PngStream stream_;
+  std::unique_ptr<spng_ctx, FreeContext> context_;  // reads stream_
+  bool complete_ = false;                           // has its end chunk
   bool interlaced_ = false;
   PixelLayout layout_ = PixelLayout::kRgb;
   std::uint32_t next_row_ = 0;
   std::uint32_t region_y_ = 0;
-  ScratchBuffer whole_;  // the image, if interlaced
+  std::uint64_t pixel_bits_ = 0;  // as stored
+  ScratchBuffer whole_;           // the image, if interlaced
 };
 
 Status PngDecoder::Check(int error) const {
   if (error == 0) return {};
   std::string message = "decoding PNG image";
-  if (size_.width > 0) {
+  if (size_.width > 0 || size_.height > 0) {
     message +=
         " of " + std::to_string(size_.width) + " x " + std::to_string(size_.height) + " pixels";
   }
@@ -55,21 +99,41 @@ Status PngDecoder::Check(int error) const {
 }
 
 Status PngDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels_max) {
-  context_.reset(spng_ctx_new(0));
+  spng_alloc allocator{.malloc_fn = AllocateScratch,
+                       .realloc_fn = Reallocate,
+                       .calloc_fn = AllocateZeroed,
+                       .free_fn = FreeScratch};
+  context_.reset(spng_ctx_new2(&allocator, 0));
   if (context_ == nullptr) return Check(SPNG_EMEM);
   HEADRACE_RETURN_IF_ERROR(
       Check(spng_set_chunk_limits(context_.get(), kChunkBytesMax, kChunkBytesMax)));
-  HEADRACE_RETURN_IF_ERROR(
-      Check(spng_set_png_buffer(context_.get(), encoded.data(), encoded.size())));
+  stream_ = PngStream(encoded);
+  HEADRACE_RETURN_IF_ERROR(Check(spng_set_png_stream(context_.get(), ReadStream, &stream_)));
+  size_ = SizeInHeader(encoded);
   spng_ihdr header{};
-  HEADRACE_RETURN_IF_ERROR(Check(spng_get_ihdr(context_.get(), &header)));
+  const int read = spng_get_ihdr(context_.get(), &header);
+  // spng refuses rows of almost 2^31 - 1 pixels without a size: this error names it.
+  if (read == SPNG_EOVERFLOW) HEADRACE_RETURN_IF_ERROR(CheckPixels(size_, pixels_max));
+  HEADRACE_RETURN_IF_ERROR(Check(read));
   size_ = {header.width, header.height};
   HEADRACE_RETURN_IF_ERROR(CheckPixels(size_, pixels_max));
   interlaced_ = header.interlace_method != 0;
+  const bool alpha = (header.color_type & 4) != 0;
+  const bool colour = (header.color_type & 3) == 2;
+  pixel_bits_ = header.bit_depth * ((colour ? std::uint64_t{3} : 1) + (alpha ? 1 : 0));
   complete_ = encoded.size() >= sizeof(kEndChunk) &&
               std::memcmp(encoded.data() + encoded.size() - sizeof(kEndChunk), kEndChunk,
                           sizeof(kEndChunk)) == 0;
   return {};
+}
+
+// Two rows as stored. For an interlaced image also one decoded row, and the whole image.
+std::uint64_t PngDecoder::ScratchBytes(unsigned /*halvings*/) const {
+  constexpr std::uint64_t kMargin = 256;
+  const std::uint64_t stored_row = (size_.width * pixel_bits_ + 7) / 8 + kMargin;
+  const std::uint64_t row = PixelBytes(PixelLayout::kRgbx) * size_.width;
+  const std::uint64_t whole = interlaced_ ? row * (std::uint64_t{size_.height} + 1) + kMargin : 0;
+  return kStateBytes + 2 * stored_row + whole;
 }
 
 Status PngDecoder::Start(const ImageRegion& region, PixelLayout layout) {

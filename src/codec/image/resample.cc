@@ -102,51 +102,79 @@ HEADRACE_CLONES void Interleave(const std::uint8_t* const* rows, std::size_t pix
 
 }  // namespace
 
-void AxisFilter::Prepare(const AxisSpan& span) {
-  const double begin = span.begin - span.clamp_begin;
-  const double end = span.end - span.clamp_begin;
-  const double limit = static_cast<double>(span.clamp_end - span.clamp_begin);
-  const double scale = (end - begin) / static_cast<double>(span.outputs_total);
+void AxisFilter::Prepare(const AxisSpan& span, unsigned halvings) {
+  const double limit = static_cast<double>(span.end - span.begin);
+  const double scale = limit / static_cast<double>(span.outputs_total);
   const double stretch = std::max(scale, 1.0);
-  const double per_stretch = 1.0 / stretch;
 
-  identity_ = scale == 1.0 && begin == std::floor(begin);
+  identity_ = scale == 1.0 && halvings == 0;
   first_.resize(span.outputs);
   count_.resize(span.outputs);
-  taps_max_ = static_cast<std::uint32_t>(std::ceil(stretch)) * 2 + 1;
+  const std::uint64_t pixels_max = PixelsMax(span);
+  taps_max_ = static_cast<std::uint32_t>(TapsMax(span, halvings));
   weights_.resize(std::size_t{span.outputs} * taps_max_);
-  real_weights_.resize(taps_max_);
+  real_weights_.resize(pixels_max);
   std::uint32_t last = 0;
   for (std::uint32_t i = 0; i < span.outputs; ++i) {
     const double output = static_cast<double>(span.outputs_first + i);
-    const double middle = begin + (output + 0.5) * scale;
+    const double middle = (output + 0.5) * scale;
     // Casts round towards zero, the half makes that nearest. Order and association of every
     // operation here are Pillow's: the last bit of a weight depends on them.
     const auto low = static_cast<std::uint32_t>(std::max(middle - stretch + 0.5, 0.0));
     const auto high = static_cast<std::uint32_t>(std::min(middle + stretch + 0.5, limit));
-    std::uint32_t count = high - low;
-    HEADRACE_CHECK(low < high && count <= taps_max_);
-    double sum = 0.0;
-    for (std::uint32_t t = 0; t < count; ++t) {
-      real_weights_[t] = HatWeight((static_cast<double>(t + low) - middle + 0.5) * per_stretch);
-      sum += real_weights_[t];
-    }
-    std::int32_t* weights = weights_.data() + std::size_t{i} * taps_max_;
-    for (std::uint32_t t = 0; t < count; ++t) {
-      const double share = sum != 0.0 ? real_weights_[t] / sum : 0.0;
-      // NOLINTNEXTLINE(bugprone-incorrect-roundings): Pillow's rounding, of what is not negative
-      weights[t] = static_cast<std::int32_t>(0.5 + share * (1 << kWeightBits));
-    }
-    // The last input often lies just at the brim of the hat: it need not be decoded.
-    while (count > 1 && weights[count - 1] == 0) --count;
-    first_[i] = low;
-    count_[i] = count;
-    last = std::max(last, low + count);
+    HEADRACE_CHECK(low < high && high - low <= pixels_max);
+    first_[i] = (span.begin + low) >> halvings;
+    count_[i] = StoreWeights({.middle = middle, .stretch = stretch, .low = low, .high = high},
+                             span.begin, halvings, weights_.data() + std::size_t{i} * taps_max_);
+    last = std::max(last, first_[i] + count_[i]);
   }
-  const std::uint32_t skipped = first_.front();
-  input_begin_ = span.clamp_begin + skipped;
-  input_end_ = span.clamp_begin + last;
-  for (std::uint32_t& first : first_) first -= skipped;
+  input_begin_ = first_.front();
+  input_end_ = last;
+  for (std::uint32_t& first : first_) first -= input_begin_;
+}
+
+std::uint32_t AxisFilter::StoreWeights(const Hat& hat, std::uint32_t begin, unsigned halvings,
+                                       std::int32_t* weights) {
+  const double per_stretch = 1.0 / hat.stretch;
+  const std::uint32_t pixels = hat.high - hat.low;
+  double sum = 0.0;
+  for (std::uint32_t p = 0; p < pixels; ++p) {
+    real_weights_[p] =
+        HatWeight((static_cast<double>(p + hat.low) - hat.middle + 0.5) * per_stretch);
+    sum += real_weights_[p];
+  }
+  std::uint32_t count = 0;
+  for (std::uint32_t p = 0; p < pixels;) {
+    const std::uint32_t input = (begin + hat.low + p) >> halvings;
+    double share = 0.0;
+    for (; p < pixels && (begin + hat.low + p) >> halvings == input; ++p) {
+      share += sum != 0.0 ? real_weights_[p] / sum : 0.0;
+    }
+    HEADRACE_CHECK(count < taps_max_);
+    // NOLINTNEXTLINE(bugprone-incorrect-roundings): Pillow's rounding, of what is not negative
+    weights[count++] = static_cast<std::int32_t>(0.5 + share * (1 << kWeightBits));
+  }
+  // The last input often lies at the edge of the hat, with weight 0: it need not be decoded.
+  while (count > 1 && weights[count - 1] == 0) --count;
+  return count;
+}
+
+std::uint64_t AxisFilter::PixelsMax(const AxisSpan& span) {
+  const double scale =
+      static_cast<double>(span.end - span.begin) / static_cast<double>(span.outputs_total);
+  return static_cast<std::uint64_t>(std::ceil(std::max(scale, 1.0))) * 2 + 1;
+}
+
+std::uint64_t AxisFilter::TapsMax(const AxisSpan& span, unsigned halvings) {
+  const std::uint64_t pixels_max = PixelsMax(span);
+  // A run of stored pixels that begins inside a scaled pixel touches one more scaled pixel.
+  return halvings == 0 ? pixels_max : ((pixels_max - 1) >> halvings) + 2;
+}
+
+std::uint64_t AxisFilter::MemoryBytes(const AxisSpan& span, unsigned halvings) {
+  const std::uint64_t an_output =
+      TapsMax(span, halvings) * sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
+  return span.outputs * an_output + PixelsMax(span) * sizeof(double);
 }
 
 std::size_t AxisFilter::memory_bytes() const {
@@ -157,7 +185,7 @@ std::size_t AxisFilter::memory_bytes() const {
 std::uint8_t* ScratchBuffer::Reserve(std::size_t bytes) {
   if (bytes > size_) {
     Release();
-    memory_ = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
+    memory_.reset(ScratchAllocator<std::uint8_t>().allocate(bytes));
     size_ = bytes;
   }
   return memory_.get();
@@ -170,7 +198,7 @@ void ScratchBuffer::Release() {
 
 Resampler::Order Resampler::OrderOf(const AxisSpan& x, const AxisSpan& y) {
   const auto lost = [](const AxisSpan& span) {
-    return static_cast<std::int64_t>(span.clamp_end - span.clamp_begin) -
+    return static_cast<std::int64_t>(span.end - span.begin) -
            static_cast<std::int64_t>(span.outputs_total);
   };
   return lost(y) > 0 && lost(y) > 2 * lost(x) ? Order::kRowsFirst : Order::kColumnsFirst;
@@ -261,6 +289,16 @@ bool Resampler::CombineNext(std::size_t lead_bytes, std::uint32_t pixels, std::u
 void Resampler::CombineFour(const std::uint8_t* const* in, std::uint8_t* const* out) {
   Interleave(in, horizontal_->inputs(), quads_.data());
   CombineColumns(*horizontal_, quads_.data(), out);
+}
+
+std::uint64_t Resampler::MemoryBytes(const Framing& framing, std::uint32_t row_pixels) {
+  const std::uint64_t input_row = RoundUp(row_pixels * kPixelBytes, kVectorBytes) + kVectorBytes;
+  const std::uint64_t output_row = RoundUp(framing.x.outputs * kPixelBytes, kVectorBytes);
+  const std::uint64_t ring_row =
+      OrderOf(framing.x, framing.y) == Order::kColumnsFirst ? output_row : input_row;
+  const std::uint64_t taps = AxisFilter::TapsMax(framing.y, framing.halvings);
+  return ring_row * (taps + kRowsAtOnce) + (input_row + output_row) * kRowsAtOnce +
+         row_pixels * kVectorBytes + taps * sizeof(void*);
 }
 
 std::size_t Resampler::memory_bytes() const {

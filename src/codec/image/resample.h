@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codec/image/geometry.h"
+#include "codec/image/scratch_memory.h"
 
 namespace headrace {
 
@@ -22,14 +23,18 @@ namespace headrace {
 class AxisFilter {
  public:
   // Computes the filter of `span`; memory of an earlier one is used again.
-  void Prepare(const AxisSpan& span);
+  //
+  // With `halvings` the inputs are the pixels of an image that was scaled by 1 / 2^halvings. Each
+  // input stands for 2^halvings stored pixels (fewer at the image's end). Its weight is the sum of
+  // the weights that its stored pixels within the span have without halvings.
+  void Prepare(const AxisSpan& span, unsigned halvings = 0);
 
   [[nodiscard]] std::uint32_t outputs() const { return static_cast<std::uint32_t>(first_.size()); }
 
   // Every output is the input pixel of the same place, counted from input_begin().
   [[nodiscard]] bool identity() const { return identity_; }
 
-  // The input pixels that any output needs: [input_begin, input_end) of the image.
+  // The input pixels that any output needs: [input_begin, input_end) of the (scaled) image.
   [[nodiscard]] std::uint32_t input_begin() const { return input_begin_; }
   [[nodiscard]] std::uint32_t input_end() const { return input_end_; }
   [[nodiscard]] std::uint32_t inputs() const { return input_end_ - input_begin_; }
@@ -44,16 +49,37 @@ class AxisFilter {
 
   [[nodiscard]] std::uint32_t taps_max() const { return taps_max_; }  // most inputs of an output
   [[nodiscard]] std::size_t memory_bytes() const;
+  // Upper bound of memory_bytes(), known before Prepare().
+  static std::uint64_t MemoryBytes(const AxisSpan& span, unsigned halvings);
+  // Upper bound of the inputs of one output of `span`.
+  static std::uint64_t TapsMax(const AxisSpan& span, unsigned halvings);
 
  private:
+  // Upper bound of the stored pixels that one output of `span` is computed from.
+  static std::uint64_t PixelsMax(const AxisSpan& span);
+
+  // The pixels [low, high) of a span that one output is computed from, weighted by a hat function
+  // around `middle`.
+  struct Hat {
+    double middle = 0;
+    double stretch = 1;  // half of its width
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+  };
+
+  // Writes the weights of the inputs under `hat`, for a span that begins at `begin`; returns their
+  // number.
+  std::uint32_t StoreWeights(const Hat& hat, std::uint32_t begin, unsigned halvings,
+                             std::int32_t* weights);
+
   bool identity_ = false;
   std::uint32_t input_begin_ = 0;
   std::uint32_t input_end_ = 0;
   std::uint32_t taps_max_ = 0;
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> count_;
-  std::vector<std::int32_t> weights_;  // taps_max_ for each output
-  std::vector<double> real_weights_;   // of one output, while preparing
+  std::vector<std::int32_t, ScratchAllocator<std::int32_t>> weights_;  // taps_max_ an output
+  std::vector<double> real_weights_;  // of the stored pixels of one output, while preparing
 };
 
 // Memory that grows and is used again; what is in it does not outlive the next Reserve().
@@ -65,7 +91,7 @@ class ScratchBuffer {
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  std::unique_ptr<std::uint8_t[]> memory_;
+  std::unique_ptr<std::uint8_t, FreesScratch> memory_;
   std::size_t size_ = 0;
 };
 
@@ -103,6 +129,8 @@ class Resampler {
   const std::uint8_t* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const;
+  // Upper bound of memory_bytes() for rows of `row_pixels` pixels, known before Begin().
+  static std::uint64_t MemoryBytes(const Framing& framing, std::uint32_t row_pixels);
 
  private:
   [[nodiscard]] std::uint8_t* ring_row(std::uint32_t row) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 
 namespace headrace {
 

@@ -4,6 +4,7 @@
 #include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include <jpeglib.h>
 #include <spng.h>
@@ -79,6 +80,33 @@ std::vector<std::byte> EncodeJpeg(const RgbImage& image, const JpegOptions& opti
 
 namespace {
 
+// What a PNG has beside its pixels: spng_set_*() keep pointers to it.
+struct ProfileAndText {
+  explicit ProfileAndText(const PngOptions& options)
+      : profile(options.profile_bytes, '\0'), letters(options.text_bytes, 'a') {
+    Prng prng(3, 0, RandomStream::kAugment, 0);
+    for (char& byte : profile) byte = static_cast<char>(prng.Next32() & 255);
+  }
+
+  void AddTo(spng_ctx* context) {
+    if (!profile.empty()) {
+      spng_iccp chunk{
+          .profile_name = "noise", .profile_len = profile.size(), .profile = profile.data()};
+      HEADRACE_CHECK(spng_set_iccp(context, &chunk) == 0);
+    }
+    if (!letters.empty()) {
+      text = {.keyword = "Comment", .type = SPNG_ZTXT};
+      text.length = letters.size();
+      text.text = letters.data();
+      HEADRACE_CHECK(spng_set_text(context, &text, 1) == 0);
+    }
+  }
+
+  std::string profile;
+  std::string letters;
+  spng_text text{};
+};
+
 // One row of `image` as PNG of `options` stores it before filtering.
 std::vector<std::uint8_t> PngRow(const RgbImage& image, const PngOptions& options,
                                  std::uint32_t y) {
@@ -134,6 +162,8 @@ std::vector<std::byte> EncodePng(const RgbImage& image, const PngOptions& option
     }
     HEADRACE_CHECK(spng_set_plte(context, &palette) == 0);
   }
+  ProfileAndText beside(options);
+  beside.AddTo(context);
   std::vector<std::uint8_t> pixels;
   for (std::uint32_t y = 0; y < image.height; ++y) {
     const std::vector<std::uint8_t> row = PngRow(image, options, y);

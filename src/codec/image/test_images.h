@@ -35,6 +35,8 @@ struct PngOptions {
   int color_type = 2;  // SPNG_COLOR_TYPE_*
   int bit_depth = 8;
   bool interlaced = false;
+  std::size_t profile_bytes = 0;  // of noise, as a colour profile; 0: none
+  std::size_t text_bytes = 0;     // of one letter, compressed: 1,000 times smaller; 0: none
 };
 // Grey images are made from the red channel; alpha is noise; indices are red / 16.
 std::vector<std::byte> EncodePng(const RgbImage& image, const PngOptions& options = {});

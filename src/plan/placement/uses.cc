@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "plan/permutation.h"
 
 namespace headrace {
@@ -156,7 +157,7 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
   }
   if (blocks.sample_count() != request.job.sample_count) {
     return invalid("planning what tiers keep: the order has " +
-                   std::to_string(request.job.sample_count) + " samples, its blocks hold " +
+                   Counted(request.job.sample_count, "sample") + ", its blocks hold " +
                    std::to_string(blocks.sample_count()));
   }
   if (split.ranks_per_node == 0) return invalid("ranks_per_node: got 0, must be at least 1");

@@ -85,8 +85,7 @@ double JoinedSamples(const OrderRequest& request) {
   const double mean_block = n / static_cast<double>(blocks.block_count());
   const double free = std::max(1.0, Number(request.parameters, "pools")) * mean_block / 2;
   const double joined = 1 - Number(request.parameters, "join_permille") / 1000;
-  // With half of the dataset joined, mates are as far apart as chance has them.
-  return std::clamp((resident - free) * joined, 1.0, std::max(1.0, n / 2));
+  return std::clamp((resident - free) * joined, 1.0, n);
 }
 
 // Pairs of a batch that are drawn from one pool, as a share of all its pairs. Position g is drawn
@@ -102,22 +101,33 @@ double SamePoolShare(std::uint64_t batch, std::uint64_t pools) {
   return pairs / (size * (size - 1) / 2);
 }
 
-double EpochSharing(const OrderRequest& request) {
+// Sharing of `epoch` if each draw is from `joined` samples.
+double EpochSharing(const OrderRequest& request, double joined) {
   const BlockMap& blocks = *request.blocks;
   const auto n = static_cast<double>(blocks.sample_count());
   const double mates = MeanMates(blocks);
   const double by_chance = n > 1 ? mates / (n - 1) : 0;
-  const double joined = JoinedSamples(request);
   const std::uint64_t batch = request.job.batch_size * request.job.world_size;
   const auto pools = static_cast<std::uint64_t>(std::max(1.0, Number(request.parameters, "pools")));
   // Mean of exp(-d / M) over the distances d of a batch's pairs.
   const double x = static_cast<double>(batch) / joined;
   const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
+  // An epoch begins with `joined` samples of whole blocks, and ends with as many: there mates are
+  // more often together than between.
+  const double ends = (1 + std::exp(-2 * (n - joined) / joined)) / (4 * n);
   // A pool holds its share of the joined samples, so mates that share it are as much nearer.
-  const double together =
-      mates / (2 * joined) * decay * static_cast<double>(pools) * SamePoolShare(batch, pools);
+  const double together = mates * (1 / (2 * joined) + ends) * decay * static_cast<double>(pools) *
+                          SamePoolShare(batch, pools);
   if (by_chance >= 1) return 0;  // one block is all there is
-  return (together - by_chance) / (1 - by_chance);
+  // Less than by chance: the form does not hold for a batch of much of the dataset.
+  return std::max(0.0, (together - by_chance) / (1 - by_chance));
+}
+
+// Sharing while the rest of a run's partial first fill joins, at the pace of the draws.
+double SharingAtFirst(std::string_view order, const OrderRequest& resolved, double sharing) {
+  if (order != "epoch") return sharing;
+  const double at_once = Number(resolved.parameters, "first_fill_permille") / 1000;
+  return EpochSharing(resolved, std::max(1.0, JoinedSamples(resolved) * at_once));
 }
 
 }  // namespace
@@ -187,7 +197,9 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
 std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved) {
   if (!resolved.job.shuffle) return std::nullopt;
   if (order == "exact" || order == "batch") return 0.0;
-  if (order == "epoch" && resolved.blocks != nullptr) return EpochSharing(resolved);
+  if (order == "epoch" && resolved.blocks != nullptr) {
+    return EpochSharing(resolved, JoinedSamples(resolved));
+  }
   return std::nullopt;
 }
 
@@ -199,12 +211,16 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
   const double batch = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size;
   const double others = std::min(batch, static_cast<double>(resolved.job.sample_count)) - 1;
   ExpectedInflation expected{.sharing = *sharing, .of_blocks = 1 + others * *sharing};
+  const double sharing_first = SharingAtFirst(order, resolved, *sharing);
+  expected.of_blocks_first = 1 + others * sharing_first;
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);
     // Mates that are rarer than by chance, in a batch or by label, are nothing to warn of; two
     // such rarities together least of all.
     expected.of_labels =
         1 + others * std::max(*sharing, 0.0) * std::max(*expected.correlation, 0.0);
+    expected.of_labels_first =
+        1 + others * std::max(sharing_first, 0.0) * std::max(*expected.correlation, 0.0);
   }
   return expected;
 }

@@ -35,9 +35,11 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
 // as a share of what is possible. Nothing: no closed form is known. `resolved` are the parameters
 // as OrderFactory::Resolve() gave them.
 //
-// `epoch`, away from the first fill: a sample stays in a pool of M joined samples for a time that
-// is exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2 M);
-// positions of different pools are never mates.
+// `epoch`, over whole epochs of n samples: a sample stays in a pool of M joined samples for a time
+// that is exponential with mean M, so two mates are d positions apart with density
+// exp(-d / M) / (2 M). M samples join at the start of an epoch, and M are left when the last block
+// has joined: over the epoch this adds (1 + exp(-2 (n - M) / M)) / (4 n). Positions of different
+// pools are never mates.
 std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved);
 
 // Variance of a batch's share of a label, over that of batches dealt at random.
@@ -46,10 +48,11 @@ struct ExpectedInflation {
   double of_blocks = 1;               // 1 + (m - 1) sharing: the worst labels there could be
   std::optional<double> correlation;  // of the labels in blocks, where there are labels
   std::optional<double> of_labels;    // 1 + (m - 1) correlation sharing
+  // The same at the beginning of a run of `epoch` whose first fill is partial: for about as many
+  // samples as the pools hold.
+  double of_blocks_first = 1;
+  std::optional<double> of_labels_first;
 };
-
-// Beyond this the loader warns.
-inline constexpr double kLabelInflationMax = 1.05;
 
 // Nothing where ExpectedSharing() says nothing. `labels` may be null.
 std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,

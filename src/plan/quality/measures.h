@@ -11,6 +11,10 @@ namespace headrace::quality {
 // Says of a sample that an epoch did not hold it.
 inline constexpr std::uint32_t kAbsent = 0xffff'ffff;
 
+inline constexpr std::uint64_t kCells = 64;        // M2: a side of the table
+inline constexpr double kEndShare = 0.05;          // of an epoch: its first and last samples
+inline constexpr std::uint64_t kSuperGroups = 64;  // M6, M8: neighbourhoods on storage
+
 // M0. A sample that comes three times is duplicated once and adds two to `repeats`.
 struct Coverage {
   std::uint64_t count = 0;       // positions

@@ -6,24 +6,26 @@
 #include <numeric>
 #include <utility>
 
+#include "base/units.h"
+
 namespace headrace {
 namespace {
 
 using quality::kAbsent;
+using quality::kCells;
+using quality::kEndShare;
+using quality::kSuperGroups;
 using quality::Null;
 
-constexpr std::uint64_t kCells = 64;        // M2: a side of the table
-constexpr std::uint64_t kSuperGroups = 64;  // M6, M8: where there are more groups than
-constexpr std::uint64_t kGroupsMax = 128;   // this
-constexpr std::uint64_t kLagsMax = 128;     // M4
+constexpr std::uint64_t kGroupsMax = 128;  // M6: more are put together in kSuperGroups
+constexpr std::uint64_t kLagsMax = 128;    // M4
 constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only where there are samples
 constexpr std::uint64_t kCostGroups = 10;                     // M8: deciles
-constexpr double kEndShare = 0.05;  // of an epoch: its first and last samples
 
 Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
 std::vector<std::uint32_t> GroupsOf(const QualityOptions& options) {
-  if (options.labels != nullptr) return *options.labels;
+  if (options.blocks == nullptr) return *options.labels;
   std::vector<std::uint32_t> groups(options.sample_count);
   for (std::uint64_t i = 0; i < options.blocks->block_count(); ++i) {
     const BlockMap::Block block = options.blocks->block(i);
@@ -64,39 +66,37 @@ std::vector<std::uint32_t> CostDeciles(const std::vector<std::uint32_t>& costs) 
 Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options) {
   const std::uint64_t n = options.sample_count;
   if (n == 0 || n >= kAbsent) {
-    return Wrong("measuring an order: got " + std::to_string(n) +
-                 " samples, must be in [1, 2^32 - 2]");
+    return Wrong("measuring an order: got " + Counted(n, "sample") + ", must be in [1, 2^32 - 2]");
   }
   if (options.batch == 0 || options.batch >= kAbsent) {
     return Wrong("measuring an order: got batches of " + std::to_string(options.batch) +
                  ", must be in [1, 2^32 - 2]");
   }
-  if ((options.labels == nullptr || options.labels->size() != n) &&
-      (options.blocks == nullptr || options.blocks->sample_count() != n)) {
-    return Wrong("measuring an order of " + std::to_string(n) +
-                 " samples: needs blocks or labels of as many samples");
+  if (options.blocks == nullptr ? options.labels == nullptr : options.blocks->sample_count() != n) {
+    return Wrong("measuring an order of " + Counted(n, "sample") +
+                 ": needs blocks or labels of as many samples");
   }
   if (options.labels != nullptr && options.labels->size() != n) {
-    return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
-                 std::to_string(options.labels->size()) + " labels");
+    return Wrong("measuring an order of " + Counted(n, "sample") + ": got " +
+                 Counted(options.labels->size(), "label"));
   }
   if (options.labels != nullptr) {
     const std::uint64_t most = std::max(n, kLabelsMax);
     const std::uint32_t largest = *std::ranges::max_element(*options.labels);
     if (largest >= most) {
-      return Wrong("measuring an order of " + std::to_string(n) + " samples: got label " +
+      return Wrong("measuring an order of " + Counted(n, "sample") + ": got label " +
                    std::to_string(largest) + ", must be below " + std::to_string(most) +
                    "; number the labels 0, 1, ...");
     }
   }
   if (options.costs != nullptr && options.costs->size() != n) {
-    return Wrong("measuring an order of " + std::to_string(n) + " samples: got " +
+    return Wrong("measuring an order of " + Counted(n, "sample") + ": got " +
                  std::to_string(options.costs->size()) + " costs");
   }
   for (const std::uint64_t window : options.windows) {
     if (window < 2 || window >= kAbsent) {
-      return Wrong("measuring an order: got a window of " + std::to_string(window) +
-                   " samples, must be in [2, 2^32 - 2]");
+      return Wrong("measuring an order: got a window of " + Counted(window, "sample") +
+                   ", must be in [2, 2^32 - 2]");
     }
   }
   return std::unique_ptr<QualityMeter>(new QualityMeter(std::move(options)));
@@ -212,7 +212,10 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
   const std::uint64_t n = groups.size();
   const quality::GroupSizes sums = quality::SumSizes(sizes);
   std::vector<std::uint64_t> windows = options_.windows;
-  if (windows.empty()) windows = {options_.batch, 8 * options_.batch, 64 * options_.batch, n / 16};
+  if (windows.empty()) {
+    windows = {options_.batch, 8 * options_.batch, 64 * options_.batch};
+    if (n / 16 > options_.batch) windows.push_back(n / 16);
+  }
   std::ranges::sort(windows);
   windows.erase(std::unique(windows.begin(), windows.end()), windows.end());
   std::map<std::uint64_t, double> vif;
@@ -225,6 +228,7 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
     vif[window] = value / null.mean;
   }
   so_far_.vif_of_epochs.push_back(std::move(vif));
+  MeasureLabels(windows);
 
   std::vector<std::uint32_t> cells(n);
   for (std::size_t p = 0; p < n; ++p) {
@@ -238,6 +242,24 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
   if (null.mean > 0) {
     so_far_.more["cramer_v"] =
         std::sqrt(std::max(0.0, value - null.mean) / static_cast<double>(n * (kCells - 1)));
+  }
+}
+
+// The mix of labels in windows, beside that of blocks.
+void QualityMeter::MeasureLabels(std::span<const std::uint64_t> windows) {
+  if (options_.labels == nullptr || options_.blocks == nullptr) return;
+  const std::uint64_t n = ids_.size();
+  std::vector<std::uint32_t> labels(n);
+  for (std::size_t p = 0; p < n; ++p) labels[p] = (*options_.labels)[ids_[p]];
+  const auto label_count = std::uint64_t{*std::ranges::max_element(labels)} + 1;
+  const std::vector<std::uint32_t> sizes = CountGroups(labels, label_count);
+  const quality::GroupSizes sums = quality::SumSizes(sizes);
+  for (const std::uint64_t window : windows) {
+    if (window < 2 || 2 * window > n) continue;
+    const Null null = quality::ChiSquareNull(RowSizes(n, window), sums);
+    if (null.mean == 0) continue;
+    Count("label_vif_" + std::to_string(window), "M3", true,
+          quality::WindowChiSquare(labels, sizes, window), null);
   }
 }
 

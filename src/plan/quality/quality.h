@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
+#include "plan/quality/grade.h"
 #include "plan/quality/measures.h"
 #include "plan/quality/nulls.h"
 
@@ -22,8 +23,9 @@ namespace headrace {
 
 struct QualityOptions {
   std::uint64_t sample_count = 0;  // of the dataset; below 2^32 - 1
-  // What a sample's group is: its label where there are any, else its block.
+  // A sample's group is its block; its label if there are no blocks.
   std::shared_ptr<const BlockMap> blocks;
+  // With blocks: the mix of labels is measured beside them. May be null.
   SampleTable labels;
   std::uint64_t batch = 256;           // of the sequence: what one step holds
   std::vector<std::uint64_t> windows;  // of the inflation; empty: batch, 8x, 64x, n/16
@@ -49,6 +51,7 @@ struct QualityTest {
 struct QualityReport {
   std::uint64_t epochs = 0;
   std::uint64_t positions = 0;  // of all epochs
+  std::uint64_t batch = 0;      // of QualityOptions
   // M0: worst epoch. Beyond what was declared.
   std::uint64_t missing = 0;
   std::uint64_t duplicated = 0;
@@ -57,17 +60,21 @@ struct QualityReport {
   std::uint64_t unknown = 0;  // ids that the dataset does not have; left out of everything else
   std::uint64_t ids_xor = 0;  // of the last epoch
   std::uint64_t ids_sum = 0;
-  double seen_share = 0;  // of the dataset, over all epochs
+  double seen_share = 0;           // of the dataset, over all epochs
+  double expected_seen_share = 0;  // if the samples of each epoch were drawn independently
 
   std::vector<QualityTest> tests;
   std::map<std::uint64_t, double> vif;  // M3 by window
   std::vector<std::map<std::uint64_t, double>> vif_of_epochs;
-  std::map<std::string, double> more;  // M5, M7, M9, M10: told, not tested
+  std::map<std::uint64_t, double> label_vif;  // the same of labels, where there are blocks, too
+  std::map<std::string, double> more;         // M5, M7, M9, M10: told, not tested
   double equivalent_buffer = 0;  // groups that a buffer would mix to give the batch's inflation
   double group_count = 0;
-  std::string verdict;              // uniform, near-uniform, mixed, clustered, patterned, broken
-  std::string why;                  // what decided it
-  std::vector<std::string> failed;  // names of tests not within their bounds
+  std::vector<QualityEffect> effects;  // worst first
+  std::string verdict;                 // the worst grade, by name
+  std::string why;                     // the effect that decided it
+  std::string change;                  // what to change and by how much; empty if nothing
+  std::vector<std::string> failed;     // names of tests not within their bounds
 
   [[nodiscard]] const QualityTest* Find(const std::string& name) const;
 };
@@ -127,6 +134,7 @@ class QualityMeter {
   void Worst(const std::string& name, std::string id, double groups, double value, bool two_sided);
   void MeasureCoverage();
   void MeasureWindows(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes);
+  void MeasureLabels(std::span<const std::uint64_t> windows);
   void MeasureEnds(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes);
   void MeasureMates(std::span<const std::uint32_t> groups, const quality::GroupSizes& sizes);
   void MeasureBatches(std::span<const std::uint32_t> groups, std::uint64_t group_count,

@@ -1,12 +1,10 @@
-// What the meter found, held against its bounds, in one word.
+// What the meter found, against its bounds and in grades.
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numbers>
+#include <string_view>
 #include <utility>
 
 #include "plan/quality/quality.h"
@@ -14,80 +12,16 @@
 namespace headrace {
 namespace {
 
-// Grades of an order that is no uniform permutation.
-constexpr double kNearVif = 1.05;
-constexpr double kNearPrefix = 3;
-constexpr double kMixedVif = 2;
-constexpr double kMixedPrefix = 10;
-// Departures that variance inflation does not see, too large to be called near.
-constexpr double kEvenVif = 0.9;
-constexpr double kCorrelation = 0.1;
-constexpr double kRecurrence = 1.5;
-constexpr double kEntropyBits = 0.5;
-constexpr double kLateEpochs = 0.02;
+constexpr std::string_view kVif = "vif_";
+constexpr std::string_view kLabelVif = "label_vif_";
 
-double ValueOf(const QualityReport& report, const std::string& name, double none) {
-  const QualityTest* test = report.Find(name);
-  return test == nullptr ? none : test->value;
-}
-
-double LargestPrefix(const QualityReport& report) {
-  return std::max({ValueOf(report, "prefix", 0), ValueOf(report, "prefix_neighbours", 0),
-                   ValueOf(report, "prefix_mixed", 0)});
-}
-
-bool Failed(const QualityReport& report, const std::string& name) {
-  return std::ranges::find(report.failed, name) != report.failed.end();
-}
-
-// Whether a pattern stands behind it that mixing does not measure: too even, the same again and
-// again, some always late.
-bool IsPatterned(const QualityReport& report, double vif) {
-  const QualityTest* entropy = report.Find("neighbour_entropy");
-  const auto beyond = [&report](const std::string& name, double most) {
-    return Failed(report, name) && std::abs(ValueOf(report, name, 0)) > most;
-  };
-  const auto late = report.more.find("late_by_place");
-  const auto late_cost = report.more.find("late_by_cost");
-  return (vif < kEvenVif && !report.failed.empty()) ||
-         beyond("position_correlation", kCorrelation) ||
-         beyond("epoch_correlation", kCorrelation) || beyond("pair_recurrence", kRecurrence) ||
-         (entropy != nullptr && !entropy->within &&
-          entropy->expected - entropy->value > kEntropyBits) ||
-         (Failed(report, "lateness_by_place") && late != report.more.end() &&
-          late->second > kLateEpochs) ||
-         (Failed(report, "lateness_by_cost") && late_cost != report.more.end() &&
-          late_cost->second > kLateEpochs);
-}
-
-struct Grade {
-  std::string verdict;
-  std::string why;
-};
-
-std::string Against(const char* what, double value, double most) {
-  std::array<char, 96> text{};
-  static_cast<void>(
-      std::snprintf(text.data(), text.size(), "%s %.4g is above %.4g", what, value, most));
-  return text.data();
-}
-
-Grade Judge(const QualityReport& report, double vif) {
-  if (report.missing + report.duplicated + report.unknown > 0) {
-    return {"broken", "samples are missing, duplicated or unknown"};
-  }
-  if (report.failed.empty()) return {"uniform", "every measure is within its bounds"};
-  const char* const of_vif = "variance inflation at the batch";
-  const char* const of_prefix = "prefix discrepancy";
-  const double prefix = LargestPrefix(report);
-  if (vif > kMixedVif) return {"clustered", Against(of_vif, vif, kMixedVif)};
-  if (prefix > kMixedPrefix) return {"clustered", Against(of_prefix, prefix, kMixedPrefix)};
-  if (IsPatterned(report, vif)) {
-    return {"patterned", "too even, the same again, or some always late: see the measures outside"};
-  }
-  if (vif > kNearVif) return {"mixed", Against(of_vif, vif, kNearVif)};
-  if (prefix > kNearPrefix) return {"mixed", Against(of_prefix, prefix, kNearPrefix)};
-  return {"near-uniform", "variance inflation and prefix discrepancy are small"};
+// Adds the inflation of a test called `prefix` and a window; nothing if it is another test.
+void AddInflation(const QualityTest& test, std::string_view prefix,
+                  std::map<std::uint64_t, double>& vif) {
+  if (!test.name.starts_with(prefix)) return;
+  const std::string_view window = std::string_view(test.name).substr(prefix.size());
+  if (!std::ranges::all_of(window, [](char digit) { return digit >= '0' && digit <= '9'; })) return;
+  vif[std::stoull(std::string(window))] = test.value;
 }
 
 }  // namespace
@@ -168,11 +102,12 @@ void QualityMeter::ReportLateness(const std::string& name, const Lateness& laten
 QualityReport QualityMeter::Report() const {
   QualityReport report = so_far_;
   report.group_count = static_cast<double>(group_count_);
+  report.batch = options_.batch;
   report.seen_share = static_cast<double>(std::ranges::count(seen_, true)) /
                       static_cast<double>(options_.sample_count);
   if (report.epochs == 0) {
     report.missing = options_.partial ? 0 : options_.sample_count;
-    report.verdict = "broken";
+    report.verdict = GradeName(QualityGrade::kBroken);
     report.why = "there are no samples";
     return report;
   }
@@ -180,15 +115,21 @@ QualityReport QualityMeter::Report() const {
   ReportTallies(report, tail);
   ReportExtremes(report, tail);
   ReportLateness("place", by_place_, tail, report);
+  // The samples of a block may come together, at a place that each epoch draws anew. So the mean of
+  // a neighbourhood on storage is off by chance as if it had as many samples as it has blocks.
+  const double blocks = static_cast<double>(report.epochs * group_count_) /
+                        static_cast<double>(quality::kSuperGroups);
+  report.more["late_by_place_by_chance"] =
+      quality::NormalQuantile(options_.alpha / (2.0 * quality::kSuperGroups)) /
+      std::sqrt(12 * std::max(1.0, blocks));
   ReportLateness("cost", by_cost_, tail, report);
   std::ranges::sort(report.tests, {}, [](const QualityTest& test) {
     return std::pair(std::stoi(test.id.substr(1)), test.name);
   });
   for (const QualityTest& test : report.tests) {
     if (!test.within) report.failed.push_back(test.name);
-    if (test.name.starts_with("vif_") && std::isdigit(test.name.back()) != 0) {
-      report.vif[std::stoull(test.name.substr(4))] = test.value;
-    }
+    AddInflation(test, kVif, report.vif);
+    AddInflation(test, kLabelVif, report.label_vif);
   }
   const auto at_batch = report.vif.find(options_.batch);
   const auto& used = at_batch != report.vif.end() ? at_batch : report.vif.begin();
@@ -199,9 +140,19 @@ QualityReport QualityMeter::Report() const {
     const double excess = vif - 1 + (w - 1) / report.group_count;
     if (excess > 0) report.equivalent_buffer = std::min(report.group_count, (w - 1) / excess);
   }
-  Grade grade = Judge(report, vif);
-  report.verdict = std::move(grade.verdict);
-  report.why = std::move(grade.why);
+  const double epochs = static_cast<double>(report.epochs);
+  const double share =
+      static_cast<double>(report.positions) / epochs / static_cast<double>(options_.sample_count);
+  report.expected_seen_share = share >= 1 ? 1 : 1 - std::pow(1 - share, epochs);
+  report.effects = GradeEffects(report);
+  report.verdict = GradeName(QualityGrade::kExcellent);
+  if (!report.effects.empty()) {
+    const QualityEffect& worst = report.effects.front();
+    report.verdict = GradeName(worst.grade);
+    report.why =
+        worst.grade == QualityGrade::kExcellent ? "as random draws, for training" : worst.what;
+    report.change = worst.change;
+  }
   return report;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -41,7 +42,7 @@ Result<std::vector<LaneDemand>> DemandOfStep(const ScheduleRequest& request, con
       return Status(StatusCode::kInvalidArgument,
                     "making a schedule: " + StepText({.epoch = step.epoch, .step = step.step}) +
                         " delivers to rank " + std::to_string(delivery.rank) + ", the lanes are " +
-                        std::to_string(header.lanes) + " ranks from " +
+                        Counted(header.lanes, "rank") + " from " +
                         std::to_string(header.first_rank) + " on");
     }
     LaneDemand& lane = lanes[delivery.rank - header.first_rank];

@@ -145,7 +145,7 @@ TEST(MakeScheduleTest, MistakesAreNamed) {
     const Status status = Make(job.request, file).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
-              "making a schedule: step 0 of epoch 1 delivers to rank 3, the lanes are 1 ranks from "
+              "making a schedule: step 0 of epoch 1 delivers to rank 3, the lanes are 1 rank from "
               "2 on");
   }
   {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/prng.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -268,8 +269,8 @@ Result<ScheduleWriter> ScheduleWriter::Make(const ScheduleHeader& header, Sink s
 Status ScheduleWriter::WriteRecord(std::span<const std::byte> payload) {
   if (payload.size() > kRecordMax) {
     return {StatusCode::kResourceExhausted, "writing schedule: a step of " +
-                                                std::to_string(payload.size()) +
-                                                " bytes, at most " + std::to_string(kRecordMax)};
+                                                Counted(payload.size(), "byte") + ", at most " +
+                                                std::to_string(kRecordMax)};
   }
   const auto size = static_cast<std::uint32_t>(payload.size());
   digest_ = DigestOf(digest_, size, payload);
@@ -378,8 +379,8 @@ Result<bool> ScheduleReader::Next(ScheduledStep& step) {
   if (!status_.ok()) {
     status_ = Damaged(offset, std::string(status_.message()));
   } else if (ended_ && offset_ != file_.bytes.size()) {
-    status_ = Damaged(
-        offset_, std::to_string(file_.bytes.size() - offset_) + " bytes follow the end" + kRemedy);
+    status_ = Damaged(offset_,
+                      Counted(file_.bytes.size() - offset_, "byte") + " after the end" + kRemedy);
   }
   HEADRACE_RETURN_IF_ERROR(status_);
   return !ended_;
@@ -388,21 +389,20 @@ Result<bool> ScheduleReader::Next(ScheduledStep& step) {
 Result<std::span<const std::byte>> ScheduleReader::Record() {
   const std::size_t left = file_.bytes.size() - offset_;
   const auto cut_off = [&] {
-    return Damaged(file_.bytes.size(),
-                   "cut off after " + std::to_string(steps_) + " steps" + kRemedy);
+    return Damaged(file_.bytes.size(), "cut off after " + Counted(steps_, "step") + kRemedy);
   };
   if (left < kRecordHeadBytes) return cut_off();
   const auto size = Get<std::uint32_t>(file_.bytes.data() + offset_);
   if (size > kRecordMax) {
-    return Damaged(offset_, "a record of " + std::to_string(size) + " bytes, at most " +
+    return Damaged(offset_, "a record of " + Counted(size, "byte") + ", at most " +
                                 std::to_string(kRecordMax));
   }
   if (left - kRecordHeadBytes < size + kChecksumBytes) return cut_off();
   const auto payload = file_.bytes.subspan(offset_ + kRecordHeadBytes, size);
   const std::uint64_t digest = DigestOf(digest_, size, payload);
   if (Get<std::uint64_t>(payload.data() + size) != digest) {
-    return Damaged(offset_, "checksum of the record after " + std::to_string(steps_) +
-                                " steps is wrong" + kRemedy);
+    return Damaged(
+        offset_, "checksum of the record after " + Counted(steps_, "step") + " is wrong" + kRemedy);
   }
   digest_ = digest;
   offset_ += kRecordHeadBytes + size + kChecksumBytes;
@@ -411,7 +411,7 @@ Result<std::span<const std::byte>> ScheduleReader::Record() {
 
 Status ScheduleReader::ReadStep(std::span<const std::byte> payload, ScheduledStep& step) {
   const auto malformed = [&] {
-    return Wrong("record after " + std::to_string(steps_) + " steps: malformed");
+    return Wrong("record after " + Counted(steps_, "step") + ": malformed");
   };
   PayloadReader reader(payload);
   const unsigned kind = reader.Byte();
@@ -448,7 +448,7 @@ Status ScheduleReader::ReadEnd(std::span<const std::byte> payload) const {
   PayloadReader reader(payload.subspan(1));
   const std::uint64_t steps = reader.Varint();
   if (!reader.ok() || reader.left() > 0 || steps != steps_) {
-    return Wrong("end: does not tell the " + std::to_string(steps_) + " steps there are");
+    return Wrong("end: does not tell the " + Counted(steps_, "step") + " there are");
   }
   return {};
 }

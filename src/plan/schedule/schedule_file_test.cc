@@ -170,14 +170,14 @@ TEST(ScheduleFileTest, RecordsLeftOutOrSwappedAreFound) {
   constexpr auto kFirst = static_cast<std::ptrdiff_t>(kScheduleHeaderBytes + 8);
   Bytes left_out = file;
   left_out.erase(left_out.begin() + kFirst + kRecord, left_out.begin() + kFirst + 2 * kRecord);
-  EXPECT_THAT(ErrorOf(left_out), HasSubstr("byte 125: checksum of the record after 1 steps"));
+  EXPECT_THAT(ErrorOf(left_out), HasSubstr("byte 125: checksum of the record after 1 step is"));
   Bytes swapped = file;
   std::swap_ranges(swapped.begin() + kFirst, swapped.begin() + kFirst + kRecord,
                    swapped.begin() + kFirst + kRecord);
   EXPECT_THAT(ErrorOf(swapped), HasSubstr("byte 104: checksum of the record after 0 steps"));
   Bytes longer = file;
   longer.push_back(std::byte{0});
-  EXPECT_THAT(ErrorOf(longer), HasSubstr("byte 181: 1 bytes follow the end"));
+  EXPECT_THAT(ErrorOf(longer), HasSubstr("byte 181: 1 byte after the end"));
 }
 
 TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {

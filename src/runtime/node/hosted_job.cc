@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "index/index.h"
 #include "runtime/node/kept_tiers.h"
 #include "runtime/node/open_request.h"
 
 namespace headrace {
 namespace {
+
+// Longest time that the job's thread waits at once for the end of the previous run.
+constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 
 bool Before(const Position& a, const Position& b) {
   return std::tie(a.epoch, a.step) < std::tie(b.epoch, b.step);
@@ -32,7 +36,7 @@ Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenJob& first, Admit a
   return job;
 }
 
-HostedJob::~HostedJob() = default;
+HostedJob::~HostedJob() { ending_ = true; }
 
 void HostedJob::Post(std::function<void()> work) { thread_->Submit(0, std::move(work)); }
 
@@ -147,6 +151,7 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob&
                          .steps_per_epoch = job_->steps_per_epoch(),
                          .batches_ahead = batches_ahead_,
                          .order_parameters = job_->order_parameters(),
+                         .order_origins = job_->order_origins(),
                          .inflation = job_->expected_inflation()});
 }
 
@@ -223,7 +228,7 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
   }
   if (run != nullptr) {
     run->Leave(lane);
-    if (last) job_->Stop();  // Nobody wants what it reads.
+    if (last) static_cast<void>(job_->Stop(0));  // Nobody needs its reads.
   }
   if (client != nullptr) client->DropUntaken();
 }
@@ -275,6 +280,11 @@ void HostedJob::BeginIfAllAsked() {
     }
     if (!asked.has_value()) return;  // All are gone.
     status = Compare();
+  }
+  // Its reads may stay in flight for long: requests are answered meanwhile.
+  if (status.ok() && !job_->Stop(kStopSliceNs)) {
+    if (!ending_) Post([this] { BeginIfAllAsked(); });
+    return;
   }
   if (status.ok()) status = Begin(*asked);
   if (!status.ok()) EndWait(status);
@@ -344,7 +354,7 @@ Status HostedJob::Begin(const Asked& asked) {
   if (asked.list.has_value()) {
     HEADRACE_ASSIGN_OR_RETURN(run, job_->StartList(*asked.list, pointers.front()));
   } else {
-    HEADRACE_ASSIGN_OR_RETURN(run, job_->Start(asked.position, std::move(pointers)));
+    HEADRACE_ASSIGN_OR_RETURN(run, job_->Start(asked.position, pointers));
   }
   sinks_ = std::move(sinks);  // The run that used those before has ended.
   {
@@ -376,7 +386,7 @@ void HostedJob::FailAll(const Status& why) {
       if (lane.presence == Presence::kHere) told.emplace_back(lane.client, lane.start);
     }
   }
-  if (job_ != nullptr) job_->Stop();
+  if (job_ != nullptr) static_cast<void>(job_->Stop(0));
   for (const auto& [client, start] : told) {
     client->Send(RunEnded{.start = start, .status = why});
   }
@@ -409,8 +419,18 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 
+Position HostedJob::LoopOf(const Position& next) const {
+  const std::uint64_t steps = job_->steps_per_epoch();
+  const std::uint64_t taken = next.epoch * steps + next.step;
+  const std::uint64_t behind = first_.options.batches_behind;
+  if (behind == 0) return next;
+  if (taken <= behind) return {};
+  const std::uint64_t last = taken - behind - 1;  // step that the loop has certainly received
+  return {.epoch = last / steps, .step = last % steps + 1};
+}
+
 Status HostedJob::CheckGoesOn(std::uint32_t lane) const {
-  const Position& at = *lanes_[lane].next;
+  const Position at = LoopOf(*lanes_[lane].next);
   for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
     const Lane& each = lanes_[other];
     if (!each.asked.has_value() || !each.next.has_value()) continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,7 +35,8 @@ class KeptTiers;
 //
 // Thread safety: every method may be called from any thread; Note() does its work there, all others
 // have the job's own thread do it, in the order of the calls, and answer by message.
-// Shutdown: the destructor does what was asked for, ends the run and waits for its reads.
+// Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
+// as NodeJob does.
 class HostedJob {
  public:
   // Asked with the bytes that the job is about to take, before it takes any: how many are then left
@@ -60,7 +62,7 @@ class HostedJob {
   // It has gone. What its consumer holds stays with it.
   void Close(std::shared_ptr<LaneClient> client);
 
-  // What a job leaves that could not be opened: the reason, for its ranks that have not been told.
+  // The error of a failed open, kept until every rank has received it.
   struct Failure {
     Status why;
     std::int64_t at_ns = 0;          // CLOCK_MONOTONIC
@@ -122,6 +124,8 @@ class HostedJob {
       HEADRACE_LOCKS_REQUIRED(mutex_);
   // Why the ranks' positions can not be one run's; OK if they can.
   [[nodiscard]] Status Compare() const HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Lower bound of the loop's position, given the batches taken: those before `next`.
+  [[nodiscard]] Position LoopOf(const Position& next) const;
   // Why those that wait would wait for ever for one that took this batch; OK if they do not.
   [[nodiscard]] Status CheckGoesOn(std::uint32_t lane) const HEADRACE_LOCKS_REQUIRED(mutex_);
   void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane)
@@ -136,6 +140,8 @@ class HostedJob {
   std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);
   Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job is nobody's
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
+
+  std::atomic<bool> ending_ = false;  // the destructor runs: do not retry waits
 
   // Of the job's thread; job_ is set once, before any lane is there.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run

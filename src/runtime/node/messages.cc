@@ -99,7 +99,7 @@ void Fields(Codec& codec, T& refused) {
 template <typename Codec, Of<JobOpened> T>
 void Fields(Codec& codec, T& opened) {
   codec(opened.schema, opened.steps_per_epoch, opened.batches_ahead, opened.order_parameters,
-        opened.inflation);
+        opened.order_origins, opened.inflation);
 }
 
 template <typename Codec, Of<NewMemory> T>

@@ -102,6 +102,7 @@ struct JobOpened {
   std::uint64_t steps_per_epoch = 0;
   std::uint32_t batches_ahead = 0;  // of each rank, at most
   OrderParameters order_parameters;
+  OrderParameters order_origins;
   std::optional<ExpectedInflation> inflation;
 };
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.

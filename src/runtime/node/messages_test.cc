@@ -49,7 +49,8 @@ MachineModel SomeModel() {
 
 LoaderOptions SomeOptions() {
   LoaderOptions options;
-  options.fields = {{.name = "label", .image = std::nullopt}, {.name = "image", .image = {{}}}};
+  options.fields = {{.name = "label", .encoded = EncodedImages::kDecodable},
+                    {.name = "image", .image = {{}}}};
   options.fields[1].image->random_resized_crop = {{.scale = {0.5, 0.75}, .ratio = {1, 2}}};
   options.fields[1].image->mean = {0.25F, 0.5F, 0.75F};
   options.fields[1].image->pixels_max = 12345;
@@ -63,6 +64,8 @@ LoaderOptions SomeOptions() {
   options.io = IoChoice::kThreads;
   options.on_error = OnError::kSubstitute;
   options.verify = false;
+  options.worker_results = true;
+  options.batches_behind = 4;
   options.tiers.tiers = {{.path = "", .capacity_bytes = 10, .threads = 1},
                          {.path = "/nvme", .capacity_bytes = 20, .threads = 8}};
   options.tiers.placement = "belady";
@@ -90,6 +93,7 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   EXPECT_EQ(open.options.fields[1].image->random_resized_crop->scale[1], 0.75);
   EXPECT_EQ(open.options.fields[1].image->mean[2], 0.75F);
   EXPECT_FALSE(open.options.fields[0].image.has_value());
+  EXPECT_EQ(open.options.fields[0].encoded, EncodedImages::kDecodable);
   EXPECT_EQ(open.options.job.rank, 5U);
   EXPECT_FALSE(open.options.job.shuffle);
   EXPECT_EQ(open.options.order.parameters, wanted.order.parameters);
@@ -97,6 +101,7 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   EXPECT_EQ(open.options.order.costs, nullptr);
   EXPECT_EQ(open.options.io, IoChoice::kThreads);
   EXPECT_EQ(open.options.on_error, OnError::kSubstitute);
+  EXPECT_EQ(open.options.batches_behind, 4U);
   EXPECT_EQ(open.options.tiers.tiers[1].path, "/nvme");
   EXPECT_EQ(open.options.model->storage.rate.Rate(4096, 4), 5e9);
   EXPECT_EQ(open.options.model->tiers[0].write.Rate(1, 1), kUnlimited);
@@ -125,13 +130,19 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
 
   JobOpened job{
       .steps_per_epoch = 12, .batches_ahead = 7, .order_parameters = {{"pools", std::int64_t{4}}}};
+  job.order_origins = {{"pools", std::string("given")}};
   job.schema.push_back({.name = "image", .dtype = DType::kFloat32, .shape = {3, 8, 8}});
-  job.inflation = ExpectedInflation{.sharing = 0.5, .of_labels = 1.25};
+  job.inflation = ExpectedInflation{
+      .sharing = 0.5, .of_labels = 1.25, .of_blocks_first = 3, .of_labels_first = 2.5};
   const auto opened = std::get<JobOpened>(Returned(NodeMessage(job)));
   EXPECT_EQ(opened.batches_ahead, 7);
   EXPECT_EQ(opened.schema[0].dtype, DType::kFloat32);
   EXPECT_EQ(opened.schema[0].shape, job.schema[0].shape);
+  EXPECT_EQ(opened.order_parameters, job.order_parameters);
+  EXPECT_EQ(opened.order_origins, job.order_origins);
   EXPECT_EQ(opened.inflation->of_labels, 1.25);
+  EXPECT_EQ(opened.inflation->of_blocks_first, 3);
+  EXPECT_EQ(opened.inflation->of_labels_first, 2.5);
 
   BatchReady batch{.start = 1, .number = 9, .epoch = 2, .step = 3, .ends_epoch = true};
   batch.samples = {SampleId{4}, SampleId{5}};

@@ -105,6 +105,23 @@ class NodeServerTest : public ::testing::Test {
     return Drain(*loader);
   }
 
+  // Takes batches until there is an error: it, and how many. Fails at the end of the job, or if
+  // nothing comes in kHangNs.
+  static std::pair<Status, std::uint64_t> TakeUntilTold(RemoteLoader& loader,
+                                                        const LoaderOptions& options) {
+    const std::uint64_t all = kSteps * options.job.epochs;
+    for (std::uint64_t taken = 0; taken < all; ++taken) {
+      const Result<BatchQueue::Taken> next = loader.Next(kHangNs);
+      if (!next.ok()) return {next.status(), taken};
+      if (next.value().batch == nullptr) {
+        ADD_FAILURE() << "nothing came after " << taken << " batches";
+        return {Status(), taken};
+      }
+    }
+    ADD_FAILURE() << "no error in " << all << " batches";
+    return {Status(), all};
+  }
+
   // Every rank on a thread of its own.
   static void OnEachRank(std::uint32_t ranks, const std::function<void(std::uint32_t)>& work) {
     std::vector<std::jthread> threads;
@@ -454,16 +471,7 @@ TEST_F(NodeServerTest, OneThatGoesBackWhileTheOthersGoOnIsToldWhenTheyPassItsEpo
   ASSERT_TRUE(goes_back->Start({}).ok());
   EXPECT_NE(TakeOne(*goes_back), nullptr);
   ASSERT_TRUE(goes_back->Start({}).ok());
-  std::uint64_t taken = 0;
-  Status told;
-  while (told.ok()) {
-    Result<BatchQueue::Taken> next = goes_on->Next(-1);
-    told = next.status();
-    if (told.ok()) {
-      ASSERT_NE(next.value().batch, nullptr) << taken;
-      ++taken;
-    }
-  }
+  const auto [told, taken] = TakeUntilTold(*goes_on, options);
   EXPECT_GT(taken, kSteps);
   for (const Status& each : {told, goes_back->Next(-1).status()}) {
     EXPECT_EQ(each.code(), StatusCode::kFailedPrecondition);
@@ -471,6 +479,47 @@ TEST_F(NodeServerTest, OneThatGoesBackWhileTheOthersGoOnIsToldWhenTheyPassItsEpo
                 HasSubstr("rank 1 left its loop at epoch 0 step 1 and waits to start epoch 0 step "
                           "0, but rank 0 did not leave there"));
   }
+}
+
+// Its workers took batches that its loop never asked for.
+TEST_F(NodeServerTest, OneWhoseWorkersAreAheadOfItsLoopMayYetLeaveWhereTheOthersDid) {
+  LoaderOptions options = OptionsOf(2);
+  options.job.epochs = 1000;
+  options.batches_behind = 4;
+  Serve();
+  const auto ahead = Open(0, options);
+  const auto leaves = Open(1, options);
+  ASSERT_TRUE(ahead->Start({}).ok());
+  ASSERT_TRUE(leaves->Start({}).ok());
+  EXPECT_NE(TakeOne(*leaves), nullptr);
+  ASSERT_TRUE(leaves->Start({.epoch = 1}).ok());
+  EXPECT_EQ(leaves->stats().value().awaited, std::vector<std::uint32_t>{0});  // It was heard.
+  for (std::uint64_t i = 0; i < kSteps + options.batches_behind; ++i) {
+    ASSERT_NE(TakeOne(*ahead), nullptr) << i;
+  }
+  ASSERT_TRUE(ahead->stats().ok());  // The node knows what was taken.
+  ASSERT_TRUE(ahead->Start({.epoch = 1}).ok());
+  for (RemoteLoader* const each : {ahead.get(), leaves.get()}) {
+    const auto batch = TakeOne(*each);
+    ASSERT_NE(batch, nullptr);
+    EXPECT_EQ(batch->epoch, 1U);
+    EXPECT_EQ(batch->step, 0U);
+  }
+}
+
+TEST_F(NodeServerTest, OneWhoseLoopIsPastWhereAnotherWaitsIsToldThoughItsWorkersAreAhead) {
+  LoaderOptions options = OptionsOf(2);
+  options.job.epochs = 1000;
+  options.batches_behind = 4;
+  Serve();
+  const auto goes_on = Open(0, options);
+  const auto leaves = Open(1, options);
+  ASSERT_TRUE(goes_on->Start({}).ok());
+  ASSERT_TRUE(leaves->Start({}).ok());
+  EXPECT_NE(TakeOne(*leaves), nullptr);
+  ASSERT_TRUE(leaves->Start({.epoch = 1}).ok());
+  const Status told = TakeUntilTold(*goes_on, options).first;
+  EXPECT_THAT(std::string(told.message()), HasSubstr("rank 0 did not leave there"));
 }
 
 // Its memory is the others'.

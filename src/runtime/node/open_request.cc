@@ -63,6 +63,7 @@ NamedValues ValuesOf(const OpenJob& open) {
           {"io", number(static_cast<int>(options.io))},
           {"on_error", number(static_cast<int>(options.on_error))},
           {"verify", number(options.verify)},
+          {"Python workers", number(options.worker_results)},
           {"tiers", Shown(options.tiers)},
           {"placement", options.tiers.placement},
           {"horizon", number(options.tiers.horizon_epochs)},

@@ -55,15 +55,15 @@ Status RemoteLink::SendNotes(bool waiting, std::int64_t timeout_ns) {
   return said;
 }
 
-Status RemoteLink::Say(const ClientMessage& message) {
+Status RemoteLink::Say(const ClientMessage& message, std::int64_t timeout_ns) {
   HEADRACE_ASSIGN_OR_RETURN(const IpcMessage packed, Pack(message));
   std::vector<int> fds;
   for (const UniqueFd& fd : packed.fds) fds.push_back(fd.get());
   MutexLock lock(mutex_);
   if (!notes_.taken.empty() || !notes_.let_go.empty()) {
-    HEADRACE_RETURN_IF_ERROR(SendNotes(/*waiting=*/false, /*timeout_ns=*/-1));
+    HEADRACE_RETURN_IF_ERROR(SendNotes(/*waiting=*/false, timeout_ns));
   }
-  return connection_->Send(packed.bytes, fds);
+  return connection_->Send(packed.bytes, fds, timeout_ns);
 }
 
 Status RemoteLink::NoteWaiting() {

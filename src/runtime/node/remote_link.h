@@ -33,10 +33,12 @@ class RemoteLink {
   // together: each message wakes the node.
   void HoldNotes(std::size_t count) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // What waits to be said goes before it.
+  // Sends the notes that are held back, then `message`. Waits up to `timeout_ns` for each of the
+  // two (negative: no limit) if the node does not read.
   //
   // Errors: those of IpcConnection::Send and Pack
-  Status Say(const ClientMessage& message) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Status Say(const ClientMessage& message, std::int64_t timeout_ns = -1)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The consumer found no batch, and waits: from here on notes are said at once, until it takes
   // one.
   Status NoteWaiting() HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kAskEveryNs = 50'000'000;
 // How long a node may take to hear that a client goes.
-constexpr std::int64_t kCloseNs = 10'000'000'000;
+constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
 
 // Of the batches that the node makes ahead, how many it may not hear of for a while: one in so
 // many.
@@ -111,11 +111,12 @@ RemoteLoader::~RemoteLoader() {
   start_ = 0;
   end_.reset();
   ready_.clear();
-  if (!is_open_ || !link_->Say(CloseJob{}).ok()) return;  // The node has gone, or never had it.
+  // The node process has gone, never had this loader, or does not read.
+  if (!is_open_ || !link_->Say(CloseJob{}, abandoned_ ? 0 : kGoodbyeNs).ok()) return;
   // What is opened after this finds the node without this one: another connection may be read
   // first.
-  static_cast<void>(
-      WaitUntil([&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); }, kCloseNs));
+  const auto heard = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  static_cast<void>(WaitUntil(heard, abandoned_ ? 0 : kGoodbyeNs));
 }
 
 Status RemoteLoader::CheckProcess() const {
@@ -149,15 +150,17 @@ Status RemoteLoader::Begin(Message message) {
   return said.ok() ? said : link_->Explain(said);
 }
 
-void RemoteLoader::Stop() {
-  if (link_->forked()) return;
+bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
+  if (link_->forked()) return true;
   MutexLock lock(mutex_);
-  if (start_ == 0) return;
+  if (start_ == 0) return true;
   start_ = 0;
   ready_.clear();
   end_.reset();
-  static_cast<void>(link_->Say(StopRun{}));  // Fails if the node has gone: all is stopped then.
+  static_cast<void>(
+      link_->Say(StopRun{}, kGoodbyeNs));  // Fails if the node has gone: all is stopped then.
   received_.NotifyAll();
+  return true;
 }
 
 // A batch is said to be taken under the lock: Stop() and Start() come before it, and it is dropped,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -63,6 +64,7 @@ class RemoteLoader final : public BatchSource {
   [[nodiscard]] OrderParameters order_parameters() const override {
     return opened_.order_parameters;
   }
+  [[nodiscard]] OrderParameters order_origins() const override { return opened_.order_origins; }
   [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override {
     return opened_.inflation;
   }
@@ -78,7 +80,10 @@ class RemoteLoader final : public BatchSource {
   //         FailedPrecondition  ranks ask for different positions
   //         DeadlineExceeded    start_timeout_ns passed, and ranks made no loader
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void Stop() override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Never waits: only the node process waits for reads.
+  bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override { return ns; }
+  void Abandon() override { abandoned_ = true; }
 
   // These ask the node, which answers at once, or, to Explain, when it has planned so far.
   //
@@ -149,6 +154,8 @@ class RemoteLoader final : public BatchSource {
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
   mutable JobOpened opened_;  // Written once, while the loader is opened.
+
+  std::atomic<bool> abandoned_ = false;  // the destructor does not wait
 
   mutable Mutex mutex_;
   mutable CondVar received_;

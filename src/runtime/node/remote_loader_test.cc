@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "ipc/connection.h"
 #include "ipc/testing/raw_socket.h"
+#include "runtime/node/answer_patience.h"
 #include "runtime/node/messages.h"
 
 namespace headrace {
@@ -47,7 +48,7 @@ class RemoteLoaderTest : public ::testing::Test {
     };
     const NodeAddress address{.socket = socket_, .job = "job"};
     const auto keep_waiting = [this] {
-      clock_->Advance(20 * kNsPerSecond);
+      clock_->Advance(look_ns_);
       return while_waiting_();
     };
     return RemoteLoader::Open(address, {}, keep_waiting, clock_);
@@ -77,6 +78,7 @@ class RemoteLoaderTest : public ::testing::Test {
   const std::shared_ptr<SetClock> clock_ = std::make_shared<SetClock>();
   std::unique_ptr<IpcConnection> node_;
   std::function<bool()> while_waiting_;
+  std::int64_t look_ns_ = 20 * kNsPerSecond;  // The time from one look to the next.
 };
 
 TEST_F(RemoteLoaderTest, AnOpeningThatIsNotAnsweredEndsWhenItsTimeIsOver) {
@@ -131,6 +133,38 @@ TEST_F(RemoteLoaderTest, OnlySoManyCallsAreSaidThatAreNotAnswered) {
     return true;
   };
   EXPECT_EQ(loader->stats().value().threads, 3);
+  node_.reset();
+}
+
+TEST_F(RemoteLoaderTest, TheLastFiguresOfALoaderThatIsClosedAreTheNodesThoughItAnswersLate) {
+  const auto loader = Open(/*answers=*/true).value();
+  look_ns_ = kNsPerSecond / 20;
+  AnswerPatience patience;
+  patience.BeginClose();
+  int looks = 0;
+  const auto look = [&] {
+    ++looks;
+    return patience.GoesOn([] { return true; });
+  };
+  while_waiting_ = [&] {
+    if (looks + 1 == AnswerPatience::kLastLooks) {
+      const std::uint64_t call = std::get<AskStats>(Heard().front()).call;
+      Say(StatsReply{.call = call, .stats = {.threads = 7}});
+    }
+    return look();
+  };
+  const auto ask = [&] { return loader->stats(); };
+  const Result<LoaderStats> last = AnswerPatience::AskLast(ask);
+  ASSERT_TRUE(last.ok()) << last.status().ToString();
+  EXPECT_EQ(last.value().threads, 7);
+  EXPECT_EQ(looks, AnswerPatience::kLastLooks);
+  while_waiting_ = look;
+  looks = 0;
+  EXPECT_EQ(AnswerPatience::AskLast(ask).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(looks, AnswerPatience::kLastLooks + 1);
+  looks = 0;
+  EXPECT_EQ(loader->stats().status().code(), StatusCode::kCancelled);  // Not the last one.
+  EXPECT_EQ(looks, 1);
   node_.reset();
 }
 

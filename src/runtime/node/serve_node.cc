@@ -4,11 +4,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "base/units.h"
+#include "runtime/ending/keeper.h"
+#include "runtime/node_job.h"
+
 namespace headrace {
+namespace {
+
+// How long the process may take to end the jobs that its last client left.
+constexpr std::int64_t kEndNs = kCloseNs + kFlushNs + kNsPerSecond;
+
+}  // namespace
 
 Status ServeNode(NodeServerOptions options) {
   // Every thread inherits the mask: signals wait for the one that asks for them.
@@ -16,8 +27,7 @@ Status ServeNode(NodeServerOptions options) {
   sigemptyset(&ends);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ends, signal);
   (void)pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeServer> node,
-                            NodeServer::Make(std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeServer> node, NodeServer::Make(std::move(options)));
   std::jthread signals([&] {
     int signal = 0;
     (void)sigwait(&ends, &signal);
@@ -26,6 +36,9 @@ Status ServeNode(NodeServerOptions options) {
   node->Run();
   (void)kill(getpid(), SIGTERM);  // Ends the thread above, unless a signal has.
   signals.join();
+  // Jobs end within bounds (NodeJob), but a job that is being opened may wait for storage longer.
+  // No client is left, so the process may exit without destroying it.
+  if (!DestroyWithin(std::move(node), kEndNs)) _exit(0);
   return Status();
 }
 

@@ -27,6 +27,7 @@ void Fields(Codec& codec, T& image) {
 template <typename Codec, Of<LoaderField> T>
 void Fields(Codec& codec, T& field) {
   codec(field.name, field.image);
+  codec.Enum(field.encoded, EncodedImages::kDecodableOrOtherKind);
 }
 
 template <typename Codec, Of<OrderOptions> T>
@@ -183,13 +184,13 @@ void Fields(WireTake& codec, PreprocessModel::Row& row) { RowOfModel(codec, row)
 
 template <typename Codec, Of<LoaderOptions> T>
 void OptionsFields(Codec& codec, T& options) {
-  auto& [fields, job, order, memory_bytes, batches_ahead, threads, io, on_error, verify, shared,
-         tiers, model, schedule, preprocess] = options;
+  auto& [fields, job, order, memory_bytes, batches_ahead, threads, io, on_error, verify, results,
+         shared, behind, tiers, model, schedule, preprocess] = options;
   codec.List(fields, 4096);
   codec(job, order, memory_bytes, batches_ahead, threads);
   codec.Enum(io, IoChoice::kSynthetic);
   codec.Enum(on_error, OnError::kSubstitute);
-  codec(verify, shared, tiers, model, schedule, preprocess);
+  codec(verify, results, shared, behind, tiers, model, schedule, preprocess);
 }
 
 void Fields(WirePut& codec, const LoaderOptions& options) { OptionsFields(codec, options); }
@@ -247,14 +248,20 @@ void Fields(Codec& codec, T& lane) {
         ready, in_work, queued, gone, batch);
 }
 
+template <typename Codec, Of<ScratchBudget::Stats> T>
+void Fields(Codec& codec, T& scratch) {
+  auto& [capacity, used, used_peak, large] = scratch;
+  codec(capacity, used, used_peak, large);
+}
+
 template <typename Codec, Of<EngineStats> T>
 void Fields(Codec& codec, T& engine) {
   auto& [reads, read_bytes, substituted, substitutions, block_reads, block_bytes, reread_bytes,
          kept_bytes, pinned_reads, pinned_bytes, in_flight, in_work, staging, batch, resident,
-         pinned, tiers, lanes] = engine;
+         pinned, scratch, tiers, lanes] = engine;
   codec(reads, read_bytes, substituted, substitutions, block_reads, block_bytes, reread_bytes,
         kept_bytes, pinned_reads, pinned_bytes, in_flight, in_work, staging, batch, resident,
-        pinned, tiers, lanes);
+        pinned, scratch, tiers, lanes);
 }
 
 template <typename Codec, Of<StoreStats> T>
@@ -265,8 +272,8 @@ void Fields(Codec& codec, T& store) {
 
 template <typename Codec, Of<Budget> T>
 void Fields(Codec& codec, T& budget) {
-  auto& [staging, batch, batches_max, resident, pinned] = budget;
-  codec(staging, batch, batches_max, resident, pinned);
+  auto& [staging, batch, batches_max, resident, pinned, scratch, results] = budget;
+  codec(staging, batch, batches_max, resident, pinned, scratch, results);
 }
 
 template <typename Codec, Of<TierStats> T>
@@ -338,8 +345,8 @@ void Fields(WireTake& codec, BatchField& field) { SchemaFields(codec, field); }
 
 template <typename Codec, Of<ExpectedInflation> T>
 void InflationFields(Codec& codec, T& inflation) {
-  auto& [sharing, of_blocks, correlation, of_labels] = inflation;
-  codec(sharing, of_blocks, correlation, of_labels);
+  auto& [sharing, of_blocks, correlation, of_labels, of_blocks_first, of_labels_first] = inflation;
+  codec(sharing, of_blocks, correlation, of_labels, of_blocks_first, of_labels_first);
 }
 
 void Fields(WirePut& codec, const ExpectedInflation& inflation) {

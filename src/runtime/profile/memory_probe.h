@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 #include "engine/batch.h"
 #include "index/index.h"
 #include "runtime/profile/slice.h"

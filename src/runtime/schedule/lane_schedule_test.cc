@@ -224,7 +224,7 @@ TEST_F(LaneScheduleTest, DamageAnywhereIsFoundBeforeARunBegins) {
   std::vector<std::byte> longer = right;
   longer.resize(right.size() + 7);
   EXPECT_EQ(refusal(longer), where + std::to_string(right.size()) +
-                                 ": 7 bytes follow the end; copy the file again, or make it "
+                                 ": 7 bytes after the end; copy the file again, or make it "
                                  "again");
   EXPECT_EQ(refusal(right), "");
 }

@@ -130,11 +130,16 @@ inline Rows RowsOf(const BatchSource& source, const Batch& batch) {
   return rows;
 }
 
-// Null at the end, and after an error.
+// How long a test waits for a batch that takes a moment.
+constexpr std::int64_t kHangNs = 100'000'000'000;
+
+// Null at the end, and after a failure: an error, or nothing in kHangNs.
 inline std::shared_ptr<Batch> TakeOne(BatchSource& source) {
-  Result<BatchQueue::Taken> taken = source.Next(-1);
+  Result<BatchQueue::Taken> taken = source.Next(kHangNs);
   EXPECT_TRUE(taken.ok()) << taken.status().ToString();
-  return taken.ok() ? std::move(taken.value().batch) : nullptr;
+  if (!taken.ok()) return nullptr;
+  EXPECT_TRUE(taken.value().batch != nullptr || taken.value().ended) << "no batch came";
+  return std::move(taken.value().batch);
 }
 
 // Takes to the end: the rows of each batch.

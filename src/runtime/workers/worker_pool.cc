@@ -11,42 +11,19 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "runtime/workers/batch_place.h"
 
 namespace headrace {
 namespace {
 
 // Tasks that a worker has at a time: it works on one, the next lies in its socket.
 constexpr std::size_t kTasksAWorker = 2;
-// The least memory for results: small batches that the consumer keeps need no care.
-constexpr std::uint64_t kMemoryBytesMin = 64 * kMiB;
+// The batch that a training loop works on, and the one before it.
+constexpr std::uint64_t kBatchesOfConsumer = 2;
+// Longest single wait in the source. Halt() waits at most this long if it cannot wake the source.
+constexpr std::int64_t kFeedSliceNs = 50 * kNsPerMs;
 // Descriptors that go with one message.
 constexpr std::size_t kMemoriesAMessage = 4;
-
-// Where `row` of a batch lies in memory that others can map.
-BufferPlace Locate(const Batch& batch, std::span<const std::byte> row) {
-  const auto place_in = [&](const Buffer& buffer) -> std::optional<BufferPlace> {
-    const std::span<std::byte> bytes = buffer.bytes();
-    if (bytes.empty() || row.data() < bytes.data() || row.data() > bytes.data() + bytes.size())
-      return std::nullopt;
-    const BufferPlace& place = buffer.place();
-    HEADRACE_CHECK(place.memory != nullptr);
-    return BufferPlace{
-        .memory = place.memory,
-        .offset = place.offset + static_cast<std::uint64_t>(row.data() - bytes.data())};
-  };
-  if (const auto place = place_in(batch.memory)) return *place;
-  for (const Buffer& buffer : batch.extra) {
-    if (const auto place = place_in(buffer)) return *place;
-  }
-  for (const std::shared_ptr<SharedMemory>& memory : batch.mapped) {
-    const std::span<std::byte> bytes = memory->bytes();
-    if (row.data() < bytes.data() || row.data() >= bytes.data() + bytes.size()) continue;
-    return {.memory = memory, .offset = static_cast<std::uint64_t>(row.data() - bytes.data())};
-  }
-  HEADRACE_CHECK(row.empty());
-  return batch.mapped.empty() ? batch.memory.place()
-                              : BufferPlace{.memory = batch.mapped.front(), .offset = 0};
-}
 
 void AddOnce(const std::shared_ptr<SharedMemory>& memory,
              std::vector<std::shared_ptr<SharedMemory>>& memories) {
@@ -95,10 +72,16 @@ WorkerPool::~WorkerPool() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  const std::uint64_t one = 1;
-  HEADRACE_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
+  Wake();
   feeder_.join();
   hearer_.join();
+  if (memory_ != nullptr) memory_->SetReleaseHook(nullptr);
+}
+
+// Wakes Hear(). May be called on any thread, with any lock held.
+void WorkerPool::Wake() {
+  const std::uint64_t one = 1;
+  HEADRACE_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one || errno == EAGAIN);
 }
 
 void WorkerPool::Begin(Source source) {
@@ -126,8 +109,8 @@ void WorkerPool::Halt(const std::function<void()>& stop_source) {
   }
   stop_source();
   MutexLock lock(mutex_);
-  while (inside_) changed_.Wait(mutex_);
-  source_ = nullptr;
+  while (inside_ && !feeding_) changed_.Wait(mutex_);
+  if (!feeding_) source_ = nullptr;  // Else Begin() was called meanwhile: the source is a new one.
 }
 
 Result<WorkerPool::Taken> WorkerPool::Next(std::int64_t timeout_ns) {
@@ -139,11 +122,21 @@ Result<WorkerPool::Taken> WorkerPool::Next(std::int64_t timeout_ns) {
       HEADRACE_RETURN_IF_ERROR(*end_);
       return Taken{.ended = true};
     }
+    awaited_ = true;
+    GiveMemory();
+    Pump();  // Batches that have just got memory may have tasks to send.
+    if (!works_.empty() && works_.front()->complete) {  // The system had no memory for it.
+      awaited_ = false;
+      continue;
+    }
+    bool in_time = true;
     if (timeout_ns < 0) {
       changed_.Wait(mutex_);
-    } else if (!changed_.WaitFor(mutex_, timeout_ns)) {
-      return Taken{};
+    } else {
+      in_time = changed_.WaitFor(mutex_, timeout_ns);
     }
+    awaited_ = false;
+    if (!in_time) return Taken{};
   }
   const std::shared_ptr<Work> work = std::move(works_.front());
   works_.pop_front();
@@ -168,12 +161,12 @@ WorkerPool::Stats WorkerPool::stats() const {
 
 // Takes batches from the source, on a thread of its own.
 void WorkerPool::Feed() {
-  while (const Source source = EnterSource()) LeaveSource(source(-1));
+  while (const Source source = EnterSource()) LeaveSource(source(kFeedSliceNs));
 }
 
 WorkerPool::Source WorkerPool::EnterSource() {
   MutexLock lock(mutex_);
-  while (!stopping_ && !(feeding_ && works_.size() < options_.batches_max)) {
+  while (!stopping_ && !(feeding_ && works_.size() < WorksMax())) {
     changed_.Wait(mutex_);
   }
   if (stopping_) return nullptr;
@@ -212,10 +205,21 @@ void WorkerPool::Admit(std::shared_ptr<Batch> batch) {
   work->open = work->tasks.size();
   if (plain_.has_value() && !options_.whole_batches && options_.ragged == RaggedRows::kError) {
     out.layout = plain_->ForRows(rows);
-    work->direct = TakeMemory(out);
+    work->direct = true;
+    work->waits = true;
   }
   works_.push_back(std::move(work));
+  GiveMemory();
   Pump();
+}
+
+std::size_t WorkerPool::WorksMax() const {
+  if (batch_bytes_ == 0) return 1;
+  const std::uint64_t room = options_.memory_bytes / batch_bytes_;
+  std::uint64_t works = room - std::min(room, kBatchesOfConsumer);
+  // Workers keep results that they may not write yet: as much memory again.
+  if (options_.whole_batches || options_.ragged != RaggedRows::kError) works /= 2;
+  return std::clamp<std::uint64_t>(works, 1, options_.batches_max);
 }
 
 std::uint64_t WorkerPool::TaskRows(std::uint64_t rows) const {
@@ -239,7 +243,7 @@ std::optional<std::size_t> WorkerPool::IdleWorker() const {
 
 void WorkerPool::Pump() {
   for (const std::shared_ptr<Work>& work : works_) {
-    while (work->sent < work->tasks.size()) {
+    while (work->sent < work->tasks.size() && !work->waits) {
       const std::optional<std::size_t> worker = IdleWorker();
       if (!worker.has_value()) return;
       SendCompute(*worker, work, work->sent++);
@@ -270,7 +274,7 @@ void WorkerPool::SendCompute(std::size_t worker, const std::shared_ptr<Work>& wo
     const std::uint64_t rows = options_.schema[field].ragged ? task.rows : 1;
     for (std::uint64_t i = 0; i < rows; ++i) {
       const std::span<std::byte> row = work->in->row(options_.schema, field, task.first + i);
-      const BufferPlace place = Locate(*work->in, row);
+      const BufferPlace place = PlaceOfRow(*work->in, row);
       AddOnce(place.memory, memories);
       body.PutU64(NumberOf(place.memory));
       body.PutU64(place.offset);
@@ -392,6 +396,13 @@ void WorkerPool::Hear() {
     const int ready = poll(polled.data(), polled.size(), -1);
     HEADRACE_CHECK(ready >= 0 || errno == EINTR);
     if (ready < 0) continue;
+    if (polled[0].revents != 0) {
+      std::uint64_t count = 0;
+      static_cast<void>(read(wake_.get(), &count, sizeof count));
+      MutexLock lock(mutex_);
+      GiveMemory();
+      Pump();
+    }
     for (std::size_t i = 1; i < polled.size(); ++i) {
       if (polled[i].revents != 0) HearWorker(numbers[i - 1]);
     }
@@ -475,36 +486,60 @@ void WorkerPool::Settle(const std::shared_ptr<Work>& work) {
   const bool all_written = std::all_of(work->tasks.begin(), work->tasks.end(),
                                        [](const Task& task) { return task.written; });
   if (all_written || work->dropped) return Finish(*work);
-  if (!work->failure.has_value()) {
-    std::vector<TaskShapes> shapes;
-    for (const Task& task : work->tasks) {
-      shapes.push_back(task.written ? ShapesOf(work->out->layout, task.first, task.rows)
-                                    : *task.kept);
-    }
-    ShapeMismatch mismatch;
-    const bool some_written = std::any_of(work->tasks.begin(), work->tasks.end(),
-                                          [](const Task& task) { return task.written; });
-    if (!MakeOutputLayout(shapes, options_.ragged, work->out->layout, mismatch)) {
-      work->failure = {.kind = TransformFailure::Kind::kShape,
-                       .text = std::move(mismatch.text),
-                       .tasks = {SamplesOf(*work->out, mismatch.slot, 1)}};
-    } else if (some_written) {
-      work->failure = {.kind = TransformFailure::Kind::kShape,
-                       .text = "workers do not agree on how it is written",
-                       .tasks = {SamplesOf(*work->out, 0, 1)}};
-    } else if (!TakeMemory(*work->out)) {
-      work->failure = {.kind = TransformFailure::Kind::kShape,
-                       .text = "the system has no memory for a batch of " +
-                               std::to_string(work->out->layout.bytes) + " bytes",
-                       .tasks = {SamplesOf(*work->out, 0, 1)}};
+  if (work->failure.has_value()) return Fail(*work, *std::move(work->failure));
+  std::vector<TaskShapes> shapes;
+  for (const Task& task : work->tasks) {
+    shapes.push_back(task.written ? ShapesOf(work->out->layout, task.first, task.rows)
+                                  : *task.kept);
+  }
+  const auto shape_failure = [&](std::string text, std::uint64_t slot) {
+    return TransformFailure{.kind = TransformFailure::Kind::kShape,
+                            .text = std::move(text),
+                            .tasks = {SamplesOf(*work->out, slot, 1)}};
+  };
+  ShapeMismatch mismatch;
+  const bool some_written = std::any_of(work->tasks.begin(), work->tasks.end(),
+                                        [](const Task& task) { return task.written; });
+  if (!MakeOutputLayout(shapes, options_.ragged, work->out->layout, mismatch)) {
+    return Fail(*work, shape_failure(std::move(mismatch.text), mismatch.slot));
+  }
+  if (some_written) {
+    return Fail(*work, shape_failure("workers do not agree on how it is written", 0));
+  }
+  work->out->memory.Reset();  // Its size was a guess that proved wrong.
+  work->waits = true;
+  GiveMemory();
+}
+
+// Records why `work` yields no batch, and drops the results that workers keep of it.
+void WorkerPool::Fail(Work& work, TransformFailure failure) {
+  work.failure = std::move(failure);
+  for (Task& task : work.tasks) {
+    if (task.kept.has_value()) SendForget(task);
+  }
+  Finish(work);
+}
+
+void WorkerPool::GiveMemory() {
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    const std::shared_ptr<Work> work = works_[i];
+    if (!work->out->memory.bytes().empty() || work->complete) continue;
+    if (!work->waits) return;  // It is not known yet how much it needs: later ones wait.
+    const Result<bool> taken = TakeMemory(*work->out, /*beyond=*/i == 0 && awaited_);
+    if (taken.ok() && !taken.value()) return;
+    work->waits = false;
+    if (taken.ok()) {
+      StartWriting(work);
+    } else {
+      Fail(*work, {.kind = TransformFailure::Kind::kShape,
+                   .text = std::string(taken.status().message()),
+                   .tasks = {SamplesOf(*work->out, 0, 1)}});
     }
   }
-  if (work->failure.has_value()) {
-    for (Task& task : work->tasks) {
-      if (task.kept.has_value()) SendForget(task);
-    }
-    return Finish(*work);
-  }
+}
+
+void WorkerPool::StartWriting(const std::shared_ptr<Work>& work) {
+  if (work->direct && work->sent == 0) return;  // Pump() sends its tasks.
   if (work->out->layout.is_plain()) plain_ = work->out->layout;
   for (std::size_t i = 0; i < work->tasks.size(); ++i) {
     ++work->open;
@@ -512,24 +547,27 @@ void WorkerPool::Settle(const std::shared_ptr<Work>& work) {
   }
 }
 
-bool WorkerPool::TakeMemory(TransformedBatch& batch) {
+Result<bool> WorkerPool::TakeMemory(TransformedBatch& batch, bool beyond) {
   const std::uint64_t bytes = std::max<std::uint64_t>(batch.layout.bytes, 1);
-  const std::uint64_t wanted =
-      std::max((options_.batches_max + 3) * BufferPool::ChargedBytes(bytes), kMemoryBytesMin);
-  if (memory_ == nullptr || memory_->stats().capacity_bytes < wanted) {
-    // Twice as much, so that batches which grow do not make many pools.
-    const std::uint64_t capacity = memory_ == nullptr ? wanted : 2 * wanted;
-    Result<std::shared_ptr<BufferPool>> made = BufferPool::MakeShared(capacity);
-    if (!made.ok()) return false;
-    memory_ = std::move(made).value();
+  batch_bytes_ = std::max(batch_bytes_, BufferPool::ChargedBytes(bytes));
+  if (memory_ == nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(
+        memory_, BufferPool::MakeShared(std::max<std::uint64_t>(options_.memory_bytes, 1)));
+    memory_->SetReleaseHook([this] { Wake(); });
   }
   std::optional<Buffer> buffer = memory_->Acquire(bytes);
   if (!buffer.has_value()) {
+    const BufferPool::Stats stats = memory_->stats();
+    if (!beyond && (stats.used_bytes != 0 || stats.beyond_bytes != 0)) return false;
     buffer = memory_->AcquireBeyond(bytes);
     batch.beyond_budget = true;
   }
-  if (!buffer.has_value()) return false;
-  batch.memory = std::move(*buffer);
+  if (!buffer.has_value()) {
+    return Status(StatusCode::kResourceExhausted,
+                  "the system has no memory for a batch of " + FormatBytes(bytes));
+  }
+  batch.memory = *std::move(buffer);
+  changed_.NotifyAll();  // WorksMax() has changed.
   return true;
 }
 

@@ -32,9 +32,10 @@ struct WorkerPoolOptions {
   bool whole_batches = false;      // a task is a batch: its result is one, of any shape
   RaggedRows ragged = RaggedRows::kError;
   std::uint32_t batches_max = 4;  // taken from the source and not yet by the consumer; at least 1
+  std::uint64_t memory_bytes = 64U << 20;  // for results
 };
 
-// What the workers made of a batch. Its memory goes back when it is destroyed, on any thread.
+// A transformed batch. Its destructor gives its memory back, on any thread.
 struct TransformedBatch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
@@ -72,18 +73,24 @@ struct TransformFailure {
 // Runs a transform on the batches of a source, in worker processes at the other ends of
 // connections.
 //
-// Two threads: one takes batches from the source, one hears the workers. Whoever has work for a
-// worker sends it; each has two tasks at a time, so that none waits for the host. Tasks are as long
-// as about kTaskNs, so that what passes between processes does not show, and short enough that all
-// workers end a batch together.
+// Two threads: one takes batches from the source, one receives the workers' replies. Any
+// thread that has a task for a worker sends it. Each worker has up to two tasks, so that it need
+// not wait for this process. A task takes about kTaskNs: long enough to make messages cheap, short
+// enough that all workers finish a batch at about the same time.
 //
-// Memory: batches of the source, whose memory must be shared, are held until they are transformed.
-// Results lie in a pool of batches_max and three more batches of the largest so far (twice that
-// once they grow), of 64 MiB at least; beyond it while the consumer holds all of that.
-// Thread safety: Begin() and Halt() from one thread at a time, Next() from one at a time, the rest
-// from any.
-// Shutdown: Halt() before the destructor. Workers see their connection end.
-// Fork: a child must not destroy it; abandon it there.
+// Memory: batches of the source must lie in shared memory; they are held until they are
+// transformed. Results lie in memory_bytes. The pool works on as many batches at once as leave room
+// for the two that a consumer holds, and on one until the first result shows how large results are.
+// Batches get their memory in order, and wait for it. The oldest batch gets memory beyond the
+// limit, which stats count, if it is larger than the limit, or if the consumer waits for it while
+// it holds all other memory.
+//
+// Thread safety: Next() from one thread at a time, everything else from any thread. Between Begin()
+// and the Halt() before it nobody may call Begin().
+//
+// Shutdown: call Halt() before the destructor. The destructor closes the workers' connections.
+//
+// Fork: a child must not destroy it, but leak it.
 class WorkerPool {
  public:
   // Waits up to `timeout_ns` (negative: as long as it takes), as Loader::Next() does. Called by one
@@ -122,7 +129,7 @@ class WorkerPool {
   void Begin(Source source);
 
   // Drops everything that was not taken, and returns once nobody is inside the source, which
-  // `stop_source` has to wake. Until Begin(), Next() is Cancelled. Idempotent.
+  // `stop_source` has to wake, or Begin() was called. Until then, Next() is Cancelled. Idempotent.
   void Halt(const std::function<void()>& stop_source);
 
   // The next batch, in the source's order; waits up to `timeout_ns`. A failure of a transform comes
@@ -156,6 +163,7 @@ class WorkerPool {
     std::size_t sent = 0;     // tasks given to workers
     std::size_t open = 0;     // tasks that have not answered, in this round
     bool direct = false;      // workers write into `out` at once
+    bool waits = false;       // for memory to write into; workers have no task of it
     bool dropped = false;     // nobody wants it any more
     bool complete = false;
     std::optional<TransformFailure> failure;
@@ -172,6 +180,7 @@ class WorkerPool {
 
   WorkerPool(WorkerPoolOptions options, Connections connections, UniqueFd wake);
 
+  void Wake();
   void Feed();
   // Waits until a batch may be taken; then what gives it, and LeaveSource() has to follow. Null at
   // the end.
@@ -199,13 +208,21 @@ class WorkerPool {
   void OnReply(std::size_t worker, WorkerReply reply) HEADRACE_LOCKS_REQUIRED(mutex_);
   // All tasks of `work` have answered, in this round.
   void Settle(const std::shared_ptr<Work>& work) HEADRACE_LOCKS_REQUIRED(mutex_);
-  bool TakeMemory(TransformedBatch& batch) HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Has workers write the results of `work` into its memory: computed now, or kept before.
+  void StartWriting(const std::shared_ptr<Work>& work) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Fail(Work& work, TransformFailure failure) HEADRACE_LOCKS_REQUIRED(mutex_);
+  // How many batches may be in work at once.
+  [[nodiscard]] std::size_t WorksMax() const HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Gives memory to the batches that wait for it, in order.
+  void GiveMemory() HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Returns false if there is no memory now.
+  Result<bool> TakeMemory(TransformedBatch& batch, bool beyond) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Finish(Work& work) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Lose(std::size_t worker, TransformFailure failure) HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const WorkerPoolOptions options_;
   const Connections connections_;
-  const UniqueFd wake_;  // eventfd: Hear() is to look whether it should end
+  const UniqueFd wake_;  // eventfd: wakes Hear() when the pool stops or memory came free
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -220,7 +237,9 @@ class WorkerPool {
   std::unordered_map<std::uint64_t, TaskPlace> tasks_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t task_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<OutputLayout> plain_ HEADRACE_GUARDED_BY(mutex_);   // of the newest batch
-  std::shared_ptr<BufferPool> memory_ HEADRACE_GUARDED_BY(mutex_);  // null until sizes are known
+  std::shared_ptr<BufferPool> memory_ HEADRACE_GUARDED_BY(mutex_);  // null until the first result
+  std::uint64_t batch_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;       // of the largest; 0: none yet
+  bool awaited_ HEADRACE_GUARDED_BY(mutex_) = false;                // the consumer is inside Next()
   // What workers may have mapped, and the number that they know it by.
   std::vector<std::pair<std::weak_ptr<SharedMemory>, std::uint64_t>> memories_
       HEADRACE_GUARDED_BY(mutex_);

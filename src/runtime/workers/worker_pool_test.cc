@@ -1,4 +1,5 @@
 #include "runtime/workers/worker_pool.h"
+#include "base/units.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "runtime/workers/worker_channel.h"
 
 namespace headrace {
@@ -193,7 +197,9 @@ class WorkerPoolTest : public ::testing::Test {
         workers_.push_back(std::make_unique<DoublingWorker>(std::move(theirs), instead));
       }
     }
-    auto pool = WorkerPool::Make({.schema = Schema(), .batches_max = 3}, std::move(connections));
+    auto pool = WorkerPool::Make(
+        {.schema = Schema(), .batches_max = batches_max_, .memory_bytes = memory_bytes_},
+        std::move(connections));
     ASSERT_TRUE(pool.ok()) << pool.status().ToString();
     pool_ = std::move(pool).value();
   }
@@ -232,6 +238,8 @@ class WorkerPoolTest : public ::testing::Test {
     }
   }
 
+  std::uint32_t batches_max_ = 3;
+  std::uint64_t memory_bytes_ = kMiB;
   std::vector<std::unique_ptr<DoublingWorker>> workers_;
   std::unique_ptr<WorkerPool> pool_;  // Dies first: then the workers see their end.
   std::vector<std::unique_ptr<TransformedBatch>> kept_;
@@ -246,6 +254,63 @@ TEST_F(WorkerPoolTest, BatchesComeInOrderWithWhatWorkersMadeOfThem) {
   EXPECT_TRUE(taken.value().ended);
   EXPECT_EQ(pool_->stats().batches, 20U);
   EXPECT_GT(pool_->stats().busy_ns, 0U);
+}
+
+TEST_F(WorkerPoolTest, ResultsStayWithinTheirMemoryWhereTheConsumerHoldsTwoBatches) {
+  memory_bytes_ = 4 * BufferPool::ChargedBytes(1);
+  batches_max_ = 8;
+  Start(3);
+  Begin(200);
+  for (std::uint64_t step = 0; step < 200; ++step) {
+    EXPECT_EQ(NextRows(), Expected(step)) << step;
+    EXPECT_FALSE(kept_.back()->beyond_budget) << step;
+    if (kept_.size() == 2) kept_.erase(kept_.begin());
+  }
+  const BufferPool::Stats memory = pool_->stats().memory;
+  EXPECT_EQ(memory.capacity_bytes, memory_bytes_);
+  EXPECT_LE(memory.used_bytes_peak, memory_bytes_);
+  EXPECT_EQ(memory.beyond_count, 0U);
+}
+
+TEST_F(WorkerPoolTest, AConsumerThatHoldsAllMemoryGetsBatchesBeyondItOneAtATime) {
+  memory_bytes_ = 3 * BufferPool::ChargedBytes(1);
+  Start(2);
+  Begin(10);
+  for (std::uint64_t step = 0; step < 10; ++step) EXPECT_EQ(NextRows(), Expected(step)) << step;
+  const BufferPool::Stats memory = pool_->stats().memory;
+  EXPECT_EQ(memory.used_bytes_peak, memory_bytes_);
+  EXPECT_EQ(memory.beyond_count, 7U);  // Those that it asked for, and no other.
+  EXPECT_TRUE(kept_.back()->beyond_budget);
+  kept_.clear();
+  EXPECT_EQ(pool_->stats().memory.used_bytes + pool_->stats().memory.beyond_bytes, 0U);
+}
+
+TEST_F(WorkerPoolTest, ABatchLargerThanAllMemoryComesAlone) {
+  memory_bytes_ = 1;
+  Start(2);
+  Begin(20);
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(NextRows(), Expected(step)) << step;
+    kept_.clear();
+  }
+  EXPECT_EQ(pool_->stats().memory.beyond_count, 20U);
+  EXPECT_LE(pool_->stats().memory.beyond_bytes_peak, 2 * BufferPool::ChargedBytes(1));
+}
+
+// A node process says nothing when a run is stopped: who waits for its next message for ever,
+// stays.
+TEST_F(WorkerPoolTest, ASourceThatHasNothingIsNotWaitedForWithoutEnd) {
+  Start(1);
+  std::promise<std::int64_t> waits_ns;
+  std::atomic<bool> asked = false;
+  pool_->Begin([&](std::int64_t timeout_ns) -> Result<BatchQueue::Taken> {
+    if (!asked.exchange(true)) waits_ns.set_value(timeout_ns);
+    return BatchQueue::Taken{};
+  });
+  const std::int64_t timeout_ns = waits_ns.get_future().get();
+  EXPECT_GT(timeout_ns, 0);
+  EXPECT_LE(timeout_ns, 100 * kNsPerMs);
+  pool_->Halt([] {});
 }
 
 TEST_F(WorkerPoolTest, AnErrorOfTheSourceComesAfterTheBatchesBeforeIt) {
@@ -266,6 +331,13 @@ TEST_F(WorkerPoolTest, AHaltedPoolBeginsAnewWithAnotherSource) {
     EXPECT_EQ(pool_->Next(-1).status().code(), StatusCode::kCancelled);
     kept_.clear();
   }
+}
+
+TEST_F(WorkerPoolTest, AHaltThatIsOvertakenByTheNextBeginLeavesItAlone) {
+  Start(1);
+  pool_->Halt([this] { Begin(3); });
+  for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(NextRows(), Expected(step)) << step;
+  EXPECT_TRUE(pool_->Next(-1).value().ended);
 }
 
 TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {

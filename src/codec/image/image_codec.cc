@@ -1,4 +1,4 @@
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,20 +17,17 @@ namespace {
 
 constexpr std::uint32_t kSideMax = 1U << 16;  // of a row, pixels
 
-// A thread that met a huge image does not keep the memory it took.
-constexpr std::size_t kScratchBytesKept = std::size_t{8} << 20;
-
-// What a thread keeps from image to image.
+// Memory that a thread keeps between images, but not after a huge one.
 struct Scratch {
   AxisFilter horizontal;
   AxisFilter vertical;
   Resampler resampler;
   ScratchBuffer row;
 
-  void Shrink() {
+  void Shrink(std::uint64_t bytes_max) {
     const std::size_t bytes =
         horizontal.memory_bytes() + vertical.memory_bytes() + resampler.memory_bytes() + row.size();
-    if (bytes > kScratchBytesKept) *this = Scratch();
+    if (bytes > bytes_max) *this = Scratch();
   }
 };
 
@@ -163,25 +160,44 @@ class ImageCodec final : public FieldCodec {
            (transform_.to_float ? sizeof(float) : 1);
   }
 
-  Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
-                std::span<std::byte> row) const override {
+  [[nodiscard]] std::uint64_t ScratchBytesMax() const override {
+    return ImageScratchBytesMax(transform_.pixels_max);
+  }
+
+  Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& key,
+                      std::span<std::byte> row, ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
     HEADRACE_CHECK(row.size() == RowBytes(encoded.size()));
     HEADRACE_CHECK(!transform_.to_float ||
                    reinterpret_cast<std::uintptr_t>(row.data()) % alignof(float) == 0);
     HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder,
                               OpenImage(encoded, transform_.pixels_max));
+    const Framing framing = ChooseFraming(transform_, decoder->size(), key, decoder->scaling());
+    limit.bytes_needed = ScratchBytes(*decoder, framing);
+    if (limit.bytes_needed > limit.bytes_max) {
+      return TakesTooMuch(decoder->size(), limit.bytes_needed);
+    }
     Scratch& scratch = ThreadScratch();
-    Status status = DecodeOpened(*decoder, key, row, scratch);
-    scratch.Shrink();
+    if (limit.bytes_needed > limit.kept_bytes_max) scratch = Scratch();
+    Status status = DecodeOpened(*decoder, framing, row, scratch);
+    scratch.Shrink(limit.kept_bytes_max);
     return status;
   }
 
  private:
-  Status DecodeOpened(ImageDecoder& decoder, const SampleKey& key, std::span<std::byte> row,
+  static std::uint64_t ScratchBytes(const ImageDecoder& decoder, const Framing& framing) {
+    const std::uint32_t row_pixels = Halved(decoder.size().width, framing.halvings);
+    const std::uint64_t copied_row = PixelBytes(PixelLayout::kRgb) * row_pixels;
+    return decoder.ScratchBytes(framing.halvings) + copied_row +
+           AxisFilter::MemoryBytes(framing.x, framing.halvings) +
+           AxisFilter::MemoryBytes(framing.y, framing.halvings) +
+           Resampler::MemoryBytes(framing, row_pixels);
+  }
+
+  Status DecodeOpened(ImageDecoder& decoder, const Framing& framing, std::span<std::byte> row,
                       Scratch& scratch) const {
-    const Framing framing = ChooseFraming(transform_, decoder.size(), key, decoder.halvings_max());
-    scratch.horizontal.Prepare(framing.x);
-    scratch.vertical.Prepare(framing.y);
+    scratch.horizontal.Prepare(framing.x, framing.halvings);
+    scratch.vertical.Prepare(framing.y, framing.halvings);
     const ImageRegion region = RegionOf(scratch, framing);
     const RowWriter writer(transform_, table_, framing.flip, row);
     if (scratch.horizontal.identity() && scratch.vertical.identity()) {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
+from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import (
     Imbalance,
     Quantiles,
@@ -15,6 +16,8 @@ from headrace._observe.ranks import (
     make_verdict,
     stall_seconds,
 )
+from headrace._observe.readable import ReadableStats
+from headrace._text import printable
 from headrace._units import format_bytes
 
 
@@ -58,6 +61,15 @@ class Memory(TypedDict):
     pinned: int
     """blocks that are kept for good"""
     pinned_budget: int
+    scratch: int
+    """what decodes take beside what was read and their rows: set aside for each thread, and taken
+    by large images, which wait for it"""
+    scratch_peak: int
+    scratch_budget: int
+    results: int
+    """batches that worker processes made of others"""
+    results_peak: int
+    results_budget: int
     beyond: int
     beyond_peak: int
     index: int
@@ -112,7 +124,7 @@ class Sources(TypedDict):
 
 
 class ScheduleReport(TypedDict):
-    """How the ranks of one node process shared it: docs/schedule.md."""
+    """How the ranks of one node process shared it: `headrace docs schedule`."""
 
     name: str
     """of the policy, or the file that is followed"""
@@ -147,7 +159,7 @@ class WorkerReport(TypedDict):
     busy_seconds: float
     """summed over workers"""
     memory: int
-    """that results lie in, beside the loader's own budget"""
+    """that results lie in: `results` of the loader's memory"""
     memory_peak: int
     memory_budget: int
     beyond: int
@@ -220,8 +232,8 @@ def _worker_report(counts: dict[str, int] | None) -> WorkerReport | None:
     )
 
 
-def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
-    """From the core's counters; `rank` is the loader's."""
+def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int, data: DataFacts) -> Stats:
+    """From the core's counters; `rank` is the loader's, `data` what it delivers."""
     core = core | {"rank": rank}
     seconds = core["running_ns"] / 1e9
     ranks = make_ranks(core)
@@ -229,14 +241,15 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
     stall = make_stall(own["stall_ns"])
     waited = stall_seconds(stall)
     staging, batches = core["staging"], core["batch_memory"]
-    return Stats(
+    results = core.get("workers") or {"used": 0, "peak": 0, "beyond": 0, "beyond_peak": 0}
+    stats = Stats(
         epoch=epoch,
         step=step,
         batches=core["batches"],
         samples=core["samples"],
         seconds=seconds,
         samples_per_second=core["samples"] / seconds if seconds else 0.0,
-        verdict=make_verdict(core, ranks),
+        verdict=make_verdict(core, ranks, data),
         stall=stall,
         stall_share=waited / seconds if seconds else 0.0,
         step_times=ranks[core["lane"]]["step"],
@@ -268,8 +281,14 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
             resident_budget=core["resident_budget"],
             pinned=core["pinned"]["used"],
             pinned_budget=core["pinned"]["capacity"],
-            beyond=staging["beyond"] + batches["beyond"],
-            beyond_peak=staging["beyond_peak"] + batches["beyond_peak"],
+            scratch=core["scratch"],
+            scratch_peak=core["scratch_peak"],
+            scratch_budget=core["scratch_budget"],
+            results=results["used"],
+            results_peak=results["peak"],
+            results_budget=core["results_budget"],
+            beyond=staging["beyond"] + batches["beyond"] + results["beyond"],
+            beyond_peak=staging["beyond_peak"] + batches["beyond_peak"] + results["beyond_peak"],
             index=core["index_bytes"],
         ),
         io=Io(
@@ -292,6 +311,7 @@ def make_stats(core: dict[str, Any], epoch: int, step: int, rank: int) -> Stats:
             for epoch, step, slot, wanted, given, reason in core["substitutions"]
         ],
     )
+    return cast(Stats, ReadableStats(stats))
 
 
 class ExplainedRow(TypedDict):
@@ -305,18 +325,34 @@ class ExplainedRow(TypedDict):
     actual: str | None
     """where it came from; None: it was not delivered yet, or long ago"""
     object: str
+    """the file's name, as os.fsdecode() makes it"""
     offset: int
     size: int
 
 
+class ExplainedParameter(NamedTuple):
+    """A parameter of the order, and where its value comes from."""
+
+    value: int | str
+    origin: str  # "given", "default", "default, limited by memory" or "from the state"
+
+
 class Explanation:
-    """Where each row of a step comes from: `rows`, or `print()` it."""
+    """Where each row of a step comes from, and each parameter of the order: `rows`, `parameters`;
+    or `print()` it."""
 
     def __init__(
-        self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int, str]]
+        self,
+        epoch: int,
+        step: int,
+        rows: list[tuple[int, int, str, str, str, int, int, str]],
+        order: str,
+        parameters: dict[str, ExplainedParameter],
     ) -> None:
         self.epoch = epoch
         self.step = step
+        self.order = order
+        self.parameters = parameters
         self.rows = [
             ExplainedRow(
                 slot=slot,
@@ -333,6 +369,11 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"epoch {self.epoch} step {self.step}"]
+        if self.parameters:
+            each = (
+                f"{name} {value} ({origin})" for name, (value, origin) in self.parameters.items()
+            )
+            lines.append(f"  order {self.order}: {', '.join(each)}")
         for row in self.rows:
             where = "index"
             if row["source"] != "index":
@@ -347,7 +388,7 @@ class Explanation:
             lines.append(
                 f"  slot {row['slot']:>4}  sample {row['sample']:>9}  {row['field']}: {where}"
             )
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __repr__(self) -> str:
         return f"<headrace explanation of epoch {self.epoch} step {self.step}; print it>"

@@ -3,11 +3,11 @@
 // Parameters of orders between Python's dicts and C++.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <string>
 
+#include "convert/text.h"
 #include "plan/order_factory.h"
 
 namespace headrace::bindings {
@@ -15,9 +15,12 @@ namespace headrace::bindings {
 inline OrderParameters ToOrderParameters(const nanobind::dict& dict) {
   OrderParameters parameters;
   for (const auto& [key, value] : dict) {
-    auto& parameter = parameters[nanobind::cast<std::string>(key)];
+    if (!nanobind::isinstance<nanobind::str>(key)) {
+      throw nanobind::type_error("the name of an order's parameter is a str");
+    }
+    auto& parameter = parameters[Text(key).bytes()];
     if (nanobind::isinstance<nanobind::str>(value)) {
-      parameter = nanobind::cast<std::string>(value);
+      parameter = Text(value).bytes();
     } else if (std::int64_t number = 0; nanobind::try_cast(value, number)) {
       parameter = number;
     } else {
@@ -31,9 +34,9 @@ inline nanobind::dict ToDict(const OrderParameters& parameters) {
   nanobind::dict dict;
   for (const auto& [name, value] : parameters) {
     if (const auto* word = std::get_if<std::string>(&value)) {
-      dict[name.c_str()] = *word;
+      dict[ToName(name)] = *word;
     } else {
-      dict[name.c_str()] = std::get<std::int64_t>(value);
+      dict[ToName(name)] = std::get<std::int64_t>(value);
     }
   }
   return dict;

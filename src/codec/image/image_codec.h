@@ -37,7 +37,8 @@ struct ImageTransform {
   bool channels_first = true;  // row is [3, height, width]; else [height, width, 3]
 
   // Exact: every pixel equals Pillow's from a full decode. Fast: the decoder scales by 1/2, 1/4 or
-  // 1/8 in the DCT where at least twice the wanted resolution is left (how close: docs/codec.md).
+  // 1/8 in the DCT if four times the wanted resolution is left. docs/codec.md states the
+  // difference.
   bool exact = false;
 
   std::uint64_t pixels_max = 178956970;  // an image beyond is refused (Pillow's limit)
@@ -49,8 +50,8 @@ struct ImageTransform {
 // What is read is told by the first bytes, never by a name. EXIF orientation is not applied, as in
 // torchvision's loaders. Kinds of images, draws and exactness: docs/codec.md.
 //
-// Memory: each thread keeps up to 8 MiB for the next image; while it decodes it takes a few rows of
-// the image, and all of it only if it is a progressive JPEG or an interlaced PNG.
+// Memory: a decode holds a few rows of the image, or the whole image if it is a progressive JPEG or
+// an interlaced PNG. Each thread keeps some for its next image: see ScratchLimit.
 // Errors: InvalidArgument  a transform that cannot be: a size of 0, an empty interval, std of 0, a
 //                          centre crop larger than resize_shorter, ...
 Result<std::unique_ptr<FieldCodec>> MakeImageCodec(const ImageTransform& transform);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "codec/image_codec.h"
+#include "codec/image/image_codec.h"
 
 namespace headrace {
 namespace {

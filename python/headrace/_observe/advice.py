@@ -1,0 +1,100 @@
+"""What a verdict advises: of the data that is there, by arguments that the loader takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace._dataset import Dataset
+from headrace._units import format_bytes
+
+if TYPE_CHECKING:
+    from headrace._workers._options import WorkerOptions
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a loader's samples are, as far as advice depends on it."""
+
+    fields: int
+    """that are delivered"""
+    stored: int
+    """of them those that are read from storage; the rest lies in the index"""
+    images: int
+    """of them those that threads decode as images: natively, or to substitute what cannot be"""
+    layout: str
+    """"files": each sample has its own; "blocks": of several samples; "ranges": within files"""
+    sampler: bool
+    """says the order, so that order= is fixed"""
+
+
+def data_facts(
+    dataset: Dataset,
+    fields: Collection[str],
+    transform: Any,
+    python: WorkerOptions | None,
+    substitute: bool,
+    sampler: bool,
+) -> DataFacts:
+    """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
+    stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
+    layout = "blocks" if dataset.index.block_count else "ranges"
+    if dataset.format == "folder":
+        layout = "files"
+    decoded: set[str] = set()
+    if isinstance(transform, Mapping):
+        decoded = set(transform)
+    elif transform is not None:
+        decoded = {each.name for each in stored if each.kind == "image"}
+    if substitute and python is not None:
+        decoded.update(python.decoded)  # Before they go to workers, which cannot substitute.
+    return DataFacts(
+        fields=len(fields),
+        stored=len(stored),
+        images=sum(each.name in decoded for each in stored),
+        layout=layout,
+        sampler=sampler,
+    )
+
+
+def storage_advice(core: dict[str, Any], data: DataFacts) -> str:
+    """Where batches wait for bytes that are not read yet."""
+    if data.stored == 0:
+        return "all fields lie in the index: put the index file on faster storage"
+    if core["tiers"]:
+        return "give tiers= more room, or look at what they miss: stats()['tiers']"
+    if core["resident_budget"]:
+        return "use tiers=, or raise memory= to read further ahead"
+    if data.layout == "files":
+        size = _mean_size(core)
+        each = f"each sample is a file{f' of {size}' if size else ''}"
+        # With a sampler the reads of a pack are as small, so that packing is not advised.
+        return f"{each}: use tiers=" + ("" if data.sampler else ", or `headrace pack`")
+    if data.layout == "blocks" and not data.sampler:
+        return "use tiers=, or an order that reads large blocks: order='epoch'"
+    return "use tiers=, or raise memory= to read further ahead"
+
+
+def decode_advice(core: dict[str, Any], data: DataFacts) -> str:
+    """Where batches wait for bytes that are read and not yet rows."""
+    cores, threads = core["cores"], core["threads"]
+    if data.images:
+        if threads < cores:
+            return f"raise threads= ({threads} of {cores} cores decode)"
+        size = _mean_size(core)
+        smaller = f"store smaller images ({size} on average)" if size else "store smaller images"
+        return f"all {cores} cores decode already: {smaller}, or use more cores"
+    if threads < cores:
+        return f"raise threads= ({threads} of {cores} cores copy rows)"
+    fewer = ", or leave out what is not needed: fields=" if data.fields > 1 else ""
+    size = _mean_size(core) if data.stored else None
+    what = f"samples ({size} each)" if size else "rows"
+    return f"all {cores} cores already copy {what}; nothing is decoded: use more cores{fewer}"
+
+
+def _mean_size(core: dict[str, Any]) -> str | None:
+    """Stored bytes of a sample; None before there is one."""
+    samples = sum(lane["samples"] for lane in core["lanes"])
+    stored = sum(lane["sample_bytes"] for lane in core["lanes"])
+    return format_bytes(stored / samples) if samples and stored else None

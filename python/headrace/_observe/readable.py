@@ -1,0 +1,70 @@
+"""Statistics that read well where a notebook or a shell shows them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from headrace._units import counted, format_bytes
+
+
+class ReadableStats(dict[str, Any]):
+    """A dict of what `stats()` returns; its repr is a short report.
+
+    It turns into JSON as any dict, and pickles as a plain one.
+    """
+
+    def __repr__(self) -> str:
+        """The figures that most people look for, a line each. ``dict(stats)`` shows all of them."""
+        try:
+            return "\n".join(f"{name:<11} {text}" for name, text in _lines(self) if text)
+        except (KeyError, TypeError, ValueError):  # Somebody changed it.
+            return super().__repr__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a dict that torch.load() takes without headrace: it knows no other subclass."""
+        return OrderedDict, (), None, None, iter(self.items())
+
+
+def _lines(stats: dict[str, Any]) -> list[tuple[str, str]]:
+    memory, moved, io = stats["memory"], stats["bytes"], stats["io"]
+    stall = ", ".join(
+        f"{name} {seconds:.2f} s" for name, seconds in stats["stall"].items() if seconds >= 0.005
+    )
+    lines = [
+        ("verdict", stats["verdict"]),
+        ("position", f"epoch {stats['epoch']}, step {stats['step']}"),
+        (
+            "delivered",
+            f"{counted(stats['batches'], 'batch', 'batches')}, "
+            f"{counted(stats['samples'], 'sample')} in {stats['seconds']:.1f} s: "
+            f"{stats['samples_per_second']:,.0f} samples/s",
+        ),
+        ("waited", f"{stats['stall_share']:.1%} of the time" + (f" ({stall})" if stall else "")),
+        (
+            "read",
+            f"{format_bytes(moved['read'])} by {io['store']} in {counted(io['reads'], 'read')}, "
+            f"for {format_bytes(moved['samples'])} of samples",
+        ),
+        (
+            "memory",
+            ", ".join(
+                f"{use} {format_bytes(memory[f'{use}_peak'])} of "
+                f"{format_bytes(memory[f'{use}_budget'])}"
+                for use in ("staging", "batches", "resident", "scratch", "results")
+                if memory[f"{use}_budget"]
+            )
+            + (f", beyond {format_bytes(memory['beyond_peak'])}" if memory["beyond_peak"] else ""),
+        ),
+    ]
+    for tier in stats["tiers"]:
+        lines.append(
+            (
+                "tier",
+                f"{tier['name']}: {format_bytes(tier['used'])} of "
+                f"{format_bytes(tier['capacity'])}, {counted(tier['uses'], 'use')}",
+            )
+        )
+    if stats["substituted"]:
+        lines.append(("substituted", counted(stats["substituted"], "sample")))
+    return lines

@@ -1,0 +1,158 @@
+"""What a type checker knows of `Loader`; and the errors for arguments that nothing here has."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, get_args
+from typing import TypeVar as CoreTypeVar
+
+from headrace._arguments import shown
+from headrace._units import counted
+from headrace.errors import InvalidArgumentError
+
+OrderName = Literal["exact", "batch", "epoch", "redox"]
+Io = Literal["auto", "io_uring", "threads", "synthetic"]
+OnError = Literal["raise", "substitute"]
+Output = Literal["auto", "torch", "numpy", "dlpack"]
+Isolation = Literal["thread", "process"]
+WorkerStart = Literal["spawn", "fork", "forkserver"]
+Ragged = Literal["error", "pad", "list"]
+Placement = Literal[
+    "coordinated", "frequency", "pinned", "first_touch", "reuse", "belady", "lru", "none"
+]
+
+if TYPE_CHECKING:  # Python 3.11 has no defaults of type variables.
+    from typing_extensions import TypeVar
+
+    Field_co = TypeVar("Field_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Field_co = TypeVar("Field_co", covariant=True)
+
+
+class Batch(Protocol[Field_co]):
+    """A batch, as a type checker knows it: a tuple of fields, that may be named.
+
+    >>> loader: hr.Loader[hr.Batch[torch.Tensor]] = hr.Loader(path, transform=..., output="torch")
+
+    Says what each field is: by default `Any`, as one may be a tensor, another a list of them.
+    Where a Python transform makes something else of a batch, say what: ``hr.Loader[dict[str,
+    torch.Tensor]]``.
+    """
+
+    def __iter__(self) -> Iterator[Field_co]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, position: Any, /) -> Field_co: ...
+    def __getattr__(self, field: str, /) -> Field_co: ...
+
+
+if TYPE_CHECKING:
+    Made = TypeVar("Made", default=Batch[Any])
+else:
+    Made = TypeVar("Made")
+
+
+def words(literal: Any) -> tuple[str, ...]:
+    """The words that a `Literal` allows."""
+    return get_args(literal)
+
+
+_DEVICE = (
+    "batches are copied to a device, through pinned memory and ahead of the loop, by "
+    "headrace.torch.DeviceBatches(loader, device); leave it out"
+)
+_OF_TORCH = {
+    "num_workers": (
+        "reading and decoding take threads of this process, as many as there are cores, or "
+        "threads=; processes that run a Python transform are workers=: leave it out, or write "
+        "workers={given} beside transform=function"
+    ),
+    "pin_memory": _DEVICE,
+    "pin_memory_device": _DEVICE,
+    "prefetch_factor": (
+        "prefetch= is how many batches are worked on ahead, in all and not for each worker; by "
+        "default as many as memory= allows: leave it out, or write prefetch={given}"
+    ),
+    "persistent_workers": "workers always live as long as the loader; leave it out",
+    "timeout": (
+        "a worker or a node process that dies is an error at once, and Ctrl-C ends any wait; leave "
+        "it out (start_timeout= is for ranks of a node that never come)"
+    ),
+    "generator": (
+        "seed= decides the order and the random transforms, the same for any number of workers; "
+        "write seed=generator.initial_seed()"
+    ),
+    "multiprocessing_context": "use worker_start={given}",
+    "in_order": "batches always come in order, whichever is ready first; leave it out",
+}
+
+_NO_ARGUMENTS = "this takes no arguments"
+
+P = ParamSpec("P")
+R = CoreTypeVar("R")
+C = CoreTypeVar("C", bound=type)
+
+
+def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function or method, which refuses unknown arguments with an error that helps."""
+    return _checked(function, {})
+
+
+def loader_arguments(method: Callable[P, R]) -> Callable[P, R]:
+    """The same for `Loader`: knows the arguments of torch's DataLoader, too."""
+    return _checked(method, _OF_TORCH)
+
+
+def named_fields(cls: C) -> C:
+    """The class, a dataclass for one, whose constructor does as `named_arguments` says."""
+    constructed: Any = cls
+    constructed.__init__ = named_arguments(constructed.__init__)
+    return cls
+
+
+def _checked(function: Callable[P, R], hints: Mapping[str, str]) -> Callable[P, R]:
+    parameters = list(inspect.signature(function).parameters.values())
+    bound = int(parameters[0].name == "self") if parameters else 0
+    names = [each.name for each in parameters[bound:]]
+    positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters[bound:])
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if len(args) - bound > positional:
+            raise _too_many(len(args) - bound, names[:positional], names[positional:])
+        for name, given in kwargs.items():
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"{name}={shown(given)}: {_advice(name, given, names, hints)}"
+                )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _too_many(given: int, placed: list[str], named: list[str]) -> InvalidArgumentError:
+    text = f"{counted(given, 'argument')} without a name: "
+    if not named:
+        only = f"there are only {', '.join(placed)}" if placed else _NO_ARGUMENTS
+        return InvalidArgumentError(f"{text}{only}")
+    if not placed:
+        return InvalidArgumentError(f"{text}write all by name, as {named[0]}=...")
+    return InvalidArgumentError(
+        f"{text}only {', '.join(placed)} may be given so; write the others by name, as "
+        f"{named[0]}=..."
+    )
+
+
+def _advice(name: str, given: Any, names: list[str], hints: Mapping[str, str]) -> str:
+    if name in hints:
+        shows = given.get_start_method() if hasattr(given, "get_start_method") else given
+        return f"an argument of torch's DataLoader; here {hints[name].format(given=shown(shows))}"
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"unexpected keyword {name!r}; did you mean {near[0]!r}?"
+    there = f"there are {', '.join(names)}" if names else _NO_ARGUMENTS
+    return f"unexpected keyword {name!r}; {there}"

@@ -1,0 +1,66 @@
+"""Text that may hold the name of a file, which may be any bytes.
+
+Inside Python such a name is a str as os.fsdecode() makes it, and opens the file; its bytes that are
+not UTF-8 are surrogates, which no terminal, file or log takes. What is for people is printable: a
+byte is written as \\xNN, any other surrogate as \\uNNNN. bindings/convert/text.h does the same.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+import unicodedata
+
+PRINTABLE = "headrace.printable"
+"""As `errors=` of what is written for people: what cannot be encoded is escaped."""
+
+
+def printable(text: str) -> str:
+    """`text` with what cannot be printed escaped."""
+    return text if text.isascii() else text.encode("utf-8", PRINTABLE).decode()
+
+
+def one_line(text: str) -> str:
+    """`text` with what is no character to see escaped: a file name may hold any.
+
+    Such are controls as the line feed, separators of lines, and what turns the direction of a text.
+    Surrogates stay for `printable`.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or not _is_unseen(c) else _numbered(c) for c in text)
+
+
+def _is_unseen(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category in ("Zl", "Zp") or (category[0] == "C" and category != "Cs")
+
+
+def _numbered(character: str) -> str:
+    number = ord(character)
+    if number < 0x80:
+        return f"\\x{number:02x}"  # Above it would be a byte that is no UTF-8.
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def print_any_text() -> None:
+    """From now on print() fails for no text."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=PRINTABLE)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_escaped, error.object[error.start : error.end])), error.end
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:
+        return f"\\x{number - 0xDC00:02x}"
+    return character.encode("ascii", "backslashreplace").decode()
+
+
+codecs.register_error(PRINTABLE, _escape)

@@ -1,0 +1,85 @@
+"""Encoded images as arrays, for Python transforms."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import _core
+from headrace.errors import DataLossError, InvalidArgumentError
+
+Pixels = NDArray[np.uint8]
+
+_PIXELS_MAX = _core.ImageTransform().pixels_max
+
+
+def decode_image(encoded: Pixels) -> Pixels:
+    """The pixels of one encoded image: uint8, (height, width, 3), RGB.
+
+    JPEG and PNG by headrace's own decoder (`headrace docs codec`); WebP, BMP, TIFF and PNM by
+    Pillow, if it is installed.
+
+    Raises:
+        DataLossError: it is none of these, or damaged.
+        InvalidArgumentError: it has more pixels than are decoded.
+    """
+    if _core.is_image_of_other_kind(encoded):
+        return _by_pillow(encoded)
+    return _core.decode_pixels(encoded)
+
+
+def decoded_columns(
+    columns: Sequence[Iterable[Any]], positions: Iterable[int]
+) -> list[Iterable[Any]]:
+    """The columns of some samples, with the images of those at `positions` decoded one by one."""
+    wanted = set(positions)
+    return [
+        map(decode_image, column) if position in wanted else column
+        for position, column in enumerate(columns)
+    ]
+
+
+def pillow_is_installed() -> bool:
+    """Whether images of other kinds than JPEG and PNG can be decoded."""
+    return importlib.util.find_spec("PIL") is not None
+
+
+def _by_pillow(encoded: Pixels) -> Pixels:
+    doing = f"decoding image of {len(encoded)} bytes, which is neither JPEG nor PNG"
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataLossError(
+            f"{doing}: Pillow would, which is not installed: pip install pillow"
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            # Of images that are within the limit here.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(encoded.tobytes()))
+        with image:
+            if image.width * image.height > _PIXELS_MAX:
+                raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels")
+            if image.mode == "I" or image.mode.startswith("I;16"):
+                return _upper_bits(np.asarray(image))
+            return np.array(image.convert("RGB"))
+    except Image.DecompressionBombError as error:
+        raise InvalidArgumentError(
+            f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {error}"
+        ) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # Of damaged files it raises what it happens on.
+        raise DataLossError(f"{doing}: Pillow says: {error}") from error
+
+
+def _upper_bits(grey: NDArray[Any]) -> Pixels:
+    """Of 16-bit grey, as of such a PNG; Pillow's own conversion clips at 255."""
+    upper = (np.clip(grey, 0, 0xFFFF).astype(np.uint16) >> 8).astype(np.uint8)
+    return np.repeat(upper[:, :, None], 3, axis=2)

@@ -1,0 +1,159 @@
+"""What indexing a folder found that its user should know: files that cannot be decoded, and more.
+
+The walk (src/index/folder_report.h) writes it into the index; here it becomes sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace import _core
+from headrace._arguments import shown
+from headrace._units import counted
+from headrace.errors import DataLossError, InvalidArgumentError
+
+_HIDDEN = "hidden (a part of the path begins with '.'), read as all others"
+_NO_FAULT = {  # of one file, and of several
+    "hidden": (_HIDDEN, _HIDDEN),
+    "loop": (
+        "link to a folder around it, not followed",
+        "links to folders around them, not followed",
+    ),
+    "skipped": ("left out, as asked", "left out, as asked"),
+}
+_FAULTS = {
+    "empty": ("of zero bytes", "of zero bytes"),
+    "broken_link": ("link to nothing", "links to nothing"),
+    "special": ("pipe, socket or device", "pipes, sockets or devices"),
+    "unreadable": ("not readable", "not readable"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Files of one kind that indexing a folder came upon."""
+
+    kind: str
+    """An extension (".webp": a format that headrace does not decode), "empty" (zero bytes),
+    "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
+    to a folder around it, not followed), "skipped" (left out by `skip=`)."""
+    count: int
+    examples: tuple[str, ...]
+    """The first few, as paths below the dataset's folder."""
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether there is something to read in these files, whatever it is."""
+        return self.kind not in _FAULTS
+
+    @property
+    def can_be_decoded(self) -> bool:
+        """Whether nothing speaks against decoding these files with headrace's own decoder."""
+        return self.kind in _NO_FAULT
+
+    def __str__(self) -> str:
+        what = _NO_FAULT.get(self.kind) or _FAULTS.get(self.kind)
+        if what is None:
+            what = (f"of a format that headrace does not decode ({self.kind})",) * 2
+        more = ", ..." if self.count > len(self.examples) else ""
+        return f"{counted(self.count, *what)}: {', '.join(map(repr, self.examples))}{more}"
+
+
+def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:
+    """What the index says; nothing if it is of a version that noted none, or of no folder."""
+    try:
+        return tuple(
+            Finding(str(kind), int(count), tuple(map(str, names)))
+            for kind, count, names in json.loads(index.attributes.get("report", "[]"))
+        )
+    except (ValueError, TypeError) as error:
+        raise DataLossError(f"opening {path}: its report is damaged: {error}") from error
+
+
+def skip_of(index: _core.Index) -> tuple[str, ...]:
+    """What the index leaves out."""
+    try:
+        return tuple(map(str, json.loads(index.attributes.get("skip", "[]"))))
+    except (ValueError, TypeError):
+        return ()  # The index is checked where it is opened.
+
+
+def skip_patterns(skip: str | Iterable[str]) -> tuple[str, ...]:
+    """The argument, in one order, each once: what it leaves out depends on neither."""
+    wanted: object = skip
+    if isinstance(wanted, bytes) or not isinstance(wanted, Iterable):
+        raise _not_patterns(wanted)
+    given: Sequence[object] = [wanted] if isinstance(wanted, str) else list(wanted)
+    for each in given:
+        if not isinstance(each, str):
+            raise _not_patterns(each)
+    return tuple(sorted({str(each) for each in given}))
+
+
+def _not_patterns(given: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"skip: got {shown(given)}, must be patterns: skip=['*.webp', '/src']"
+    )
+
+
+def unmatched_skip(index: _core.Index) -> str | None:
+    """A sentence about the patterns of `skip=` that match nothing; None if each matches."""
+    try:
+        patterns = [str(each) for each in json.loads(index.attributes.get("skip_unmatched", "[]"))]
+    except (ValueError, TypeError):
+        return None  # As for `skip`.
+    if not patterns:
+        return None
+    named = ", ".join(map(repr, patterns))
+    return (
+        f"skip: no class folder of {index.root}, and nothing that was read in one, matches {named} "
+        "(a folder that is left out is not read); check the spelling: * and ? are the wildcards; a "
+        "pattern without '/' is a name, at any depth, one with '/' a path, where a leading '/' is "
+        "the dataset's folder"
+    )
+
+
+def warn_of_skip(index: _core.Index) -> None:
+    """Warns of patterns of `skip=` that match nothing."""
+    unmatched = unmatched_skip(index)
+    if unmatched is not None:
+        warnings.warn(f"headrace: {unmatched}", RuntimeWarning, stacklevel=callers_level())
+
+
+WAY_OUT = (
+    'leave them out with skip=":undecodable" in hr.open() (on the command line: --skip '
+    ':undecodable), or have others in their place with Loader(on_error="substitute"); what Pillow '
+    "reads, it decodes for a Python transform="
+)
+
+
+def callers_level() -> int:
+    """As `stacklevel` of a warning that the caller of this gives: whoever called headrace."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_told: set[tuple[str, str]] = set()
+
+
+def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: str) -> None:
+    """One warning a dataset and process, of files that will fail; none if there are no findings."""
+    wrong = list(findings)
+    key = (path, index.fingerprint)
+    if not wrong or key in _told:
+        return
+    _told.add(key)
+    warnings.warn(
+        f"headrace: {doing} {path}: files that cannot be decoded: {'; '.join(map(str, wrong))}. "
+        f"Each is a sample, which fails when its turn comes: {WAY_OUT}",
+        RuntimeWarning,
+        stacklevel=callers_level(),
+    )

@@ -1,0 +1,50 @@
+#pragma once
+
+// The memory of a libjpeg decoder, with its large arrays taken as scratch_memory.h says.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>  // jpeglib.h needs it
+
+#include <jpeglib.h>
+
+namespace headrace {
+
+// Replaces libjpeg's functions that allocate arrays of samples and of coefficients, the only memory
+// that grows with an image. Reports errors as libjpeg does.
+//
+// Thread safety: as for an int.
+// Ownership: the decoder is the caller's, and is destroyed before this.
+class JpegMemory {
+ public:
+  JpegMemory() = default;
+  ~JpegMemory();
+  JpegMemory(const JpegMemory&) = delete;
+  JpegMemory& operator=(const JpegMemory&) = delete;
+
+  // Call it once `info` is created, before it reads anything. Uses info->client_data.
+  void Attach(j_decompress_ptr info);
+
+  // Upper bound of the bytes that decoding allocates, with each side halved `halvings` times. The
+  // header must have been read. `several_scans`: whether the decoder keeps all coefficients.
+  static std::uint64_t BytesToDecode(const jpeg_decompress_struct& info, unsigned halvings,
+                                     bool several_scans);
+
+ private:
+  struct Block;
+  struct Coefficients;
+
+  static JpegMemory& Of(j_common_ptr info) { return *static_cast<JpegMemory*>(info->client_data); }
+  static void* Allocate(j_common_ptr info, std::size_t bytes);
+  static JSAMPARRAY AllocateSamples(j_common_ptr info, int pool, JDIMENSION width, JDIMENSION rows);
+  static jvirt_barray_ptr Request(j_common_ptr info, int pool, boolean zero, JDIMENSION width,
+                                  JDIMENSION rows, JDIMENSION rows_at_once);
+  static void Realize(j_common_ptr info);
+  static JBLOCKARRAY Access(j_common_ptr info, jvirt_barray_ptr array, JDIMENSION first,
+                            JDIMENSION rows, boolean writable);
+
+  Block* blocks_ = nullptr;               // all that were taken
+  Coefficients* coefficients_ = nullptr;  // asked for
+};
+
+}  // namespace headrace

@@ -1,0 +1,60 @@
+#include "codec/image/scratch_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// Stored before each block.
+struct alignas(kAlignment) Header {
+  std::size_t bytes = 0;  // asked for
+};
+
+const Header* HeaderOf(const void* memory) { return static_cast<const Header*>(memory) - 1; }
+
+}  // namespace
+
+ScratchUse& ThreadScratchUse() {
+  thread_local ScratchUse use;
+  return use;
+}
+
+void* AllocateScratch(std::size_t bytes) noexcept {
+  if (bytes > PTRDIFF_MAX - 2 * kAlignment) return nullptr;
+  const std::size_t all = (bytes + sizeof(Header) + kAlignment - 1) / kAlignment * kAlignment;
+  void* block = nullptr;
+  if (bytes >= kSystemBlockBytes) {
+    block = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return nullptr;
+  } else {
+    block = std::aligned_alloc(kAlignment, all);
+    if (block == nullptr) return nullptr;
+  }
+  auto* header = new (block) Header{.bytes = bytes};
+  ScratchUse& use = ThreadScratchUse();
+  use.bytes += bytes;
+  use.bytes_peak = std::max(use.bytes_peak, use.bytes);
+  return header + 1;
+}
+
+void FreeScratch(void* memory) noexcept {
+  if (memory == nullptr) return;
+  Header* header = static_cast<Header*>(memory) - 1;
+  const std::size_t bytes = header->bytes;
+  ThreadScratchUse().bytes -= bytes;
+  if (bytes >= kSystemBlockBytes) {
+    munmap(header, (bytes + sizeof(Header) + kAlignment - 1) / kAlignment * kAlignment);
+  } else {
+    std::free(header);  // NOLINT(cppcoreguidelines-no-malloc): aligned_alloc()'s
+  }
+}
+
+std::size_t ScratchBlockBytes(const void* memory) noexcept { return HeaderOf(memory)->bytes; }
+
+}  // namespace headrace

@@ -1,0 +1,224 @@
+#include "plan/epoch_parameters.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+__extension__ using Uint128 = unsigned __int128;
+
+// A pool holds at least 1 / kShareLeast of the dataset, to mix windows far longer than a batch, ...
+constexpr std::uint64_t kShareLeast = 10;
+// ... and at most 1 / kShareMost of it, or kBytesOfSmallData if that is more.
+constexpr std::uint64_t kShareMost = 4;
+constexpr std::uint64_t kBytesOfSmallData = 256 * kMiB;
+// Between the two it is as large as needed to keep the variance inflation of a batch at most at
+// 1 + 1 / kInflationInverse if all samples of a block are alike.
+constexpr std::uint64_t kInflationInverse = 10;
+
+// Candidates: all divisors of the first, so that the order need not depend on the world size.
+constexpr std::array<std::uint64_t, 10> kPools = {48, 24, 16, 12, 8, 6, 4, 3, 2, 1};
+// A pool must hold this many mean blocks, else there are fewer pools.
+constexpr std::uint64_t kBlocksOfAPool = 16;
+// The same if fewer pools would have room for less.
+constexpr std::uint64_t kBlocksOfATightPool = 4;
+
+// Joins before the first draw of a run: 64 MiB take a quarter of a second at 256 MiB/s.
+constexpr std::uint64_t kFirstFillBytes = 64 * kMiB;
+
+// The rest of the first fill joins while this much of a pool is drawn, so that the beginning of a
+// run soon mixes as well as the rest; ...
+constexpr std::uint64_t kFirstJoinPermille = 250;
+// ... but in so many batches at least, so that the first one does not wait for much of it.
+constexpr std::uint64_t kFirstJoinBatches = 8;
+
+constexpr std::uint64_t kPermille = 1000;
+
+std::uint64_t CeilDivide(Uint128 value, Uint128 by) {
+  return static_cast<std::uint64_t>((value + by - 1) / by);
+}
+
+// Samples of a global batch.
+std::uint64_t BatchSamples(const OrderOptions& job) {
+  return std::min(job.batch_size * job.world_size, job.sample_count);
+}
+
+// Units of `samples` samples of mean size.
+std::uint64_t UnitsOf(std::uint64_t samples, const BlockMap& blocks) {
+  return CeilDivide(Uint128{samples} * blocks.total_units(), blocks.sample_count());
+}
+
+// Mean number of other samples in a sample's block, rounded up.
+std::uint64_t MeanMates(const BlockMap& blocks) {
+  Uint128 pairs = 0;
+  for (std::uint64_t i = 0; i < blocks.block_count(); ++i) {
+    const std::uint64_t count = blocks.block(i).count;
+    pairs += Uint128{count} * (count - 1);
+  }
+  return CeilDivide(pairs, blocks.sample_count());
+}
+
+// Useful units of all pools together, if memory has no limit.
+//
+// Let M be the joined samples, n all samples, m those of a batch. Two mates (samples of one block)
+// meet in a batch with an excess over chance of at most 1/(2M) - 1/(2n) (plan/quality/labels.h). So
+// the inflation is at most 1 + (m - 1) * mates * (1/(2M) - 1/(2n)). This is solved for M.
+std::uint64_t UsefulUnits(const OrderOptions& job, const BlockMap& blocks,
+                          std::uint32_t join_permille) {
+  const std::uint64_t total = blocks.total_units();
+  const std::uint64_t n = blocks.sample_count();
+  const Uint128 worst = std::min(Uint128{BatchSamples(job) - 1} * MeanMates(blocks),
+                                 Uint128{n} << 16);  // No pool helps beyond this.
+  const std::uint64_t joined =
+      CeilDivide(worst * kInflationInverse * n, Uint128{n} * 2 + worst * kInflationInverse);
+  // On average half of one block is free in a pool of kBlocksOfAPool blocks.
+  const std::uint64_t resident =
+      CeilDivide(Uint128{joined} * kPermille * 2 * kBlocksOfAPool,
+                 Uint128{kPermille - join_permille} * (2 * kBlocksOfAPool - 1));
+  // With room for all of it to join at once, and for a block that joins.
+  const std::uint64_t whole =
+      std::min(CeilDivide(Uint128{total} * kPermille, kPermille - join_permille), 2 * total) +
+      blocks.largest_block();
+  const std::uint64_t most =
+      std::max(CeilDivide(total, kShareMost),
+               std::min(whole, kBytesOfSmallData / std::uint64_t{blocks.unit_bytes()}));
+  const std::uint64_t least = CeilDivide(total, kShareLeast);
+  return std::max(std::clamp(UnitsOf(resident, blocks), least, most),
+                  LeastEpochPool(job, blocks, 1));
+}
+
+// Chooses how many pools there are.
+class PoolsChoice {
+ public:
+  // `units`: of all pools together, given or useful.
+  PoolsChoice(const OrderOptions& job, const BlockMap& blocks, std::uint64_t units,
+              const EpochGiven& given)
+      : job_(job),
+        blocks_(blocks),
+        units_(units),
+        fixed_(given.pool_units.has_value()),
+        rank_units_(given.rank_units) {}
+
+  [[nodiscard]] std::uint64_t Choose() const {
+    if (kPools.front() % job_.world_size == 0) {
+      const auto found = std::ranges::find_if(
+          kPools, [&](std::uint64_t pools) { return Holds(pools, units_, kBlocksOfAPool); });
+      const std::uint64_t pools = found == kPools.end() ? 1 : *found;
+      if (Room(pools) == units_) return pools;
+    }
+    return ChooseForWorld();
+  }
+
+  // How many of the units the ranks have memory for, in `pools` pools. A rank draws from the pools
+  // congruent to it modulo the greatest common divisor of pools and ranks.
+  [[nodiscard]] std::uint64_t Room(std::uint64_t pools) const {
+    if (!rank_units_.has_value()) return units_;
+    const Uint128 room = Uint128{std::gcd(std::uint64_t{job_.world_size}, pools)} * *rank_units_;
+    if (room >= units_) return units_;
+    return fixed_ ? 0 : static_cast<std::uint64_t>(room);
+  }
+
+ private:
+  // Whether `units` can be divided into `pools` legal pools that hold `mean_blocks` mean blocks
+  // each.
+  [[nodiscard]] bool Holds(std::uint64_t pools, std::uint64_t units,
+                           std::uint64_t mean_blocks) const {
+    return pools <= blocks_.block_count() &&
+           units / pools >= LeastEpochPool(job_, blocks_, pools) &&
+           Uint128{units} * blocks_.block_count() >=
+               Uint128{mean_blocks} * pools * blocks_.total_units();
+  }
+
+  // With a multiple of the world size a pool feeds one rank; with a divisor, as few as possible.
+  [[nodiscard]] std::uint64_t ChooseForWorld() const {
+    const std::uint64_t world = job_.world_size;
+    for (std::uint64_t pools = CeilDivide(kPools.front(), world) * world; pools > 0;
+         pools -= world) {
+      if (Holds(pools, Room(pools), kBlocksOfAPool)) return pools;
+    }
+    for (const std::uint64_t mean_blocks : {kBlocksOfATightPool, std::uint64_t{0}}) {
+      for (std::uint64_t pools = world; pools > 0; --pools) {
+        if (world % pools == 0 && Holds(pools, Room(pools), mean_blocks)) return pools;
+      }
+    }
+    // Memory does not suffice: choose the pools that need least.
+    for (std::uint64_t pools = world; pools > 1; --pools) {
+      if (world % pools == 0 && pools <= blocks_.block_count() &&
+          (!fixed_ || Holds(pools, units_, 0))) {
+        return pools;
+      }
+    }
+    return 1;
+  }
+
+  const OrderOptions& job_;
+  const BlockMap& blocks_;
+  const std::uint64_t units_;
+  const bool fixed_;
+  const std::optional<std::uint64_t> rank_units_;
+};
+
+// How a run begins.
+struct FirstFill {
+  std::uint32_t fill_permille = kPermille;
+  std::uint32_t join_permille = 0;
+};
+
+FirstFill UsefulFirstFill(const OrderOptions& job, const BlockMap& blocks,
+                          const EpochParameters& parameters) {
+  const std::uint64_t budget = parameters.pool_units / parameters.pools;
+  const std::uint64_t full =
+      budget - static_cast<std::uint64_t>(Uint128{budget} * parameters.join_permille / kPermille);
+  const std::uint64_t batch = CeilDivide(BatchSamples(job), parameters.pools);
+  const std::uint64_t wanted =
+      std::max({CeilDivide(kFirstFillBytes, Uint128{parameters.pools} * blocks.unit_bytes()),
+                blocks.largest_block(), UnitsOf(batch, blocks)});
+  if (wanted >= full) return {};
+  const std::uint64_t fill = CeilDivide(Uint128{wanted} * kPermille, full);
+  const std::uint64_t batches =
+      CeilDivide(Uint128{UnitsOf(kFirstJoinBatches * batch, blocks)} * kPermille, budget);
+  // At least as much joins as is drawn.
+  const std::uint64_t at_once = static_cast<std::uint64_t>(Uint128{full} * fill / kPermille);
+  const auto most = static_cast<std::uint64_t>(Uint128{budget - at_once} * kPermille / budget);
+  const std::uint64_t join =
+      std::max<std::uint64_t>(1, std::min(std::max(kFirstJoinPermille, batches), most));
+  return {.fill_permille = static_cast<std::uint32_t>(fill),
+          .join_permille = static_cast<std::uint32_t>(join)};
+}
+
+}  // namespace
+
+std::uint64_t LeastEpochPool(const OrderOptions& job, const BlockMap& blocks, std::uint64_t pools) {
+  const std::uint64_t share = CeilDivide(BatchSamples(job), pools);
+  return std::max(2 * blocks.largest_block(), UnitsOf(share, blocks));
+}
+
+EpochParameters FillEpochParameters(const OrderOptions& job, const BlockMap& blocks,
+                                    const EpochGiven& given) {
+  const std::uint64_t units = given.pool_units.has_value()
+                                  ? *given.pool_units
+                                  : UsefulUnits(job, blocks, given.join_permille);
+  const PoolsChoice choice(job, blocks, units, given);
+  EpochParameters parameters{.pool_units = units, .join_permille = given.join_permille};
+  parameters.pools = given.pools.has_value() ? *given.pools : choice.Choose();
+  if (!given.pool_units.has_value()) {
+    parameters.pool_units =
+        std::max(choice.Room(parameters.pools),
+                 parameters.pools * LeastEpochPool(job, blocks, parameters.pools));
+  }
+  FirstFill first;
+  if (given.first_fill_permille.has_value()) {
+    first.fill_permille = *given.first_fill_permille;  // Alone: one sample joins a draw.
+  } else {
+    first = UsefulFirstFill(job, blocks, parameters);
+  }
+  parameters.first_fill_permille = first.fill_permille;
+  parameters.first_join_permille = given.first_join_permille.value_or(first.join_permille);
+  return parameters;
+}
+
+}  // namespace headrace

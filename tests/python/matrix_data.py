@@ -1,0 +1,89 @@
+"""The datasets of the matrix test, whose payload says which sample it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from loader_data import COUNT, LABELS, write_numbered
+from worker_functions import WIDTH, records
+
+import headrace as hr
+from headrace import _core
+from headrace.formats.pack import PackParameters, write_pack
+
+FIELDS = {
+    "inline": ["label"],
+    "stored": ["image"],
+    "both": None,  # As a user has it who names none.
+    "one-of-several": ["record"],
+    "several": ["weight", "image", "record", "label"],
+}
+SIDE = 8  # of the images that transforms give
+
+
+@dataclass(frozen=True)
+class Data:
+    """Folder and pack of images with labels, and of samples of four fields, below one root."""
+
+    root: Path
+
+    def path(self, fields: str, kind: str) -> Path:
+        several = "several" in fields
+        if kind == "pack":
+            return self.root / ("several.pack" if several else "plain.pack")
+        return self.root / "several.hri" if several else self.root / "images"
+
+    def encoded(self, sample: int) -> bytes:
+        (path,) = (self.root / "images").glob(f"*/{sample:03}.jpg")
+        return path.read_bytes()
+
+
+def write_data(root: Path) -> Data:
+    data = Data(root)
+    write_numbered(root / "images")
+    _write_several(root)
+    for fields in ("both", "several"):
+        index = {} if fields == "several" else {"index": root / "plain.hri"}
+        parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
+        source = hr.open(data.path(fields, "folder"), **index)
+        write_pack(source, data.path(fields, "pack"), parameters)
+    return data
+
+
+def _write_several(root: Path) -> None:
+    """Two stored and two inline fields; the images are files, the records one file."""
+    records(COUNT).tofile(root / "records.bin")
+    paths = sorted(root.glob("images/*/*.jpg"))
+    files = [*paths, root / "records.bin"]
+    stats = [path.stat() for path in files]
+    sizes = np.array([stat.st_size for stat in stats], np.uint64)
+    contents = _core.IndexContents(COUNT, str(root))
+    contents.add_objects(
+        [str(path.relative_to(root)) for path in files],
+        sizes,
+        np.array([stat.st_mtime_ns for stat in stats]),
+    )
+    numbers, zeros = np.arange(COUNT, dtype=np.uint64), np.zeros(COUNT, np.uint64)
+    contents.add_extent_field("image", ("image", "uint8", ()), (numbers, zeros, sizes[:-1].copy()))
+    size = np.uint64(4 * WIDTH)
+    extents = (zeros + np.uint64(COUNT), numbers * size, zeros + size)
+    contents.add_extent_field("record", ("array", "float32", (WIDTH,)), extents)
+    contents.add_inline_field("label", ("array", "int64", ()), LABELS.astype(np.int64))
+    contents.add_inline_field("weight", ("array", "float32", (2,)), weights())
+    contents.set_attribute("format", "test")
+    _core.write_index(contents, str(root / "several.hri"))
+
+
+def weights() -> np.ndarray[Any, Any]:
+    return (np.arange(2 * COUNT) / 4).astype(np.float32).reshape(COUNT, 2)
+
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "label": LABELS.astype(np.int64),
+    "record": records(COUNT),
+    "weight": weights(),
+}
+"""Of each field that is an array, the values of all samples."""

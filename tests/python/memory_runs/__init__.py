@@ -1,0 +1,1 @@
+"""Loops whose memory the kernel counts."""

@@ -1,0 +1,40 @@
+"""What may lie where a tier keeps its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loader_data import FLAT
+
+import headrace as hr
+from headrace import errors
+from headrace.tiers import Ssd
+
+
+def make(path: Path, **options: Any) -> hr.Loader:
+    return hr.Loader(path, batch_size=8, transform=FLAT, **options)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_link_or_a_folder_in_place_of_a_tiers_file_is_named_with_the_way_out(
+    numbered: Path, tmp_path: Path, isolation: Any
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("years of work")
+    place = tmp_path / "tier" / "rank-0"
+    data = place / "headrace-tier.data"
+    place.mkdir(parents=True)
+    data.symlink_to(victim)
+    tiers = [Ssd(tmp_path / "tier", "1MB")]
+    message = rf"{data}': it is a symbolic link to '{victim}', .*; move it elsewhere, or give the"
+    with pytest.raises(errors.FailedPreconditionError, match=message):
+        make(numbered, tiers=tiers, isolation=isolation)
+    data.unlink()
+    data.mkdir()
+    with pytest.raises(errors.FailedPreconditionError, match=rf"{data}': it is a folder, "):
+        make(numbered, tiers=tiers, isolation=isolation)
+    assert victim.read_text() == "years of work"
+    data.rmdir()
+    make(numbered, tiers=tiers, isolation=isolation).close()

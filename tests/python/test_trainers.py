@@ -1,0 +1,293 @@
+"""Loaders in Accelerate, Hugging Face's Trainer and Lightning, the real packages, on two ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loader_data import COUNT, flat
+from rank_scripts import Ended, environment, free_port, run_ranks, run_script
+
+from package_env import PackageEnvError, package_env
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(600)  # The first waits for the packages, each for its job.
+
+SCRIPTS = Path(__file__).parent / "trainers"
+PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
+SHARE = COUNT // 2 + 1  # of a rank of two: one sample comes twice, as declared
+AT_ONCE = 3  # jobs: they wait for imports and for each other
+
+DIVIDED_TWICE = (
+    "FailedPreconditionError: iterating a DataLoader of Accelerate's: accelerator.prepare() has it "
+    "divide what it reads over 2 processes ({}), and this stream is one rank's share of 2 already: "
+    "samples would be lost; leave the DataLoader out of prepare(), or make the headrace.Loader "
+    "with rank=0, world_size=1 on every process, for Accelerate to divide; `headrace docs trainers`"
+)
+DISPATCHED = DIVIDED_TWICE.format("process 0 reads for all")
+NOT_PREPARED = (
+    "InvalidArgumentError: accelerator.prepare(): got a headrace.Loader, which Accelerate does not "
+    "know: it would leave the batches on the CPU; leave it out, as it finds its rank itself, and "
+    "for batches on the device iterate headrace.torch.DeviceBatches(loader, accelerator.device); "
+    "`headrace docs trainers`"
+)
+NOT_SKIPPED = (
+    "AttributeError: a headrace.{} has no {!r}, as it is not torch's DataLoader: Accelerate's "
+    "skip_first_batches(), which Hugging Face's Trainer calls to resume, cannot skip its first "
+    "batches; restore its place with load_state_dict(), and have the Trainer skip nothing: "
+    "TrainingArguments(ignore_data_skip=True); `headrace docs trainers`"
+)
+
+
+class Jobs:
+    """Every job of this file, begun at once; each is waited for where it is asked for."""
+
+    def __init__(self, data: Path, folder: Path, packages: Path) -> None:
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._jobs: dict[str, Future[list[Ended]]] = {}
+        self.folder = folder
+        pages = folder / "page"
+        pages.mkdir()
+        (pages / "images").symlink_to(data)
+        for name, script in page_scripts().items():
+            (pages / name).write_text(script)
+
+        def ranks(name: str, script: Path, *arguments: object, of: int = 2) -> None:
+            (folder / name).mkdir(exist_ok=True)
+            self._begin(
+                name,
+                lambda: run_ranks(
+                    script, *arguments, packages=packages, ranks=of, folder=folder / name
+                ),
+            )
+
+        def alone(name: str, script: Path, *arguments: object) -> None:
+            (folder / name).mkdir(exist_ok=True)
+            env = environment(packages)
+            self._begin(
+                name, lambda: [run_script(script, *arguments, env=env, folder=folder / name)]
+            )
+
+        alone("body", SCRIPTS / "lightning_resumes.py", data, ".", "ddp")
+        ranks("trainer", SCRIPTS / "transformers_ranks.py", data, ".", "two")
+        ranks("accelerate", SCRIPTS / "accelerate_ranks.py", data, ".")
+        ranks("trainer alone", SCRIPTS / "transformers_ranks.py", data, ".", of=1)
+        alone("launchers", SCRIPTS / "launchers.py", data, free_port())
+        alone("resumes", SCRIPTS / "lightning_resumes.py", data, ".")
+        for name in ("train_torchrun.py", "train_accelerate.py", "train_trainer.py"):
+            self._page(name, lambda script: run_ranks(script, packages=packages, folder=pages))
+        env = environment(packages)
+        self._page("train_lightning.py", lambda script: [run_script(script, env=env, folder=pages)])
+
+    def _page(self, name: str, run: Callable[[Path], list[Ended]]) -> None:
+        self._begin(name, lambda: run(self.folder / "page" / name))
+
+    def _begin(self, name: str, run: Callable[[], list[Ended]]) -> None:
+        self._jobs[name] = self._pool.submit(run)
+
+    def ended(self, name: str) -> list[Ended]:
+        """What the processes of a job left, which succeeded."""
+        ended = self._jobs[name].result()
+        assert [each.code for each in ended] == [0] * len(ended), "".join(e.err for e in ended)
+        return ended
+
+    def failed(self, name: str) -> Ended:
+        (ended,) = self._jobs[name].result()
+        assert ended.code != 0
+        return ended
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        """Of each rank what it told of each case."""
+        return [json.loads(each.out.splitlines()[-1]) for each in self.ended(name)]
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def page_scripts() -> dict[str, str]:
+    blocks = re.findall(r"```python\n(# (\w+\.py).*?)```", PAGE.read_text(), re.DOTALL)
+    return {name: script for script, name in blocks}
+
+
+@pytest.fixture(scope="module")
+def jobs(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    try:
+        packages = package_env("trainers")
+    except PackageEnvError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"without these packages: {error}")
+    made = Jobs(numbered, tmp_path_factory.mktemp("trainers"), packages)
+    yield made
+    made.close()
+
+
+def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
+    """Together the ranks had every sample, and none more often than padding makes it."""
+    assert set(flat(shares)) == set(range(COUNT))
+    assert [len(share) for share in shares] == [of_a_rank] * len(shares)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("dispatched", DISPATCHED),
+        ("dispatched, workers", DISPATCHED),
+        ("dispatched, spawned workers", DISPATCHED),
+        ("split", DISPATCHED),
+        ("sharded", DIVIDED_TWICE.format("each process keeps a part")),
+        ("sharded, workers", DIVIDED_TWICE.format("each process keeps a part")),
+        ("sharded sampler", DIVIDED_TWICE.format("each process keeps a part")),
+        ("prepared loader", NOT_PREPARED),
+        ("prepared loader, model", NOT_PREPARED),
+        ("prepared loader, itself", NOT_PREPARED),
+        ("skipped loader", NOT_SKIPPED.format("Loader", "sampler")),
+        ("skipped batches", NOT_SKIPPED.format("DeviceBatches", "dataset")),
+        (
+            "state lost",
+            "FailedPreconditionError: iterating a DataLoader of Accelerate's: it begins epoch 0, "
+            "and the stream was told to go on in epoch 1, by load_state_dict() or set_epoch(): "
+            "samples would be repeated; tell the prepared DataLoader, too: set_epoch(1)",
+        ),
+        (
+            "state and skip",
+            "FailedPreconditionError: iterating a DataLoader of Accelerate's: it skips the first 2 "
+            "batches, and the stream goes on after batch 1 of epoch 1 already, by "
+            "load_state_dict(): samples would be lost; do one of both: with Hugging Face's Trainer "
+            "do not load a state, or have it skip nothing: "
+            "TrainingArguments(ignore_data_skip=True)",
+        ),
+    ],
+)
+def test_accelerate_would_lose_samples_and_is_refused_on_every_rank(
+    jobs: Jobs, case: str, message: str
+) -> None:
+    for told in jobs.told("accelerate"):
+        assert told[case] == message
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "all, dispatched",
+        "all, dispatched, workers",
+        "all, dispatched twice",
+        "all, split",
+        "not prepared",
+        "not prepared, workers",
+        "loader",
+        "on the device",
+        "checkpointed",
+    ],
+)
+def test_accelerate_s_ranks_have_every_sample(jobs: Jobs, case: str) -> None:
+    assert_shares([told[case] for told in jobs.told("accelerate")])
+
+
+def test_accelerate_s_shards_of_all_samples_are_padded(jobs: Jobs) -> None:
+    """To equal batches, which is Accelerate's way."""
+    assert_shares([told["all, sharded"] for told in jobs.told("accelerate")], of_a_rank=50)
+
+
+def test_a_restored_stream_goes_on_where_accelerate_is_told_its_epoch(jobs: Jobs) -> None:
+    first, second = jobs.told("accelerate")
+    assert set(first["state kept"]) | set(second["state kept"]) == set(range(COUNT)) - set(
+        first["before the state"]
+    )
+
+
+def test_the_trainer_has_every_sample_of_a_loader_on_two_ranks(jobs: Jobs) -> None:
+    shares = [told["loader"] for told in jobs.told("trainer")]
+    for begin in (0, SHARE):
+        assert_shares([share[begin : begin + SHARE] for share in shares])
+
+
+def test_the_trainer_s_second_division_of_a_stream_is_refused(jobs: Jobs) -> None:
+    for told in jobs.told("trainer"):
+        assert told["stream"] == DISPATCHED
+
+
+def test_the_trainer_skips_no_batches_of_a_loader(jobs: Jobs) -> None:
+    (told,) = jobs.told("trainer alone")
+    assert told["loader, resumed"] == NOT_SKIPPED.format("Loader", "sampler")
+
+
+def test_the_trainer_does_not_skip_what_a_restored_stream_has_behind_it(jobs: Jobs) -> None:
+    (told,) = jobs.told("trainer alone")
+    assert told["stream, restored and resumed"].startswith(
+        "FailedPreconditionError: iterating a DataLoader of Accelerate's: it skips the first 3 "
+        "batches, and the stream goes on after batch 3 of epoch 0 already"
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["loader", "loader, resumed, nothing skipped", "stream", "stream, workers", "stream, resumed"],
+)
+def test_the_trainer_alone_has_every_sample_once_an_epoch(jobs: Jobs, case: str) -> None:
+    (told,) = jobs.told("trainer alone")
+    assert sorted(told[case][:COUNT]) == sorted(told[case][COUNT:]) == list(range(COUNT))
+    assert told[case] == told["loader"]
+
+
+def test_lightning_resumes_with_the_next_batch_of_a_loader(jobs: Jobs) -> None:
+    (told,) = jobs.told("resumes")
+    whole = told.pop("whole")
+    assert sorted(flat(whole[:10])) == sorted(flat(whole[10:])) == list(range(COUNT))
+    assert set(told) == {"loader 3", "loader 10", "loader 13", "stream 13", "restored 13"}
+    for name, rest in told.items():
+        assert rest == whole[int(name.split()[1]) :], name
+
+
+def test_a_loader_in_the_body_of_lightning_s_script_is_told_where_to_be_made(jobs: Jobs) -> None:
+    assert (
+        "headrace.errors.InvalidArgumentError: environment WORLD_SIZE='2', LOCAL_RANK='1', but no "
+        "RANK: cannot determine which of several processes this is; make the loader after "
+        "init_process_group() (with Lightning: in train_dataloader()), or give rank= and "
+        "world_size=\n"
+    ) in jobs.failed("body").err
+
+
+def test_a_loader_is_made_in_the_function_that_is_launched(jobs: Jobs) -> None:
+    (ended,) = jobs.ended("launchers")
+    told = [json.loads(line) for line in ended.out.splitlines() if line.startswith("[")]
+    given = {(case, rank): what for case, rank, what in told}
+    for case in ("notebook", "fabric"):
+        assert_shares([given[case, rank] for rank in range(2)])
+        for rank in range(2):
+            assert given[f"{case}, before", rank].startswith(
+                "FailedPreconditionError: iterating: the loader was made for rank 0 of 1, because "
+                f"no other ranks were known; torch.distributed now says rank {rank} of 2"
+            )
+            assert given["fabric, set up", rank].startswith("TypeError: Only PyTorch DataLoader")
+    assert "iterating: the loader was made for rank 0 of 1" in given["ddp_fork", 0]
+    assert "a headrace.Loader can not be pickled or copied" in given["ddp_spawn", 0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train_torchrun.py", "train_accelerate.py", "train_trainer.py", "train_lightning.py"],
+)
+def test_the_page_s_scripts_train_on_every_sample_once_an_epoch(jobs: Jobs, name: str) -> None:
+    lines = [line for each in jobs.ended(name) for line in each.out.splitlines()]
+    shares = [json.loads(line) for line in lines if re.fullmatch(r"\[[\d, ]+\]", line)]
+    assert len(shares) == 2, lines
+    for begin in (0, SHARE):
+        assert_shares([share[begin : begin + SHARE] for share in shares])
+
+
+def test_the_page_has_no_script_that_is_not_run() -> None:
+    names = set(page_scripts())
+    assert names == {
+        "train_torchrun.py",
+        "train_accelerate.py",
+        "train_trainer.py",
+        "train_lightning.py",
+    }
+    assert len(names) == PAGE.read_text().count("```python")

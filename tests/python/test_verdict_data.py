@@ -1,0 +1,145 @@
+"""Advice speaks of the data that is there: each sort of data by each cause of waiting."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from observe_data import core, lane
+from PIL import Image
+from worker_functions import write_records
+
+import headrace as hr
+from headrace._observe.advice import DataFacts
+from headrace._observe.ranks import make_ranks, make_verdict
+from headrace.formats.pack import write_pack
+
+CAUSES = ("storage", "decode", "consumer", "ranks")
+SORTS = ("files_of_images", "files_of_bytes", "packed_images", "packed_bytes", "records", "inline")
+
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "files_of_images": ("order='epoch'", "copy rows"),
+    "files_of_bytes": ("image", "order='epoch'", "cores decode"),
+    "packed_images": ("headrace pack", "a file", "copy rows"),
+    "packed_bytes": ("image", "headrace pack", "a file", "cores decode"),
+    "records": ("image", "headrace pack", "a file", "cores decode", "order='epoch'"),
+    "inline": ("image", "headrace pack", "a file", "cores decode", "tiers=", "order='epoch'"),
+}
+"""Words of what such data does not have."""
+
+
+@pytest.fixture(scope="module")
+def loaders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes a loader of the sort of data named."""
+    root = tmp_path_factory.mktemp("sorts")
+    for number in range(64):
+        folder = root / "images" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (number, 7, 9)).save(folder / f"{number:02}.png")
+    write_pack(hr.open(root / "images"), root / "pack")
+    index = write_records(root / "records", count=64, width=1024)  # of 4 KiB, and no blocks
+    scaled = hr.image.resize(16)
+
+    def make(sort: str, **more: Any) -> hr.Loader:
+        where, given = {
+            "files_of_images": (root / "images", {"transform": scaled}),
+            "files_of_bytes": (root / "images", {}),
+            "packed_images": (root / "pack", {"transform": {"image": scaled}}),
+            "packed_bytes": (root / "pack", {}),
+            "records": (index, {}),
+            "inline": (root / "pack", {"fields": iter(["label"])}),
+        }[sort]
+        return hr.Loader(where, batch_size=8, **given, **more)
+
+    return make
+
+
+def verdicts(data: DataFacts, samples: int, stored: int) -> dict[tuple[str, str], str]:
+    """By cause and by what the loader has: every advice there is."""
+    found = {}
+    states: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "all threads": {"threads": 8},
+        "tiers": {"tiers": [{}]},
+        "resident": {"resident_budget": 1},
+    }
+    for cause, (name, state) in itertools.product(CAUSES, states.items()):
+        lanes = [lane({cause: 20}, samples=samples, sample_bytes=stored), lane(samples=0)]
+        told = core(lanes, **state)
+        found[cause, name] = make_verdict(told, make_ranks(told), data)
+    return found
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("sort", SORTS)
+def test_no_advice_speaks_of_data_that_is_not_there(loaders: Any, sort: str, sampled: bool) -> None:
+    with loaders(sort, **({"sampler": range(64)} if sampled else {})) as loader:
+        for batch in loader:  # What is advised of is what is delivered.
+            assert len(batch) == (1 if sort == "inline" else 2)
+        stats = loader.stats()
+        stored = stats["bytes"]["samples"]
+        assert (stored == 0) == (sort == "inline")
+        found = verdicts(loader._data, stats["samples"], stored)
+    for (cause, state), text in found.items():
+        advice = text.partition("; ")[2]
+        assert advice, (cause, state)
+        if state == "tiers" and sort == "inline":
+            continue  # tiers= was given, so that it is there
+        for word in FORBIDDEN[sort]:
+            assert word not in advice, (cause, state)
+        assert not re.search(r"\b(delete|remove|rm|erase)\b", advice), (cause, state)
+        if sampled:  # a sampler is refused beside any order but exact
+            assert "order=" not in advice
+            assert "headrace pack" not in advice
+
+
+@pytest.mark.parametrize(
+    ("sort", "cause", "state", "words"),
+    [
+        ("files_of_images", "storage", "plain", "each sample is a file of "),
+        ("files_of_images", "storage", "plain", "use tiers=, or `headrace pack`"),
+        ("files_of_images", "decode", "all threads", "store smaller images ("),
+        ("files_of_bytes", "decode", "plain", "raise threads= (1 of 8 cores copy rows)"),
+        ("packed_images", "storage", "plain", "order='epoch'"),
+        ("packed_images", "decode", "plain", "raise threads= (1 of 8 cores decode)"),
+        ("packed_bytes", "storage", "plain", "order='epoch'"),
+        ("records", "storage", "plain", "use tiers=, or raise memory="),
+        (
+            "records",
+            "decode",
+            "all threads",
+            "all 8 cores already copy samples (4.0 KiB each); nothing is decoded: use more cores, "
+            "or leave out what is not needed: fields=",
+        ),
+        ("inline", "decode", "all threads", "already copy rows; nothing is decoded: use more"),
+        ("inline", "storage", "plain", "all fields lie in the index"),
+    ],
+)
+def test_the_advice_is_of_the_sort_of_data(
+    loaders: Any, sort: str, cause: str, state: str, words: str
+) -> None:
+    with loaders(sort) as loader:
+        found = verdicts(loader._data, 64, 0 if sort == "inline" else 64 * 4096)
+    assert words in found[cause, state]
+
+
+@pytest.mark.parametrize(("on_error", "images"), [("raise", 0), ("substitute", 1)])
+def test_images_that_are_decoded_to_be_substituted_are_decoded(
+    loaders: Any, on_error: str, images: int
+) -> None:
+    given: dict[str, Any] = {"transform": lambda sample: sample.label, "workers": 0}
+    with loaders("files_of_bytes", **given, on_error=on_error) as loader:
+        assert loader._data.images == images
+        told = verdicts(loader._data, 64, 64 * 4096)["decode", "all threads"]
+    assert ("nothing is decoded" in told) == (images == 0)
+
+
+def test_before_a_sample_is_known_no_size_is_said() -> None:
+    for data in (
+        DataFacts(fields=2, stored=1, images=1, layout="files", sampler=False),
+        DataFacts(fields=1, stored=1, images=0, layout="ranges", sampler=False),
+    ):
+        for text in verdicts(data, 0, 0).values():
+            assert not re.search(r"\d ?[KMG]?i?B\b|on average", text)

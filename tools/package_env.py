@@ -1,0 +1,97 @@
+"""Makes a folder of Python packages that only some tests need, once, and prints its path.
+
+Usage: python tools/package_env.py NAME
+       PYTHONPATH=$(python tools/package_env.py NAME) python SCRIPT
+
+tools/envs/NAME.txt pins everything that goes into the folder: no dependency is followed, and what
+the file leaves out (torch, NumPy, headrace itself) comes from the Python that runs this. So the
+folder is small, and .venv stays as `make setup` leaves it. It lies in the cache folder of the user
+($XDG_CACHE_HOME/headrace/envs, else ~/.cache/headrace/envs), named by a hash of the file, the
+version of Python and the platform: a change of any makes another folder. Packages come from the
+indexes that pip is configured for. Delete the folders whenever you like.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ENVS = Path(__file__).parent / "envs"
+_TIMEOUT_S = 600
+
+
+class PackageEnvError(Exception):
+    """The folder cannot be made."""
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "headrace" / "envs"
+
+
+def package_env(name: str) -> Path:
+    """The folder of tools/envs/NAME.txt, made if it is not there.
+
+    Processes that want it at the same time wait for the one that makes it.
+
+    Raises:
+        PackageEnvError: there is no such file, or pip failed; with what pip said last.
+    """
+    requirements = ENVS / f"{name}.txt"
+    if not requirements.is_file():
+        known = ", ".join(sorted(each.stem for each in ENVS.glob("*.txt")))
+        raise PackageEnvError(f"package environment {name!r}: no {requirements}; there are {known}")
+    tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
+    key = hashlib.sha256(requirements.read_bytes() + tag.encode()).hexdigest()[:16]
+    folder = cache_folder() / f"{name}-{key}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _install(name, requirements, folder)
+    return folder
+
+
+def _install(name: str, requirements: Path, folder: Path) -> None:
+    part = folder.with_name(f"{folder.name}.part")  # Whoever has the lock has it alone.
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    command = [
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input"),
+        *("--disable-pip-version-check", "--no-deps", "--only-binary=:all:"),
+        *("--target", str(part), "--requirement", str(requirements)),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        said, failed = done.stderr.strip().splitlines(), done.returncode != 0
+    except subprocess.TimeoutExpired:
+        said, failed = [f"pip did not end within {_TIMEOUT_S} s"], True
+    if failed:
+        shutil.rmtree(part, ignore_errors=True)
+        last = "\n".join(said[-3:])
+        raise PackageEnvError(f"package environment {name!r}: installing {requirements}: {last}")
+    part.rename(folder)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        print(package_env(arguments[0]))
+    except PackageEnvError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

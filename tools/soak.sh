@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The long versions of the tests that draw moments, schedules or combinations: hours. `make soak`
+# calls it; it expects a built package.
+#
+# Usage: tools/soak.sh [STAGE ...]     all stages, or these
+#
+# A stage that fails does not stop the others; the last lines say which did. Each prints its seeds.
+# HEADRACE_SEED: the first of them; the commit's hash if not set.
+# HEADRACE_ENDS: seeds for each of the 48 cells of `ends`; 200 if not set, which is 9,600 runs.
+# HEADRACE_KILLS: kills of `kills`; 200 if not set.
+# HEADRACE_CELLS: cells of `matrix`, drawn from all 57,600; all if not set.
+#
+# A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+venv=$(cd "${VENV:-.venv}" && pwd)
+export PATH=$venv/bin:$PATH
+
+STAGES=(
+  "ends tests/python/ends/test_ends.py"
+  "kills tests/python/test_node_kills.py"
+  "matrix tests/python/test_matrix.py"
+)
+
+commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)
+export HEADRACE_SEED=${HEADRACE_SEED:-$((16#${commit:0:15}))}
+export HEADRACE_KILLS=${HEADRACE_KILLS:-200}
+export HEADRACE_SOAK=1
+echo "soak: HEADRACE_SEED=$HEADRACE_SEED"
+
+names=()
+for line in "${STAGES[@]}"; do names+=("${line%% *}"); done
+for wanted in "$@"; do
+  if [[ " ${names[*]} " != *" $wanted "* ]]; then
+    echo "soak: no stage '$wanted'; there are: ${names[*]}" >&2
+    exit 2
+  fi
+done
+
+summary=()
+failed=0
+for line in "${STAGES[@]}"; do
+  read -r -a files <<<"$line"
+  name=${files[0]}
+  if (($# > 0)) && [[ " $* " != *" $name "* ]]; then continue; fi
+  begin=$SECONDS
+  status=passed
+  printf '\n== %s\n' "$name"
+  if ! pytest -W error "${files[@]:1}"; then
+    status=FAILED
+    failed=1
+  fi
+  summary+=("$(printf '%-10s %6d s  %s' "$name" $((SECONDS - begin)) "$status")")
+done
+printf '\n== seconds a stage, from seed %s\n' "$HEADRACE_SEED"
+printf '%s\n' "${summary[@]}"
+exit "$failed"
