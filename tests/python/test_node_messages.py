@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -79,13 +79,32 @@ def anything(chance: random.Random) -> bytes:
     return packet(bytes([chance.randrange(14)]) + body)
 
 
-def descriptors(pid: int) -> dict[str, str]:
-    """What each of them is, so that a failure names the one too many."""
+def descriptors(pid: int) -> list[str]:
+    """What the process has open, so that a failure names the one too many."""
     folder = f"/proc/{pid}/fd"
-    found = {}
+    found = []
     for name in os.listdir(folder):
         with contextlib.suppress(FileNotFoundError):  # closed since
-            found[name] = os.readlink(f"{folder}/{name}")
+            found.append(os.readlink(f"{folder}/{name}"))
+    return sorted(found)
+
+
+def of_clients(found: list[str]) -> list[str]:
+    """What sessions may leave: not files, nor memory of batches, of which a rank in mid-epoch may
+    have more at any time."""
+    return [each for each in found if each.startswith(("socket:", "anon_inode:", "pipe:"))]
+
+
+def serves_nobody(found: list[str]) -> bool:
+    """It has its own socket, and no client's socket or process."""
+    return sum("socket:" in each for each in found) == 1 and "anon_inode:[pidfd]" not in found
+
+
+def descriptors_once(pid: int, wanted: Callable[[list[str]], bool]) -> list[str]:
+    """They, once they are as wanted, or when patience has ended: clients are let go of later."""
+    until = time.monotonic() + PATIENCE_S
+    while not wanted(found := descriptors(pid)) and time.monotonic() < until:
+        select.select([], [], [], 0.01)
     return found
 
 
@@ -100,9 +119,15 @@ def test_changed_messages_end_their_sender_at_most(
 ) -> None:
     hello, opening = spoken
     with service() as (name, pid), Ranks(1) as ranks:
+        with connected(address(name)) as client:
+            client.send(hello)  # It serves.
+            client.send(bytes(HEADER))
+            assert client.recv(1 << 16)
+        idle = descriptors_once(pid, serves_nobody)
+        assert serves_nobody(idle)
         ranks.ask("open_", str(numbered), node=name, batch_size=8)
         ids = ranks[0].ask("steps", 2)  # It is in the middle of an epoch all the while.
-        before = descriptors(pid)
+        before = of_clients(descriptors(pid))
         for session in range(SESSIONS):
             # Its own: where a client is ended early does not change what later ones say.
             chance = random.Random(f"{seed} {session}")
@@ -118,12 +143,12 @@ def test_changed_messages_end_their_sender_at_most(
                 except (BrokenPipeError, ConnectionResetError):
                     continue  # It was ended: with reason.
             assert is_running(pid)
-        until = time.monotonic() + PATIENCE_S
-        while len(descriptors(pid)) > len(before) and time.monotonic() < until:
-            select.select([], [], [], 0.01)
-        after = descriptors(pid)
-        assert len(after) <= len(before), (before, after)
+        after = descriptors_once(pid, lambda found: of_clients(found) == before)
+        assert of_clients(after) == before
         ids += ranks[0].ask("steps", COUNT)
+        ranks.ask("close")
+        left = descriptors_once(pid, lambda found: found == idle)
+        assert left == idle
     with hr.Loader(numbered, 8, transform=FLAT, output="numpy") as plain:
         assert ids == epoch_ids(plain)
 
