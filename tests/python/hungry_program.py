@@ -91,7 +91,10 @@ class WithoutRoom:
 
 def many(dataset: str) -> None:
     """A loader answers where descriptors are more than select() can name."""
-    with descriptors(1100, 2048) as taken, hr.Loader(dataset, 10, monitor=True) as loader:
+    with (
+        descriptors(1100, 2048) as taken,
+        hr.Loader(dataset, 10, output="numpy", monitor=True) as loader,
+    ):
         assert len(taken) == 1100
         assert loader._monitor is not None
         answer = monitor.Address(os.getpid(), loader._monitor.ordinal).ask()
@@ -102,7 +105,10 @@ def many(dataset: str) -> None:
 def asked(dataset: str) -> None:
     """Who asks a loader is answered when a descriptor is free."""
     server = WithoutRoom(monitor.Monitor)
-    with hr.Loader(dataset, 10, monitor=True) as loader, socket.socket(socket.AF_UNIX) as client:
+    with (
+        hr.Loader(dataset, 10, output="numpy", monitor=True) as loader,
+        socket.socket(socket.AF_UNIX) as client,
+    ):
         assert loader._monitor is not None
         name = f"\0headrace-{os.getuid()}-{os.getpid()}-{loader._monitor.ordinal}"
         assert "answering 'headrace top'" in server.connect(client, name)
@@ -140,7 +146,7 @@ def _refused(dataset: str, what: str, **options: Any) -> None:
     left_open = []
     for _ in range(3):
         try:
-            hr.Loader(dataset, 10, **options)
+            hr.Loader(dataset, 10, output="numpy", **options)
         except errors.ResourceExhaustedError as error:
             text = str(error)
         else:

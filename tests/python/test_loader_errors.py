@@ -151,7 +151,7 @@ import headrace as hr
 nothing = (ctypes.c_uint32 * 6)()
 assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), nothing) == 0
 dataset = hr.open(sys.argv[1])
-with hr.Loader(dataset, batch_size=10, seed=2) as loader:
+with hr.Loader(dataset, batch_size=10, seed=2, output="numpy") as loader:
     try:
         for batch in loader:
             pass

@@ -201,7 +201,7 @@ FORK_AND_EXIT = """
 import os, sys, warnings
 import headrace as hr
 
-loader = hr.Loader(sys.argv[1], batch_size=4, transform=hr.image.train(8))
+loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", transform=hr.image.train(8))
 iteration = iter(loader)
 held = next(iteration)
 child = os.fork()
@@ -321,6 +321,7 @@ loader = hr.Loader(
     sampler=[0] * 4000,
     transform=hr.image.resize(8, exact=True),
     io=sys.argv[2],
+    output="numpy",
 )
 iteration = iter(loader)
 try:

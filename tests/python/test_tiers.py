@@ -294,7 +294,7 @@ import headrace as hr
 from headrace.tiers import Ram, Ssd
 tiers = [Ram(20_000), Ssd(sys.argv[2], 60_000)]
 image = hr.image.train(8, dtype="uint8")
-with hr.Loader(sys.argv[1], batch_size=4, seed=3, transform=image, tiers=tiers,
+with hr.Loader(sys.argv[1], batch_size=4, seed=3, output="numpy", transform=image, tiers=tiers,
                placement=sys.argv[3]) as loader:
     for epoch in range(1000):
         for step, batch in enumerate(loader):
