@@ -1,6 +1,7 @@
 # headrace_library(<layer> SRCS a.cc ... DEPS base ...): one static library per folder under src/.
 #   TESTING: test doubles, which only tests and benchmarks may link; never installed.
 # headrace_test(<name> DEPS <layer> ... LABELS unit):      one gtest executable, <name>.cc.
+#   COMPUTES: its own code, such as a slow model, takes seconds: compiled without HEADRACE_TEST_FLAGS.
 #   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
@@ -55,7 +56,7 @@ function(headrace_test name)
   if(NOT HEADRACE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(T "" "TIMEOUT" "DEPS;LABELS;SRCS" ${ARGN})
+  cmake_parse_arguments(T "COMPUTES" "TIMEOUT" "DEPS;LABELS;SRCS" ${ARGN})
   if(HEADRACE_TEST_LABEL AND NOT HEADRACE_TEST_LABEL IN_LIST T_LABELS)
     return()
   endif()
@@ -65,7 +66,10 @@ function(headrace_test name)
   add_executable(${name} ${name}.cc ${T_SRCS})
   list(TRANSFORM T_DEPS PREPEND headrace_)
   target_link_libraries(${name} PRIVATE ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${HEADRACE_WARNINGS} ${HEADRACE_TEST_FLAGS})
+  target_compile_options(${name} PRIVATE ${HEADRACE_WARNINGS})
+  if(NOT T_COMPUTES)
+    target_compile_options(${name} PRIVATE ${HEADRACE_TEST_FLAGS})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
 endfunction()
