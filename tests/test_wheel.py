@@ -88,13 +88,16 @@ def test_the_licence_of_everything_that_a_wheel_carries_is_installed(tmp_path: P
 def test_pyproject_asks_for_one_wheel_for_3_12_and_later(version: str, tag: str) -> None:
     code = f"""
 import sys, tomllib
+from collections import namedtuple
 major, minor = map(int, {version!r}.split("."))
 settings = tomllib.load(open("pyproject.toml", "rb"))["tool"]["scikit-build"]["wheel"]
 from packaging import tags
 found = next(t for t in tags.sys_tags() if "linux_" in t.platform and "many" not in t.platform)
 name = f"cp{{major}}{{minor}}"
 tags.sys_tags = lambda: iter([tags.Tag(name, name, found.platform)])
-sys.version_info = (major, minor, 0, "final", 0)
+sys.version_info = namedtuple("Version", "major minor micro releaselevel serial")(
+    major, minor, 0, "final", 0
+)
 from scikit_build_core.builder.wheel_tag import WheelTag
 best = WheelTag.compute_best([], settings["py-api"])
 print(best.pyver, best.abi, sep="-")
@@ -129,6 +132,7 @@ def wheel_of(folder: Path, *, without: str = "", more: str = "", node_mode: int 
     with zipfile.ZipFile(path, "w") as archive:
         for name in (names | {more}) - {without, ""}:
             archive.writestr(name, "")
+        archive.writestr("headrace.libs/", "")
         if without != "headrace/headrace-node":
             node = zipfile.ZipInfo("headrace/headrace-node")
             node.external_attr = node_mode << 16

@@ -18,7 +18,7 @@ _EXECUTABLE = 0o111
 def faults(path: Path, root: Path) -> list[str]:
     """Each in words; empty if the wheel is as it should be. `root`: the repository."""
     with zipfile.ZipFile(path) as archive:
-        names = set(archive.namelist())
+        names = {name for name in archive.namelist() if not name.endswith("/")}
         modes = {info.filename: info.external_attr >> 16 for info in archive.infolist()}
     found = []
     if path.stat().st_size >= BYTES_MAX:
@@ -57,8 +57,7 @@ def _wanted(root: Path, info: str) -> set[str]:
 
 
 def _library_faults(names: set[str], info: str) -> list[str]:
-    bundled = {Path(name).name.split(".")[0].split("-")[0] for name in names if ".libs/" in name}
-    bundled.discard("")
+    bundled = {re.split("[.-]", Path(name).name)[0] for name in names if ".libs/" in name}
     found = [f"without {name}.so" for name in sorted(BUNDLED.keys() - bundled)]
     unknown = sorted(bundled - BUNDLED.keys())
     return found + [f"with {name}.so, whose licence nobody names" for name in unknown]
