@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import build_wheels
 import wheel_contents
+import wheel_trial
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHOUT_HEADERS = ("-D", "CMAKE_IGNORE_PATH=/usr/include;/usr/include/x86_64-linux-gnu")
@@ -115,6 +117,30 @@ def test_wheels_are_built_with_what_the_developers_builds_have() -> None:
     own, all_ = pins(ROOT / "tools/envs/wheel.txt"), pins(ROOT / "tools/requirements.txt")
     for name in ("nanobind", "scikit_build_core", "cmake", "ninja"):
         assert own[name] == all_[name], name
+
+
+def test_the_bare_machine_runs_no_compiler_and_leaves_this_one_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    script = f"cc --version || echo no cc; ls {tmp_path} /usr/include"
+    command = [ROOT / "tools" / "bare_machine.sh", "/bin/sh", "-c", script]
+    env = {**os.environ, "HIDE": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert "no cc" in done.stdout, done.stderr
+    if "no mount namespace here" not in done.stdout:
+        assert done.stdout.splitlines() == ["no cc", f"{tmp_path}:", "", "/usr/include:"]
+    assert (tmp_path / "file").exists()
+    assert Path("/usr/include/stdio.h").exists()
+
+
+def test_the_readme_s_code_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    build_wheels.make_data(tmp_path)
+    trial = wheel_trial.Trial(tmp_path, ROOT / "README.md")
+    assert trial.readme_code().startswith("ran, with ")
+    assert " of the time: " in capsys.readouterr().out  # the verdict, which it prints
 
 
 INFO = "headrace-0.1.0.dist-info/"

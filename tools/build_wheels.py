@@ -35,9 +35,13 @@ PLATFORM = f"manylinux_2_34_{platform.machine()}"
 # libstdc++ is linked statically: GLIBCXX_3.4.30 would make the tag 2_35. What of it is never called
 # is dropped: std::random_device, which calls arc4random, would make the tag 2_36.
 LINK_FLAGS = "-static-libstdc++ -Wl,--gc-sections"
+# Of the package's own tests those that need no torch: the compiled part from all sides.
+SUITE = ("codec_vs_pillow", "errors", "index", "loader_order", "node", "pack", "plan", "tiers")
+SUITE_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow")
 DEMO_PYTHON = "3.11"  # torch for later ones brings CUDA, several GB
 DEMO_PACKAGES = ("torch", "matplotlib", "pillow")
 IMAGES, SIDE = 45, 24
+LEFTOVERS = shutil.ignore_patterns("out", "__pycache__")
 _COMMAND_S = 1800
 
 
@@ -176,56 +180,70 @@ class Job:
 
     def test(self, wheel: Wheel) -> None:
         for version in wheel.runs_on:
+            print(f"Python {version}: {wheel.repaired().name} in an empty environment")
             # Outside the repository, which is hidden during the test.
             with tempfile.TemporaryDirectory(prefix=f"headrace-wheel-{version}-") as folder:
-                self._test_in(Path(folder), wheel, version)
-
-    def _test_in(self, folder: Path, wheel: Wheel, version: str) -> None:
-        print(f"Python {version}: {wheel.repaired().name} in an empty environment")
-        venv = folder / "venv"
-        run(self.pythons[version], "-m", "venv", venv)
-        install(venv, f"{wheel.repaired()}[pack]")
-        make_data(folder / "data")
-        shutil.copy(ROOT / "README.md", folder)
-        shutil.copy(TOOLS / "wheel_trial.py", folder)
-        shutil.copy(TOOLS / "bare_machine.sh", folder)
-        (folder / "work").mkdir()
-        bare = self._bare(folder, version)
-        trial = (folder / "wheel_trial.py", folder / "data", folder / "README.md")
-        run(*bare.command, "-I", "-W", "error", *trial, env=bare.env, cwd=folder / "work")
-        wheel.tested.append(version)
-        if version == DEMO_PYTHON:
-            install(venv, *DEMO_PACKAGES)
-            shutil.copytree(ROOT / "demo", folder / "demo", ignore=shutil.ignore_patterns("out"))
-            demo = (folder / "demo" / "demo.py", "--quick", "--out", folder / "out")
-            run(*bare.command, *demo, env=bare.env, cwd=folder / "work")
-            wheel.tested[-1] += " (demo too)"
-
-    def _bare(self, folder: Path, version: str) -> Bare:
-        code = "import sysconfig; print(sysconfig.get_path('include'))"
-        headers = subprocess.check_output([self.pythons[version], "-c", code], text=True).strip()
-        return Bare(
-            (folder / "bare_machine.sh", folder / "venv" / "bin" / "python"),
-            {"HIDE": f"{headers} {ROOT}", "XDG_CACHE_HOME": str(folder / "cache")},
-        )
+                bare = BareEnvironment(Path(folder), self.pythons[version])
+                bare.install(f"{wheel.repaired()}[pack]")
+                try_wheel(bare)
+                run_suite(bare)
+                if version == DEMO_PYTHON:
+                    run_demo(bare)
+            wheel.tested.append(f"{version} (demo too)" if version == DEMO_PYTHON else version)
 
     def _tool(self, *command: object) -> None:
         run(*command, env=tools_env(self.pythons[WHEELS[0].built_by]))
 
 
-@dataclass(frozen=True)
-class Bare:
-    """How a Python is started that sees no compiler, no header and no repository."""
+class BareEnvironment:
+    """A folder with a virtual environment whose Python sees no compiler, header or repository."""
 
-    command: tuple[Path, ...]
-    env: dict[str, str]
+    def __init__(self, folder: Path, python: Path) -> None:
+        self.folder = folder
+        self._python = folder / "venv" / "bin" / "python"
+        code = "import sysconfig; print(sysconfig.get_path('include'))"
+        headers = subprocess.check_output([python, "-c", code], text=True).strip()
+        self._env = {"HIDE": f"{headers} {ROOT}", "XDG_CACHE_HOME": str(folder / "cache")}
+        run(python, "-m", "venv", folder / "venv")
+
+    def install(self, *packages: str) -> None:
+        run(
+            *(self._python, "-m", "pip", "install", "--quiet", "--only-binary=:all:"),
+            *("--disable-pip-version-check", "-c", TOOLS / "requirements.txt", *packages),
+        )
+
+    def copy(self, *names: str) -> None:
+        """Files and folders of the repository, with their paths."""
+        for name in names:
+            source, target = ROOT / name, self.folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=LEFTOVERS, dirs_exist_ok=True)
+            else:
+                shutil.copy(source, target)
+
+    def run(self, *arguments: object) -> None:
+        """Its Python, in its folder."""
+        command = (TOOLS / "bare_machine.sh", self._python, *arguments)
+        run(*command, env=self._env, cwd=self.folder)
 
 
-def install(venv: Path, *packages: str) -> None:
-    run(
-        *(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--only-binary=:all:"),
-        *("--disable-pip-version-check", "-c", TOOLS / "requirements.txt", *packages),
-    )
+def try_wheel(bare: BareEnvironment) -> None:
+    make_data(bare.folder / "data")
+    bare.copy("README.md", "tools/wheel_trial.py")
+    bare.run("-I", "-W", "error", "tools/wheel_trial.py", "data", "README.md")
+
+
+def run_suite(bare: BareEnvironment) -> None:
+    bare.install(*SUITE_PACKAGES)
+    bare.copy("tests", "docs", "tools", "pyproject.toml")
+    bare.run("-m", "pytest", "-q", *(f"tests/python/test_{name}.py" for name in SUITE))
+
+
+def run_demo(bare: BareEnvironment) -> None:
+    bare.install(*DEMO_PACKAGES)
+    bare.copy("demo")
+    bare.run("demo/demo.py", "--quick", "--out", "out")
 
 
 def make_data(folder: Path) -> None:
