@@ -39,7 +39,7 @@ if [[ ${1:-} == --inside ]]; then
 fi
 for namespace in "--mount" "--mount --map-root-user"; do
   # shellcheck disable=SC2086
-  if unshare $namespace true 2>/dev/null; then
+  if unshare $namespace mount -t tmpfs none /usr/include 2>/dev/null; then
     # shellcheck disable=SC2086
     exec unshare $namespace -- "$0" --inside "$@"
   fi
