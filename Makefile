@@ -1,6 +1,7 @@
 # make demo    all of it, from nothing to a table and a chart under demo/out/
 # make test    everything that CI runs; STAGES="mypy pytest" has only these (tools/test.sh names them)
 # make lint    of that only what reads the sources
+# make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
 # make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
 # They install what is missing (saying what, first), build, and are quick the second time.
@@ -9,7 +10,7 @@
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint soak build setup format stub clean
+.PHONY: demo test lint wheel soak build setup format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
@@ -19,6 +20,9 @@ test: setup
 
 lint: setup
 	@tools/test.sh lint
+
+wheel: setup
+	@$(VENV)/bin/python tools/build_wheels.py $(STAGES)
 
 soak: build
 	@tools/soak.sh $(STAGES)
