@@ -110,29 +110,38 @@ def _web_shards(data: Data) -> list[str]:
     return sorted(map(str, data.made("webdataset", make).glob("*.tar")))
 
 
-def _web_batches(data: Data, shardshuffle: int, buffer: int) -> Any:
+def _web_batches(data: Data, buffer: int, each_epoch: bool = False) -> Any:
+    """`each_epoch`: shards come in another order in every epoch."""
     import webdataset
 
-    samples = webdataset.WebDataset(_web_shards(data), shardshuffle=shardshuffle)
+    samples = webdataset.WebDataset(_web_shards(data), shardshuffle=100, detshuffle=each_epoch)
     if buffer:
         samples = samples.shuffle(buffer)
     batches = samples.decode().to_tuple("cls").batched(BATCH)
-    return webdataset.WebLoader(batches, batch_size=None, num_workers=WORKERS)
+    return webdataset.WebLoader(
+        batches, batch_size=None, num_workers=WORKERS, persistent_workers=each_epoch
+    )
 
 
 def webdataset_shards(data: Data) -> Epochs:
-    loader = _web_batches(data, shardshuffle=100, buffer=0)
+    loader = _web_batches(data, buffer=0)
     return lambda epoch: (numbers for (numbers,) in loader)
 
 
 def webdataset_buffer(data: Data) -> Epochs:
-    loader = _web_batches(data, shardshuffle=100, buffer=1000)
+    loader = _web_batches(data, buffer=1000)
     return lambda epoch: (numbers for (numbers,) in loader)
 
 
 def webdataset_mixed(data: Data) -> Epochs:
-    loader = _web_batches(data, shardshuffle=100, buffer=1000)
-    mixed = loader.unbatched().shuffle(1000).batched(BATCH)
+    loader = _web_batches(data, buffer=1000)
+    mixed = loader.unbatched().shuffle(5000).batched(BATCH)
+    return lambda epoch: (numbers for (numbers,) in mixed)
+
+
+def webdataset_epochs(data: Data) -> Epochs:
+    loader = _web_batches(data, buffer=1000, each_epoch=True)
+    mixed = loader.unbatched().shuffle(5000).batched(BATCH)
     return lambda epoch: (numbers for (numbers,) in mixed)
 
 
@@ -222,6 +231,7 @@ ROWS: dict[str, Callable[[Data], Epochs]] = {
     "webdataset-shards": webdataset_shards,
     "webdataset-buffer": webdataset_buffer,
     "webdataset-mixed": webdataset_mixed,
+    "webdataset-epochs": webdataset_epochs,
     "litdata": litdata,
     "hugging-face": hugging_face,
     "hugging-face-10000": hugging_face_large,

@@ -3,10 +3,11 @@
     python benchmarks/shuffles/other_shuffles.py [--quick] [--only ROW ...] [--data FOLDER]
 
 Each row is a real loader (loaders.py), in a process of its own, over 100,000 samples in shards of
-1,000, one class a shard: a dataset that was written class by class. It logs which sample it delivers
-when, over three epochs, in batches of 256, with two workers where it has any; `headrace quality
---ids` grades the log. The last row is Headrace's own `epoch` with memory for 10 % of the samples.
-"stored shuffled" grades the same log as if the classes had been spread over the shards by chance.
+1,000, one class a shard: a dataset that was written class by class. It logs which sample it
+delivers when, over three epochs, in batches of 256, with two workers where it has any; `headrace
+quality --ids` grades the log. The last row is Headrace's own `epoch` with memory for 10 % of the
+samples. "stored shuffled" grades the same log as if the classes had been spread over the shards by
+chance.
 
 The packages are those of tools/envs/loaders.txt and trainers.txt; made when they are not there.
 --quick: 2,000 samples, two epochs, writes neither results nor the page. --only: these rows.
@@ -67,27 +68,38 @@ ROWS = {
         "shards `.shuffle().sharding_filter()`, samples `.shuffle()`: a buffer of 10,000",
         "default of torch's `ShufflerIterDataPipe`",
     ),
-    "webdataset-shards": Row("webdataset", f"{_WEB}`", "without the buffer"),
-    "webdataset-buffer": Row("webdataset", f"{_WEB}.shuffle(1000)`", "its README"),
+    "webdataset-shards": Row("webdataset", f"{_WEB}`", "no buffer of samples"),
+    "webdataset-buffer": Row(
+        "webdataset", f"{_WEB}.shuffle(1000)`", "its README: a buffer of 1,000, shuffled shards"
+    ),
     "webdataset-mixed": Row(
         "webdataset",
-        f"{_WEB}.shuffle(1000)`; of both workers `.unbatched().shuffle(1000).batched(256)`",
-        "its advice on several workers",
+        f"{_WEB}.shuffle(1000)`, over both workers `.unbatched().shuffle(5000).batched(256)`",
+        "its FAQ, issue 350",
     ),
-    "litdata": Row("litdata", "`StreamingDataset(shuffle=True)`", "its README"),
+    "webdataset-epochs": Row(
+        "webdataset",
+        "the same, `detshuffle=True`, `WebLoader(persistent_workers=True)`",
+        "its parameter: shards in another order each epoch",
+    ),
+    "litdata": Row("litdata", "`StreamingDataset(shuffle=True)`", "its README; chunks of 1,000"),
     "hugging-face": Row(
         "datasets", "`IterableDataset.shuffle(seed=42)`, `set_epoch(epoch)`", "its default buffer"
     ),
     "hugging-face-10000": Row(
-        "datasets", "the same, `buffer_size=10_000`", "its page on streaming"
+        "datasets", "the same, `buffer_size=10_000`", "the example of its page Stream"
     ),
     "mosaicml": Row(
-        "mosaicml-streaming", "`StreamingDataset(shuffle=True)`", "its default, `py1e`"
+        "mosaicml-streaming",
+        "`StreamingDataset(shuffle=True)`",
+        "its default: `py1e`, blocks of 4,000,000 samples",
     ),
     "mosaicml-py1br": Row(
-        "mosaicml-streaming", '`StreamingDataset(shuffle=True, shuffle_algo="py1br")`', "its manual"
+        "mosaicml-streaming",
+        '`StreamingDataset(shuffle=True, shuffle_algo="py1br")`',
+        "its page Shuffling",
     ),
-    "headrace-epoch": Row("headrace", '`order="epoch"`, 10 % in memory', "planned, not run"),
+    "headrace-epoch": Row("headrace", '`order="epoch"`, 10 % in memory', "planned by the command"),
 }
 
 

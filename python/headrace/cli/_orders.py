@@ -15,6 +15,7 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.orders import costs_in_bytes
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -43,6 +44,11 @@ class Source:
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The number of each sample's label; None if the dataset has no labels. Made once."""
         return None if self.dataset is None else _core.inline_labels(self.dataset.index)
+
+    @functools.cached_property
+    def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
+        """The bytes of each sample, which order `batch` of a Loader levels; None: all are equal."""
+        return None if self.dataset is None else costs_in_bytes(self.dataset)
 
     def rank_units(self, ranks: int) -> int | None:
         """What a Loader on this machine has for an order's pool; None without a dataset: no limit.
@@ -137,6 +143,7 @@ class JobArguments(TypedDict):
     drop_last: bool
     epochs: int
     rank_units: int | None
+    costs: np.ndarray[tuple[int], np.dtype[np.uint32]] | None
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,7 @@ class Planned:
             "drop_last": self.drop_last,
             "epochs": self.epochs,
             "rank_units": self.source.rank_units(self.ranks),
+            "costs": self.source.costs if self.order == "batch" else None,
         }
 
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
@@ -175,6 +183,12 @@ class Planned:
     def default_parameters(self) -> dict[str, int | str]:
         """Of the order, if none of them is given."""
         return _core.OrderStream(self.order, {}, **self.job(0)).parameters
+
+    def expected_inflation(self) -> dict[str, float | None] | None:
+        """What the order is expected to do to the labels of a batch, as a Loader expects it."""
+        return _core.expected_inflation(
+            self.order, self.parameters, labels=self.source.labels, **self.job(0)
+        )
 
     @property
     def positions(self) -> int:

@@ -28,9 +28,7 @@ def measure(planned: Planned, ranks_per_node: int) -> dict[str, Any]:
         "ranks": planned.ranks,
         "seed": planned.seed,
     }
-    result["expected"] = _core.expected_inflation(
-        planned.order, planned.parameters, labels=planned.source.labels, **planned.job(0)
-    )
+    result["expected"] = planned.expected_inflation()
     if result["change"]:
         result["change"] = _advice(planned, result["effects"][0])
     per_rank = planned.ranks > 1
