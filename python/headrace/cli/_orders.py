@@ -6,7 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -152,7 +152,8 @@ class Planned:
 
     source: Source
     order: str
-    parameters: dict[str, int | str]
+    given: dict[str, int | str]  # parameters that are not left to the order
+    parameters: dict[str, int | str]  # with every default filled in
     batch: int  # of all ranks together
     ranks: int
     seed: int
@@ -180,9 +181,10 @@ class Planned:
         parameters = self.parameters if order is None else {}
         return _core.OrderStream(order or self.order, parameters, **self.job(rank))
 
-    def default_parameters(self) -> dict[str, int | str]:
-        """Of the order, if none of them is given."""
-        return _core.OrderStream(self.order, {}, **self.job(0)).parameters
+    def with_given(self, given: dict[str, int | str]) -> Planned:
+        """The same job and order with other parameters; InvalidArgumentError if they cannot be."""
+        parameters = _core.OrderStream(self.order, given, **self.job(0)).parameters
+        return replace(self, given=given, parameters=parameters)
 
     def expected_inflation(self) -> dict[str, float | None] | None:
         """What the order is expected to do to the labels of a batch, as a Loader expects it."""
@@ -233,35 +235,37 @@ def make_planned(
         raise InvalidArgumentError(
             f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
         )
-    planned = Planned(source, order, parameters, batch, ranks, seed, shuffle, drop_last, epochs)
+    planned = Planned(
+        source, order, parameters, parameters, batch, ranks, seed, shuffle, drop_last, epochs
+    )
     try:
-        resolved = planned.stream(0).parameters
+        return planned.with_given(parameters)
     except InvalidArgumentError as error:
         if memory is None or not memory.rstrip().endswith("%"):
             raise
-        resolved = _default_pool(planned, memory, error)
-    return Planned(source, order, resolved, batch, ranks, seed, shuffle, drop_last, epochs)
+        return _default_pool(planned, memory, error)
 
 
-def _default_pool(
-    planned: Planned, memory: str, error: InvalidArgumentError
-) -> dict[str, int | str]:
-    """The parameters with the order's own pool, where a share of a small dataset is too little."""
+def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
+    """With the order's own pool, where a share of a small dataset is too little."""
     name = _core.budget_parameter(planned.order)
-    asked = planned.parameters.pop(name)
+    asked = int(planned.given[name])
     try:
-        resolved = planned.stream(0).parameters
+        found = planned.with_given(
+            {each: value for each, value in planned.given.items() if each != name}
+        )
     except InvalidArgumentError:
         raise error from None
-    if int(resolved[name]) <= int(asked):
+    pool = int(found.parameters[name])
+    if pool <= asked:
         raise error
     print(
-        f"headrace: --memory {memory} of this dataset is {amount(planned.source, int(asked))}, too "
-        f"little for order {planned.order}; it keeps {amount(planned.source, int(resolved[name]))} "
+        f"headrace: --memory {memory} of this dataset is {amount(planned.source, asked)}, too "
+        f"little for order {planned.order}; it keeps {amount(planned.source, pool)} "
         "instead, its default",
         file=sys.stderr,
     )
-    return resolved
+    return found
 
 
 def rank_ids(
