@@ -21,6 +21,7 @@
 #include "arrays.h"
 #include "base/mutex.h"
 #include "base/prng.h"
+#include "convert/expected_inflation.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/ending.h"
@@ -424,19 +425,7 @@ void BindPyLoader(nb::module_& module) {
           nb::sig("def order_origins(self) -> dict[str, int | str]"))
       .def_prop_ro(
           "expected_inflation",
-          [](const PyLoader& self) -> nb::object {
-            const std::shared_ptr<BatchSource> loader = self.loader();
-            const std::optional<ExpectedInflation>& expected = loader->expected_inflation();
-            if (!expected.has_value()) return nb::none();
-            nb::dict dict;
-            dict["of_blocks"] = expected->of_blocks;
-            dict["sharing"] = expected->sharing;
-            dict["correlation"] = nb::cast(expected->correlation);
-            dict["of_labels"] = nb::cast(expected->of_labels);
-            dict["of_blocks_first"] = expected->of_blocks_first;
-            dict["of_labels_first"] = nb::cast(expected->of_labels_first);
-            return dict;
-          },
+          [](const PyLoader& self) { return ToObject(self.loader()->expected_inflation()); },
           nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),

@@ -24,6 +24,7 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/units.h"
+#include "convert/expected_inflation.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
@@ -278,15 +279,7 @@ nb::object ExpectedInflationOf(const Text& order, const nb::dict& parameters,
     const GilRelease released;
     return ExpectedLabelInflation(planned.factory->name(), planned.request, labels);
   }();
-  if (!expected) return nb::none();
-  nb::dict dict;
-  dict["sharing"] = expected->sharing;
-  dict["of_blocks"] = expected->of_blocks;
-  dict["correlation"] = nb::cast(expected->correlation);
-  dict["of_labels"] = nb::cast(expected->of_labels);
-  dict["of_blocks_first"] = expected->of_blocks_first;
-  dict["of_labels_first"] = nb::cast(expected->of_labels_first);
-  return dict;
+  return ToObject(expected);
 }
 
 nb::object LabelsOf(const PyIndex& index) {

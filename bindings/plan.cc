@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "convert/expected_inflation.h"
+#include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
@@ -53,6 +55,13 @@ nb::object NextEpoch(EpochPlanner& planner) {
   return dict;
 }
 
+nb::object InflationOf(const EpochPlanner& planner) {
+  return ToObject(ValueOrThrow([&] {
+    const GilRelease released;
+    return planner.Inflation();
+  }()));
+}
+
 nb::dict ReuseDict(const PyIndex& index, const LoaderOptions& options, std::uint64_t epochs) {
   const ReuseDistances counts = ValueOrThrow([&] {
     const GilRelease released;
@@ -85,7 +94,13 @@ void BindPlan(nb::module_& module) {
                    [](const EpochPlanner& self) { return self.job().steps_per_epoch; })
       .def_prop_ro("threads", [](const EpochPlanner& self) { return self.job().options.threads; })
       .def_prop_ro("reads_blocks",
-                   [](const EpochPlanner& self) { return self.job().planner->reads_blocks(); });
+                   [](const EpochPlanner& self) { return self.job().planner->reads_blocks(); })
+      .def_prop_ro(
+          "order_parameters",
+          [](const EpochPlanner& self) { return ToDict(self.job().planner->parameters()); },
+          nb::sig("def order_parameters(self) -> dict[str, int | str]"))
+      .def_prop_ro("expected_inflation", &InflationOf,
+                   nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"));
   module.def("reuse_distances", &ReuseDict, nb::arg("index"), nb::arg("options"), nb::arg("epochs"),
              nb::sig("def reuse_distances(index: Index, options: LoaderOptions, epochs: int) "
                      "-> dict[str, Any]"),

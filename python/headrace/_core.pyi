@@ -793,6 +793,12 @@ class EpochPlanner:
     @property
     def reads_blocks(self) -> bool: ...
 
+    @property
+    def order_parameters(self) -> dict[str, int | str]: ...
+
+    @property
+    def expected_inflation(self) -> dict[str, float | None] | None: ...
+
 def reuse_distances(index: Index, options: LoaderOptions, epochs: int) -> dict[str, Any]:
     """
     How many steps lie between uses of a sample, or a block: bins [i] of 2^i steps up.

@@ -417,7 +417,7 @@ def _open_cached(
             raise PermissionError(13, "Permission denied")
     except OSError as error:
         warnings.warn(
-            f"headrace: the index of {root} can not be kept in {os.path.dirname(path)} "
+            f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
             f"({error.strerror}): it is made anew in each process; set XDG_CACHE_HOME to a folder "
             "that can be written, or pass index=",
             RuntimeWarning,

@@ -479,7 +479,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a headrace.Loader can not be pickled or copied: it owns threads and memory; make one "
+            "a headrace.Loader cannot be pickled or copied: it owns threads and memory; make one "
             "in each process, and carry its place over with state_dict()"
         )
 

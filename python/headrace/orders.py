@@ -73,7 +73,7 @@ class Batch(Order):
         costs = self.costs
         if isinstance(costs, str):
             choice("costs", costs, ("bytes",), ", or numbers, one a sample")
-            costs = _core.stored_bytes(dataset.index)
+            costs = costs_in_bytes(dataset)
         return _core.OrderSpec(
             self.name,
             _integers(ranks_per_node=(self.ranks_per_node, 1, 2**20)),
@@ -179,6 +179,11 @@ class Redox(Order):
 
 
 _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
+
+
+def costs_in_bytes(dataset: Dataset) -> NDArray[np.uint32] | None:
+    """What `Batch` levels by default: the stored bytes of each sample."""
+    return _table("costs", _core.stored_bytes(dataset.index))
 
 
 def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Identifiers and byte ranges that every layer shares. An id is a type of its own: a sample can not
+// Identifiers and byte ranges that every layer shares. An id is a type of its own: a sample cannot
 // be passed where an object is meant.
 
 #include <cstdint>

@@ -14,11 +14,11 @@ namespace headrace {
 
 // Memory that several processes map: a sealed memfd. It has no name in any file system, so nothing
 // is left over whatever dies, and no limit on /dev/shm applies, as in containers; it is freed with
-// the last descriptor and mapping. It can not shrink while it is mapped, so no access ever finds a
+// the last descriptor and mapping. It cannot shrink while it is mapped, so no access ever finds a
 // page gone (SIGBUS), whatever a process that shares it does.
 //
 // Pages come with the first touch and read as zero. Where the system limits what may be promised
-// (vm.overcommit_memory=2) a page that it can not give then is a SIGBUS, as for any shared memory.
+// (vm.overcommit_memory=2) a page that it cannot give then is a SIGBUS, as for any shared memory.
 //
 // Thread safety: every method may be called from any thread.
 // Fork: a child has the same pages, not a copy; what either writes, both see.

@@ -28,7 +28,7 @@ std::uint64_t Arena::MappedBytes(std::uint64_t resident_max) {
   return RoundUp(resident_max / kPage * kPage * kRoom, kHugePage);
 }
 
-// A part of a page at the end of the budget can not be used, nor can a part be returned.
+// A part of a page at the end of the budget cannot be used, nor can a part be returned.
 Arena::Arena(std::uint64_t resident_max) : resident_max_(resident_max / kPage * kPage) {
   const std::uint64_t bytes = MappedBytes(resident_max);
   if (bytes == 0) return;

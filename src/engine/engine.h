@@ -36,7 +36,7 @@ namespace headrace {
 // memory taken) -> its samples decoded, by tasks whose deadline is the step's -> each lane's batch
 // complete -> handed over when the lane's earlier ones have been. A step is admitted only with its
 // batch memory, reads are issued in the order of the plan, and decoding waits for nothing: so the
-// oldest step always gets on, and no wait is a circle. What can not wait for memory takes it beyond
+// oldest step always gets on, and no wait is a circle. What cannot wait for memory takes it beyond
 // the budget, one at a time, counted in stats().*.beyond_*: a batch while the waiting consumer
 // holds all there is; a batch or a sample that is larger than all there is.
 //

@@ -210,7 +210,7 @@ void Engine::CountUse(SampleId sample, const Tier::Pin& entry) {
 }
 
 // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
-// can not be moved now is given up.
+// cannot be moved now is given up.
 void Engine::IssueMoves() {
   while (std::optional<TierCache::Move> move = tiers_->NextMove()) {
     if (tiers_->Wanted(move->sample) != move->to) continue;

@@ -84,7 +84,7 @@ class WireReader {
   // Views of the message itself.
   std::span<const std::byte> TakeBytes(std::size_t bytes_max);
   // How many elements follow, each of which takes `element_bytes_min` of the message or more: what
-  // can not fit is a mistake, so no memory is asked for on a count's word alone.
+  // cannot fit is a mistake, so no memory is asked for on a count's word alone.
   std::size_t TakeCount(std::size_t count_max, std::size_t element_bytes_min);
   // What the other side reported, into `status`; a code that does not exist is a mistake.
   void TakeStatus(Status& status, std::size_t bytes_max);

@@ -42,6 +42,10 @@ Status EpochPlanner::Begin() {
   return Status();
 }
 
+Result<std::optional<ExpectedInflation>> EpochPlanner::Inflation() const {
+  return job_.planner->Inflation(*index_);
+}
+
 std::optional<PlannedEpoch> EpochPlanner::Next() {
   if (!next_.has_value()) return std::nullopt;
   PlannedEpoch epoch{.epoch = next_->epoch};

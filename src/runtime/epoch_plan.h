@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
+#include "plan/quality/labels.h"
 #include "runtime/job.h"
 #include "runtime/node_tiers.h"
 
@@ -49,6 +50,11 @@ class EpochPlanner {
   std::optional<PlannedEpoch> Next();
 
   [[nodiscard]] const Job& job() const { return job_; }
+
+  // What the job's order is expected to do to the labels of a batch, as a Loader expects it.
+  //
+  // Errors: those of Planner::Inflation
+  [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation() const;
 
  private:
   EpochPlanner(std::shared_ptr<const Index> index, Job job)

@@ -89,12 +89,12 @@ int OpenForReading(const std::string& path, int flags) {
   // O_NONBLOCK: the open of a pipe that has taken a file's name must not wait for a writer.
   const int fd = ::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return -errno;
-  // Cleared again: io_uring fails reads of an O_NONBLOCK file that it can not answer at once.
+  // Cleared again: io_uring fails reads of an O_NONBLOCK file that it cannot answer at once.
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   return fd;
 }
 
-// What direct reads of `fd` must be aligned to, in bytes; nothing if it can not have any.
+// What direct reads of `fd` must be aligned to, in bytes; nothing if it cannot have any.
 std::optional<std::uint64_t> DirectAlignment(int fd) {
   struct statx answer = {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &answer) != 0) return kBufferAlignment;

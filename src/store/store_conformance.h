@@ -34,7 +34,7 @@ class StoreUnderTest {
 struct StoreCase {
   std::string name;
 
-  // An error: the store can not be had here; its tests are skipped, saying why.
+  // An error: the store cannot be made here; its tests are skipped, saying why.
   std::function<Result<std::unique_ptr<StoreUnderTest>>(const StoreObjects&)> make;
 };
 

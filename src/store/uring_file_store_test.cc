@@ -99,7 +99,7 @@ void ExpectProbe(std::uint32_t error, StatusCode code, const std::string& messag
     if (!same || !right) std::cerr << status.ToString() << "\n" << open.ToString() << "\n";
     return same && right ? 0 : 1;
   });
-  if (result == kNoSeccomp) GTEST_SKIP() << "seccomp filters can not be installed here";
+  if (result == kNoSeccomp) GTEST_SKIP() << "seccomp filters cannot be installed here";
   EXPECT_EQ(result, 0);
 }
 

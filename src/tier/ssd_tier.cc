@@ -108,7 +108,7 @@ SsdTier::~SsdTier() {
   // It was never open; or this is a forked child, which must not write to its parent's journal.
   if (folder_ == nullptr || ProcessId() != pid_) return;
   MutexLock lock(journal_mutex_);
-  // What can not be said now comes back as an entry of the next run.
+  // What cannot be said now comes back as an entry of the next run.
   (void)JournalErased().ok();
   folder_->Sync();
 }

@@ -55,8 +55,8 @@ struct SsdTierOptions {
 // and leaves the folder as it is.
 class SsdTier final : public Tier {
  public:
-  // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that can not be
-  //         FailedPrecondition  another loader or process uses the folder, or it can not be used
+  // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that cannot be
+  //         FailedPrecondition  another loader or process uses the folder, or it cannot be used
   //         Unavailable         the disk failed, or is full
   static Result<std::unique_ptr<SsdTier>> Open(SsdTierOptions options, Executor& executor);
   ~SsdTier() override;

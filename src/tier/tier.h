@@ -2,7 +2,7 @@
 
 // tier/ keeps samples close: bounded caches in the memory of a node and on its disks. A tier does
 // as it is told (a plan decides what to keep), never passes its capacity, and never gives a byte
-// that it did not check: what it can not give is read from storage again.
+// that it did not check: what it cannot give is read from storage again.
 
 #include <cstddef>
 #include <cstdint>

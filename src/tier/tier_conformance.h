@@ -34,7 +34,7 @@ class TierUnderTest {
   // Changes the stored bytes of an entry.
   virtual void Corrupt(SampleId sample) = 0;
 
-  // From now on the medium takes, or gives, nothing. False: it can not fail.
+  // From now on the medium takes, or gives, nothing. False: it cannot fail.
   virtual bool FailInserts() { return false; }
   virtual bool FailReads() { return false; }
 };
@@ -42,7 +42,7 @@ class TierUnderTest {
 struct TierCase {
   std::string name;
 
-  // An error: the tier can not be had here; its tests are skipped, saying why.
+  // An error: the tier cannot be made here; its tests are skipped, saying why.
   std::function<Result<std::unique_ptr<TierUnderTest>>(std::uint64_t capacity_bytes,
                                                        std::uint64_t unit_bytes)>
       make;

@@ -164,7 +164,7 @@ Result<std::uint64_t> TierFolder::OpenData() {
   HEADRACE_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(kTierDataName, O_RDWR | O_CREAT));
   UniqueFd direct;
   if (options_.direct) {
-    // A file system that can not is no error.
+    // A file system that cannot is no error.
     direct = UniqueFd(::openat(folder_.get(), kTierDataName,
                                O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   }
@@ -270,7 +270,7 @@ Status TierFolder::Rewrite(std::span<const JournalEntry> entries) {
     (void)::unlinkat(folder_.get(), kTierJournalNewName, 0);
     return status;
   }
-  (void)::fsync(folder_.get());  // File systems that can not have no better way to keep a name.
+  (void)::fsync(folder_.get());  // File systems that cannot have no better way to keep a name.
   journal_ = std::move(file).value();
   journal_bytes_ = bytes;
   options_.header = header;

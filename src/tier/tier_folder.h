@@ -42,7 +42,7 @@ struct TierFolderFound {
 
 // The folder of a tier, held under a lock as long as this lives: a data file and the journal that
 // says what is in it. A kill, or a power loss, at any moment leaves a journal that can be read up
-// to some record, or one that can not be read and is replaced.
+// to some record, or one that cannot be read and is replaced.
 //
 // Thread safety: data() as TierData; the others one thread at a time.
 // Shutdown: the destructor releases the lock, even if forked children have inherited its

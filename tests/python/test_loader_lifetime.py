@@ -158,7 +158,7 @@ def test_closing_from_another_thread_ends_the_wait_of_the_one_that_iterates(
 def test_a_loader_can_not_be_pickled_and_the_error_says_what_to_do(dataset: hr.Dataset) -> None:
     with (
         hr.Loader(dataset, transform=FLAT) as loader,
-        pytest.raises(TypeError, match=r"Loader can not be pickled.*state_dict"),
+        pytest.raises(TypeError, match=r"Loader cannot be pickled.*state_dict"),
     ):
         pickle.dumps(loader)
 

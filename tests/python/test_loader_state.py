@@ -214,7 +214,7 @@ def io_or_skip(io: str, pack: Path) -> str:
         try:
             hr.Loader(pack, fields=["label"], io=io).close()
         except errors.HeadraceError as error:
-            pytest.skip(f"io_uring can not be used here: {error}")
+            pytest.skip(f"io_uring cannot be used here: {error}")
     return io
 
 

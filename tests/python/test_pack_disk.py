@@ -24,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     path.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", os.fsencode(path), b"tmpfs", 0, b"size=512k") != 0:
-        pytest.skip(f"can not mount a small tmpfs here: {os.strerror(ctypes.get_errno())}")
+        pytest.skip(f"cannot mount a small tmpfs here: {os.strerror(ctypes.get_errno())}")
     yield path
     libc.umount2(os.fsencode(path), 2)
 

@@ -11,13 +11,17 @@ from loader_data import COUNT, FLAT, epoch_ids
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace import orders
+from headrace import _core, orders
 from headrace._loading.options import core_options
-from headrace._loading.planned import planned_epochs, total_bytes, total_reads
+from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace.cli.main import app
 from headrace.tiers import PLACEMENTS, Ram, Ssd
 
 ROOM = 4096  # of a sample where a tier is on disk
+
+
+def planned_by(dataset: hr.Dataset, options: _core.LoaderOptions) -> list[PlannedEpoch]:
+    return list(planned_epochs(_core.EpochPlanner(dataset.index, options)))
 
 
 def run(*arguments: object, code: int = 0) -> str:
@@ -32,7 +36,7 @@ def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, place
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
     options |= {"tiers": tiers, "placement": placement, "prefetch": 1}
     dataset = hr.open(numbered)
-    planned = list(planned_epochs(dataset, core_options(dataset, orders.Exact(), **options)))
+    planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
     with hr.Loader(dataset, **options) as loader:
         for _ in range(3):
             epoch_ids(loader)
@@ -55,7 +59,7 @@ def test_without_moves_nothing_is_lost(numbered: Path, placement: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
     options |= {"tiers": [Ram(10 * ROOM)], "placement": placement, "prefetch": 1}
     dataset = hr.open(numbered)
-    planned = list(planned_epochs(dataset, core_options(dataset, orders.Exact(), **options)))
+    planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
     with hr.Loader(dataset, **options) as loader:
         for _ in range(3):
             epoch_ids(loader)
@@ -70,7 +74,7 @@ def test_each_epoch_is_the_whole_dataset_once(numbered: Path) -> None:
     options = core_options(
         dataset, orders.Exact(), batch_size=8, epochs=4, tiers=[Ram(whole // 2)], placement="pinned"
     )
-    for epoch in planned_epochs(dataset, options):
+    for epoch in planned_by(dataset, options):
         assert epoch.sample_bytes == whole
         from_tiers = sum(total_bytes(reads) for reads, _ in epoch.tiers)
         assert total_bytes(epoch.storage) + from_tiers == whole

@@ -357,6 +357,21 @@ def test_the_strictest_order_that_is_fast_enough_is_advised() -> None:
     ]
 
 
+def test_blocks_of_alike_labels_are_advised_only_where_nothing_else_is_fast_enough() -> None:
+    inflation = {10: 2.25, 40: 1.0}  # by samples a block
+    found = advise(machine(), 1900, lambda order, block: inflation[block] if block else None)
+    assert (found.chosen.block_samples, found.chosen.label_inflation) == (40, 1.0)
+    assert "labels" not in found.why
+    found = advise(machine(), 1900, lambda order, block: inflation[10] if block else None)
+    assert (found.chosen.block_samples, found.chosen.mixes) == (10, False)
+    assert (
+        "labels inside its blocks are alike: their mix varies 2.25 times as much from batch to "
+        "batch as a perfect shuffle's: shuffle the dataset once: `headrace pack`"
+    ) in found.why
+    # Slow enough for single samples: no block is needed.
+    assert advise(machine(), 900, lambda order, block: 9.0 if block else None).chosen.mixes
+
+
 def test_the_dataset_s_own_blocks_need_no_parameter() -> None:
     own = replace(machine(), dataset=replace(machine().dataset, block_bytes=500_000.4))
     found = advise(own, 1900)

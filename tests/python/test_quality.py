@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from headrace.cli._orders import make_source
 from headrace.cli._plots import quality_plot
 
 SAMPLES, BLOCK, BATCH = 4096, 16, 32
+SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 WITHOUT_DATA = ("quality", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
 
 
@@ -95,6 +97,66 @@ def test_the_default_epoch_is_good_and_a_small_pool_says_which_is(samples: int) 
     if small["change"].startswith("keep "):
         pool = ("--memory", small["change"].split("keep ")[1].split()[0].replace(",", ""))
     assert run_json("quality", *options, *pool)["verdict"] in ("excellent", "good")
+
+
+@pytest.mark.parametrize("samples", [10_000, 1_000_000, *([10_000_000] if SOAK else [])])
+def test_exact_is_the_best_order(samples: int) -> None:
+    def effects(order: str) -> tuple[str, dict[str, float]]:
+        found = run_json("quality", "--samples", samples, "--block-samples", 64, "--order", order)
+        return found["verdict"], {each["name"]: each["value"] for each in found["effects"]}
+
+    verdict, exact = effects("exact")
+    assert verdict == "excellent"
+    _, epoch = effects("epoch")
+    for name, best in {"batch_inflation": 1, "window_drift": 0}.items():
+        assert exact[name] == pytest.approx(best, abs=0.01)
+        assert abs(exact[name] - best) <= abs(epoch[name] - best)
+
+
+def write_sizes(path: Path, count: int, sample_bytes: int) -> Path:
+    """An index of nine classes, one after the other, in a file that is all holes."""
+    stored = path.with_suffix(".bin")
+    with stored.open("wb") as file:
+        file.truncate(count * sample_bytes)
+    sizes = np.full(count, sample_bytes, np.uint64)
+    contents = _core.IndexContents(count, str(path.parent))
+    mtime = np.array([stored.stat().st_mtime_ns])
+    contents.add_objects([stored.name], np.array([count * sample_bytes], np.uint64), mtime)
+    extents = (0 * sizes, np.cumsum(sizes, dtype=np.uint64) - sizes, sizes)
+    contents.add_extent_field("sample", ("array", "uint8", (sample_bytes,)), extents)
+    contents.add_inline_field("label", ("array", "int64", ()), np.arange(count) * 9 // count)
+    contents.set_attribute("format", "test")
+    _core.write_index(contents, str(path))
+    return path
+
+
+@pytest.mark.parametrize("memory", ["10%", "30%", None])
+@pytest.mark.parametrize(
+    ("samples", "sample_bytes"),
+    [(3157, 95_000), (20_000, 100_000), *([(1_000_000, 100_000)] if SOAK else [])],
+)
+def test_who_follows_the_advice_gets_a_good_order(
+    tmp_path: Path, samples: int, sample_bytes: int, memory: str | None
+) -> None:
+    """The first is as large as the demo's pack, which README.md grades."""
+    dataset = write_sizes(tmp_path / "set.hri", samples, sample_bytes)
+    given = () if memory is None else ("--memory", memory)
+    found = run_json("quality", dataset, "--order", "epoch", *given)
+    if found["verdict"] in ("excellent", "good"):
+        assert (found["change"], found["change_to"]) == ("", None)
+        return
+    changed = found["change_to"]
+    options = [f"--set={name}={value}" for name, value in changed["parameters"].items()]
+    for option in options:  # In words, but for a pool that is left to the order.
+        assert option.removeprefix("--set=") in found["change"]
+    assert ("leave --memory and pool_bytes out" in found["change"]) == (
+        memory is not None and "pool_bytes" not in changed["parameters"]
+        and changed["order"] == "epoch"
+    )  # fmt: skip
+    better = run_json("quality", dataset, "--order", changed["order"], *options)
+    assert better["verdict"] in ("excellent", "good"), found["change"]
+    labels = next(each for each in found["effects"] if each["name"] == "label_mix")
+    assert ("headrace pack" in found["change"]) == (labels["grade"] in ("fair", "poor"))
 
 
 @pytest.mark.parametrize("block", [1, 16, 64])

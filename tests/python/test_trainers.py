@@ -267,7 +267,7 @@ def test_a_loader_is_made_in_the_function_that_is_launched(jobs: Jobs) -> None:
             )
             assert given["fabric, set up", rank].startswith("TypeError: Only PyTorch DataLoader")
     assert "iterating: the loader was made for rank 0 of 1" in given["ddp_fork", 0]
-    assert "a headrace.Loader can not be pickled or copied" in given["ddp_spawn", 0]
+    assert "a headrace.Loader cannot be pickled or copied" in given["ddp_spawn", 0]
 
 
 @pytest.mark.parametrize(

@@ -31,27 +31,25 @@ def warn_of_data(
     python: WorkerOptions | None,
 ) -> None:
     """Warns of what a loader can know of its dataset before it reads it."""
-    _warn_of_alike_labels(core.expected_inflation, options)
+    alike = alike_labels(options.order.name, core.expected_inflation)
+    if alike is not None:
+        warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
     _warn_of_failing_files(dataset, core, on_error, python)
 
 
-def _warn_of_alike_labels(
-    expected: dict[str, float | None] | None, options: _core.LoaderOptions
-) -> None:
+def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | None:
     """Says so if batches will hold more equal labels than a perfect shuffle gives them."""
     inflation = expected["of_labels"] if expected is not None else None
     if expected is None or inflation is None or inflation <= _core.good_label_inflation:
-        return
-    warnings.warn(
-        f"headrace: order={options.order.name!r} will make the mix of labels vary {inflation:.2f} "
+        return None
+    return (
+        f"order={order!r} will make the mix of labels vary {inflation:.2f} "
         "times as much from batch to batch as a perfect shuffle does (up to "
         f"{_core.good_label_inflation} is harmless): labels inside a block are alike (correlation "
         f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch "
         "share a block than by chance. Shuffle the dataset once (headrace pack), raise the order's "
         "pool= (with memory=, if explain() says that this limits it), or lower its "
-        "block_samples=; 'headrace quality' measures it",
-        RuntimeWarning,
-        stacklevel=callers_level(),
+        "block_samples=; 'headrace quality' measures it"
     )
 
 
@@ -195,7 +193,7 @@ def check_samplers(
 
 
 def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
-    """InvalidArgumentError if a sampler can not decide the order."""
+    """InvalidArgumentError if a sampler cannot decide the order."""
     if order.name != "exact":
         raise InvalidArgumentError(
             f"sampler with order={order.name!r}: a sampler says which sample comes when, which "

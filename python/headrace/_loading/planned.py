@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace import _core
-from headrace._dataset import Dataset
 from headrace.profile import EpochWork, TierWork
 from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, READS_IN_FLIGHT
 
@@ -53,8 +52,7 @@ class PlannedEpoch:
         )
 
 
-def planned_epochs(dataset: Dataset, options: _core.LoaderOptions) -> Iterator[PlannedEpoch]:
+def planned_epochs(planner: _core.EpochPlanner) -> Iterator[PlannedEpoch]:
     """Epoch after epoch, from the first; nothing is read, and tiers begin empty."""
-    planner = _core.EpochPlanner(dataset.index, options)
     while (epoch := planner.next()) is not None:
         yield PlannedEpoch(**epoch, reads_blocks=planner.reads_blocks, threads=planner.threads)

@@ -278,7 +278,7 @@ def _pickled(functions: Functions, start: str) -> bytes:
         return bytes(ForkingPickler.dumps(functions))
     except Exception as error:
         raise InvalidArgumentError(
-            f"transform, collate_fn or worker_init_fn can not be pickled, which "
+            f"transform, collate_fn or worker_init_fn cannot be pickled, which "
             f"worker_start={start!r} needs ({type(error).__name__}: {error}): make it a function "
             "at the top of a module, or an object of a class there; functools.partial of these is "
             'fine; or take worker_start="fork"'

@@ -25,7 +25,7 @@ SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", comple
 
 
 class ResultError(TypeError):
-    """What a transform returned can not become part of a batch: the row of its task, and why.
+    """What a transform returned cannot become part of a batch: the row of its task, and why.
 
     Raised from the error of the result's own code, if that is the reason.
     """

@@ -6,7 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -15,6 +15,7 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.orders import costs_in_bytes
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -43,6 +44,11 @@ class Source:
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The number of each sample's label; None if the dataset has no labels. Made once."""
         return None if self.dataset is None else _core.inline_labels(self.dataset.index)
+
+    @functools.cached_property
+    def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
+        """The bytes of each sample, which order `batch` of a Loader levels; None: all are equal."""
+        return None if self.dataset is None else costs_in_bytes(self.dataset)
 
     def rank_units(self, ranks: int) -> int | None:
         """What a Loader on this machine has for an order's pool; None without a dataset: no limit.
@@ -137,6 +143,7 @@ class JobArguments(TypedDict):
     drop_last: bool
     epochs: int
     rank_units: int | None
+    costs: np.ndarray[tuple[int], np.dtype[np.uint32]] | None
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,8 @@ class Planned:
 
     source: Source
     order: str
-    parameters: dict[str, int | str]
+    given: dict[str, int | str]  # parameters that are not left to the order
+    parameters: dict[str, int | str]  # with every default filled in
     batch: int  # of all ranks together
     ranks: int
     seed: int
@@ -165,6 +173,7 @@ class Planned:
             "drop_last": self.drop_last,
             "epochs": self.epochs,
             "rank_units": self.source.rank_units(self.ranks),
+            "costs": self.source.costs if self.order == "batch" else None,
         }
 
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
@@ -172,9 +181,16 @@ class Planned:
         parameters = self.parameters if order is None else {}
         return _core.OrderStream(order or self.order, parameters, **self.job(rank))
 
-    def default_parameters(self) -> dict[str, int | str]:
-        """Of the order, if none of them is given."""
-        return _core.OrderStream(self.order, {}, **self.job(0)).parameters
+    def with_given(self, given: dict[str, int | str]) -> Planned:
+        """The same job and order with other parameters; InvalidArgumentError if they cannot be."""
+        parameters = _core.OrderStream(self.order, given, **self.job(0)).parameters
+        return replace(self, given=given, parameters=parameters)
+
+    def expected_inflation(self) -> dict[str, float | None] | None:
+        """What the order is expected to do to the labels of a batch, as a Loader expects it."""
+        return _core.expected_inflation(
+            self.order, self.parameters, labels=self.source.labels, **self.job(0)
+        )
 
     @property
     def positions(self) -> int:
@@ -219,35 +235,37 @@ def make_planned(
         raise InvalidArgumentError(
             f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
         )
-    planned = Planned(source, order, parameters, batch, ranks, seed, shuffle, drop_last, epochs)
+    planned = Planned(
+        source, order, parameters, parameters, batch, ranks, seed, shuffle, drop_last, epochs
+    )
     try:
-        resolved = planned.stream(0).parameters
+        return planned.with_given(parameters)
     except InvalidArgumentError as error:
         if memory is None or not memory.rstrip().endswith("%"):
             raise
-        resolved = _default_pool(planned, memory, error)
-    return Planned(source, order, resolved, batch, ranks, seed, shuffle, drop_last, epochs)
+        return _default_pool(planned, memory, error)
 
 
-def _default_pool(
-    planned: Planned, memory: str, error: InvalidArgumentError
-) -> dict[str, int | str]:
-    """The parameters with the order's own pool, where a share of a small dataset is too little."""
+def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
+    """With the order's own pool, where a share of a small dataset is too little."""
     name = _core.budget_parameter(planned.order)
-    asked = planned.parameters.pop(name)
+    asked = int(planned.given[name])
     try:
-        resolved = planned.stream(0).parameters
+        found = planned.with_given(
+            {each: value for each, value in planned.given.items() if each != name}
+        )
     except InvalidArgumentError:
         raise error from None
-    if int(resolved[name]) <= int(asked):
+    pool = int(found.parameters[name])
+    if pool <= asked:
         raise error
     print(
-        f"headrace: --memory {memory} of this dataset is {amount(planned.source, int(asked))}, too "
-        f"little for order {planned.order}; it keeps {amount(planned.source, int(resolved[name]))} "
+        f"headrace: --memory {memory} of this dataset is {amount(planned.source, asked)}, too "
+        f"little for order {planned.order}; it keeps {amount(planned.source, pool)} "
         "instead, its default",
         file=sys.stderr,
     )
-    return resolved
+    return found
 
 
 def rank_ids(

@@ -17,7 +17,13 @@ from rich.table import Table
 
 from headrace import _core, _dataset, orders, tiers
 from headrace._arguments import integer
-from headrace._loading.options import core_options, set_profile, set_tiers
+from headrace._loading.arguments import alike_labels
+from headrace._loading.options import (
+    core_options,
+    set_order_parameters,
+    set_profile,
+    set_tiers,
+)
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace._loading.ranks import Ranks
 from headrace._units import counted, format_bytes
@@ -111,7 +117,7 @@ def plan(
         )
     options = core_options(
         source,
-        orders.Exact(),
+        orders.as_order(order),
         batch_size=batch,
         shuffle=not no_shuffle,
         seed=seed,
@@ -125,7 +131,7 @@ def plan(
     _orders.parse_settings(settings or [], parameters)
     if block_samples is not None:
         parameters["block_samples"] = str(block_samples)
-    options.order = _core.OrderSpec(order, _orders.order_values(parameters))
+    set_order_parameters(options, _orders.order_values(parameters))
     set_tiers(options, wanted, placement, horizon)
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
@@ -137,17 +143,32 @@ def plan(
         return
     if local_ranks != 1 or step_seconds != 0:
         raise InvalidArgumentError("--local-ranks and --step-seconds: are for --schedule, give it")
-    planned = list(islice(planned_epochs(source, options), epochs))
+    planner = _core.EpochPlanner(source.index, options)
+    planned = list(islice(planned_epochs(planner), epochs))
     rate = None if demand is None else parse_demand(demand, _mean_bytes(planned))
     predicted = [
         None if machine is None else _predict(machine, each, rate, ranks) for each in planned
     ]
     # A dataset that is all in its index has nothing to keep.
     names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
+    taken = {
+        "order": order,
+        "parameters": planner.order_parameters,
+        "expected": planner.expected_inflation,
+    }
     if as_json:
-        print(json.dumps(_plain(planned, predicted, names)))
+        print(json.dumps(taken | _plain(planned, predicted, names)))
     else:
         _print(planned, predicted, names, ranks)
+        _print_order(order, planner)
+
+
+def _print_order(order: str, planner: _core.EpochPlanner) -> None:
+    """Which parameters the order has, and what a Loader would warn of."""
+    told = ", ".join(f"{name} {value}" for name, value in planner.order_parameters.items())
+    print(f"order {order}: {told}" if told else f"order {order}")
+    if alike := alike_labels(order, planner.expected_inflation):
+        print(f"note: {alike}")
 
 
 def _write_schedule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.table import Table
 from headrace import _dataset
 from headrace._arguments import given_path
 from headrace._units import counted, format_bytes
+from headrace.cli import _orders
 from headrace.cli._commands import DatasetPath, Json, _bar, _open
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
@@ -70,7 +72,7 @@ def profile(
         check_outside("--tier", folder, images, is_folder=True)
     with _bar(f"measuring {path}", in_bytes=False) as progress:
         machine = measure(dataset, tiers=tiers, raw=raw, seconds=seconds, progress=progress)
-    advice = advise(machine, wanted)
+    advice = advise(machine, wanted, functools.partial(_label_inflation, dataset))
     if output is not None:
         machine.save(output)
     if plot is not None:
@@ -79,6 +81,21 @@ def profile(
         print(json.dumps(_plain(machine, advice, output)))
     else:
         _print(machine, advice, output)
+
+
+def _label_inflation(
+    dataset: _dataset.Dataset, order: str, block_samples: int | None
+) -> float | None:
+    """As a Loader of this order expects it on this machine."""
+    if order != "epoch":
+        return None
+    source = _orders.make_source(dataset, None, block_samples)
+    try:
+        planned = _orders.make_planned(source, order, {})
+    except InvalidArgumentError:  # no pool of such blocks fits into this machine's memory
+        return None
+    expected = planned.expected_inflation()
+    return None if expected is None else expected["of_labels"]
 
 
 def _sample_bytes(dataset: _dataset.Dataset) -> float:
@@ -163,7 +180,10 @@ def _cell(rates: Rates, count: int) -> str:
 def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> None:
     console.print("\npredicted, by order")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("order", "reads of", "storage gives", "samples/s", "bound by", "fast enough"):
+    for name in (
+        *("order", "reads of", "storage gives", "samples/s", "bound by", "fast enough"),
+        "mixes labels",
+    ):
         table.add_column(name, justify="left" if name == "order" else "right")
     for each in advice.candidates:
         read = machine.dataset.sample_bytes if each.block_bytes is None else each.block_bytes
@@ -174,6 +194,7 @@ def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> 
             f"{each.samples_per_second:,.0f}",
             each.bound,
             "yes" if each.feeds else "no",
+            "yes" if each.mixes else "no",
         )
     console.print(table)
     console.print(f"\nadvice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)

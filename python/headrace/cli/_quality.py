@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ def measure(planned: Planned, ranks_per_node: int) -> dict[str, Any]:
         "ranks": planned.ranks,
         "seed": planned.seed,
     }
-    result["expected"] = _core.expected_inflation(
-        planned.order, planned.parameters, labels=planned.source.labels, **planned.job(0)
-    )
+    result["expected"] = planned.expected_inflation()
+    result["change_to"] = None
     if result["change"]:
-        result["change"] = _advice(planned, result["effects"][0])
+        result["change"], changed = _advice(planned, result["effects"])
+        if changed is not None:
+            result["change_to"] = {"order": changed.order, "parameters": changed.given}
     per_rank = planned.ranks > 1
     result["per_rank"] = [
         _measure_ranks(planned, [rank]) for rank in range(planned.ranks if per_rank else 0)
@@ -127,35 +129,81 @@ _OF_THE_POOL = ("batch_inflation", "window_drift", "label_mix")
 _MARGIN = 1.1  # An effect that is just good enough here may not be with another seed.
 
 
-def _advice(planned: Planned, effect: dict[str, Any]) -> str:
-    """What to change so that the worst effect is good, in this order's own parameters."""
+_GOOD = ("excellent", "good")
+_WHOLE_FILL: dict[str, int | str] = {"first_fill_permille": 1000}
+
+
+def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Planned | None]:
+    """What to change so that the verdict is good, in this order's own parameters; and the result.
+
+    That it suffices is measured, not assumed; None: it is not known.
+    """
     if not planned.shuffle:
-        return "shuffle: leave --no-shuffle out, as Loader(shuffle=True)"
+        return "shuffle: leave --no-shuffle out, as Loader(shuffle=True)", None
+    effect = effects[0]
     name = _core.budget_parameter(planned.order)
     if not name or effect["name"] not in _OF_THE_POOL:
-        return str(effect["change"])
-    pool = int(planned.parameters[name])
-    total = planned.source.total_bytes
-    stored = ", or shuffle the dataset once: headrace pack" if planned.source.dataset else ""
-    default = int(planned.default_parameters()[name])
+        return str(effect["change"]), None
+    found = next(
+        ((text, each) for text, each in _pools(planned, name, effect) if _is_good(each, effect)),
+        ("no pool suffices: take order 'exact'", replace(planned, order="exact", given={})),
+    )
+    labels = next((each for each in effects if each["name"] == "label_mix"), None)
+    if labels is None or labels["grade"] in _GOOD:
+        return found
+    stored = "; for the labels it suffices to shuffle the dataset once: headrace pack"
+    return found[0] + stored, found[1]
+
+
+def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tuple[str, Planned]]:
+    """Larger and larger pools that might do, in words."""
+    source, pool = planned.source, int(planned.parameters[name])
+    rest = {each: value for each, value in planned.given.items() if each != name}
+    fill = ""
+    if int(planned.parameters.get("first_fill_permille", 1000)) < 1000:
+        fill = "have the first batch wait for all of it: --set first_fill_permille=1000"
+        yield f"keep the pool, and {fill}", planned.with_given(planned.given | _WHOLE_FILL)
+    default = planned.with_given(rest)
+    kept = int(default.parameters[name])
+    if pool < kept:
+        whole = "the whole dataset" if kept >= source.total_bytes else amount(source, kept)
+        text = (
+            f"leave --memory and {name} out: by default the order keeps {whole} in memory, here "
+            f"only {amount(source, pool)}"
+        )
+        yield text, default
+        if int(default.parameters.get("first_fill_permille", 1000)) < 1000:
+            fill = "have the first batch wait for all of it: --set first_fill_permille=1000"
+            yield f"{text}; and {fill}", planned.with_given(rest | _WHOLE_FILL)
     if effect["name"] == "window_drift":
         times = (effect["value"] / effect["good"]) ** 2
     else:
         times = (effect["value"] - 1) / (effect["good"] - 1)
     wanted = round(pool * times * _MARGIN)
-    if pool < default and (default < wanted or wanted >= total):
-        kept = "the whole dataset" if default >= total else amount(planned.source, default)
-        return (
-            f"leave --memory and {name} out: by default the order keeps {kept} in memory, here "
-            f"only {amount(planned.source, pool)}{stored}"
+    for count in (wanted, 2 * wanted, 2 * source.total_bytes):
+        if not pool < count <= 2 * source.total_bytes:
+            continue
+        share = count / source.total_bytes
+        text = (
+            f"keep {amount(source, count)} in memory instead of {amount(source, pool)}: "
+            f"--set {name}={count} ({share:.0%} of the dataset)"
         )
-    if wanted >= total:
-        return f"no pool suffices: take order 'exact'{stored}"
-    return (
-        f"keep {amount(planned.source, wanted)} in memory instead of "
-        f"{amount(planned.source, pool)}: --set {name}={wanted} "
-        f"({wanted / total:.0%} of the dataset){stored}"
-    )
+        for more, parameters in (("", {}), (f"; and {fill}" if fill else "", _WHOLE_FILL)):
+            if parameters and not more:
+                continue
+            try:
+                yield text + more, planned.with_given(rest | {name: count} | parameters)
+            except InvalidArgumentError:
+                return  # more than this machine's memory
+
+
+def _is_good(planned: Planned, effect: dict[str, Any]) -> bool:
+    expected = planned.expected_inflation()
+    if effect["name"] == "batch_inflation" and expected is not None:
+        of_blocks = expected["of_blocks"]
+        if of_blocks is not None and of_blocks > effect["good"]:
+            return False  # known without measuring
+    return _measure_ranks(planned, range(planned.ranks))["verdict"] in _GOOD
 
 
 def read_ids(path: Path) -> Ids:

@@ -101,7 +101,7 @@ class PartialPack:
         marker = self._journal / "publishing"
         if not marker.exists():
             return False
-        with contextlib.suppress(Exception):  # no pack there, or one that can not be opened
+        with contextlib.suppress(Exception):  # no pack there, or one that cannot be opened
             index = _core.Index.open(str(self.target / PACK_INDEX_NAME))
             if index.fingerprint == marker.read_text():
                 return True
@@ -236,6 +236,6 @@ def _exchange(new: Path, old: Path) -> None:
     code = ctypes.get_errno()
     if code not in (errno.EINVAL, errno.ENOSYS):
         raise UnavailableError(f"replacing {old}: {os.strerror(code)}")
-    aside = new.parent / "replaced"  # A file system that can not exchange: a moment without a pack.
+    aside = new.parent / "replaced"  # A file system that cannot exchange: a moment without a pack.
     old.rename(aside)
     new.rename(old)

@@ -36,7 +36,7 @@ class PackParameters:
     shard_bytes: int = SHARD_BYTES
 
     def __post_init__(self) -> None:
-        """Refuses what can not be."""
+        """Refuses what cannot be."""
         if self.order not in ("shuffled", "source"):
             raise InvalidArgumentError(
                 f'pack order: got "{self.order}", must be "shuffled" or "source"'

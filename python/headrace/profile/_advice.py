@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace import _core
 from headrace._units import format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
@@ -32,6 +33,17 @@ class Candidate:
     bound: str  # by what
     storage_rate: float  # bytes a second that storage gives to such reads
     feeds: bool
+    label_inflation: float | None
+    """Of a batch, expected: a Loader warns above `_core.good_label_inflation`. None: not known."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a Loader with it does not warn of the mix of labels."""
+        return self.label_inflation is None or self.label_inflation <= _core.good_label_inflation
+
+
+LabelInflation = Callable[[str, int | None], float | None]
+"""Of the labels of a batch: of an order by name, with so many samples a block, or its default."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +73,16 @@ def parse_demand(text: str, sample_bytes: float) -> float:
     return rate
 
 
-def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
+def advise(
+    profile: MachineProfile,
+    demand: float | None = None,
+    label_inflation: LabelInflation = lambda order, block_samples: None,
+) -> Advice:
     """The strictest of exact, batch, epoch that feeds `demand` samples a second.
 
     None: what decoding on all threads could use. Of blocks the smallest that is fast enough:
-    smaller ones shuffle better. If nothing is fast enough, what is fastest.
+    smaller ones shuffle better. What mixes labels too little is advised only if nothing else is
+    fast enough, with the remedy. If nothing at all is, what is fastest.
     """
     samples = profile.dataset.samples
     size = profile.dataset.sample_bytes
@@ -85,19 +102,22 @@ def advise(profile: MachineProfile, demand: float | None = None) -> Advice:
             reads_in_flight=READS_IN_FLIGHT if block is None else BLOCK_READS_IN_FLIGHT,
         )
         found: Prediction = predict_epoch(profile, work)
+        block_samples = None if block in (None, own_block) else max(1, round(block / size))
         return Candidate(
             order=order,
             block_bytes=block,
-            block_samples=None if block in (None, own_block) else max(1, round(block / size)),
+            block_samples=block_samples,
             samples_per_second=found.samples_per_second,
             bound=found.bound,
             storage_rate=total / found.needs["storage"],
             feeds=found.samples_per_second >= ENOUGH * target,
+            label_inflation=label_inflation(order, block_samples),
         )
 
     candidates = [candidate("exact", None), candidate("batch", None)]
     candidates += [candidate("epoch", block) for block in _block_sizes(profile)]
-    chosen = next((each for each in candidates if each.feeds), None)
+    feeding = [each for each in candidates if each.feeds]
+    chosen = next(iter([*(each for each in feeding if each.mixes), *feeding]), None)
     if chosen is None:
         best = max(each.samples_per_second for each in candidates)
         chosen = next(c for c in candidates if c.samples_per_second >= ENOUGH * best)
@@ -144,6 +164,12 @@ def _why(
     parts.append(f"{threads} {what} {decode:,.0f} samples/s")
     if demand is not None:
         parts.append(f"asked for are {demand:,.0f}")
+    if not chosen.mixes:
+        parts.append(
+            "labels inside its blocks are alike: their mix varies "
+            f"{chosen.label_inflation:.2f} times as much from batch to batch as a perfect "
+            "shuffle's: shuffle the dataset once: `headrace pack`"
+        )
     if not chosen.feeds:
         if demand is not None and decode < ENOUGH * demand:
             making = "copying" if copied else "decoding"

@@ -118,11 +118,11 @@ class HostedJob {
       HEADRACE_LOCKS_REQUIRED(mutex_);
   // The lanes that others wait for to begin a run; empty: nobody waits.
   [[nodiscard]] std::vector<std::uint32_t> Awaited() const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Why a run that this one asks for can not begin: it came back, and the others go on in one that
+  // Why a run that this one asks for cannot begin: it came back, and the others go on in one that
   // began without it, or that it was lost from.
   [[nodiscard]] Status CheckNotAlone(std::uint32_t lane, const Position& position) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Why the ranks' positions can not be one run's; OK if they can.
+  // Why the ranks' positions cannot be one run's; OK if they can.
   [[nodiscard]] Status Compare() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // Lower bound of the loop's position, given the batches taken: those before `next`.
   [[nodiscard]] Position LoopOf(const Position& next) const;

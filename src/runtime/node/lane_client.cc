@@ -63,7 +63,7 @@ BatchReady Describe(const Batch& batch, std::span<const BatchField> schema, cons
   return ready;
 }
 
-// What is said when a message can not be.
+// What is said when a message cannot be.
 template <typename Message>
 NodeMessage InsteadOf(const Message& message, const Status& why) {
   if constexpr (requires { message.call; }) {
@@ -77,7 +77,7 @@ NodeMessage InsteadOf(const Message& message, const Status& why) {
 
 }  // namespace
 
-// An answer too large for a message is an error of who asked; else what can not be sent ends the
+// An answer too large for a message is an error of who asked; else what cannot be sent ends the
 // peer, which its node is told of elsewhere.
 void LaneClient::Send(const NodeMessage& message, std::span<const int> fds) {
   Status sent = peer_->Send(Encode(message), fds);

@@ -50,7 +50,7 @@ struct WorkerReply {
   std::uint64_t slot = 0;
   std::uint64_t busy_ns = 0;
   std::string text;     // of an error, for people
-  std::string pickle;   // of the exception; empty: it can not be pickled
+  std::string pickle;   // of the exception; empty: it cannot be pickled
   std::string objects;  // leaves that are no arrays, pickled
   TaskShapes shapes;
 };

@@ -38,7 +38,7 @@ def _make_group() -> tuple[Path, str]:
 
 
 def refusal() -> str | None:
-    """Why commands can not be measured here; None if they can."""
+    """Why commands cannot be measured here; None if they can."""
     try:
         measure([os.fspath("/bin/true")])
     except (OSError, subprocess.SubprocessError) as error:
