@@ -1,7 +1,7 @@
 """What a sample costs at least: training and decoding, each alone, with samples in memory.
 
-From this comes the bound that no storage can pass. It counts seconds of cores, not of the clock: a
-busy machine can then only push a loader further below the bound, never above it.
+From this comes the bound that no storage can pass (summary.py). It counts seconds of cores, not of
+the clock: a busy machine can then only push a loader further below the bound, never above it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,3 @@ def _train_on(step: Step, batches: Sequence[tuple[torch.Tensor, torch.Tensor]]) 
     for images, labels in batches:
         step(images, labels)
     return time.thread_time() - began
-
-
-def bound(measured: Sequence[CoreTime], cores: int) -> float:
-    """Samples/s if training and decoding shared the cores without any loss, at their fastest."""
-    training = min(each.training for each in measured)
-    decoding = min(each.decoding for each in measured)
-    # Training has one main thread, so it takes at least its time, however many cores decode.
-    return 1 / max(training, (training + decoding) / cores)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import core_time
-from records import EPOCHS_MIN, TITLES, Kind, Run
+from records import EPOCHS_MIN, TITLES, CoreTime, Kind, Run
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Figures:
     """All that the table and the chart show."""
 
     loaders: dict[Kind, Summary]  # in the order of the table
-    bound: float  # samples/s that no storage can pass; see core_time.py
+    bound: float  # samples/s that no storage can pass
     others_cpu_share: tuple[float, float]  # of all cores, taken by other processes: least, most
 
     def share_of_bound(self, kind: Kind) -> float:
@@ -61,9 +60,17 @@ def figures(runs: Sequence[Run], dataset_bytes: int, cores: int) -> Figures:
             kind: _summary([run for run in runs if run.kind == kind], dataset_bytes)
             for kind in TITLES
         },
-        bound=core_time.bound([run.core_time for run in runs], cores),
+        bound=bound([run.core_time for run in runs], cores),
         others_cpu_share=(min(shares), max(shares)),
     )
+
+
+def bound(measured: Sequence[CoreTime], cores: int) -> float:
+    """Samples/s if training and decoding shared the cores without any loss, at their fastest."""
+    training = min(each.training for each in measured)
+    decoding = min(each.decoding for each in measured)
+    # Training has one main thread, so it takes at least its time, however many cores decode.
+    return 1 / max(training, (training + decoding) / cores)
 
 
 def median_run(runs: Sequence[Run]) -> Run:
