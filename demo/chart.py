@@ -60,8 +60,6 @@ def _rates(axes: Axes, found: Figures) -> None:
                 capsize=5,
             )
             axes.plot(rates, [row] * rounds, "o", color="white", markersize=4, mec="#222222")
-        text = f"  {median:,.0f} samples/s, {found.share_of_bound(kind):.0%} of the bound"
-        axes.text(0, row, text, va="center", color="black" if kind == "folder" else "white")
     axes.axvline(found.bound, color="#222222", linestyle="--", linewidth=1.4)
     axes.annotate(
         f"bound without I/O: {found.bound:,.0f} samples/s ",
@@ -70,7 +68,12 @@ def _rates(axes: Axes, found: Figures) -> None:
         ha="right",
         va="top",
     )
-    axes.set_yticks(range(len(found.loaders)), [TITLES[kind] for kind in found.loaders])
+    labels = [
+        f"{TITLES[kind]}\n{summary.samples_per_second:,.0f} samples/s\n"
+        f"{found.share_of_bound(kind):.0%} of the bound"
+        for kind, summary in found.loaders.items()
+    ]
+    axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(found.loaders) - 0.5, -0.9)
     farthest = max(max(each.samples_per_second_runs) for each in found.loaders.values())
     axes.set(xlabel="samples/s", xlim=(0, max(found.bound, farthest) * 1.2))

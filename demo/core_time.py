@@ -19,7 +19,7 @@ from headrace import _core
 from records import CoreTime
 
 _SAMPLES_MAX = 512
-_PASSES = 3
+_PASSES = 2
 
 Step = Callable[[torch.Tensor, torch.Tensor], object]
 

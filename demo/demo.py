@@ -68,8 +68,8 @@ def parse_options() -> Options:
     parser.add_argument(
         "--seconds",
         type=float,
-        default=7,
-        help=f"of each run (default 7): so many epochs, at least {EPOCHS_MIN}",
+        default=6,
+        help=f"of each run (default 6): so many epochs, at least {EPOCHS_MIN}",
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each loader (default 3)")
     parser.add_argument(

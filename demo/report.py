@@ -19,7 +19,7 @@ from rich.table import Table
 import chart
 from records import EPOCHS_MIN, TITLES, Run, RunPlan
 from runner import machine
-from summary import Figures, Summary, compare, figures, to_json
+from summary import Figures, Summary, compare, figures, median_run, to_json
 
 _TEXT_COLUMNS = 110
 
@@ -100,10 +100,10 @@ def _machine_line(date: datetime) -> str:
 
 def _work_line(dataset: Dataset, plans: Sequence[RunPlan], found: Figures) -> str:
     rounds = 1 + max(plan.round for plan in plans)
-    epochs = ", ".join(str(each.epochs) for each in found.loaders.values())
+    epochs = ", ".join(f"{each.epochs} ({kind})" for kind, each in found.loaders.items())
     return (
         f"{dataset.samples:,} JPEG images, {dataset.bytes / 1e6:,.0f} MB. {rounds} "
-        f"run{'s' * (rounds > 1)} of each loader, in turns, of {epochs} epochs. Batches of "
+        f"run{'s' * (rounds > 1)} of each loader, in turns; epochs a run: {epochs}. Batches of "
         f"{plans[0].batch_size}, crops of {plans[0].image_side} x {plans[0].image_side} pixels."
     )
 
@@ -116,11 +116,19 @@ def _results(found: Figures, runs: Sequence[Run]) -> list[str]:
         compare(found, "folder", "torch"),
         compare(found, "pack", "torch"),
         compare(found, "pack", "folder"),
-        f"{TITLES['pack']}: {found.share_of_bound('pack'):.0%} of what this machine could reach "
-        "without any I/O.",
+        _against_bound(found, runs),
         f"Each sample exactly once in each of the {epochs} epochs, by its number: "
         f"{'yes' if once else 'NO'}.",
     ]
+
+
+def _against_bound(found: Figures, runs: Sequence[Run]) -> str:
+    """Says what else kept the loader below the bound, if the machine was not idle."""
+    share = found.share_of_bound("pack")
+    median = median_run([run for run in runs if run.kind == "pack"])
+    others = median.others_cpu_share
+    busy = f", while other processes used {others:.0%} of its cores" if others > 0.05 else ""
+    return f"{TITLES['pack']}: {share:.0%} of the rate that this machine reaches without I/O{busy}."
 
 
 def _notes(plan: RunPlan, found: Figures, runs: Sequence[Run]) -> list[str]:

@@ -86,7 +86,9 @@ class _MemoryWatch:
         now = time.perf_counter()
         if now >= self._next:
             self._next = now + _MEMORY_PERIOD_SECONDS
-            self.series.append((now, process_tree.memory_bytes(self._pid)))
+            size = process_tree.memory_bytes(self._pid)
+            # When it was taken: one that takes until workers end is then known as too late.
+            self.series.append((time.perf_counter(), size))
 
 
 def run(plan: RunPlan, rounds: int, console: Console) -> Run:

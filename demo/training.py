@@ -27,6 +27,8 @@ import torch_folder
 from records import EPOCHS_MIN, CoreTime, Epoch, Progress, Ready, Run, RunPlan
 
 _WARM_UP_STEPS = 3
+_LEARNING_RATE = 0.05
+_MOMENTUM = 0.9
 _TRIAL_SECONDS = 1.5
 _EPOCHS_MAX = 100
 
@@ -107,6 +109,24 @@ def make_source(plan: RunPlan, epochs: int) -> Source:
     return TorchSource(plan) if plan.kind == "torch" else HeadraceSource(plan, epochs)
 
 
+class _Momentum:
+    """SGD with momentum. torch.optim's would import torch's compiler: over a second a process."""
+
+    def __init__(self, network: nn.Module, rate: float) -> None:
+        self._rate = rate
+        self._weights = list(network.parameters())
+        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+
+    def step(self) -> None:
+        """Moves the weights against their gradients, and forgets these."""
+        with torch.no_grad():
+            for weight, velocity in zip(self._weights, self._velocities, strict=True):
+                assert weight.grad is not None
+                velocity.mul_(_MOMENTUM).add_(weight.grad)
+                weight.sub_(velocity, alpha=self._rate)
+                weight.grad = None
+
+
 class Trainer:
     """A network small enough that the loader decides how long an epoch takes."""
 
@@ -118,13 +138,12 @@ class Trainer:
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes)]
         self._network = nn.Sequential(*layers)
         self._loss = nn.CrossEntropyLoss()
-        self._optimizer = torch.optim.AdamW(self._network.parameters(), lr=3e-3)
+        self._optimizer = _Momentum(self._network, _LEARNING_RATE)
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, int]:
         """The loss, and how many of the batch were right before it was learnt from."""
         scores = self._network(images)
         loss = self._loss(scores, labels)
-        self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
         return float(loss.detach()), int((scores.argmax(1) == labels).sum())
