@@ -4,37 +4,41 @@
 # make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
 # make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
-# They install what is missing (saying what, first), build, and are quick the second time.
-# make setup, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
+# They install what is missing (saying what, first), build, and are quick the second time. The demo
+# installs what building and running need; test, lint and soak install compilers and tools on top.
+# make setup, setup-checks, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
 
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint wheel soak build setup format stub clean
+.PHONY: demo test lint wheel soak build setup setup-checks format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
 
-test: setup
+test: setup-checks
 	@tools/test.sh $(STAGES)
 
-lint: setup
+lint: setup-checks
 	@tools/test.sh lint
 
 wheel: setup
 	@$(VENV)/bin/python tools/build_wheels.py $(STAGES)
 
-soak: build
+soak: setup-checks build
 	@tools/soak.sh $(STAGES)
 
 build: setup
 	@tools/build_python.sh
 
 setup:
-	@tools/setup.sh
+	@tools/setup.sh build
+
+setup-checks:
+	@tools/setup.sh checks
 
 # Rewrites the sources as the checks want them.
-format: setup
+format: setup-checks
 	@$(VENV)/bin/python tools/check_format.py --fix
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .

@@ -33,6 +33,7 @@ _FILE_BYTES_MEAN = 95_000  # what `make_image` comes to, measured
 _IMAGES_A_TASK = 16
 _WIDTH, _HEIGHT = 500, 400
 _OCTAVES = (4, 9, 20, 45, 100, 225)  # cells across the image
+_COARSE_CELLS = 100  # octaves up to this are added on a grid this coarse: a third of the time
 
 Floats = npt.NDArray[np.float32]
 
@@ -43,7 +44,7 @@ class DatasetParameters:
 
     images: int
     seed: int
-    version: int = 1  # of `make_image`
+    version: int = 2  # of `make_image`
 
     @classmethod
     def of_size(cls, size_mb: int, seed: int = 0) -> DatasetParameters:
@@ -63,8 +64,9 @@ def make_image(seed: int, number: int) -> tuple[Image.Image, int]:
     light = 118 + random.uniform(30, 55) * _grating(random, grating, width, height) + 25 * noise
     tint = np.array(HUES[hue]) * random.uniform(0.8, 1.2, 3)
     pixels = light[:, :, np.newaxis] * tint.astype(np.float32)
+    np.clip(pixels, 0, 255, out=pixels)
     quality = int(random.integers(86, 97))
-    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), quality
+    return Image.fromarray(pixels.astype(np.uint8)), quality
 
 
 def _grating(random: np.random.Generator, kind: str, width: int, height: int) -> Floats:
@@ -82,11 +84,19 @@ def _grating(random: np.random.Generator, kind: str, width: int, height: int) ->
 def _noise(random: np.random.Generator, width: int, height: int) -> Floats:
     """Octaves of smoothed noise and white noise on top, of standard deviation about 1."""
     total = 0.55 * random.standard_normal((height, width), np.float32)
+    coarse = np.zeros((_COARSE_CELLS * height // width, _COARSE_CELLS), np.float32)
     for cells in _OCTAVES:
-        coarse = random.standard_normal((max(2, cells * height // width), cells), np.float32)
-        smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-        total += np.float32(0.4) * np.asarray(smooth)
+        octave = random.standard_normal((max(2, cells * height // width), cells), np.float32)
+        target = coarse if cells <= _COARSE_CELLS else total
+        target += np.float32(0.4) * _resized(octave, target.shape)
+    total += _resized(coarse, total.shape)
     return total
+
+
+def _resized(cells: Floats, shape: tuple[int, ...]) -> Floats:
+    height, width = shape
+    image = Image.fromarray(cells).resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(image)
 
 
 def make_dataset(

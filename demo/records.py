@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["torch", "folder", "pack", "synthetic"]
+Kind = Literal["torch", "folder", "pack"]
 
 TITLES: dict[Kind, str] = {
     "torch": "torch DataLoader",
     "folder": "Headrace, folder",
     "pack": "Headrace, pack",
-    "synthetic": "No-I/O (Headrace)",
 }
+
+EPOCHS_MIN = 2  # of a run; after so many, loaders are compared by loss
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,25 @@ class RunPlan:
 
     kind: Kind
     round: int
-    source: Path  # the class folders, or the pack
+    images: Path  # the class folders
+    source: Path  # these, or the pack
     index: Path  # of the class folders
     samples: int
     classes: int
-    epochs: int
+    epochs: int | None  # None: as many as take about `seconds`, which the run finds out
+    seconds: float
     batch_size: int
     image_side: int  # pixels that the network sees
     workers: int  # of torch's DataLoader
     trainer_threads: int
     seed: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Sent when all but the loader is there."""
+
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,14 @@ class Epoch:
     labels: list[int] = field(default_factory=list)  # delivered of each class
 
 
+@dataclass(frozen=True)
+class CoreTime:
+    """Seconds of a core that one sample takes when it is in memory and nothing has to be read."""
+
+    training: float  # of the thread that trains
+    decoding: float  # by Headrace's decoder, on all cores at once
+
+
 @dataclass
 class Run:
     """One finished training run."""
@@ -74,8 +92,7 @@ class Run:
     others_cpu_share: float  # of all cores' time, that other processes took meanwhile
     causes: dict[str, float]  # seconds waited by cause; or of workers' time, for torch
     causes_are: Literal["waited", "workers"]
-    store: str  # how bytes were read
-    step_ends: list[tuple[float, int]]  # seconds on the run's clock, samples
+    core_time: CoreTime  # measured right after the run, by the same process
     clock_began: float  # time.perf_counter(), the same clock in all processes
     clock_ended: float
     memory_peak: int = 0  # bytes, of the process tree

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 
 import process_tree
-from records import TITLES, Progress, Run, RunPlan
+from records import TITLES, Progress, Ready, Run, RunPlan
 
 _STOP_SECONDS = 10.0
 _MEMORY_PERIOD_SECONDS = 0.25  # A look costs a millisecond or two.
@@ -36,6 +36,7 @@ class _Display:
             console=console,
             disable=not console.is_terminal,
         )
+        self._epochs = 0
         self._epoch = -1
         self._epoch_began = 0.0
 
@@ -46,13 +47,14 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def begin(self) -> None:
+    def begin(self, epochs: int) -> None:
         """The run's clock starts."""
+        self._epochs = epochs
         self._begin_epoch(0)
 
     def _begin_epoch(self, number: int) -> None:
         self._epoch, self._epoch_began = number, time.perf_counter()
-        name = f"{self._title}, epoch {number + 1} of {self._plan.epochs}"
+        name = f"{self._title}, epoch {number + 1} of {self._epochs}"
         self._task = self._bars.add_task(name, total=self._plan.samples, rate=0.0, loss=0.0)
 
     def step(self, progress: Progress) -> None:
@@ -65,7 +67,10 @@ class _Display:
     def end(self, run: Run) -> None:
         """All epochs are over."""
         if not self._console.is_terminal:
-            self._console.print(f"{self._title}: {run.samples_per_second:,.0f} samples/s")
+            self._console.print(
+                f"{self._title}: {len(run.epochs)} epochs in {run.seconds:.1f} s, "
+                f"{run.samples_per_second:,.0f} samples/s"
+            )
 
 
 class _MemoryWatch:
@@ -81,7 +86,9 @@ class _MemoryWatch:
         now = time.perf_counter()
         if now >= self._next:
             self._next = now + _MEMORY_PERIOD_SECONDS
-            self.series.append((now, process_tree.memory_bytes(self._pid)))
+            size = process_tree.memory_bytes(self._pid)
+            # When it was taken: one that takes until workers end is then known as too late.
+            self.series.append((time.perf_counter(), size))
 
 
 def run(plan: RunPlan, rounds: int, console: Console) -> Run:
@@ -123,10 +130,10 @@ def _follow(process: BaseProcess, connection: Connection, display: _Display) -> 
             except EOFError:
                 process.join()
                 raise SystemExit(f"demo: the run died, exit code {process.exitcode}") from None
-            if message == "ready":
+            if isinstance(message, Ready):
                 memory_before = process_tree.memory_bytes(process.pid)
                 connection.send("go")
-                display.begin()
+                display.begin(message.epochs)
             elif isinstance(message, Progress):
                 display.step(message)
             elif isinstance(message, Run):

@@ -1,11 +1,12 @@
 """One training run, in a process of its own: memory and device bytes are this run's alone.
 
-The parent starts `train` with a pipe. It gets "ready" when all but the loader is there, answers
+The parent starts `train` with a pipe. It gets a `Ready` when all but the loader is there, answers
 with anything, then gets `Progress` after each step and at the end a `Run`, or an error's text.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import traceback
@@ -18,13 +19,18 @@ import numpy as np
 import torch
 from torch import nn
 
+import core_time
 import headrace as hr
 import page_cache
 import process_tree
 import torch_folder
-from records import Epoch, Progress, Run, RunPlan
+from records import EPOCHS_MIN, CoreTime, Epoch, Progress, Ready, Run, RunPlan
 
 _WARM_UP_STEPS = 3
+_LEARNING_RATE = 0.05
+_MOMENTUM = 0.9
+_TRIAL_SECONDS = 1.5
+_EPOCHS_MAX = 100
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # images, labels, sample numbers
 
@@ -40,9 +46,6 @@ class Source(Protocol):
 
     def causes(self) -> dict[str, float]:
         """Seconds so far, by cause."""
-
-    def store(self) -> str:
-        """How bytes are read."""
 
     def close(self) -> None:
         """Ends threads and worker processes, and waits for them."""
@@ -69,28 +72,24 @@ class TorchSource:
     def causes(self) -> dict[str, float]:
         return {"storage": self._read_seconds, "decode": self._decode_seconds}
 
-    def store(self) -> str:
-        return f"{self._loader.num_workers} worker processes, read(2)"
-
     def close(self) -> None:
         del self._loader
 
 
 class HeadraceSource:
-    """`headrace.Loader` with its defaults; `io="synthetic"` for the No-I/O bound."""
+    """`headrace.Loader` with its defaults."""
 
     causes_are: Literal["waited", "workers"] = "waited"
     reads_ahead_of_epochs = True
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, epochs: int) -> None:
         index = plan.index if plan.kind == "folder" else None
         self._loader: hr.Loader[Batch] = hr.Loader(
             hr.open(plan.source, index=index),
             batch_size=plan.batch_size,
             transform=hr.image.train(plan.image_side),
-            epochs=plan.epochs,
+            epochs=epochs,
             seed=plan.seed,
-            io="synthetic" if plan.kind == "synthetic" else "auto",
             output="torch",
             ids=True,
         )
@@ -101,12 +100,31 @@ class HeadraceSource:
     def causes(self) -> dict[str, float]:
         return dict(self._loader.stats()["stall"])  # type: ignore[arg-type]  # all are floats
 
-    def store(self) -> str:
-        stats = self._loader.stats()
-        return f"{stats['threads']} threads, {stats['io']['store']}"
-
     def close(self) -> None:
         self._loader.close()
+
+
+def make_source(plan: RunPlan, epochs: int) -> Source:
+    """The loader that `plan` names."""
+    return TorchSource(plan) if plan.kind == "torch" else HeadraceSource(plan, epochs)
+
+
+class _Momentum:
+    """SGD with momentum. torch.optim's would import torch's compiler: over a second a process."""
+
+    def __init__(self, network: nn.Module, rate: float) -> None:
+        self._rate = rate
+        self._weights = list(network.parameters())
+        self._velocities = [torch.zeros_like(weight) for weight in self._weights]
+
+    def step(self) -> None:
+        """Moves the weights against their gradients, and forgets these."""
+        with torch.no_grad():
+            for weight, velocity in zip(self._weights, self._velocities, strict=True):
+                assert weight.grad is not None
+                velocity.mul_(_MOMENTUM).add_(weight.grad)
+                weight.sub_(velocity, alpha=self._rate)
+                weight.grad = None
 
 
 class Trainer:
@@ -120,13 +138,12 @@ class Trainer:
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes)]
         self._network = nn.Sequential(*layers)
         self._loss = nn.CrossEntropyLoss()
-        self._optimizer = torch.optim.AdamW(self._network.parameters(), lr=3e-3)
+        self._optimizer = _Momentum(self._network, _LEARNING_RATE)
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, int]:
         """The loss, and how many of the batch were right before it was learnt from."""
         scores = self._network(images)
         loss = self._loss(scores, labels)
-        self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
         return float(loss.detach()), int((scores.argmax(1) == labels).sum())
@@ -140,17 +157,36 @@ def _warm_up(plan: RunPlan) -> None:
         trainer.step(torch.zeros(shape), torch.zeros(plan.batch_size, dtype=torch.long))
 
 
+def _epochs_that_take(seconds: float, plan: RunPlan) -> int:
+    """Judged by a trial of the loader, which nothing else counts."""
+    page_cache.evict(page_cache.files_under(plan.source))
+    trainer = Trainer(plan.classes)
+    with closing(make_source(plan, epochs=1)) as source:
+        batches = source.epoch()
+        next(batches)
+        began = now = time.perf_counter()
+        count = 0
+        for images, labels, _ in batches:
+            trainer.step(images, labels)
+            count += len(labels)
+            now = time.perf_counter()
+            if now - began > _TRIAL_SECONDS:
+                break
+        del batches  # Ends torch's workers.
+    epoch_seconds = plan.samples * (now - began) / max(1, count)
+    return min(max(EPOCHS_MIN, math.ceil(seconds / max(epoch_seconds, 1e-3))), _EPOCHS_MAX)
+
+
 class _Run:
     """Runs the epochs and keeps the clock."""
 
-    def __init__(self, plan: RunPlan, connection: Connection) -> None:
+    def __init__(self, plan: RunPlan, epochs: int, connection: Connection) -> None:
         self._plan = plan
+        self._epochs = epochs
         self._connection = connection
         self._files = page_cache.files_under(plan.source)
         self._trainer = Trainer(plan.classes)
         self._names_forgotten = True
-        self._step_ends: list[tuple[float, int]] = []
-        self._clock = 0.0  # seconds of finished epochs
 
     def run(self) -> Run:
         first = Epoch(resident_bytes=self._evict())
@@ -158,14 +194,13 @@ class _Run:
         ours_before, busy_before = process_tree.cpu_seconds()
         began = time.perf_counter()
         plan = self._plan
-        source: Source = TorchSource(plan) if plan.kind == "torch" else HeadraceSource(plan)
-        with closing(source):
+        with closing(make_source(plan, self._epochs)) as source:
             epochs = [self._epoch(source, 0, first, began)]
-            for number in range(1, plan.epochs):
+            for number in range(1, self._epochs):
                 epoch, epoch_began = self._between_epochs(source)
                 epochs.append(self._epoch(source, number, epoch, epoch_began))
             ended = time.perf_counter()
-            causes, store = source.causes(), source.store()
+            causes = source.causes()
         # Worker processes count as ours from when they have been waited for.
         device_after = process_tree.device_read_bytes()
         ours, busy = process_tree.cpu_seconds()
@@ -174,7 +209,7 @@ class _Run:
         return Run(
             kind=plan.kind,
             round=plan.round,
-            samples=plan.samples * plan.epochs,
+            samples=plan.samples * self._epochs,
             epochs=epochs,
             names_forgotten=self._names_forgotten,
             device_bytes=(
@@ -185,11 +220,17 @@ class _Run:
             others_cpu_share=max(0.0, others / cores_seconds),
             causes=causes,
             causes_are=source.causes_are,
-            store=store,
-            step_ends=self._step_ends,
+            core_time=self._core_time(),
             clock_began=began,
             clock_ended=ended,
         )
+
+    def _core_time(self) -> CoreTime:
+        plan = self._plan
+        images = page_cache.files_under(plan.images)
+        cores = len(os.sched_getaffinity(0))
+        step = self._trainer.step
+        return core_time.measure(step, images, plan.batch_size, plan.image_side, cores)
 
     def _evict(self) -> int:
         """Makes the dataset cold; bytes of it that are still in memory."""
@@ -224,11 +265,9 @@ class _Run:
             np.add.at(labels_seen, labels.numpy(), 1)
             self._connection.send(Progress(number, count, loss))
             before_wait = time.perf_counter()
-            self._step_ends.append((self._clock + before_wait - began, len(labels)))
         ended = time.perf_counter()
         epoch.wait_seconds += ended - before_wait
         epoch.seconds = ended - began
-        self._clock += epoch.seconds
         epoch.loss, epoch.accuracy = loss_sum / count, right / count
         epoch.once = bool((times_seen == 1).all())
         epoch.labels = labels_seen.tolist()
@@ -241,9 +280,10 @@ def train(plan: RunPlan, connection: Connection) -> None:
         torch.set_num_threads(plan.trainer_threads)
         torch.manual_seed(plan.seed)
         _warm_up(plan)
+        epochs = plan.epochs or _epochs_that_take(plan.seconds, plan)
         torch.manual_seed(plan.seed)  # The same first weights in all runs.
-        run = _Run(plan, connection)
-        connection.send("ready")
+        run = _Run(plan, epochs, connection)
+        connection.send(Ready(epochs))
         connection.recv()
         connection.send(run.run())
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError, EOFError):

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need: Debian or Ubuntu packages, then .venv.
-# Says first what it will install; installs nothing that is there; done in a moment if all is.
+# Installs Debian or Ubuntu packages, and Python packages into .venv. Says first what it will
+# install; installs nothing that is there; done in a moment if all is.
+#
+# Usage: tools/setup.sh [build|checks]
+#          build    what building and the demo need; the default
+#          checks   that, and what tests, lint and benchmarks need on top
+#        tools/setup.sh --list build|checks    only prints the Debian packages, one a line
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 
 # a|b: either will do; the first that the distribution has is installed.
-packages=(
-  g++ make ccache pkg-config fio
-  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev"
+build_packages=(
+  g++ make ccache pkg-config
   liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libxxhash-dev
+)
+checks_packages=(
+  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" fio
   libgtest-dev libgmock-dev librapidcheck-dev
 )
 
@@ -62,6 +69,20 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${chosen[@]}"
 }
 
+# Installs the Python packages of file $1, if the environment was not made from it as it is now. The
+# stamp, file $2 of the environment, holds what it was made from. One stamp a file: an environment
+# for the checks serves for building, and one for building is extended.
+install_requirements() {
+  local file=$1 stamp=$venv/$2 wanted
+  wanted=$(sha256sum <"$file")
+  if [[ $(cat "$stamp" 2>/dev/null) == "$wanted" ]]; then return; fi
+  echo "setup: installing into $venv ($("$venv/bin/python" --version)):" \
+    "$(grep -c '^[a-zA-Z]' "$file") Python packages of $file"
+  # Most files of torch are never imported: those that are get compiled then.
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -r "$file"
+  echo "$wanted" >"$stamp"
+}
+
 find_python() {
   local name
   for name in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
@@ -72,7 +93,18 @@ find_python() {
   done
 }
 
-command -v dpkg-query >/dev/null ||
+list_only=
+if [[ ${1:-} == --list ]]; then
+  list_only=yes
+  shift
+fi
+set=${1:-build}
+[[ $# -le 1 && ($set == build || $set == checks) ]] ||
+  die "usage: tools/setup.sh [--list] [build|checks]"
+packages=("${build_packages[@]}")
+[[ $set != checks ]] || packages+=("${checks_packages[@]}")
+
+[[ -n $list_only ]] || command -v dpkg-query >/dev/null ||
   die "knows Debian and Ubuntu only; elsewhere install what CONTRIBUTING.md lists, then .venv by" \
     "  python3 -m venv .venv && .venv/bin/pip install -r tools/requirements.txt"
 
@@ -85,6 +117,11 @@ import pathlib, sys, sysconfig
 sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())
 PY
 
+if [[ -n $list_only ]]; then
+  printf '%s\n' "${packages[@]}"
+  exit
+fi
+
 mapfile -t missing < <(missing_groups "${packages[@]}")
 ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
 
@@ -93,14 +130,9 @@ python=$(find_python)
   die "needs Python 3.11 or newer, found $("${PYTHON:-python3}" --version 2>&1): Debian 12 and Ubuntu 24.04" \
     "have one; elsewhere name yours: make setup PYTHON=/path/to/python3.11"
 
-# The stamp holds what the environment was made from: any change remakes what it has to.
-stamp=$venv/headrace-setup
-wanted=$(sha256sum <tools/requirements.txt)
-if [[ ! -x $venv/bin/python || $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
-  echo "setup: installing into $venv ($("$python" --version)):" \
-    "$(grep -c '^[a-zA-Z]' tools/requirements.txt) Python packages of tools/requirements.txt"
-  [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    -r tools/requirements.txt
-  echo "$wanted" >"$stamp"
+if [[ ! -x $venv/bin/python ]]; then
+  rm -f "$venv"/headrace-setup*
+  "$python" -m venv "$venv"
 fi
+install_requirements tools/requirements.txt headrace-setup
+[[ $set != checks ]] || install_requirements tools/requirements-checks.txt headrace-setup-checks

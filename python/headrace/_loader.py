@@ -92,7 +92,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made]):
             Decoders and Python workers' results are in it (`headrace docs loader`).
         threads: that decode, beside a training loop that waits; by default one a usable core.
         io: "auto", "io_uring", "threads"; or "synthetic": no I/O, each sample one of a few that are
-            read at the start: the bound that no storage can pass.
+            read at the start: what is left is decoding and handing over.
         workers: processes that run the Python callable, 1 by default; 0: none, it runs in this one.
         worker_start: how they begin, as in multiprocessing: "spawn", "fork", "forkserver".
         collate_fn: makes a batch of the list of its samples' results, in a worker.
