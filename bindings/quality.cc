@@ -65,6 +65,7 @@ nb::dict ToDict(const QualityReport& report) {
   dict["expected_seen_share"] = report.expected_seen_share;
   dict["ids_xor"] = report.ids_xor;
   dict["ids_sum"] = report.ids_sum;
+  dict["stored_shuffled"] = report.stored_shuffled;
   dict["groups"] = report.group_count;
   dict["equivalent_buffer"] = report.equivalent_buffer;
   dict["vif"] = ByWindow(report.vif);
@@ -99,6 +100,7 @@ class PyMeter {
     options.batch = keywords.Take("batch", options.batch);
     options.labels = ToTable(keywords.Take<Table>("labels", {}));
     options.costs = ToTable(keywords.Take<Table>("costs", {}));
+    options.stored_shuffled = keywords.Take("stored_shuffled", options.stored_shuffled);
     options.windows = keywords.Take("windows", options.windows);
     options.dropped = keywords.Take("dropped", options.dropped);
     options.padded = keywords.Take("padded", options.padded);
@@ -156,9 +158,9 @@ void BindQuality(nb::module_& module) {
       .def(nb::init<const PyBlocks&, const nb::kwargs&>(), nb::arg("blocks"), nb::arg("kwargs"),
            nb::sig("def __init__(self, blocks: Blocks, *, batch: int = 256, "
                    "labels: NDArray[numpy.uint32] | None = None, "
-                   "costs: NDArray[numpy.uint32] | None = None, windows: Sequence[int] = (), "
-                   "dropped: int = 0, padded: int = 0, partial: bool = False, "
-                   "alpha: float = 0.001) -> None"))
+                   "costs: NDArray[numpy.uint32] | None = None, stored_shuffled: bool = False, "
+                   "windows: Sequence[int] = (), dropped: int = 0, padded: int = 0, "
+                   "partial: bool = False, alpha: float = 0.001) -> None"))
       .def("add", &PyMeter::Add, nb::arg("ids"))
       .def("add_requested", &PyMeter::AddRequested, nb::arg("ids"))
       .def("end_epoch", &PyMeter::EndEpoch)

@@ -186,6 +186,29 @@ def test_with_a_small_pool_a_warning_a_grade_and_a_plan_are_one_opinion(
             assert not warned  # The remedy that all name.
 
 
+def test_blocks_that_were_stored_shuffled_are_mixed_and_those_of_the_source_are_not(
+    sorts: dict[str, Sort],
+) -> None:
+    def verdict(sort: str, *options: str) -> str:
+        path, pool, _ = sorts[sort]
+        job = (
+            "--order",
+            "epoch",
+            "--batch",
+            BATCH,
+            "--set",
+            f"pool_bytes={pool}",
+            "--set",
+            "pools=1",
+        )
+        return str(run_json("quality", path, *job, *options)["verdict"])
+
+    assert verdict("shuffled pack", "--epochs", "3") in GRADES[:2]
+    assert verdict("sorted pack", "--epochs", "3") in GRADES[2:]
+    unshuffled = ("--order", "exact", "--no-shuffle", "--epochs", 2)
+    assert run_json("quality", sorts["shuffled pack"].path, *unshuffled)["verdict"] == "poor"
+
+
 def test_profile_advises_no_order_that_the_loader_would_warn_of(
     sorts: dict[str, Sort], tmp_path: Path
 ) -> None:

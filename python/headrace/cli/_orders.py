@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,17 @@ class Source:
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The number of each sample's label; None if the dataset has no labels. Made once."""
         return None if self.dataset is None else _core.inline_labels(self.dataset.index)
+
+    @property
+    def stored_shuffled(self) -> bool:
+        """Whether the samples were stored in a random order, as a pack's are by default."""
+        if self.dataset is None:
+            return False
+        try:
+            pack = json.loads(self.dataset.index.attributes.get("pack", "{}"))
+        except ValueError:
+            return False
+        return isinstance(pack, dict) and pack.get("order") == "shuffled"
 
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:

@@ -56,6 +56,7 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
         planned.source.blocks,
         batch=batch,
         labels=planned.source.labels,
+        stored_shuffled=planned.source.stored_shuffled,
         dropped=max(0, samples - planned.positions),
         padded=max(0, planned.positions - samples),
         partial=not whole,
@@ -89,7 +90,9 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
             f"--epochs: got {epochs}, the log holds {counted(len(log), 'number')}, which are not "
             "so many epochs of equal length"
         )
-    meter = _core.QualityMeter(source.blocks, batch=batch, labels=source.labels)
+    meter = _core.QualityMeter(
+        source.blocks, batch=batch, labels=source.labels, stored_shuffled=source.stored_shuffled
+    )
     for ids in np.split(log, epochs):
         meter.add(ids)
         meter.end_epoch()

@@ -125,10 +125,14 @@ class Grader {
     const auto& [window, inflation] = *at_batch;
     const auto m = static_cast<double>(window);
     Add("batch_inflation", inflation, kBatchInflation,
-        Outside("vif_" + std::to_string(window)) == nullptr,
-        Text("if samples of a block are alike, batches vary %.4g times as much as random ones: a "
-             "batch of %.0f is as noisy as a random one of %.0f",
-             inflation, m, std::round(m / std::max(1.0, inflation))),
+        report_.stored_shuffled || Outside("vif_" + std::to_string(window)) == nullptr,
+        report_.stored_shuffled
+            ? Text("batches are as random ones, since the samples are stored shuffled; if samples "
+                   "of a block were alike, batches would vary %.4g times as much",
+                   inflation)
+            : Text("if samples of a block are alike, batches vary %.4g times as much as random "
+                   "ones: a batch of %.0f is as noisy as a random one of %.0f",
+                   inflation, m, std::round(m / std::max(1.0, inflation))),
         MixMore(BlocksFor(m, kBatchInflation.good)));
   }
 
@@ -137,7 +141,7 @@ class Grader {
     double of_window = 0;
     const auto look = [&](const std::string& name, double inflation, double window) {
       const double drift = DriftOf(inflation, window);
-      if (Outside(name) == nullptr || drift <= worst) return;
+      if (report_.stored_shuffled || Outside(name) == nullptr || drift <= worst) return;
       worst = drift;
       of_window = window;
     };

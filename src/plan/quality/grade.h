@@ -33,7 +33,9 @@ struct QualityEffect {
 
 // The effects of what `report` measured, worst first. Everything but its effects, verdict, why and
 // change must be filled in. An effect that is within the bounds of its test is what a uniform
-// permutation gives: its grade is excellent. Pure: any thread.
+// permutation gives: its grade is excellent. So is the mix of blocks where the samples were stored
+// shuffled: whatever a sample's label or value, it does not go with its block. That blocks come
+// together again in later epochs is graded all the same. Pure: any thread.
 std::vector<QualityEffect> GradeEffects(const QualityReport& report);
 
 }  // namespace headrace

@@ -184,6 +184,24 @@ TEST(GradeTest, TheAdviceNamesMoreBlocksThanAreMixed) {
   EXPECT_THAT(Effect(report, "window_drift").change, testing::HasSubstr("over the whole storage"));
 }
 
+TEST(GradeTest, BlocksOfSamplesThatWereStoredShuffledAreMixedUnlessTheyComeTogetherAgain) {
+  QualityReport report = ByChance();
+  SetVif(report, 100, 30);
+  SetVif(report, 10'000, 2000);
+  Set(report, "mix_first", 500);
+  Set(report, "position_by_place", 100);
+  EXPECT_EQ(Effect(report, "batch_inflation").grade, QualityGrade::kPoor);
+  EXPECT_EQ(Effect(report, "window_drift").grade, QualityGrade::kPoor);
+  report.stored_shuffled = true;
+  EXPECT_EQ(GradeEffects(report).front().grade, QualityGrade::kExcellent);
+  EXPECT_THAT(Effect(report, "batch_inflation").what, testing::HasSubstr("30 times as much"));
+  for (const char* name : {"pair_recurrence", "epoch_correlation", "position_correlation"}) {
+    QualityReport again = report;
+    Set(again, name, 5);
+    EXPECT_EQ(GradeEffects(again).front().grade, QualityGrade::kPoor) << name;
+  }
+}
+
 TEST(GradeTest, ABatchThatWasNotMeasuredIsNotGraded) {
   QualityReport report = ByChance();
   report.batch = 99;

@@ -27,6 +27,8 @@ struct QualityOptions {
   std::shared_ptr<const BlockMap> blocks;
   // With blocks: the mix of labels is measured beside them. May be null.
   SampleTable labels;
+  // The samples were stored in a random order: a block is a random draw of them. See grade.h.
+  bool stored_shuffled = false;
   std::uint64_t batch = 256;           // of the sequence: what one step holds
   std::vector<std::uint64_t> windows;  // of the inflation; empty: batch, 8x, 64x, n/16
   std::uint64_t dropped = 0;           // samples an epoch leaves out, as declared
@@ -52,6 +54,7 @@ struct QualityReport {
   std::uint64_t epochs = 0;
   std::uint64_t positions = 0;  // of all epochs
   std::uint64_t batch = 0;      // of QualityOptions
+  bool stored_shuffled = false;
   // M0: worst epoch. Beyond what was declared.
   std::uint64_t missing = 0;
   std::uint64_t duplicated = 0;

@@ -103,6 +103,7 @@ QualityReport QualityMeter::Report() const {
   QualityReport report = so_far_;
   report.group_count = static_cast<double>(group_count_);
   report.batch = options_.batch;
+  report.stored_shuffled = options_.stored_shuffled;
   report.seen_share = static_cast<double>(std::ranges::count(seen_, true)) /
                       static_cast<double>(options_.sample_count);
   if (report.epochs == 0) {
