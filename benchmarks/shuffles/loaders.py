@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import importlib.machinery
 import itertools
+import multiprocessing
 import shutil
 import sys
 import types
@@ -51,7 +52,12 @@ class Data:
                 part = self.folder / f"{name}.part"
                 shutil.rmtree(part, ignore_errors=True)
                 part.mkdir(parents=True)
-                make(part)
+                # In a process of its own: after LitData's writer its reader waits for seconds.
+                writer = multiprocessing.get_context("fork").Process(target=make, args=(part,))
+                writer.start()
+                writer.join()
+                if writer.exitcode != 0:
+                    raise RuntimeError(f"making {target}: exit code {writer.exitcode}")
                 part.rename(target)
         return target
 

@@ -251,7 +251,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=_data.default_folder() / "shuffles")
     arguments = parser.parse_args()
     size = (2_000, 100, 2) if arguments.quick else (100_000, 1_000, 3)
-    bench = Bench(arguments.data / f"{size[0]}", *size)
+    # Absolute: it is the current folder while a command runs, beside the loaders of other rows.
+    bench = Bench(arguments.data.resolve() / f"{size[0]}", *size)
     bench.folder.mkdir(parents=True, exist_ok=True)
     labels = np.arange(bench.samples) // bench.shard_samples
     write_labels(bench.folder / "sorted.hri", labels)
