@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,29 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from commands import run, run_json
 from loader_data import sample_file, write_numbered
-from typer.testing import CliRunner
 from worker_functions import write_records
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.cli.main import app
 from headrace.formats.pack import PackParameters, write_pack
 
 BATCH = 32
 GRADES = ("excellent", "good", "fair", "poor", "broken")
 WARNING = "mix of labels"
-
-
-def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.stderr if code else result.stdout
-
-
-def run_json(*arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*arguments, "--json"))
-    return found
 
 
 class Sort(NamedTuple):
@@ -128,7 +115,7 @@ def test_memory_that_is_too_little_is_refused_in_the_same_words(
     with pytest.raises(errors.InvalidArgumentError) as raised:
         hr.Loader(sorts[sort].path, BATCH, **options)
     job = ("--order", "epoch", "--batch", BATCH, "--memory", "64KiB")
-    assert run("plan", sorts[sort].path, *job, code=2).strip() == f"headrace: {raised.value}"
+    assert run("plan", sorts[sort].path, *job, code=2).stderr.strip() == f"headrace: {raised.value}"
 
 
 @pytest.mark.parametrize("memory", ["1100KiB", "4MiB", None])
@@ -175,7 +162,7 @@ def test_with_a_small_pool_a_warning_a_grade_and_a_plan_are_one_opinion(
     assert bool(warned) == alike
     assert (labels["grade"] in GRADES[2:]) == alike, labels
     assert graded["expected"] == pytest.approx(expected)
-    text = run("plan", path, *job, *parameters, "--epochs", 1)
+    text = run("plan", path, *job, *parameters, "--epochs", 1).stdout
     assert (WARNING in text) == alike
     if alike:
         assert f"note: {warned[0].removeprefix('headrace: ')}" in text
@@ -191,17 +178,8 @@ def test_blocks_that_were_stored_shuffled_are_mixed_and_those_of_the_source_are_
 ) -> None:
     def verdict(sort: str, *options: str) -> str:
         path, pool, _ = sorts[sort]
-        job = (
-            "--order",
-            "epoch",
-            "--batch",
-            BATCH,
-            "--set",
-            f"pool_bytes={pool}",
-            "--set",
-            "pools=1",
-        )
-        return str(run_json("quality", path, *job, *options)["verdict"])
+        job = ("--order", "epoch", "--batch", BATCH, "--set", "pools=1", "--set")
+        return str(run_json("quality", path, *job, f"pool_bytes={pool}", *options)["verdict"])
 
     assert verdict("shuffled pack", "--epochs", "3") in GRADES[:2]
     assert verdict("sorted pack", "--epochs", "3") in GRADES[2:]
@@ -209,9 +187,7 @@ def test_blocks_that_were_stored_shuffled_are_mixed_and_those_of_the_source_are_
     assert run_json("quality", sorts["shuffled pack"].path, *unshuffled)["verdict"] == "poor"
 
 
-def test_profile_advises_no_order_that_the_loader_would_warn_of(
-    sorts: dict[str, Sort], tmp_path: Path
-) -> None:
+def test_profile_expects_of_the_labels_what_the_loader_does(sorts: dict[str, Sort]) -> None:
     options = ("--seconds", "0.2", "--raw", "--demand", "1")  # Any order is fast enough.
     for sort in SORTS:
         path = sorts[sort].path

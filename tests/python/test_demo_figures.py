@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     import records
     import summary
 
-    class Modules:
-        pass
-
-    found: Any = Modules()
-    found.records, found.summary = records, summary
-    return found
+    return SimpleNamespace(records=records, summary=summary)
 
 
 def make_run(records: Any, kind: str, number: int, rate: float, **different: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import run, run_json
+from commands import run, run_json
 
 from headrace import _core
 from headrace.cli._orders import make_source
