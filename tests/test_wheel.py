@@ -119,16 +119,30 @@ def test_wheels_are_built_with_what_the_developers_builds_have() -> None:
         assert own[name] == all_[name], name
 
 
-def test_the_bare_machine_runs_no_compiler_and_leaves_this_one_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    script = f"cc --version || echo no cc; ls {tmp_path} /usr/include"
-    command = [ROOT / "tools" / "bare_machine.sh", "/bin/sh", "-c", script]
-    env = {**os.environ, "HIDE": str(tmp_path)}
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_the_bare_machine_runs_no_compiler_and_leaves_this_one_as_it_is(
+    namespaces: bool, tmp_path: Path
+) -> None:
+    """Without namespaces PATH has only the folder of the shell: no cc, and no ls either."""
+    hidden, programs, path = tmp_path / "hidden", tmp_path / "programs", os.environ["PATH"]
+    for folder in (hidden, programs):
+        folder.mkdir()
+    (hidden / "file").touch()
+    (programs / "sh").symlink_to("/bin/sh")
+    if not namespaces:
+        (tmp_path / "unshare").symlink_to("/bin/false")
+        path = f"{tmp_path}:{path}"
+    script = f"command -v cc || echo no cc; echo {hidden}/* /usr/include/*"
+    command = [ROOT / "tools" / "bare_machine.sh", programs / "sh", "-c", script]
+    env = {**os.environ, "HIDE": str(hidden), "PATH": path}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
-    assert "no cc" in done.stdout, done.stderr
-    if "no mount namespace here" not in done.stdout:
-        assert done.stdout.splitlines() == ["no cc", f"{tmp_path}:", "", "/usr/include:"]
-    assert (tmp_path / "file").exists()
+    said = done.stdout.splitlines()
+    if said[0].startswith("bare_machine: no mount namespace here"):
+        assert said[1] == "no cc"
+    else:
+        assert namespaces, done.stderr
+        assert said == ["no cc", f"{hidden}/* /usr/include/*"], done.stderr
+    assert (hidden / "file").exists()
     assert Path("/usr/include/stdio.h").exists()
 
 
@@ -141,6 +155,14 @@ def test_the_readme_s_code_runs(
     trial = wheel_trial.Trial(tmp_path, ROOT / "README.md")
     assert trial.readme_code().startswith("ran, with ")
     assert " of the time: " in capsys.readouterr().out  # the verdict, which it prints
+
+
+def test_a_stage_that_leaves_no_finished_wheel_ends_with_the_seconds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_wheels, "DIST", tmp_path)
+    build_wheels.print_table({"build": 12.3})
+    assert capsys.readouterr().out.splitlines()[1:] == ["== wheels in dist/", "seconds: build 12"]
 
 
 INFO = "headrace-0.1.0.dist-info/"

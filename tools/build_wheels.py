@@ -38,7 +38,7 @@ LINK_FLAGS = "-static-libstdc++ -Wl,--gc-sections"
 # Of the package's own tests those that need no torch: the compiled part from all sides.
 SUITE = ("codec_vs_pillow", "errors", "index", "loader_order", "node", "pack", "plan", "tiers")
 SUITE_PACKAGES = ("pytest", "pytest-timeout", "hypothesis", "pillow")
-DEMO_PYTHON = "3.11"  # torch for later ones brings CUDA, several GB
+DEMO_PYTHON = "3.11"  # One is enough: torch is large.
 DEMO_PACKAGES = ("torch", "matplotlib", "pillow")
 IMAGES, SIDE = 45, 24
 LEFTOVERS = shutil.ignore_patterns("out", "__pycache__")
@@ -88,7 +88,7 @@ def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -
 
 
 def version_of(python: Path | str) -> str | None:
-    """As in "3.12", of one that runs and has headers."""
+    """As in "3.12"; None if it does not run."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
@@ -143,7 +143,7 @@ class Job:
         python = self.pythons[wheel.built_by]
         # As deep as build/python: so ccache knows what `make build` has compiled.
         build = ROOT / "build" / f"wheel-{wheel.tag}"
-        for old in (RAW).glob(f"{wheel.stem}*.whl"):
+        for old in RAW.glob(f"{wheel.stem}*.whl"):
             old.unlink()
         env = tools_env(python) | {
             "LDFLAGS": LINK_FLAGS,
@@ -209,7 +209,8 @@ class BareEnvironment:
     def install(self, *packages: str) -> None:
         run(
             *(self._python, "-m", "pip", "install", "--quiet", "--only-binary=:all:"),
-            *("--disable-pip-version-check", "-c", TOOLS / "requirements.txt", *packages),
+            *("--disable-pip-version-check", "-c", TOOLS / "requirements.txt"),
+            *("-c", TOOLS / "requirements-checks.txt", *packages),
         )
 
     def copy(self, *names: str) -> None:
@@ -264,9 +265,9 @@ def make_data(folder: Path) -> None:
 def print_table(seconds: dict[str, float]) -> None:
     print("\n== wheels in dist/")
     for wheel in WHEELS:
-        path = wheel.repaired()
-        tested = ", ".join(wheel.tested) or "not in this run"
-        print(f"{path.name}\n    {wheel_contents.summary(path)}; tested on CPython {tested}")
+        tested = ", ".join(wheel.tested) or "none in this run"
+        for path in DIST.glob(f"{wheel.stem}manylinux*.whl"):
+            print(f"{path.name}\n    {wheel_contents.summary(path)}; tested on CPython: {tested}")
     print("seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in seconds.items()))
 
 

@@ -30,7 +30,7 @@ def faults(path: Path, root: Path) -> list[str]:
             found.append(f"without {pattern}")
     if not modes.get("headrace/headrace-node", 0) & _EXECUTABLE:
         found.append("headrace/headrace-node is not executable")
-    found += _library_faults(names, info)
+    found += _library_faults(names)
     allowed = (*_ALLOWED_FOLDERS, info)
     found += [f"with {name}" for name in sorted(names) if not name.startswith(allowed)]
     found += [f"with {name}, a source" for name in names if name.endswith((".cc", ".h", ".cmake"))]
@@ -56,7 +56,7 @@ def _wanted(root: Path, info: str) -> set[str]:
     return wanted | {f"{info}licenses/third_party/{text}.txt" for text in texts}
 
 
-def _library_faults(names: set[str], info: str) -> list[str]:
+def _library_faults(names: set[str]) -> list[str]:
     bundled = {re.split("[.-]", Path(name).name)[0] for name in names if ".libs/" in name}
     found = [f"without {name}.so" for name in sorted(BUNDLED.keys() - bundled)]
     unknown = sorted(bundled - BUNDLED.keys())
