@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,7 +46,9 @@ def simulated_install(packages: list[str]) -> list[str]:
     chosen = [group.split("|")[0] for group in packages]
     command = ["apt-get", "install", "--simulate", "--no-install-recommends"]
     # Simulating needs no rights, and an empty status file says that nothing is installed.
-    command += ["-o", "Dir::State::status=/dev/null", *chosen]
+    command += ["-o", "Dir::State::status=/dev/null"]
+    # apt would keep its cache of that state where the machine's is.
+    command += ["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", *chosen]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode != 0:
         pytest.skip(f"apt cannot simulate it here (no package lists?): {done.stderr.strip()}")
@@ -68,7 +71,8 @@ class Checkout:
         for name in ("setup.sh", "requirements.txt", "requirements-checks.txt"):
             shutil.copy(ROOT / "tools" / name, self.tools)
         self._calls = root / "calls"
-        self._write(root / ".venv" / "bin" / "python", f'echo "$@" >>{self._calls}')
+        calls = shlex.quote(str(self._calls))
+        self._write(root / ".venv" / "bin" / "python", f'echo "$@" >>{calls}')
         self._write(root / "path" / "dpkg-query", "echo installed")
         self._path = f"{root / 'path'}:{os.environ['PATH']}"
 

@@ -98,15 +98,16 @@ if [[ ${1:-} == --list ]]; then
   list_only=yes
   shift
 fi
-set=${1:-build}
-[[ $# -le 1 && ($set == build || $set == checks) ]] ||
+purpose=${1:-build}
+[[ $# -le 1 && ($purpose == build || $purpose == checks) ]] ||
   die "usage: tools/setup.sh [--list] [build|checks]"
 packages=("${build_packages[@]}")
-[[ $set != checks ]] || packages+=("${checks_packages[@]}")
+[[ $purpose != checks ]] || packages+=("${checks_packages[@]}")
 
 [[ -n $list_only ]] || command -v dpkg-query >/dev/null ||
-  die "knows Debian and Ubuntu only; elsewhere install what CONTRIBUTING.md lists, then .venv by" \
-    "  python3 -m venv .venv && .venv/bin/pip install -r tools/requirements.txt"
+  die "knows Debian and Ubuntu only; elsewhere install what 'tools/setup.sh --list $purpose' prints, then:" \
+    "  python3 -m venv .venv && .venv/bin/pip install -r tools/requirements.txt" \
+    "  .venv/bin/pip install -r tools/requirements-checks.txt    (for make test, lint and soak)"
 
 python=$(find_python)
 [[ -n $python ]] || packages+=(python3)
@@ -135,4 +136,4 @@ if [[ ! -x $venv/bin/python ]]; then
   "$python" -m venv "$venv"
 fi
 install_requirements tools/requirements.txt headrace-setup
-[[ $set != checks ]] || install_requirements tools/requirements-checks.txt headrace-setup-checks
+[[ $purpose != checks ]] || install_requirements tools/requirements-checks.txt headrace-setup-checks
