@@ -151,23 +151,15 @@ def plan(
     ]
     # A dataset that is all in its index has nothing to keep.
     names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
-    taken = {
-        "order": order,
-        "parameters": planner.order_parameters,
-        "expected": planner.expected_inflation,
-    }
+    resolved, expected = planner.order_parameters, planner.expected_inflation
     if as_json:
+        taken = {"order": order, "parameters": resolved, "expected": expected}
         print(json.dumps(taken | _plain(planned, predicted, names)))
-    else:
-        _print(planned, predicted, names, ranks)
-        _print_order(order, planner)
-
-
-def _print_order(order: str, planner: _core.EpochPlanner) -> None:
-    """Which parameters the order has, and what a Loader would warn of."""
-    told = ", ".join(f"{name} {value}" for name, value in planner.order_parameters.items())
+        return
+    _print(planned, predicted, names, ranks)
+    told = ", ".join(f"{name} {value}" for name, value in resolved.items())
     print(f"order {order}: {told}" if told else f"order {order}")
-    if alike := alike_labels(order, planner.expected_inflation):
+    if alike := alike_labels(order, expected):
         print(f"note: {alike}")
 
 

@@ -159,13 +159,22 @@ def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Plann
 
 
 def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tuple[str, Planned]]:
-    """Larger and larger pools that might do, in words."""
+    """What might do, in words: larger and larger pools, each also with a whole first fill."""
+    fill = "; and have the first batch wait for all of it: --set first_fill_permille=1000"
+    for text, each in _larger_pools(planned, name, effect):
+        if each is not planned:
+            yield text, each
+        if int(each.parameters.get("first_fill_permille", 1000)) < 1000:
+            yield text + fill, each.with_given(each.given | _WHOLE_FILL)
+
+
+def _larger_pools(
+    planned: Planned, name: str, effect: dict[str, Any]
+) -> Iterator[tuple[str, Planned]]:
+    """The pool as it is, the order's own if that is larger, and pools of calculated sizes."""
     source, pool = planned.source, int(planned.parameters[name])
     rest = {each: value for each, value in planned.given.items() if each != name}
-    fill = ""
-    if int(planned.parameters.get("first_fill_permille", 1000)) < 1000:
-        fill = "have the first batch wait for all of it: --set first_fill_permille=1000"
-        yield f"keep the pool, and {fill}", planned.with_given(planned.given | _WHOLE_FILL)
+    yield "keep the pool", planned
     default = planned.with_given(rest)
     kept = int(default.parameters[name])
     if pool < kept:
@@ -175,9 +184,6 @@ def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tupl
             f"only {amount(source, pool)}"
         )
         yield text, default
-        if int(default.parameters.get("first_fill_permille", 1000)) < 1000:
-            fill = "have the first batch wait for all of it: --set first_fill_permille=1000"
-            yield f"{text}; and {fill}", planned.with_given(rest | _WHOLE_FILL)
     if effect["name"] == "window_drift":
         times = (effect["value"] / effect["good"]) ** 2
     else:
@@ -191,13 +197,10 @@ def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tupl
             f"keep {amount(source, count)} in memory instead of {amount(source, pool)}: "
             f"--set {name}={count} ({share:.0%} of the dataset)"
         )
-        for more, parameters in (("", {}), (f"; and {fill}" if fill else "", _WHOLE_FILL)):
-            if parameters and not more:
-                continue
-            try:
-                yield text + more, planned.with_given(rest | {name: count} | parameters)
-            except InvalidArgumentError:
-                return  # more than this machine's memory
+        try:
+            yield text, planned.with_given(rest | {name: count})
+        except InvalidArgumentError:
+            return  # more than this machine's memory
 
 
 def _is_good(planned: Planned, effect: dict[str, Any]) -> bool:

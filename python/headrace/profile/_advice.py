@@ -117,7 +117,8 @@ def advise(
     candidates = [candidate("exact", None), candidate("batch", None)]
     candidates += [candidate("epoch", block) for block in _block_sizes(profile)]
     feeding = [each for each in candidates if each.feeds]
-    chosen = next(iter([*(each for each in feeding if each.mixes), *feeding]), None)
+    # The first that mixes; if none does, the first.
+    chosen = min(feeding, key=lambda each: not each.mixes, default=None)
     if chosen is None:
         best = max(each.samples_per_second for each in candidates)
         chosen = next(c for c in candidates if c.samples_per_second >= ENOUGH * best)
