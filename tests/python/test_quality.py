@@ -159,6 +159,17 @@ def test_who_follows_the_advice_gets_a_good_order(
     assert ("headrace pack" in found["change"]) == (labels["grade"] in ("fair", "poor"))
 
 
+def test_a_pool_that_only_fills_too_late_is_kept_and_filled_first(tmp_path: Path) -> None:
+    dataset = write_sizes(tmp_path / "set.hri", 8000, 100_000)
+    found = run_json("quality", dataset, "--order", "epoch", "--memory", "60%")
+    assert found["verdict"] == "fair"
+    pool, first_fill = (found["parameters"][each] for each in ("pool_bytes", "first_fill_permille"))
+    assert first_fill < 1000
+    wanted = {"pool_bytes": pool, "first_fill_permille": 1000}
+    assert found["change_to"] == {"order": "epoch", "parameters": wanted}
+    assert found["change"].startswith("keep the pool; and have the first batch wait for all of it")
+
+
 @pytest.mark.parametrize("block", [1, 16, 64])
 def test_the_inflation_expected_of_a_small_dataset_is_possible(block: int) -> None:
     options = ("--samples", 100, "--block-samples", block, "--order", "epoch")
