@@ -128,7 +128,7 @@ def _against_bound(found: Figures, runs: Sequence[Run]) -> str:
     median = median_run([run for run in runs if run.kind == "pack"])
     others = median.others_cpu_share
     busy = f", while other processes used {others:.0%} of its cores" if others > 0.05 else ""
-    return f"{TITLES['pack']}: {share:.0%} of the rate that this machine reaches without I/O{busy}."
+    return f"{TITLES['pack']}: {share:.0%} of the bound without I/O{busy}."
 
 
 def _notes(plan: RunPlan, found: Figures, runs: Sequence[Run]) -> list[str]:

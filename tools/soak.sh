@@ -20,7 +20,6 @@ STAGES=(
   "ends tests/python/ends/test_ends.py"
   "kills tests/python/test_node_kills.py"
   "matrix tests/python/test_matrix.py"
-  "quality tests/python/test_quality.py"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from headrace.cli._orders import make_source
 from headrace.cli._plots import quality_plot
 
 SAMPLES, BLOCK, BATCH = 4096, 16, 32
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 WITHOUT_DATA = ("quality", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
 
 
@@ -99,7 +97,7 @@ def test_the_default_epoch_is_good_and_a_small_pool_says_which_is(samples: int) 
     assert run_json("quality", *options, *pool)["verdict"] in ("excellent", "good")
 
 
-@pytest.mark.parametrize("samples", [10_000, 1_000_000, *([10_000_000] if SOAK else [])])
+@pytest.mark.parametrize("samples", [10_000, 1_000_000, 10_000_000])
 def test_exact_is_the_best_order(samples: int) -> None:
     def effects(order: str) -> tuple[str, dict[str, float]]:
         found = run_json("quality", "--samples", samples, "--block-samples", 64, "--order", order)
@@ -132,8 +130,7 @@ def write_sizes(path: Path, count: int, sample_bytes: int) -> Path:
 
 @pytest.mark.parametrize("memory", ["10%", "30%", None])
 @pytest.mark.parametrize(
-    ("samples", "sample_bytes"),
-    [(3157, 95_000), (20_000, 100_000), *([(1_000_000, 100_000)] if SOAK else [])],
+    ("samples", "sample_bytes"), [(3157, 95_000), (20_000, 100_000), (1_000_000, 100_000)]
 )
 def test_who_follows_the_advice_gets_a_good_order(
     tmp_path: Path, samples: int, sample_bytes: int, memory: str | None
