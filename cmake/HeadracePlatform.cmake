@@ -1,5 +1,5 @@
 # Stops the configure step, with one message, on a platform that Headrace is not for and where a
-# library is missing. Headers and libraries are looked for here and nowhere else.
+# library is missing. The core's headers and libraries are looked for here and nowhere else.
 include(CheckCXXSymbolExists)
 
 # Linux: io_uring, memfd, pidfd, /proc. glibc: functions that are chosen when a program starts (ifunc).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import wheel_contents
 import wheel_trial
 
 ROOT = Path(__file__).resolve().parent.parent
-WITHOUT_HEADERS = ("-D", "CMAKE_IGNORE_PATH=/usr/include;/usr/include/x86_64-linux-gnu")
+HEADERS = f"/usr/include;/usr/include/{platform.machine()}-linux-gnu"
+WITHOUT_HEADERS = ("-D", f"CMAKE_IGNORE_PATH={HEADERS}")
 
 
 def configure(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
