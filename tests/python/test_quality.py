@@ -167,6 +167,22 @@ def test_a_pool_that_only_fills_too_late_is_kept_and_filled_first(tmp_path: Path
     assert found["change"].startswith("keep the pool; and have the first batch wait for all of it")
 
 
+def test_the_advice_on_a_log_is_of_the_log(tmp_path: Path) -> None:
+    def found(log: np.ndarray[Any, Any], *options: object) -> dict[str, Any]:
+        np.save(tmp_path / "log.npy", log)
+        return run_json(*WITHOUT_DATA, "--ids", tmp_path / "log.npy", *options)
+
+    random = np.random.Generator(np.random.PCG64(4))
+    twice = np.concatenate([random.permutation(SAMPLES) for _ in range(2)])
+    told = found(twice)
+    assert told["verdict"] == "broken"
+    assert told["change"].endswith("if the log is of 2 epochs, say so: --epochs 2")
+    assert found(twice, "--epochs", 2)["change"] == ""
+    assert "epochs" not in found(twice[: SAMPLES + 9])["change"]
+    in_order = found(np.arange(SAMPLES))
+    assert in_order["change"].startswith("shuffle: the log follows the order of storage")
+
+
 @pytest.mark.parametrize("block", [1, 16, 64])
 def test_the_inflation_expected_of_a_small_dataset_is_possible(block: int) -> None:
     options = ("--samples", 100, "--block-samples", block, "--order", "epoch")

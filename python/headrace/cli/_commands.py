@@ -207,7 +207,7 @@ def verify(
             f"{counted(report.files, 'file')}; contents of {report.samples_compared:,} compared "
             f"({format_bytes(report.bytes)}), {counted(len(report.problems), 'problem')}"
         )
-        if report.samples_compared == 0:
+        if report.samples_compared == 0 and dataset.format == "folder":
             print("(the index of a folder has no checksums: sizes and times were compared)")
         _print_findings(dataset)
     if not report.ok:

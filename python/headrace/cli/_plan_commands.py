@@ -256,6 +256,11 @@ def _print(
     wide = console.options.update(width=_WIDEST)
     console.width = max(console.width, Measurement.get(console, wide, table).maximum)
     console.print(table)
+    if any(total_bytes(epoch.storage) > epoch.sample_bytes for epoch in planned):
+        console.print(
+            "more than 100% from storage: reads ahead for the next epoch count where they happen, "
+            "and so do blocks that are read again; --job-epochs N: the job ends after N epochs"
+        )
     if not any(predicted):
         console.print("times: measure the machine with headrace profile, and give --profile")
 
