@@ -1,11 +1,12 @@
 """Other loaders, the real packages, over one dataset: logs which sample each delivers when.
 
-    python loaders.py ROW FOLDER SAMPLES SHARD EPOCHS
+    python loaders.py FOLDER SAMPLES SHARD EPOCHS ROW...
 
-Writes FOLDER/ROW.npy: the numbers of the samples of every epoch, in the order in which the training
-loop gets them. The dataset is made in FOLDER, in the format of the loader, if it is not there:
-sample i holds its number, and lies in shard i // SHARD. other_shuffles.py starts one process a row,
-with the packages of tools/envs/loaders.txt on its path where the row needs them.
+Writes FOLDER/ROW.npy of each row: the numbers of the samples of every epoch, in the order in which
+the training loop gets them. The dataset is made in FOLDER, in the format of the loader, if it is
+not there: sample i holds its number, and lies in shard i // SHARD. other_shuffles.py starts one
+process for the rows of torch, and one for each other row, with the packages of
+tools/envs/loaders.txt on its path.
 """
 
 from __future__ import annotations
@@ -253,10 +254,11 @@ def delivered(data: Data, row: str, epochs: int) -> np.ndarray[Any, Any]:
     return np.concatenate(ids)
 
 
-def main(row: str, folder: str, samples: str, shard: str, epochs: str) -> None:
-    torch.manual_seed(0)
+def main(folder: str, samples: str, shard: str, epochs: str, *rows: str) -> None:
     data = Data(Path(folder), int(samples), int(shard))
-    np.save(data.folder / f"{row}.npy", delivered(data, row, int(epochs)))
+    for row in rows:
+        torch.manual_seed(0)
+        np.save(data.folder / f"{row}.npy", delivered(data, row, int(epochs)))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
     python benchmarks/shuffles/other_shuffles.py [--quick] [--only ROW ...] [--data FOLDER]
 
-Each row is a real loader (loaders.py), in a process of its own, over 100,000 samples in shards of
-1,000, one class a shard: a dataset that was written class by class. It logs which sample it
-delivers when, over three epochs, in batches of 256, with two workers where it has any; `headrace
-quality --ids` grades the log. The last row is Headrace's own `epoch` with memory for 10 % of the
-samples. "stored shuffled" grades the same log as if the classes had been spread over the shards by
-chance.
+Each row is a real loader (loaders.py), over 100,000 samples in shards of 1,000, one class a shard:
+a dataset that was written class by class. It logs which sample it delivers when, over three epochs,
+in batches of 256, with two workers where it has any; `headrace quality --ids` grades the log. The
+last row is Headrace's own `epoch` with memory for 10 % of the samples. "stored shuffled" grades the
+same log as if the classes had been spread over the shards by chance.
 
 The packages are those of tools/envs/loaders.txt and trainers.txt; made when they are not there.
 --quick: 2,000 samples, two epochs, writes neither results nor the page. --only: these rows.
@@ -140,21 +139,19 @@ class Bench:
             raise SystemExit(f"{' '.join(words)}: {done.output}")
         return " ".join(words[:-1]), json.loads(done.stdout)
 
-    def log(self, row: str) -> None:
-        """Runs the loader of a row; Headrace's own is planned, and has no log."""
-        if ROWS[row].package == "headrace":
-            return
+    def log(self, rows: list[str]) -> None:
+        """Runs the loaders of these rows, all of one package, in one process."""
         env = dict(os.environ) | {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-        if ROWS[row].package != "torch":
+        if ROWS[rows[0]].package != "torch":
             env["PYTHONPATH"] = os.pathsep.join(map(str, packages()))
-        command = [sys.executable, HERE / "loaders.py", row, self.folder, self.samples]
-        command += [self.shard_samples, self.epochs]
+        command = [sys.executable, HERE / "loaders.py", self.folder, self.samples]
+        command += [self.shard_samples, self.epochs, *rows]
         done = subprocess.run(
             [str(word) for word in command], env=env, capture_output=True, text=True,
             timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode != 0:
-            raise RuntimeError(f"row {row}: {done.stderr[-3000:]}")
+            raise RuntimeError(f"logging {', '.join(rows)}: {done.stderr[-3000:]}")
 
     def measure(self, row: str) -> dict[str, Any]:
         """The figures of a row whose log is there."""
@@ -190,6 +187,16 @@ def packages() -> list[Path]:
     from package_env import package_env
 
     return [package_env("loaders"), package_env("trainers")]
+
+
+def groups(rows: list[str]) -> list[list[str]]:
+    """What is logged by one process each; Headrace's own row is planned, and has no log.
+
+    Importing torch takes longer than its rows. Other packages might change each other.
+    """
+    of_torch = [row for row in rows if ROWS[row].package == "torch"]
+    others = [[row] for row in rows if ROWS[row].package not in ("torch", "headrace")]
+    return [of_torch, *others] if of_torch else others
 
 
 def versions(rows: list[str]) -> dict[str, str]:
@@ -259,9 +266,10 @@ def main() -> None:
     write_labels(bench.folder / "shuffled.hri", np.random.default_rng(0).permutation(labels))
     rows = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        logged = [pool.submit(bench.log, row) for row in arguments.only]
-        for row, log in zip(arguments.only, logged, strict=True):
-            log.result()
+        logged = {group[0]: pool.submit(bench.log, group) for group in groups(arguments.only)}
+        for row in arguments.only:
+            if row in logged:
+                logged[row].result()
             rows.append(bench.measure(row))
             print(json.dumps(rows[-1]), flush=True)
     if arguments.quick or len(rows) < len(ROWS):
