@@ -1,6 +1,8 @@
 # headrace_library(<layer> SRCS a.cc ... DEPS base ...): one static library per folder under src/.
 #   TESTING: test doubles, which only tests and benchmarks may link; never installed.
 # headrace_test(<name> DEPS <layer> ... LABELS unit):      one gtest executable, <name>.cc.
+#   HEADRACE_TEST_FLAGS are of each test's own object. Inline functions of headers that the linker takes from there
+#   have them, too.
 #   COMPUTES: its own code, such as a slow model, takes seconds: compiled without HEADRACE_TEST_FLAGS.
 #   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.

@@ -199,8 +199,8 @@ def _larger_pools(
     else:
         times = (effect["value"] - 1) / (effect["good"] - 1)
     wanted = round(pool * times * _MARGIN)
-    for count in (wanted, 2 * wanted, 2 * source.total_bytes):
-        if not pool < count <= 2 * source.total_bytes:
+    for count in (wanted, 2 * wanted, source.total_bytes):
+        if not pool < count <= source.total_bytes:
             continue
         share = count / source.total_bytes
         text = (
