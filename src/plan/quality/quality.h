@@ -52,8 +52,8 @@ struct QualityTest {
 
 struct QualityReport {
   std::uint64_t epochs = 0;
-  std::uint64_t positions = 0;  // of all epochs
-  std::uint64_t batch = 0;      // of QualityOptions
+  std::uint64_t positions = 0;   // of all epochs
+  std::uint64_t batch = 0;       // of QualityOptions
   bool stored_shuffled = false;  // of QualityOptions
   // M0: worst epoch. Beyond what was declared.
   std::uint64_t missing = 0;
