@@ -97,14 +97,14 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
         meter.add(ids)
         meter.end_epoch()
     report = meter.report() | {"batch": batch, "ranks": 1, "per_rank": [], "per_node": []}
-    worst = {each["name"]: each["grade"] for each in report["effects"]}
+    grades = {each["name"]: each["grade"] for each in report["effects"]}
     times, rest = divmod(len(log), source.samples)
-    if worst.get("coverage") == "broken" and epochs == 1 and times > 1 and rest == 0:
+    if grades.get("coverage") == "broken" and epochs == 1 and times > 1 and rest == 0:
         report["change"] = (
             f"deliver every sample once an epoch; if the log is of {times} epochs, say so: "
             f"--epochs {times}"
         )
-    elif worst.get("coverage") != "broken" and worst["storage_order"] not in _GOOD:
+    elif grades.get("coverage") != "broken" and grades["storage_order"] not in _GOOD:
         report["change"] = "shuffle: the log follows the order of storage; shuffle=True in torch"
     return report
 
