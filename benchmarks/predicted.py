@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small, and writes nothing")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.size, arguments.rounds, arguments.seconds = 150, 1, 4.0
+        arguments.size, arguments.rounds, arguments.seconds = 100, 1, 2.0
     if not _harness.can_throttle():
         print("skipped: needs root, and cgroup v1 with the blkio controller")
         return

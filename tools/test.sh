@@ -85,4 +85,5 @@ for preset in release asan tsan; do
   stage "ctest-$preset" ctest --preset "$preset"
 done
 print_summary
-stage pytest pytest -W error --durations=20 --durations-min=1
+# A file's tests stay in one process: what they share is made once.
+stage pytest pytest -W error -n "$jobs" --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1

@@ -178,6 +178,8 @@ def hugging_face(data: Data, buffer_size: int = 1000) -> Epochs:
     import pyarrow
     import pyarrow.parquet
 
+    datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0  # Its workers sleep 5 s after each epoch.
+
     def make(folder: Path) -> None:
         for number, shard in enumerate(data.shards()):
             table = pyarrow.table({"id": list(shard)})

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Files of a minute or more: first, for two processes to end together.
+LONGEST = ("test_trainers", "test_other_shuffles", "test_benchmarks", "test_ends", "test_demo")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """HEADRACE_SHUFFLE=SEED runs the tests in a random order: none may need another before it."""
     seed = os.environ.get("HEADRACE_SHUFFLE")
-    if seed is not None:
+    if seed is None:
+        items.sort(key=lambda item: item.path.stem not in LONGEST)
+    else:
         random.Random(seed).shuffle(items)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def torch_does_not_wait() -> None:
+    """torch waits 5 s for each worker of a DataLoader that does not end, as after its error."""
+    if "torch" in sys.modules:
+        import torch.utils.data._utils as waits
+
+        waits.MP_STATUS_CHECK_INTERVAL = 0.5
 
 
 @pytest.fixture(autouse=True)

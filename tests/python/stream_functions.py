@@ -22,6 +22,10 @@ def encoded(samples: list[Any]) -> list[tuple[bytes, int]]:
     return [(sample.image.numpy().tobytes(), int(sample.label)) for sample in samples]
 
 
+def labels(samples: list[Any]) -> list[int]:
+    return [int(sample.label) for sample in samples]
+
+
 class FailsAt:
     """Raises, or dies, at one sample."""
 

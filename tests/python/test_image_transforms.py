@@ -397,16 +397,21 @@ def test_samples_for_torch_are_decoded_alike(
             SampleStream(loader, crop, decode=False)
 
 
-def test_transforms_of_albumentations(numbered: Path) -> None:
+@pytest.fixture(scope="module")
+def albumentations() -> Path:
+    """The environment of the package, kept from run to run in the cache folder of the user."""
     try:
-        packages = package_env("albumentations")
+        return package_env("albumentations")
     except PackageEnvError as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"without these packages: {error}")
+
+
+def test_transforms_of_albumentations(numbered: Path, albumentations: Path) -> None:
     script = HERE / "stand_ins" / "albumentations_run.py"
     done = subprocess.run(
-        [sys.executable, str(script), str(packages), str(numbered)],
+        [sys.executable, str(script), str(albumentations), str(numbered)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -399,6 +399,11 @@ import headrace as hr
 from headrace.torch import SampleStream
 from torch.utils.data import DataLoader
 from loader_data import FLAT
+import stream_functions
+
+# A spawned worker that ends while torch copies a tensor into shared memory is aborted by torch: the
+# interpreter ends the thread inside a C++ destructor. Integers are sent without torch.
+COLLATE = stream_functions.labels if sys.argv[2] == "spawn" else None
 
 def left():
     gc.collect()
@@ -409,7 +414,7 @@ def run(how):
     loader = hr.Loader(sys.argv[1], 10, transform=FLAT, threads=1)
     stream = SampleStream(loader)
     batches = DataLoader(stream, 10, num_workers=2, multiprocessing_context=sys.argv[2],
-                         persistent_workers=how == "stay")
+                         collate_fn=COLLATE, persistent_workers=how == "stay")
     for number, batch in enumerate(batches):
         if how != "all" and number == 2:
             break
@@ -425,7 +430,7 @@ if __name__ == "__main__":
         run(how)
         assert left() == before, (how, left(), before)
     loader = hr.Loader(sys.argv[1], 10, transform=FLAT)
-    kept = iter(DataLoader(SampleStream(loader), 10, num_workers=1,
+    kept = iter(DataLoader(SampleStream(loader), 10, num_workers=1, collate_fn=COLLATE,
                            multiprocessing_context=sys.argv[2]))
     next(kept)  # The interpreter ends with all of it open.
     print("clean", [name for name in os.listdir("/dev/shm") if "headrace" in name])
