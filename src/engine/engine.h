@@ -16,12 +16,14 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "codec/image/scratch_memory.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/batch_maker.h"
+#include "engine/decode/sample_decoder.h"
 #include "engine/engine_options.h"
 #include "engine/engine_parts.h"
 #include "engine/engine_stats.h"
-#include "engine/tier_cache.h"
+#include "engine/loop/inbox.h"
+#include "engine/tiers/tier_cache.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -94,14 +96,11 @@ class Engine {
   struct TierFill;
   struct Event;
   struct PieceRef;
-  struct Piece;
-  using GatheredBytes = std::vector<std::byte, ScratchAllocator<std::byte>>;
+  using Piece = StoredPiece;
+  using GatheredBytes = SampleDecoder::GatheredBytes;
   using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   // Events: how anything gets into the machine.
-  void Post(Event event);       // and runs the machine here, if nobody else does
-  void PostLater(Event event);  // and has the executor run it
-  bool Enqueue(Event event);
-  void RunMachine();
+  std::uint64_t HandleAll(std::span<Event> events);
   void Handle(Event& event) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnRead(ReadUnit& unit, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -114,9 +113,6 @@ class Engine {
   // Advance(): every move that the state allows.
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  [[nodiscard]] std::vector<ByteRange> LayOutRows(const Step& step) const;
-  Result<Buffer> AcquireBatch(const Lane& lane, std::uint64_t bytes, bool& beyond_budget)
-      HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane, const Step& step)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool LanesHaveRoom() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -158,15 +154,9 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task);
   void Observe(const DecodeTask& task) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Status DecodeSample(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch,
-                      ScratchLimit& limit) const;
   void DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch);
   void ReadLargeAgain(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void StartLargeDecodes() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Result<std::span<const std::byte>> Resident(const SampleWork& sample, const Piece& piece,
-                                              GatheredBytes& scratch, ScratchLimit& limit) const;
-  void CopyResident(const SampleWork& sample, const Piece& piece, std::span<std::byte> to) const;
-  Status Verify(const BatchField& field, SampleId sample, std::span<const std::byte> stored) const;
   void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void EndSample(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -248,23 +238,17 @@ class Engine {
   [[nodiscard]] StallCause CurrentCause(const Lane& lane) const
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Lane* FindHolding() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  static void LearnStep(Lane& lane, std::int64_t now_ns);
   void AccountStall(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  static void TellStall(Lane& lane, BatchTimes& times);
 
   const Parts parts_;
   const EngineOptions options_;
   const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
-  std::stop_source stop_;                         // requested by Stop()
-  std::atomic<std::uint32_t> inserts_ = 0;        // of rows, under way to tiers on disk
-  std::atomic<int> decoding_ = 0;                 // decode tasks that run
-
-  mutable Mutex inbox_mutex_;
-  CondVar idle_;
-  std::vector<Event> inbox_ HEADRACE_GUARDED_BY(inbox_mutex_);
-  bool running_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
-  bool run_scheduled_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
-  std::uint64_t in_flight_ HEADRACE_GUARDED_BY(inbox_mutex_) = 0;  // reads, tasks, runs to come
+  const SampleDecoder decoder_;
+  const BatchMaker batch_maker_;
+  const std::unique_ptr<Inbox<Event>> inbox_;
+  std::stop_source stop_;                   // requested by Stop()
+  std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
+  std::atomic<int> decoding_ = 0;           // decode tasks that run
 
   mutable Mutex state_mutex_;
   std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(state_mutex_);

@@ -176,14 +176,12 @@ void Engine::IssueBlockReads() {
     const Result<bool> acquired = AcquireBlockStaging(unit);
     if (acquired.ok() && !acquired.value()) break;
     block_units_.pop_front();
-    {
-      MutexLock lock(inbox_mutex_);
-      ++in_flight_;
-    }
+    inbox_->BeginWork();
     unit.reading = true;
     ++stats_.reads_in_flight;
     if (!acquired.ok()) {
-      Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = acquired.status()});
+      inbox_->Post(
+          {.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = acquired.status()});
       continue;
     }
     if (unit.pieces.front().entry != nullptr) {
@@ -370,7 +368,8 @@ ReadRequest Engine::RequestOf(BlockUnit& unit) {
   return {.extent = unit.extent,
           .buffer = unit.buffer.bytes(),
           .done = [this, &unit](Result<std::span<std::byte>> data) {
-            Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
+            inbox_->Post(
+                {.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
           }};
 }
 
@@ -388,27 +387,15 @@ void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   unit.data = target;
   CopyToCells(unit);
   CopyToTiers(unit);
-  Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
-}
-
-void Engine::CopyResident(const SampleWork& sample, const Piece& piece,
-                          std::span<std::byte> to) const {
-  if (sample.entry) {
-    sample.entry.tier()->CopyOut(sample.entry, piece.offset, to);
-  } else {
-    parts_.residents->CopyOut(sample.cells, piece.offset, to);
-  }
+  inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
 }
 
 void Engine::SubmitCopy(BlockUnit& unit) {
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   parts_.executor->Submit(unit.block->deadline, [this, &unit] {
     CopyToCells(unit);
     CopyToTiers(unit);
-    Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+    inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
   });
 }
 
@@ -445,7 +432,7 @@ Status Engine::CopyToCells(const BlockUnit& unit, const BlockPiece& piece,
   }
   if (piece.entry == nullptr) {  // A tier has compared its own checksum.
     const BatchField& field = parts_.schema[stored_fields_[piece.field]];
-    HEADRACE_RETURN_IF_ERROR(Verify(field, piece.sample, bytes));
+    HEADRACE_RETURN_IF_ERROR(decoder_.Verify(field, piece.sample, bytes));
   }
   parts_.residents->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
   return Status();

@@ -107,7 +107,7 @@ Engine::ReadUnit* Engine::MakeUnit(StepWork& work,
     end = std::max(end, extent.range.end());
     unit->pieces.push_back(ref);
     work.pieces[ref.slot * stored_fields_.size() + ref.field] = {
-        .unit = unit.get(),
+        .read = unit.get(),
         .offset = extent.range.offset - unit->extent.range.offset,
         .size = extent.range.size};
   }
@@ -116,6 +116,7 @@ Engine::ReadUnit* Engine::MakeUnit(StepWork& work,
   if (InPlace(pieces.front())) {
     const PieceRef ref = pieces.front().second;
     unit->in_place = work.batch->fields[stored_fields_[ref.field]].rows[ref.slot];
+    unit->in_row = true;
   }
   return work.units.emplace_back(std::move(unit)).get();
 }
@@ -212,11 +213,11 @@ void Engine::IssueReads() {
       }
       if (!acquired) {
         ++refused;
-        Post({.kind = Event::Kind::kRead,
-              .unit = unit,
-              .data = Status(StatusCode::kResourceExhausted,
-                             "reading " + FormatBytes(unit->extent.range.size) +
-                                 ": the system has no memory")});
+        inbox_->Post({.kind = Event::Kind::kRead,
+                      .unit = unit,
+                      .data = Status(StatusCode::kResourceExhausted,
+                                     "reading " + FormatBytes(unit->extent.range.size) +
+                                         ": the system has no memory")});
       } else if (unit->entry != nullptr) {
         entries.push_back(unit);
       } else if (tried) {
@@ -227,11 +228,9 @@ void Engine::IssueReads() {
     }
     lane->to_read.pop_front();
   }
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += requests.size() + entries.size() + refused;
-    for (const auto& task : tries) in_flight_ += task->units.size();
-  }
+  std::uint64_t tried_reads = 0;
+  for (const auto& task : tries) tried_reads += task->units.size();
+  inbox_->BeginWork(requests.size() + entries.size() + refused + tried_reads);
   for (ReadUnit* const unit : entries) ReadEntry(*unit);
   if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
   for (std::unique_ptr<DecodeTask>& task : tries) {
@@ -282,7 +281,7 @@ ReadRequest Engine::RequestOf(ReadUnit& unit) {
           .buffer = unit.in_place.empty() ? unit.buffer.bytes() : unit.in_place,
           .done =
               [this, &unit](Result<std::span<std::byte>> data) {
-                Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
+                inbox_->Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
               },
           .looked = unit.looked};
 }
@@ -303,11 +302,11 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
       if (!unit->in_place.empty() || !unit->buffer.bytes().empty()) {
         requests.push_back(RequestOf(*unit));
       } else {
-        Post({.kind = Event::Kind::kMissed, .unit = unit});
+        inbox_->Post({.kind = Event::Kind::kMissed, .unit = unit});
       }
     } else if (unit->pieces.size() > 1) {  // Decoding them may be work for several threads.
       task->work->samples_tried -= unit->pieces.size();
-      Post({.kind = Event::Kind::kRead, .unit = unit, .data = target});
+      inbox_->Post({.kind = Event::Kind::kRead, .unit = unit, .data = target});
     } else {
       SetData(*unit, target);
       task->stored_bytes += target.size();
@@ -320,19 +319,15 @@ void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   RunDecode(*task);
   task->decode_ns = parts_.clock->NowNanos() - start_ns;
   task->work->samples_tried -= task->slots.size();
-  Post({.kind = Event::Kind::kDone, .task = std::move(task)});
+  inbox_->Post({.kind = Event::Kind::kDone, .task = std::move(task)});
 }
 
 // Reads on a thread that is not the machine's. The answer may come, and be the last, while the
 // store is still in Read(): Close() waits for both, for what follows it is the store's destruction.
 void Engine::ReadFromTask(std::vector<ReadRequest> requests) {
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   parts_.store->Read(std::move(requests), stop_.get_token());
-  MutexLock lock(inbox_mutex_);
-  if (--in_flight_ == 0) idle_.NotifyAll();
+  inbox_->EndWork();
 }
 
 // The bytes of a unit are there. Where they were read into the batch, its row is where they lie.

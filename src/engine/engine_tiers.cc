@@ -105,10 +105,11 @@ void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
   auto unit = std::make_unique<ReadUnit>();
   unit->work = &work;
   unit->entry = &work.samples[slot].entry;
+  unit->checked = true;
   unit->extent.range.size = unit->entry->bytes();
   for (std::uint32_t field = 0; field < stored_fields_.size(); ++field) {
     unit->pieces.push_back({slot, field});
-    work.pieces[slot * stored_fields_.size() + field].unit = unit.get();
+    work.pieces[slot * stored_fields_.size() + field].read = unit.get();
   }
   unit->pieces_left = unit->pieces.size();
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(unit->pieces.size());
@@ -142,7 +143,7 @@ void Engine::ReadEntry(ReadUnit& unit) {
   unit.entry->tier()->Read(
       *unit.entry, unit.work->deadline, unit.buffer.bytes(), stop_.get_token(),
       [this, &unit](Result<std::span<std::byte>> data) {
-        Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
+        inbox_->Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
       });
 }
 
@@ -153,10 +154,9 @@ void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
   std::vector<std::span<const std::byte>> parts;
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
     const Piece& piece = work.pieces[slot * stored_fields_.size() + field];
-    HEADRACE_CHECK(piece.unit != nullptr);
-    parts.push_back(piece.unit->in_place.empty()
-                        ? piece.unit->data.subspan(piece.offset, piece.size)
-                        : piece.unit->data);
+    HEADRACE_CHECK(piece.read != nullptr);
+    parts.push_back(piece.read->in_row ? piece.read->data
+                                       : piece.read->data.subspan(piece.offset, piece.size));
   }
   const SampleId id = work.batch->samples[slot];
   if (sample.keep->in_memory()) {
@@ -171,16 +171,13 @@ void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
     return;
   }
   sample.ends_left = 2;  // Its bytes have to stay until the tier has them.
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   sample.keep->Insert(id, std::move(parts), [this, row = Row(&work, slot)](Status status) {
     inserts_.fetch_sub(1);
     Event event{.kind = Event::Kind::kKept};
     event.row = row;
     if (!status.ok()) event.data = std::move(status);
-    Post(std::move(event));
+    inbox_->Post(std::move(event));
   });
 }
 
@@ -287,16 +284,13 @@ bool Engine::AcquireFill(TierFill& fill) {
 
 void Engine::ReadFill(TierFill& fill) {
   const std::size_t reads = fill.reads_left;
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += reads;
-  }
+  inbox_->BeginWork(reads);
   stats_.reads_in_flight += reads;
   const auto done = [this, &fill](std::size_t part, Result<std::span<std::byte>> data) {
     Event event{.kind = Event::Kind::kFillRead, .data = std::move(data)};
     event.fill = &fill;
     event.part = part;
-    Post(std::move(event));
+    inbox_->Post(std::move(event));
   };
   if (fill.from) {
     // The tier it goes to gives it a checksum of its own: what changed here must not get there.
@@ -331,10 +325,7 @@ void Engine::OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::
   if (--fill.reads_left > 0) return;
   if (ended_ && fill.error.ok()) fill.error = Status(StatusCode::kCancelled, "the run has ended");
   if (!fill.error.ok()) return OnFilled(fill, fill.error);
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   parts_.executor->Submit(LastDeadline(sequence_), [this, &fill] { RunFill(fill); });
 }
 
@@ -344,11 +335,11 @@ void Engine::RunFill(TierFill& fill) {
     Event event{.kind = Event::Kind::kFilled};
     event.fill = &fill;
     if (!status.ok()) event.data = std::move(status);
-    Post(std::move(event));
+    inbox_->Post(std::move(event));
   };
   for (std::size_t part = 0; part < fill.extents.size(); ++part) {
     const BatchField& field = parts_.schema[stored_fields_[part]];
-    Status status = Verify(field, fill.sample, fill.parts[part]);
+    Status status = decoder_.Verify(field, fill.sample, fill.parts[part]);
     if (!status.ok()) return done(std::move(status));
   }
   fill.to->Insert(fill.sample, fill.parts, done);
@@ -405,7 +396,8 @@ void Engine::ReadEntry(BlockUnit& unit) {
   entry.tier()->Read(
       entry, unit.block->deadline, unit.buffer.bytes(), stop_.get_token(),
       [this, &unit](Result<std::span<std::byte>> data) {
-        Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
+        inbox_->Post(
+            {.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
       });
 }
 
@@ -448,10 +440,7 @@ void Engine::CopyToTiers(BlockUnit& unit) {
       std::count_if(unit.keeps.begin(), unit.keeps.end(),
                     [](const BlockKeep& keep) { return !keep.tier->in_memory(); }));
   unit.ends_left += on_disk;  // All before the first can come back to the machine.
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += on_disk;
-  }
+  inbox_->BeginWork(on_disk);
   for (BlockKeep& keep : unit.keeps) {
     std::vector<std::span<const std::byte>> parts;
     for (const std::size_t i : keep.pieces) {
@@ -460,7 +449,8 @@ void Engine::CopyToTiers(BlockUnit& unit) {
     }
     keep.tier->Insert(keep.sample, std::move(parts), [this, &unit, &keep](Status status) {
       keep.status = std::move(status);
-      if (!keep.tier->in_memory()) Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+      if (!keep.tier->in_memory())
+        inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
     });
   }
 }

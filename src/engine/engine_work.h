@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/lanes/stall_meter.h"
 
 namespace headrace {
 
@@ -43,7 +44,7 @@ struct Engine::PieceRef {
 };
 
 // One read, of one or several pieces that lie near each other.
-struct Engine::ReadUnit {
+struct Engine::ReadUnit : ReadBytes {
   StepWork* work = nullptr;
   Extent extent;
   std::vector<PieceRef> pieces;
@@ -51,7 +52,6 @@ struct Engine::ReadUnit {
   const Tier::Pin* entry = nullptr;  // read from a tier instead: all of one sample
   Buffer buffer;                     // staging memory, from issue on
   std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
-  std::span<std::byte> data;         // of the extent, once read
   std::int64_t issued_ns = 0;
   bool tried = false;     // with ReadNow()
   bool looked = false;    // and it said kNotHeld
@@ -62,13 +62,6 @@ struct Engine::ReadUnit {
   }
   // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
   [[nodiscard]] bool InOneGo(std::uint64_t bytes_max) const;
-};
-
-// Tells of one piece where its bytes are.
-struct Engine::Piece {
-  ReadUnit* unit = nullptr;  // null before the read is planned, and of samples in cells
-  std::uint64_t offset = 0;  // in the unit's data, or in the sample's cells
-  std::uint64_t size = 0;
 };
 
 // One row of a step, from planned to done.
@@ -158,18 +151,13 @@ struct Engine::Lane {
   std::uint32_t decodes_in_flight = 0;
   std::uint64_t ready = 0;      // handed over, not taken
   bool without_memory = false;  // for its next read, where it has staging memory of its own
-  bool waiting = false;
-  bool ended = false;  // its sink was told the end, or its consumer is gone
-  StallCause stall_cause = StallCause::kStorage;
-  std::int64_t stall_since_ns = 0;
-  std::int64_t taken_ns = 0;  // when its consumer last took a batch; 0: none, or it waits again
-  std::int64_t done_ns = 0;   // when the batch handed over last was done
+  bool ended = false;           // its sink was told the end, or its consumer is gone
+  StallMeter consumer;
+  std::int64_t done_ns = 0;  // when the batch handed over last was done
   // As it went lately; 0: unknown.
   double read_ns_per_byte = 0;
   double decode_ns_per_byte = 0;
-  std::int64_t step_ns = 0;
-  LaneStats stats;
-  std::array<std::int64_t, kStallCauses> told_stall_ns{};  // of stats, in batches handed over
+  LaneStats stats;  // without what stats() adds
 };
 
 // A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved

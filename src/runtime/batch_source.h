@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "model/preprocess_model.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "engine/memory/scratch_budget.h"
 #include "runtime/budget.h"
 #include "runtime/loader_options.h"

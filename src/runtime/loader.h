@@ -14,7 +14,7 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "index/index.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "engine/engine_stats.h"
 #include "runtime/budget.h"
 #include "runtime/observe/step_times.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "index/index.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

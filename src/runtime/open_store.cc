@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
-#include "engine/buffer_pool.h"
 #include "runtime/thread_executor.h"
 #include "store/retry_store.h"
 #include "store/synthetic_store.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "index/index.h"
 #include "runtime/loader_options.h"
 

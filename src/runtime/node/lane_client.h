@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/shared_memory.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "engine/engine_parts.h"
 #include "ipc/peer.h"
 #include "runtime/node/messages.h"

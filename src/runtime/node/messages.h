@@ -15,7 +15,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "ipc/message.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

@@ -3,7 +3,7 @@
 // How what ranks and their node process tell each other lies in a message: options, statistics,
 // rows, schemas. See wire_codec.h.
 
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "plan/quality/labels.h"
 #include "runtime/loader_options.h"
 #include "runtime/loader_stats.h"

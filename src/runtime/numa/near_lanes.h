@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory/buffer_pool.h"
 #include "base/status.h"
-#include "engine/buffer_pool.h"
 #include "engine/engine_parts.h"
 #include "runtime/numa/numa.h"
 #include "runtime/thread_executor.h"

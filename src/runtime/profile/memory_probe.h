@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "codec/image/image_codec.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 #include "index/index.h"
 #include "runtime/profile/slice.h"
 #include "runtime/profile/storage_probe.h"

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <span>
 
-#include "engine/batch.h"
-#include "engine/buffer_pool.h"
+#include "base/memory/buffer_pool.h"
+#include "engine/batch/batch.h"
 
 namespace headrace {
 

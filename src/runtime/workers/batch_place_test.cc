@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/batch.h"
-#include "engine/buffer_pool.h"
+#include "base/memory/buffer_pool.h"
+#include "engine/batch/batch.h"
 #include "gtest/gtest.h"
 
 namespace headrace {

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch.h"
-#include "engine/buffer_pool.h"
+#include "engine/batch/batch.h"
 #include "ipc/connection.h"
 #include "ipc/wire.h"
 #include "runtime/batch_queue.h"

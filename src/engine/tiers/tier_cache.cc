@@ -1,4 +1,4 @@
-#include "engine/tier_cache.h"
+#include "engine/tiers/tier_cache.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "engine/pinned_blocks.h"
+#include "engine/memory/pinned_blocks.h"
 
 #include <iterator>
 

@@ -13,10 +13,10 @@
 #include <span>
 #include <utility>
 
+#include "base/memory/arena.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "base/status.h"
-#include "engine/arena.h"
 
 namespace headrace {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/memory/buffer_pool.h"
 #include "base/status.h"
 #include "codec/codec.h"
-#include "engine/buffer_pool.h"
-#include "engine/engine_stats.h"
+#include "engine/batch/batch_times.h"
 #include "index/index.h"
 #include "plan/placement/placement.h"
 #include "store/byte_store.h"

@@ -1,4 +1,4 @@
-#include "engine/arena.h"
+#include "base/memory/arena.h"
 
 #include <sys/mman.h>
 

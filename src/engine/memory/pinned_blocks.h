@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
-#include "engine/buffer_pool.h"
 
 namespace headrace {
 

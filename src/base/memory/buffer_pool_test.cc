@@ -1,4 +1,4 @@
-#include "engine/buffer_pool.h"
+#include "base/memory/buffer_pool.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
 
 #include "base/units.h"
 

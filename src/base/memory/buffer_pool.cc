@@ -1,4 +1,4 @@
-#include "engine/buffer_pool.h"
+#include "base/memory/buffer_pool.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
