@@ -21,15 +21,61 @@ std::vector<std::size_t> StoredFields(std::span<const BatchField> schema) {
 
 }  // namespace
 
+// Reads that have ended go back to what they are for. The loop calls these, under its lock.
+struct Engine::RowReads final : FetchClient {
+  explicit RowReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    auto& unit = static_cast<ReadUnit&>(fetch);
+    --unit.work->lane->reads_in_flight;
+    engine.OnRead(unit, std::move(data));
+  }
+  Engine& engine;
+};
+
+struct Engine::BlockReads final : FetchClient {
+  explicit BlockReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    auto& unit = static_cast<BlockUnit&>(fetch);
+    unit.reading = false;
+    engine.OnBlockRead(unit, std::move(data));
+  }
+  Engine& engine;
+};
+
+struct Engine::FillReads final : FetchClient {
+  explicit FillReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    engine.OnFillRead(static_cast<FillRead&>(fetch), std::move(data));
+  }
+  Engine& engine;
+};
+
 Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
                std::unique_ptr<TierCache> tiers)
     : parts_(parts),
       options_(options),
       stored_fields_(StoredFields(parts.schema)),
-      decoder_(*parts.index, parts.schema, parts.residents.get(), options.verify),
+      verifier_(*parts.index, options.verify),
+      decoder_(*parts.index, parts.schema, parts.residents.get(), verifier_),
       batch_maker_(*parts.index, parts.schema, *parts.store),
       inbox_(std::make_unique<Inbox<Event>>(
           *parts.executor, [this](std::span<Event> events) { return HandleAll(events); })),
+      storage_(*parts.store),
+      fetcher_({.in_flight_max = options.reads_in_flight_max,
+                .stop = stop_.get_token(),
+                .ended =
+                    [this](Fetch& fetch, Result<std::span<std::byte>> data) {
+                      inbox_->Post({.kind = Event::Kind::kFetched,
+                                    .fetch = &fetch,
+                                    .data = std::move(data)});
+                    },
+                .beginning = [this](std::uint64_t reads) { inbox_->BeginWork(reads); }}),
+      row_reads_(std::make_unique<RowReads>(*this)),
+      block_reads_(std::make_unique<BlockReads>(*this)),
+      fill_reads_(std::make_unique<FillReads>(*this)),
       order_(std::move(order)),
       tiers_(stored_fields_.empty() ? nullptr : std::move(tiers)) {
   if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
@@ -109,6 +155,9 @@ EngineStats Engine::stats() const {
   {
     MutexLock lock(state_mutex_);
     stats = stats_;
+    stats.reads = fetcher_.stats().reads;
+    stats.read_bytes = fetcher_.stats().read_bytes;
+    stats.reads_in_flight = fetcher_.stats().in_flight;
     for (const std::unique_ptr<Lane>& lane : lanes_) {
       LaneStats& of_lane = stats.lanes.emplace_back(lane->stats);
       of_lane.stall_ns = lane->consumer.stall_ns();
@@ -158,14 +207,13 @@ void Engine::Handle(Event& event) {
     case Event::Kind::kStart:
       started_ = true;
       return;
-    case Event::Kind::kRead:
-      --stats_.reads_in_flight;
-      --event.unit->work->lane->reads_in_flight;
-      OnRead(*event.unit, std::move(event.data));
+    case Event::Kind::kFetched:
+      fetcher_.Finish();
+      event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
       return;
     case Event::Kind::kMissed: {  // It is read like others, before what waits.
       Lane& lane = *event.unit->work->lane;
-      --stats_.reads_in_flight;
+      fetcher_.Finish();
       --lane.reads_in_flight;
       event.unit->work->issued_bytes -= event.unit->extent.range.size;
       event.unit->tried = true;
@@ -183,14 +231,9 @@ void Engine::Handle(Event& event) {
     case Event::Kind::kDone:
       OnDone(*event.task);
       return;
-    case Event::Kind::kBlockRead:
     case Event::Kind::kCopied:
-      if (std::exchange(event.block_unit->reading, false)) --stats_.reads_in_flight;
-      if (event.kind == Event::Kind::kBlockRead) {
-        OnBlockRead(*event.block_unit, std::move(event.data));
-      } else {
-        OnCopied(*event.block_unit);
-      }
+      if (std::exchange(event.block_unit->reading, false)) fetcher_.Finish();
+      OnCopied(*event.block_unit);
       return;
     case Event::Kind::kKept: {
       const auto [work, slot] = event.row;
@@ -199,10 +242,6 @@ void Engine::Handle(Event& event) {
       EndSample(*work, slot);
       return;
     }
-    case Event::Kind::kFillRead:
-      --stats_.reads_in_flight;
-      OnFillRead(*event.fill, event.part, std::move(event.data));
-      return;
     case Event::Kind::kFilled:
       OnFilled(*event.fill, event.data.status());
       return;

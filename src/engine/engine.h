@@ -24,6 +24,9 @@
 #include "engine/engine_stats.h"
 #include "engine/loop/inbox.h"
 #include "engine/tiers/tier_cache.h"
+#include "fetch/fetcher.h"
+#include "fetch/sources.h"
+#include "fetch/verifier.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -93,7 +96,11 @@ class Engine {
   struct BlockKeep;
   struct BlockUnit;
   struct BlockWork;
+  struct FillRead;
   struct TierFill;
+  struct RowReads;
+  struct BlockReads;
+  struct FillReads;
   struct Event;
   struct PieceRef;
   using Piece = StoredPiece;
@@ -140,15 +147,13 @@ class Engine {
   std::vector<ReadUnit*> MakeUnits(StepWork& work, std::span<std::pair<Extent, PieceRef>> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool InPlace(const std::pair<Extent, PieceRef>& piece) const;
-  ReadUnit* MakeUnit(StepWork& work, std::span<const std::pair<Extent, PieceRef>> pieces)
-      HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  bool AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond)
+  ReadUnit* MakeUnit(StepWork& work, const Extent& extent,
+                     std::span<const std::pair<Extent, PieceRef>> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const;
   void ReadNowOrRead(std::unique_ptr<DecodeTask> task);
-  void ReadFromTask(std::vector<ReadRequest> requests);
+  void ReadFromTask(std::span<Fetch* const> fetches);
   void SetData(ReadUnit& unit, std::span<std::byte> data) const;
-  [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
   [[nodiscard]] std::uint64_t StoredBytes(const StepWork& work, std::uint32_t slot) const;
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -182,15 +187,14 @@ class Engine {
   void PlanBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  BlockUnit* MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces)
+  BlockUnit* MakeBlockUnit(BlockWork& block, const Extent& extent,
+                           std::span<const BlockPiece> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanKeeps(const BlockWork& block, BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RetryFromStorage(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PinBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Result<bool> AcquireBlockStaging(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  [[nodiscard]] ReadRequest RequestOf(BlockUnit& unit);
   void BlockReadNowOrRead(BlockUnit& unit);
   void SubmitCopy(BlockUnit& unit);
   void CopyToCells(BlockUnit& unit) const;
@@ -217,8 +221,6 @@ class Engine {
   void PlanAgain(const Row& row, Tier& tier) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool PassOver(const Tier::Pin& entry) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FallBack(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void ReadEntry(ReadUnit& unit);
-  void ReadEntry(BlockUnit& unit);
   void KeepSample(DecodeTask& task, std::uint32_t slot);
   void DropKeep(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishKeep(SampleId sample, Tier* tier, const Status& status)
@@ -230,7 +232,7 @@ class Engine {
   void IssueFill(std::unique_ptr<TierFill> fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AcquireFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data)
+  void OnFillRead(FillRead& read, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunFill(TierFill& fill);
   void OnFilled(TierFill& fill, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -243,10 +245,17 @@ class Engine {
   const Parts parts_;
   const EngineOptions options_;
   const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
+  const Verifier verifier_;
   const SampleDecoder decoder_;
   const BatchMaker batch_maker_;
   const std::unique_ptr<Inbox<Event>> inbox_;
-  std::stop_source stop_;                   // requested by Stop()
+  std::stop_source stop_;  // requested by Stop()
+  StorageSource storage_;
+  TierSource entries_;
+  Fetcher fetcher_;  // of the loop, but for Read()
+  const std::unique_ptr<FetchClient> row_reads_;
+  const std::unique_ptr<FetchClient> block_reads_;
+  const std::unique_ptr<FetchClient> fill_reads_;
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   std::atomic<int> decoding_ = 0;           // decode tasks that run
 

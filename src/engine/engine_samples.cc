@@ -118,11 +118,11 @@ void Engine::ReadLargeAgain(DecodeTask& task) {
   for (const auto& large : task.large) {
     ReadUnit& unit =
         static_cast<ReadUnit&>(*work.pieces[large.first].read);  // Of their one stored field.
-    if (!unit.buffer.bytes().empty() || !unit.in_place.empty()) {
+    if (!unit.memory().empty()) {
       stay.push_back(large);
       continue;
     }
-    --stats_.reads_in_flight;
+    fetcher_.Finish();
     --work.lane->reads_in_flight;
     work.issued_bytes -= unit.extent.range.size;
     unit.outlasts = true;
@@ -135,7 +135,7 @@ void Engine::ReadLargeAgain(DecodeTask& task) {
 void Engine::OnDone(DecodeTask& task) {
   StepWork& work = *task.work;
   ReadLargeAgain(task);
-  stats_.reads_in_flight -= task.slots.size();
+  fetcher_.Finish(task.slots.size());
   work.lane->reads_in_flight -= static_cast<std::uint32_t>(task.slots.size());
   work.MarkRead(now_ns_, task.slots.size());
   for (const std::uint32_t slot : task.slots) --work.samples[slot].pieces_left;

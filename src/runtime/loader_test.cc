@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "base/units.h"
-#include "engine/testing/table_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
 #include "runtime/ending/keeper.h"

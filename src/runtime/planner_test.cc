@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "engine/testing/table_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "runtime/node_tiers.h"
 
 namespace headrace {

@@ -6,8 +6,8 @@
 
 #include "base/units.h"
 #include "codec/bytes_codec.h"
-#include "engine/testing/table_index.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "store/memory_store.h"
 
 namespace headrace {

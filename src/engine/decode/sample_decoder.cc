@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -28,7 +26,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
                              GatheredBytes& scratch, ScratchLimit& limit,
                              std::uint64_t& copied_bytes) const {
   const SampleId id = sample.key.sample;
-  if (sample.entry != nullptr && sample.entry->tier()->in_memory() && verify_) {
+  if (sample.entry != nullptr && sample.entry->tier()->in_memory() && verifier_.verifies()) {
     HEADRACE_RETURN_IF_ERROR(sample.entry->tier()->Check(*sample.entry));
   }
   const StoredPiece* piece = sample.pieces;
@@ -47,7 +45,8 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     std::span<const std::byte> stored;
     if (at.read != nullptr) {
       stored = at.read->data.subspan(at.offset, at.size);
-      if (!at.read->checked) HEADRACE_RETURN_IF_ERROR(Verify(field, id, stored));
+      if (!at.read->checked)
+        HEADRACE_RETURN_IF_ERROR(verifier_.Check(field.index_field, id, stored));
     }
     if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
     if (at.read != nullptr && (at.read->in_row || stored.data() == row.data())) continue;
@@ -111,16 +110,6 @@ void SampleDecoder::CopyOut(const StoredSample& sample, const StoredPiece& piece
   } else {
     residents_->CopyOut(sample.cells, piece.offset, to);
   }
-}
-
-Status SampleDecoder::Verify(const BatchField& field, SampleId sample,
-                             std::span<const std::byte> stored) const {
-  if (!verify_) return Status();
-  const std::optional<std::uint64_t> expected = index_.checksum(field.index_field, sample);
-  if (!expected.has_value() || Hash64(stored) == *expected) return Status();
-  return Status(StatusCode::kDataLoss, "field " + field.name +
-                                           ": its checksum differs from the index's; the stored "
-                                           "bytes are damaged, or changed since it was indexed");
 }
 
 }  // namespace headrace

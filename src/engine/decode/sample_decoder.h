@@ -11,17 +11,12 @@
 #include "codec/codec.h"
 #include "codec/image/scratch_memory.h"
 #include "engine/batch/batch.h"
+#include "fetch/fetch.h"
+#include "fetch/verifier.h"
 #include "index/index.h"
 #include "tier/tier.h"
 
 namespace headrace {
-
-// Bytes that one read brought.
-struct ReadBytes {
-  std::span<std::byte> data;
-  bool checked = false;  // the source compared them with a checksum of its own
-  bool in_row = false;   // they lie in the row that they are for
-};
 
 // The stored bytes of one field of one sample.
 struct StoredPiece {
@@ -47,10 +42,10 @@ class SampleDecoder {
   // Memory that a sample in several parts is gathered in; a thread's own, kept from call to call.
   using GatheredBytes = std::vector<std::byte, ScratchAllocator<std::byte>>;
 
-  // `residents` may be null: then no sample has cells. `verify`: compare with the index's checksums.
+  // `residents` may be null: then no sample has cells.
   SampleDecoder(const Index& index, std::span<const BatchField> schema, CellPool* residents,
-                bool verify)
-      : index_(index), schema_(schema), residents_(residents), verify_(verify) {}
+                const Verifier& verifier)
+      : index_(index), schema_(schema), residents_(residents), verifier_(verifier) {}
 
   // Fills row `slot` of `batch`. Adds to `copied_bytes` what LaneStats::copied_bytes counts.
   //
@@ -60,22 +55,15 @@ class SampleDecoder {
   Status Decode(const StoredSample& sample, const Batch& batch, std::size_t slot,
                 GatheredBytes& scratch, ScratchLimit& limit, std::uint64_t& copied_bytes) const;
 
-  // Compares stored bytes with the index's checksum, if it has one.
-  //
-  // Errors: DataLoss  they differ
-  [[nodiscard]] Status Verify(const BatchField& field, SampleId sample,
-                              std::span<const std::byte> stored) const;
-
  private:
   Result<std::span<const std::byte>> Gather(const StoredSample& sample, const StoredPiece& piece,
                                             GatheredBytes& scratch, ScratchLimit& limit) const;
-  void CopyOut(const StoredSample& sample, const StoredPiece& piece,
-               std::span<std::byte> to) const;
+  void CopyOut(const StoredSample& sample, const StoredPiece& piece, std::span<std::byte> to) const;
 
   const Index& index_;
   const std::span<const BatchField> schema_;
   CellPool* const residents_;
-  const bool verify_;
+  const Verifier& verifier_;
 };
 
 }  // namespace headrace

@@ -6,16 +6,14 @@
 
 #include "base/hash.h"
 #include "codec/bytes_codec.h"
-#include "engine/testing/table_index.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "tier/ram_tier.h"
 
 namespace headrace {
 namespace {
 
-std::span<const std::byte> Bytes(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
+std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 // A codec that reverses the stored bytes, and needs as much scratch memory as they are.
 class Reversing final : public FieldCodec {
@@ -60,7 +58,8 @@ class SampleDecoderTest : public ::testing::Test {
     Batch batch;
     batch.samples = {SampleId{id}};
     batch.fields = {{.rows = {row_}}, {.packed = label_}};
-    const SampleDecoder decoder(index_, schema_, cells_.get(), verify_);
+    const Verifier verifier(index_, verify_);
+    const SampleDecoder decoder(index_, schema_, cells_.get(), verifier);
     StoredSample keyed = sample;
     keyed.key = {.sample = SampleId{id}};
     HEADRACE_RETURN_IF_ERROR(decoder.Decode(keyed, batch, 0, scratch_, limit_, copied_));

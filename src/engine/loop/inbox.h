@@ -26,8 +26,7 @@ class Inbox {
   // pieces of work in flight they complete.
   using Handler = std::function<std::uint64_t(std::span<Event>)>;
 
-  Inbox(Executor& executor, Handler handler)
-      : executor_(executor), handler_(std::move(handler)) {}
+  Inbox(Executor& executor, Handler handler) : executor_(executor), handler_(std::move(handler)) {}
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
