@@ -175,7 +175,7 @@ SourceCase Case(std::string name) {
 INSTANTIATE_TEST_SUITE_P(All, SourceConformanceTest,
                          testing::Values(Case<Storage>("storage"), Case<RamEntries>("ram_tier"),
                                          Case<SsdEntries>("ssd_tier"), Case<Peer>("slow_peer")),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace headrace

@@ -36,7 +36,7 @@ TEST(StandInTest, DrawsAreFrozen) {
   for (std::uint32_t draws = 0; draws < 4; ++draws) {
     drawn.push_back(Raw(DrawStandIn(7, 3, SampleId{10}, draws, 1000)));
   }
-  EXPECT_EQ(drawn, (std::vector<std::uint64_t>{0, 0, 0, 0}));
+  EXPECT_EQ(drawn, (std::vector<std::uint64_t>{651, 68, 60, 901}));
 }
 
 TEST(StandInTest, ErrorsOfTheProcessAreNoneOfTheSample) {
