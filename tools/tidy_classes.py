@@ -111,7 +111,7 @@ _STRINGS = re.compile(
     re.S,
 )
 _CLASS = re.compile(
-    r"\b(?P<kind>class|struct)\s+(?:\[\[[^\]]*\]\]\s*)?(?:HEADRACE_\w+(?:\([^)]*\))?\s+)?"
+    r"\b(?P<kind>class|struct)\s+(?:\[\[[^\]]*\]\]\s*)?(?:(?:alignas|HEADRACE_\w+)(?:\([^)]*\))?\s+)?"
     r"(?P<name>\w+(?:::\w+)*)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{"
 )
 _ACCESS = re.compile(r"\s*(public|private|protected)\s*:(?!:)")
