@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidy
+import tidy_classes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -160,3 +161,66 @@ def test_the_command_prints_findings_and_exits_with_1(tmp_path: Path) -> None:
         1,
         "src/base/a.h:1: header without #pragma once\n",
     )
+
+
+def members(public: int, private: int) -> str:
+    """The body of a C++ class of so many methods and attributes."""
+    methods = "".join(
+        f"  // Says {n}; it does.\n  int m{n}() const {{ return {n}; }}\n" for n in range(public)
+    )
+    return f" public:\n  ~A() = default;\n{methods} private:\n" + "".join(
+        f"  std::map<int, std::function<void()>> f{n}_ HEADRACE_GUARDED_BY(mutex_) = {{}};\n"
+        for n in range(private)
+    )
+
+
+@pytest.mark.parametrize(("public", "private", "refused"), [(18, 36, 0), (19, 0, 1), (0, 37, 1)])
+def test_refuses_a_class_that_declares_too_much(
+    tmp_path: Path, public: int, private: int, refused: int
+) -> None:
+    text = HEADER + f"// Does all.\nclass A {{\n{members(public, private)}}};\n"
+    found = findings(tmp_path, {"src/base/a.h": text})
+    assert len(found) == refused
+    if refused:
+        assert found[0].startswith(
+            f"src/base/a.h:3: class A: {public} public and {private} private declarations"
+        )
+    why = text.replace("// Does all.", "// Does all.\n//\n// Large: a row a field of the format.")
+    assert findings(tmp_path, {"src/base/a.h": why}) == []
+
+
+def test_the_fields_of_a_struct_are_no_declarations_and_its_methods_are(tmp_path: Path) -> None:
+    fields = "".join(f"  std::function<void(int)> f{n} = nullptr;\n" for n in range(40))
+    text = HEADER + f"struct A {{\n{fields}}};\nenum class B {{ kOne }};\n"
+    assert findings(tmp_path, {"src/base/a.h": text}) == []
+    methods = "".join(f"  void m{n}();\n" for n in range(19))
+    (found,) = findings(tmp_path, {"src/base/a.h": text.replace("};", f"{methods}}};", 1)})
+    assert "class A: 19 public and 0 private" in found
+
+
+def test_refuses_a_class_whose_methods_are_in_two_sources(tmp_path: Path) -> None:
+    planted = {
+        "src/base/ids.h": HEADER + "class A {\n public:\n  void B();\n  int C();\n};\n",
+        "src/base/ids.cc": "void A::B() {}\n",
+        "src/base/more.cc": "  // A::C( is\nint A::C() { return A::D(); }\n",
+        "src/base/CMakeLists.txt": "set(SRCS ids.cc more.cc)\nheadrace_test(ids_test)\n",
+    }
+    (found,) = findings(tmp_path, planted)
+    assert found.startswith("src/base/ids.h:2: class A: 2 public and 0 private declarations in 2 s")
+
+
+def test_refuses_a_python_class_that_declares_too_much(tmp_path: Path) -> None:
+    own = "".join(f"        self._f{n} = {n}\n" for n in range(37))
+    text = f"class A:\n    def __init__(self):\n{own}        self._f0 = 1\n"
+    (found,) = findings(tmp_path, {"python/headrace/a.py": text})
+    assert found.startswith("python/headrace/a.py:1: class A (Python): 0 public and 37 private")
+    text = text.replace("class A:\n", 'class A:\n    """All.\n\n    Large: it is a table."""\n')
+    assert findings(tmp_path, {"python/headrace/a.py": text}) == []
+    fields = "".join(f"    f{n}: int = {n}\n" for n in range(40))
+    text = f"@dataclass(frozen=True)\nclass A:\n{fields}"
+    assert findings(tmp_path, {"python/headrace/a.py": text}) == []
+
+
+def test_every_exception_is_of_a_class_that_is_there_and_still_large() -> None:
+    found = tidy_classes.classes(tidy_classes.shipped(ROOT))
+    assert set(tidy_classes.EXCEPTIONS) <= {each.name for each in found if each.is_large}

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import tidy_classes
 from source_tree import source_files
 
 LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
@@ -284,6 +285,11 @@ def banned(tree: Tree) -> Iterator[Finding]:
                     yield Finding(file.path, number, rule)
 
 
+def class_sizes(tree: Tree) -> Iterator[Finding]:
+    texts = {path: file.text for path, file in tree.files.items() if tidy_classes.is_shipped(path)}
+    return (Finding(*found) for found in tidy_classes.findings(texts))
+
+
 RULES: list[Rule] = [
     layers,
     doubles_in_tests_only,
@@ -292,6 +298,7 @@ RULES: list[Rule] = [
     pragma_once,
     sources_named,
     python_tests_found,
+    class_sizes,
     banned,
 ]
 
