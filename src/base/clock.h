@@ -4,7 +4,7 @@
 
 namespace headrace {
 
-// The time, as a constructor argument: real in production, virtual in the simulator.
+// The time as a constructor argument: CLOCK_MONOTONIC in production, virtual in the simulator.
 //
 // Thread safety: NowNanos() may be called from any thread.
 class Clock {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 63;
 
-// Where the numbers of the header lie; the checksum covers all before it.
+// Positions of the header's numbers; the checksum covers everything before it.
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kSectionCountAt = 12;
 constexpr std::size_t kFileBytesAt = 16;
@@ -50,7 +50,7 @@ void Append(std::string_view text, std::vector<std::byte>& to) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Takes pieces off the front of bytes that nobody vouches for.
+// Reads values from the front of untrusted bytes.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -72,7 +72,7 @@ class Cursor {
   std::span<const std::byte> bytes_;
 };
 
-// Lays sections end to end, each on the next multiple of the alignment.
+// Places sections end to end, each on the next multiple of the alignment.
 class SectionPlanner {
  public:
   explicit SectionPlanner(std::uint64_t section_count)

@@ -8,7 +8,7 @@
 namespace headrace::internal {
 namespace {
 
-// Bytes of one sample; nothing if it passes what an extent can say.
+// Bytes of one sample; std::nullopt if they exceed what an extent can hold.
 std::optional<std::uint64_t> ArrayBytes(const FieldInfo& field) {
   std::uint64_t bytes = ElementBytes(field.dtype);
   for (const std::uint64_t extent : field.shape) {
@@ -78,7 +78,7 @@ std::optional<std::string> WhyRootIsWrong(std::string_view root) {
   return std::nullopt;
 }
 
-// Names from a file that nobody vouches for must not lead out of the root.
+// Names from an untrusted file must not lead out of the root.
 std::optional<std::string> WhyObjectNameIsWrong(std::string_view name) {
   if (name.empty()) return "has no name";
   if (name.find('\0') != std::string_view::npos) return Quoted(name) + " has a zero byte";
