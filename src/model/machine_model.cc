@@ -24,13 +24,13 @@ Status Wrong(const std::string& what, double value, std::string_view must) {
 }
 
 Status CheckPositive(const std::string& what, double value) {
-  // Written so that NaN is refused, too.
+  // Written so that it refuses NaN, too.
   return value > 0 ? Status() : Wrong(what, value, "above 0");
 }
 
 double Between(double low, double high, double share) { return low + (high - low) * share; }
 
-// Seconds that a read takes of which `users` are going on; of all of them together, per read.
+// Seconds of a read while `users` reads run: those of all of them together, per read.
 double SecondsOfRead(const SizedRates::Size& size, double users) {
   return static_cast<double>(size.bytes) / size.rate.Rate(users);
 }
