@@ -16,7 +16,7 @@ namespace headrace {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-constexpr std::uint64_t kBlock = 512;  // stat's, whatever the file system's
+constexpr std::uint64_t kBlock = 512;  // stat's unit, for every file system
 
 }  // namespace
 

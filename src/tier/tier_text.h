@@ -1,6 +1,6 @@
 #pragma once
 
-// What tiers say and count alike.
+// Messages and counters shared by tiers.
 
 #include <cstddef>
 #include <cstdint>

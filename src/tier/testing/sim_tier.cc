@@ -76,7 +76,7 @@ void SimTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> 
     if (!stop.stop_requested()) result = ReadNow(entry, buffer);
     entry = nullptr;  // The caller's pin is the last to hold its room.
     done(std::move(result));
-    done = nullptr;  // What it holds must not outlive the tier.
+    done = nullptr;  // Its captures must not outlive the tier.
     gate_.Leave();
   });
 }
