@@ -65,7 +65,7 @@ Status CheckEveryClassHasImages(const FolderReport& report,
   for (const char* kind : {"loop", "skipped"}) {
     const auto found = report.entries().find(kind);
     if (found == report.entries().end()) continue;
-    why += found->first == "loop" ? "; links to a folder around them are not followed, "
+    why += found->first == "loop" ? "; links to a folder that contains them are not followed, "
                                   : "; left out by skip=, ";
     why += CountAndNames(found->second.count, found->second.names);
   }

@@ -246,7 +246,7 @@ TEST_F(FolderTest, ALinkToAFolderAroundItIsNotFollowedAndReported) {
   EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
   Link(folder_.path(), "b");
   ExpectError(StatusCode::kInvalidArgument,
-              {"1: 'b'; links to a folder around them are not followed, 2: 'a/in/up', 'b'"});
+              {"1: 'b'; links to a folder that contains them are not followed, 2: 'a/in/up', 'b'"});
 }
 
 TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {

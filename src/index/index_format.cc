@@ -182,7 +182,7 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::byte* const from = file.data();
   if (file.size() < kIndexMagic.size() ||
       std::memcmp(from, kIndexMagic.data(), kIndexMagic.size()) != 0) {
-    return Damaged("not an index file: it does not begin as one");
+    return Damaged("not an index file: wrong first bytes");
   }
   if (file.size() < kHeaderBytes) {
     return Damaged("truncated: the file has " + std::to_string(file.size()) +
@@ -195,7 +195,8 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   if (version != kIndexVersion) {
     return Status(StatusCode::kFailedPrecondition,
                   "format version " + std::to_string(version) + ", this build reads version " +
-                      std::to_string(kIndexVersion) + ": write the index anew or upgrade");
+                      std::to_string(kIndexVersion) +
+                      ": build the index again or upgrade headrace");
   }
   IndexHeader header;
   header.section_count = Load<std::uint32_t>(from + kSectionCountAt);

@@ -163,7 +163,7 @@ Result<BlockInfo> IndexView::block(std::uint64_t position) const {
   };
   const std::byte* const entry = parts_.tables.blocks.data() + position * kBlockBytes;
   const std::optional<BlockInfo> block = DecodeBlock(entry);
-  if (!block) return damaged("its checksum is neither there nor missing");
+  if (!block) return damaged("its checksum flag is neither 0 nor 1");
   std::uint64_t first_sample = 0;
   if (position > 0) {
     const std::byte* const before = entry - kBlockBytes;
@@ -396,7 +396,7 @@ class Opener {
                       .root = found[kRootSection].size,
                       .attributes = found[kAttributesSection].size,
                       .name_bytes = found[found.size() - kNameBytesFromEnd].size});
-    if (!plan) return Damaged("header: its counts pass the size of any file");
+    if (!plan) return Damaged("header: its counts exceed the size of any file");
     if (plan->size() != found.size()) {
       return Damaged("header: " + std::to_string(found.size()) + " sections, its fields need " +
                      std::to_string(plan->size()));

@@ -23,12 +23,14 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
     return "its name has " + std::to_string(field.name.size()) + " bytes, more than " +
            std::to_string(kFieldNameBytesMax);
   }
-  if (field.kind > FieldKind::kArray) return "is of no known kind";
-  if (field.dtype > DType::kBool) return "is of no known dtype";
+  if (field.kind > FieldKind::kArray) return "has an unknown kind";
+  if (field.dtype > DType::kBool) return "has an unknown dtype";
   if (field.is_inline && field.has_checksums) return "is inline and has checksums";
   if (field.kind != FieldKind::kArray) {
-    if (field.is_inline) return "is inline but no array";
-    if (!field.shape.empty() || field.dtype != DType::kUInt8) return "is no array but has a shape";
+    if (field.is_inline) return "is inline but not an array";
+    if (!field.shape.empty() || field.dtype != DType::kUInt8) {
+      return "is not an array but has a shape";
+    }
     return std::nullopt;
   }
   if (field.shape.size() > kRankMax) {

@@ -102,7 +102,7 @@ class IndexFileWriter {
                                             .root = contents_.root.size(),
                                             .attributes = attributes_.size(),
                                             .name_bytes = name_bytes});
-    if (!sections) return {StatusCode::kInvalidArgument, "it would pass 2^63 bytes"};
+    if (!sections) return {StatusCode::kInvalidArgument, "it would exceed 2^63 bytes"};
     sections_ = std::move(*sections);
     header_.section_count = static_cast<std::uint32_t>(sections_.size());
     header_.file_bytes = internal::FileBytes(sections_);
@@ -132,7 +132,7 @@ class IndexFileWriter {
       case SectionKind::kBlocks:
         return WriteBlocks(sink);
     }
-    return {StatusCode::kInternal, "a section of no known kind was planned"};
+    return {StatusCode::kInternal, "planned a section of unknown kind"};
   }
 
   static Status WriteExtents(const std::vector<Extent>& extents, SectionSink& sink) {

@@ -82,7 +82,7 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
   bytes = bytes.subspan(kHeaderBytes);
   if (kind > static_cast<std::uint64_t>(Kind::kLarge) || fd_count > kIpcFdsMax) {
     return Malformed("kind " + std::to_string(kind) + ", " + std::to_string(fd_count) +
-                     " descriptors: not of this protocol");
+                     " descriptors: not this protocol");
   }
   const bool large = kind == static_cast<std::uint64_t>(Kind::kLarge);
   const std::uint64_t expected = fd_count + (large ? 1 : 0);
@@ -92,12 +92,12 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
                       std::to_string(fds.size()) + " could be opened (ulimit -n)");
   }
   if (fds.size() != expected || (flags & MSG_CTRUNC) != 0) {
-    return Malformed(std::to_string(fds.size()) + " descriptors came, " + std::to_string(expected) +
-                     " were announced");
+    return Malformed("received " + std::to_string(fds.size()) + " descriptors, " +
+                     std::to_string(expected) + " were announced");
   }
   if (large ? !bytes.empty() || payload_bytes > kIpcMessageBytesMax
             : bytes.size() != payload_bytes) {
-    return Malformed(std::to_string(bytes.size()) + " bytes came, " +
+    return Malformed("received " + std::to_string(bytes.size()) + " bytes, " +
                      std::to_string(payload_bytes) + " were announced");
   }
   IpcMessage message;
@@ -133,7 +133,7 @@ Result<OutPacket> OutPacket::Make(std::span<const std::byte> bytes, std::span<co
   if (bytes.size() > kIpcMessageBytesMax || fds.size() > kIpcFdsMax) {
     return Status(StatusCode::kInvalidArgument,
                   "sending a message of " + FormatBytes(bytes.size()) + " and " +
-                      std::to_string(fds.size()) + " descriptors: may be " +
+                      std::to_string(fds.size()) + " descriptors: must be at most " +
                       FormatBytes(kIpcMessageBytesMax) + " and " + std::to_string(kIpcFdsMax));
   }
   OutPacket packet;
@@ -227,7 +227,7 @@ Result<ucred> PeerOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return SystemError("asking whose the other end of a connection is", errno);
+    return SystemError("reading the credentials of a peer", errno);
   }
   return peer;
 }

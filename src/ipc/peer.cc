@@ -31,13 +31,13 @@ Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds)
   } else if (waiting_bytes_ + packet.kept_bytes() > limits_.bytes_max ||
              waiting_.size() >= limits_.messages_max ||
              waiting_fds_ + packet.kept_fds() > limits_.fds_max) {
-    CloseLocked(Status(StatusCode::kResourceExhausted,
-                       name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
-                           " messages of " + FormatBytes(waiting_bytes_) + " with " +
-                           std::to_string(waiting_fds_) + " descriptors wait, may be " +
-                           std::to_string(limits_.messages_max) + ", " +
-                           FormatBytes(limits_.bytes_max) + ", " +
-                           std::to_string(limits_.fds_max)));
+    CloseLocked(
+        Status(StatusCode::kResourceExhausted,
+               name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
+                   " messages of " + FormatBytes(waiting_bytes_) + " with " +
+                   std::to_string(waiting_fds_) + " descriptors are queued, must be at most " +
+                   std::to_string(limits_.messages_max) + ", " + FormatBytes(limits_.bytes_max) +
+                   ", " + std::to_string(limits_.fds_max)));
     return why_;
   }
   if (const Status owned = packet.Own(); !owned.ok()) return owned.WithContext(name());

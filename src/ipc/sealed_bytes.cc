@@ -39,7 +39,7 @@ Result<std::uint64_t> SealedBytes(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return Status(StatusCode::kDataLoss,
-                  "receiving a message: its payload does not lie in a sealed memfd");
+                  "receiving a message: its payload is not in a sealed memfd");
   }
   struct stat stat {};
   if (::fstat(fd, &stat) != 0) return internal::SystemError("receiving a message", errno);

@@ -104,8 +104,8 @@ Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, UniqueFd 
   if (peers_.size() >= options_.peers_max) {
     ++stats_.refused_too_many;
     return Status(StatusCode::kResourceExhausted,
-                  "adding a peer: " + std::to_string(peers_.size()) + " are there, may be " +
-                      std::to_string(options_.peers_max));
+                  "adding a peer: there are " + std::to_string(peers_.size()) +
+                      ", must be at most " + std::to_string(options_.peers_max));
   }
   const std::shared_ptr<IpcPeer> peer(new IpcPeer(next_id_, std::move(socket), std::move(process),
                                                   credentials, epoll_.get(), options_.queue));

@@ -230,7 +230,7 @@ TEST_F(ServerTest, BeyondItsPeersItRefuses) {
   EXPECT_EQ(server_->stats().refused_too_many, 1);
   auto ends = IpcConnection::MakePair().value();
   const Status added = server_->Add(std::move(ends.first)).status();
-  EXPECT_EQ(added.message(), "adding a peer: 2 are there, may be 2");
+  EXPECT_EQ(added.message(), "adding a peer: there are 2, must be at most 2");
   one.reset();
   (void)handler_.WaitForEnd(handler_.WaitForPeer(0)->id());
   EXPECT_EQ(Ask(*Connect(), "4"), "4");

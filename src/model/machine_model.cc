@@ -39,7 +39,7 @@ double SecondsOfRead(const SizedRates::Size& size, double users) {
 
 Result<Curve> Curve::Make(std::vector<Point> points) {
   if (points.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rate curve: has no point, needs at least one");
+    return Status(StatusCode::kInvalidArgument, "rate curve: got no points, needs at least one");
   }
   double users_before = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -73,7 +73,7 @@ double Curve::RateEach(double users) const { return Rate(users) / users; }
 
 Result<SizedRates> SizedRates::Make(std::vector<Size> sizes) {
   if (sizes.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rates by size: has no size, needs at least one");
+    return Status(StatusCode::kInvalidArgument, "rates by size: got no sizes, needs at least one");
   }
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

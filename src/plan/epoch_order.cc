@@ -54,7 +54,7 @@ Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
         "them in sequence, or shuffle=True");
   }
   if (blocks == nullptr) {
-    return Invalid("has no map of blocks to read; use order 'exact' or give blocks");
+    return Invalid("needs a map of blocks; use order 'exact' or give blocks");
   }
   if (blocks->sample_count() != job.sample_count) {
     return Invalid("the map of blocks holds " + Counted(blocks->sample_count(), "sample") +

@@ -320,7 +320,7 @@ TEST(EpochParametersTest, AJobThatTheOrderCannotServeIsNamedWithTheWayOut) {
   request = Request(1'000, 64, 32, 2);
   request.blocks = nullptr;
   EXPECT_EQ(ErrorOf(request),
-            "order epoch: has no map of blocks to read; use order 'exact' or give blocks");
+            "order epoch: needs a map of blocks; use order 'exact' or give blocks");
   request.blocks = MakeUniformBlocks(999, 64);
   EXPECT_EQ(ErrorOf(request),
             "order epoch: the map of blocks holds 999 samples, the job has 1000; both must "

@@ -109,7 +109,7 @@ TEST_P(FileStoreTest, AFileOfAnotherSizeThanIndexedIsRefusedWithBothSizes) {
         answer.status.message(),
         Reading("[" + std::to_string(range.offset) + ", " + std::to_string(range.end()) + ")") +
             "file changed since it was indexed: size in bytes was 20000, is 20001; index "
-            "the data set again");
+            "the dataset again");
   }
 }
 
@@ -123,7 +123,7 @@ TEST_P(FileStoreTest, AFileOfAnotherTimeThanIndexedIsRefusedWithBothTimes) {
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
             Reading("[8, 12)") + "file changed since it was indexed: time of change in ns was " +
-                before + ", is " + now + "; index the data set again");
+                before + ", is " + now + "; index the dataset again");
 }
 
 TEST_P(FileStoreTest, ATimeThatIsNotKnownIsNotCompared) {
@@ -138,12 +138,12 @@ TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
   const ReadAnswer answer = ReadOne({0, kSize});
   EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(answer.status.message(),
-            Reading("[0, 20000)") + "no such file; put it back, or index the data set again");
+            Reading("[0, 20000)") + "no such file; put it back, or index the dataset again");
   std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
   EXPECT_EQ(
       ReadOne({0, kSize}).status.message(),
       Reading("[0, 20000)") +
-          "a link to /nowhere/it, which is not there; put it back, or index the data set again and "
+          "a link to /nowhere/it, which is not there; put it back, or index the dataset again and "
           "leave this file out with skip=");
 }
 
@@ -177,7 +177,7 @@ TEST_P(FileStoreTest, ADirectoryInThePlaceOfAFileIsRefused) {
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
             Reading("[0, 20000)") +
-                "a directory; index the data set again and leave this file out with skip=");
+                "a directory; index the dataset again and leave this file out with skip=");
 }
 
 TEST_P(FileStoreTest, APipeInThePlaceOfAFileIsRefusedAndNotWaitedFor) {

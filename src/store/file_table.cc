@@ -24,7 +24,7 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kDescriptorsDefault = 16384;
-constexpr std::string_view kWayOut = "; index the data set again";
+constexpr std::string_view kWayOut = "; index the dataset again";
 constexpr std::string_view kOrLeaveOut = " and leave this file out with skip=";
 
 // Tables of this process that share the default limit.

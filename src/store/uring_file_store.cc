@@ -365,7 +365,7 @@ void UringFileStore::Read(std::vector<ReadRequest> requests, std::stop_token sto
     loop_->counters().Answer(
         request, Status(StatusCode::kFailedPrecondition,
                         "the store belongs to process " + std::to_string(pid_) +
-                            ", of which this is a fork; open the data set again after fork")
+                            ", and this process is a fork of it; open the dataset again after fork")
                      .WithContext(Doing(ObjectName(extent.object), extent.range)));
   }
 }

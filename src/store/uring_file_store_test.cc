@@ -226,9 +226,10 @@ TEST_F(UringFileStoreTest, AForkCanNotReadAndCanEnd) {
   ExpectBytes(*store, {1, 10});
   const int result = InChild([&store] {
     const ReadAnswer answer = ReadAll(*store, {{kObject, {1, 10}}}).front();
-    const std::string expected = "reading object 1 bytes [1, 11): the store belongs to process " +
-                                 std::to_string(::getppid()) +
-                                 ", of which this is a fork; open the data set again after fork";
+    const std::string expected =
+        "reading object 1 bytes [1, 11): the store belongs to process " +
+        std::to_string(::getppid()) +
+        ", and this process is a fork of it; open the dataset again after fork";
     const bool right = answer.status.code() == StatusCode::kFailedPrecondition &&
                        answer.status.message() == expected;
     if (!right) std::cerr << answer.status.ToString() << "\n";

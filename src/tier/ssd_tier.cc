@@ -199,7 +199,7 @@ void SsdTier::Degrade(const Status& why) {
 
 Status SsdTier::TakesNoMore() const {
   return Status(StatusCode::kUnavailable,
-                "the tier takes no more, since it failed: " + stats_.degraded_reason);
+                "the tier accepts no more samples since it failed: " + stats_.degraded_reason);
 }
 
 void SsdTier::Insert(SampleId sample, TierParts parts, Done done) {

@@ -205,7 +205,7 @@ TEST(SsdTierTest, AJournalOfAnotherVersionIsCleared) {
   journal[8] = 2;
   WriteFile(folder.journal_path(), journal);
   ASSERT_TRUE(folder.Open().ok());
-  EXPECT_EQ(folder.tier().note(), "cleared: journal of another version");
+  EXPECT_EQ(folder.tier().note(), "cleared: the journal has another version");
 }
 
 TEST(SsdTierTest, FilesOfOthersAreLeftAlone) {

@@ -182,7 +182,7 @@ Result<JournalContents> ParseJournal(std::span<const std::byte> file) {
     return Status(StatusCode::kDataLoss, "not a journal of a tier");
   }
   if (Load<std::uint64_t>(file, 8) != kVersion) {
-    return Status(StatusCode::kFailedPrecondition, "journal of another version");
+    return Status(StatusCode::kFailedPrecondition, "the journal has another version");
   }
   JournalContents contents;
   contents.header = {Load<std::uint64_t>(file, 16),

@@ -210,7 +210,7 @@ Status CheckOp(std::size_t number, const CacheOp& op) {
   }
   return Wrong("op " + std::to_string(number) + ": block " + std::to_string(op.block) +
                " from tier " + std::to_string(op.from) + " to " + std::to_string(op.to) +
-               (op.ahead ? ", ahead" : "") + ": is no insert, move or eviction");
+               (op.ahead ? ", ahead" : "") + ": is not an insert, move or eviction");
 }
 
 }  // namespace
@@ -327,7 +327,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
     return DamagedFile(from.name, offset, what);
   };
   if (file.size() < kVersionEnd || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return damaged(0, "this is no schedule");
+    return damaged(0, "not a schedule");
   }
   const auto version = Get<std::uint32_t>(file.data() + kMagic.size());
   if (version != kVersion) {
@@ -349,7 +349,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
   }
   if (const auto bytes = EncodeHeader(header);
       !std::equal(bytes.begin(), bytes.end(), file.begin())) {
-    return damaged(kVersionEnd, "bytes of the header that must be 0 are not");
+    return damaged(kVersionEnd, "reserved bytes of the header are not 0");
   }
   ScheduleReader reader(std::move(from), header);
   reader.offset_ = kHeaderBytes + kChecksumBytes;
@@ -449,7 +449,7 @@ Status ScheduleReader::ReadEnd(std::span<const std::byte> payload) const {
   PayloadReader reader(payload.subspan(1));
   const std::uint64_t steps = reader.Varint();
   if (!reader.ok() || reader.left() > 0 || steps != steps_) {
-    return Wrong("end: does not tell the " + Counted(steps_, "step") + " there are");
+    return Wrong("end: its number of steps is not the " + Counted(steps_, "step") + " of the file");
   }
   return {};
 }

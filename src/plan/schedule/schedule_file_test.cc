@@ -188,7 +188,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
     Reseal(changed);
     return changed;
   };
-  EXPECT_THAT(ErrorOf(with(12, 1)), HasSubstr("that must be 0 are not"));
+  EXPECT_THAT(ErrorOf(with(12, 1)), HasSubstr("reserved bytes of the header are not 0"));
   EXPECT_THAT(ErrorOf(with(64, 0)), HasSubstr("lanes: got 0"));
   EXPECT_THAT(ErrorOf(with(64, 17)), HasSubstr("world_size: got 16, must be in [17"));
   EXPECT_THAT(ErrorOf(with(60, 14)), HasSubstr("first_rank: got 14, must be in [0, 13]"));
@@ -200,7 +200,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   EXPECT_THAT(ErrorOf(with(110, 100)), HasSubstr("there are 20 and 10"));
   EXPECT_THAT(ErrorOf(with(116, 0x7f)), HasSubstr("malformed"));  // more ops than bytes
   const std::size_t steps = file.size() - 9;                      // of the end record
-  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("does not tell the 3 steps there are"));
+  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("is not the 3 steps of the file"));
 }
 
 TEST(ScheduleFileTest, AnErrorStays) {
@@ -222,7 +222,7 @@ TEST(ScheduleFileTest, OtherVersionsAndOtherFilesAreTold) {
   EXPECT_EQ(status.message(),
             "reading schedule a.schedule, byte 8: format version 2, this headrace reads 1: make it "
             "again");
-  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: this is no schedule");
+  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: not a schedule");
 }
 
 TEST(ScheduleWriterTest, RefusesWhatAReaderWould) {

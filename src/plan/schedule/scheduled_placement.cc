@@ -75,7 +75,7 @@ class ScheduledPlacement final : public Placement {
     const auto op = static_cast<std::size_t>(differs.first - step_.ops.begin());
     return {StatusCode::kFailedPrecondition,
             "following schedule " + reader_.name() + ": " + StepText(step_.at) +
-                ": what tiers are to do differs from op " + std::to_string(op) +
+                ": the operations of the tiers differ from op " + std::to_string(op) +
                 " on: the schedule has " + OpText(step_.ops, op) + ", the run's placement " +
                 OpText(placed.ops, op) +
                 "; it was made by another version or with other tiers: make it again"};
