@@ -71,7 +71,7 @@ def phrases(tree: Tree) -> Iterator[Found]:
                 continue
             for pattern, instead in patterns:
                 if hit := pattern.search(line):
-                    yield file.path, number, f"'{hit[0]}' hides its meaning; say: {instead}"
+                    yield file.path, number, f"'{hit[0]}' hides its meaning; write: {instead}"
                     break
 
 
