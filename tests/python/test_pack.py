@@ -315,7 +315,7 @@ def test_what_is_there_is_not_touched_unless_asked(original: Path, tmp_path: Pat
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "dear.jpg").write_bytes(b"1")
-    with pytest.raises(errors.InvalidArgumentError, match="is no pack, so it is left alone"):
+    with pytest.raises(errors.InvalidArgumentError, match="is not a pack, so it is not replaced"):
         write_pack(source, photos, overwrite=True)
     with pytest.raises(errors.NotFoundError, match="there is no folder"):
         write_pack(source, tmp_path / "a" / "b")
