@@ -39,7 +39,7 @@ PHRASES = [
     ),
     Phrase(r"nothing of (?:it|its|them|the|this|that|a|one|what|where)", "say what is absent"),
     Phrase(r"came of|comes of", "name the result: 'the run did not start'"),
-    Phrase(BE + r" told", "'receives', 'is notified of', 'the error names'"),
+    Phrase(BE + r" told(?! apart)", "'receives', 'is notified of', 'the error names'"),
     Phrase(r"tells? of", "'reports', 'describes'"),
     Phrase(BE + r" said", "name who reports it: 'prints', 'returns an error', 'sends'"),
     Phrase(r"said together", "batched into one message"),

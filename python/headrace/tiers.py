@@ -199,7 +199,9 @@ class Budget:
     @named_arguments
     def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
         if memory is None:
-            raise InvalidArgumentError("budget: memory must be said, as bytes or 8GiB")
+            raise InvalidArgumentError(
+                "budget: memory: missing, must be bytes or a size such as 8GiB"
+            )
         self.memory = memory_bytes(memory)
         self._tiers = core_tiers(tiers)
         self._parts: dict[str, float] = {}

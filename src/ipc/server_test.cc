@@ -53,7 +53,7 @@ class Recorder final : public IpcHandler {
     if (Text(message) == "refuse me") return {StatusCode::kInvalidArgument, "as you wish"};
     std::vector<int> fds;
     for (const UniqueFd& fd : message.fds) fds.push_back(fd.get());
-    (void)peer->Send(message.bytes, fds);  // A peer that has gone is told of by OnClosed().
+    (void)peer->Send(message.bytes, fds);  // OnClosed() reports a peer that has gone.
     return {};
   }
   void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) override {

@@ -221,7 +221,7 @@ TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
   lanes[0].storage_bytes = 25 * kMB;
   lanes[1].storage_bytes = 50 * kMB;
   lanes[2].storage_bytes = 2 * kMB;
-  // 0.1 s: 5, 10 and 0.4 threads. More would be of no use.
+  // 0.1 s: 5, 10 and 0.4 threads. More would not help.
   EXPECT_THAT(BinarySearchShares(lanes, model, 64, 0.1, 0.001), ElementsAre(5, 10, 1));
   EXPECT_THAT(MakespanShares(lanes, model, 64, 0.1), ElementsAre(5, 10, 1));
   // A budget of 9: 25/n, 50/m, 2 MB together.

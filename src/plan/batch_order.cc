@@ -346,7 +346,7 @@ Status CheckTables(const BatchOrderOptions& options) {
   }
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (std::ranges::none_of(*options.homes, [&](std::uint32_t home) { return home < nodes; })) {
-    return Invalid("homes of order batch: none is a node of the job; " +
+    return Invalid("homes of order batch: no home is a node; " +
                    Counted(options.job.world_size, "rank") + ", " +
                    std::to_string(options.ranks_per_node) + " a node, are on the nodes 0 to " +
                    std::to_string(nodes - 1));

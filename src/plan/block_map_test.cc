@@ -216,7 +216,7 @@ TEST(BlockMapTest, TooLargeABlockIsNamed) {
   EXPECT_EQ(status.message(), "block_samples: got 4294967296, must be below 2^32");
 }
 
-// Says what it is told of blocks, true or not.
+// An index with the given blocks, valid or not.
 class ClaimingIndex final : public Index {
  public:
   ClaimingIndex(std::uint64_t samples, std::vector<BlockInfo> blocks)

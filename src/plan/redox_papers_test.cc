@@ -1,4 +1,4 @@
-// What the papers tell of their protocol, step by step and in figures, out of the `redox` order.
+// The papers' examples of their protocol, step by step, and their figures, from the `redox` order.
 
 #include <algorithm>
 #include <array>

@@ -40,11 +40,11 @@ _NAME = re.compile(r"@headrace-(\d+)-(\d+)-(\d+)$")
 _ordinals = itertools.count()
 
 Answer = Callable[[str], dict[str, Any]]
-"""What is said to a request of REQUESTS; on the monitor's thread."""
+"""The answer to a request of REQUESTS; on the monitor's thread."""
 
 
 class _Peer:
-    """One who asks: what was heard of it, and what it is still to be told."""
+    """A client: the bytes received from it, and those still to send."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection, self.pid = connection, pid
@@ -65,7 +65,7 @@ class _Peer:
         return self.heard[:_REQUEST_BYTES_MAX].decode("ascii", "replace").strip()
 
     def tell(self) -> bool:
-        """Whether all is told that it will take now."""
+        """Sends what its socket takes now; returns whether everything is sent."""
         assert self.left is not None
         self.left = self.left[self.connection.send(self.left) :]
         return not self.left
