@@ -15,7 +15,7 @@ class Clock {
   [[nodiscard]] virtual std::int64_t NowNanos() const = 0;
 };
 
-// CLOCK_MONOTONIC.
+// The system's CLOCK_MONOTONIC. Thread safety: as Clock.
 class MonotonicClock final : public Clock {
  public:
   [[nodiscard]] std::int64_t NowNanos() const override;

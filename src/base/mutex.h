@@ -50,6 +50,7 @@ class HEADRACE_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// A condition variable for Mutex. Thread safety: every method may be called from any thread.
 class CondVar {
  public:
   // Releases `mutex`, waits for a notification, and takes `mutex` again. May wake spuriously: call

@@ -207,8 +207,8 @@ TEST(IndexTest, ExtentsAndInlineValuesAreNotInterchangeable) {
             "InvalidArgument: field 'image' has extents, no inline values");
 }
 
-// The hash and what it covers are part of the format: a change here makes every saved state of a
-// loader refer to an index that no longer exists.
+// The hash and its input are part of the format: a change here makes every saved state of a loader
+// refer to an index that no longer exists.
 TEST(IndexTest, FingerprintIsFrozen) {
   const Bytes file = FileOf(SmallContents());
   EXPECT_EQ(OpenBytes(file).value()->fingerprint(), "799620758fc75fe131b7fdb0318e1736");
@@ -287,8 +287,8 @@ TEST(IndexTest, CutAnywhereItIsDataLossAtOpen) {
   EXPECT_EQ(OpenBytes(longer).status().code(), StatusCode::kDataLoss);
 }
 
-// Header, section table, small sections and inline values are checked at open; the rest by
-// VerifyAll. Between them, no flipped byte passes.
+// Open checks the header, section table, small sections and inline values; VerifyAll checks the
+// rest. Together they find any flipped byte.
 TEST(IndexTest, EveryFlippedByteIsFound) {
   const Bytes file = FileOf(SmallContents());
   const std::vector<Section> sections = internal::SectionsOf(file);
@@ -321,7 +321,7 @@ TEST(IndexTest, EveryFlippedByteIsFound) {
   EXPECT_GT(found_at_open, 3 * internal::kHeaderBytes);
 }
 
-// A file whose checksums are right and whose entries are not: a bug of a writer, or malice.
+// A file with correct checksums and wrong entries: a bug of a writer, or malice.
 class ForgedIndexTest : public testing::Test {
  protected:
   std::byte* At(SectionKind kind, std::uint64_t offset, std::uint32_t field = 0) {
@@ -339,7 +339,7 @@ class ForgedIndexTest : public testing::Test {
     if (index.ok()) index_ = index.value();
     return index.status();
   }
-  // VerifyAll must find what access finds.
+  // VerifyAll must find everything that access finds.
   void ExpectDataLoss(const Status& status, const std::string& why) {
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(std::string(status.message()), "reading index '/x/damaged.hri': " + why);

@@ -30,6 +30,7 @@ inline constexpr std::size_t kPacketFdsMax = kIpcFdsMax + 1;
 
 // A message ready to be sent, any number of times.
 //
+// Thread safety: const methods from any thread.
 // Ownership: the caller owns bytes and descriptors until Own() has copied them.
 class OutPacket {
  public:

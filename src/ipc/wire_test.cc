@@ -49,7 +49,7 @@ TEST(WireTest, WhatWasPutIsTakenInOrder) {
   EXPECT_TRUE(reader.Finish().ok());
 }
 
-// Processes of two versions of a compiler, or of a package, have to agree.
+// Processes built by different compilers, or package versions, must agree.
 TEST(WireTest, TheFormatIsFrozen) {
   WireWriter writer;
   writer.PutU16(0x0102);
@@ -105,7 +105,7 @@ TEST(WireTest, ABoolOfTwoIsAMistake) {
   EXPECT_THAT(reader.Finish().message(), HasSubstr("a boolean of 2"));
 }
 
-// Else four bytes could ask for the memory of 2^32 elements.
+// Otherwise four bytes could request memory for 2^32 elements.
 TEST(WireTest, ACountThatCanNotFitIsAMistakeBeforeMemoryIsAskedFor) {
   WireWriter writer;
   writer.PutU32(3);

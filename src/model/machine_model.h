@@ -18,6 +18,8 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // A rate in bytes a second over a number of users (threads, readers). Linear between the measured
 // points, constant beyond them (Boehringer 2020, eq. 4.1).
+//
+// Thread safety: as for an int.
 class Curve {
  public:
   struct Point {
@@ -48,6 +50,8 @@ class Curve {
 // so the rate of a size in between is never outside the two measured ones. Below the smallest size
 // a read takes as long as the smallest; above the largest the rate is constant. A single measured
 // size says nothing about others: its rate holds for all.
+//
+// Thread safety: as for an int.
 class SizedRates {
  public:
   struct Size {

@@ -70,7 +70,7 @@ class EpochSequence {
 };
 
 // The data shared by all pools of a job, and the sequences of two neighbouring epochs: the one that
-// is drawn from and the one that fills meanwhile. Makes a sequence on first use.
+// is drawn from and the one that fills meanwhile. Makes a sequence on first use. Not thread-safe.
 class EpochPoolPlan {
  public:
   struct Options {

@@ -92,6 +92,8 @@ const OrderFactory& RedoxOrderFactory();
 
 // Reads an order's parameters, each once, with its default and its bounds. Keeps the first error
 // until Finish().
+//
+// Thread safety: none.
 class ParameterReader {
  public:
   ParameterReader(std::string_view order, const OrderParameters& given)

@@ -23,6 +23,8 @@ namespace headrace {
 //  3. A sample of s at H answers.
 //  4. R is not H: of R's next requests to H, H sends along the samples that it has, as far as R has
 //     places and memory for them.
+//
+// Thread safety: none.
 class RedoxProtocol {
  public:
   struct Counts {

@@ -27,6 +27,7 @@ struct RedoxResident {
 //
 // Memory, for each node: 4 bytes for each of its requests, twice, and 12 for each slot and 8 for
 // each place of the whole layout.
+// Thread safety: none.
 class RedoxWindow {
  public:
   struct Candidate {

@@ -1,4 +1,4 @@
-// Files that are not what the index says, and limits: for every store that reads files.
+// Files that differ from the index, and limits: for every store that reads files.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -60,7 +60,7 @@ Make Uring(const UringFileStoreOptions& options) {
   };
 }
 
-// Runs `body` in a process of its own, as it may spoil this one; true if it returned true.
+// Runs `body` in a separate process, as it may damage this one; true if it returned true.
 bool InChild(const std::function<bool()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body() ? 0 : 1);
@@ -159,7 +159,7 @@ TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {
   }
 }
 
-// Files of sysfs say that they have a page, and give less.
+// Files of sysfs have the size of a page, but less data.
 TEST_P(FileStoreTest, AFileWithFewerBytesThanItSaysIsDataLoss) {
   const std::string path = "/sys/kernel/mm/transparent_hugepage/enabled";
   struct stat stat = {};
@@ -311,7 +311,7 @@ TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
       if (!fill(*first) || first->kept() != all / 2 || !fill(second)) return false;
       if (second.kept() != all / 2) return false;
       std::optional<FileTable> third(std::in_place, files, FileTableOptions{.direct = direct});
-      // Those from before give back at their next use.
+      // The older tables close files at their next use.
       if (!fill(*third) || !fill(*first) || !second.Open({ObjectId{15}, {0, 10}}).ok()) {
         return false;
       }

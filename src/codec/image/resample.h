@@ -82,7 +82,7 @@ class AxisFilter {
   std::vector<double> real_weights_;  // of the stored pixels of one output, in Prepare()
 };
 
-// Reusable memory that grows; its content does not survive the next Reserve().
+// Reusable memory that grows; its content does not survive the next Reserve(). Not thread-safe.
 class ScratchBuffer {
  public:
   std::uint8_t* Reserve(std::size_t bytes);

@@ -44,6 +44,7 @@ class BlockSizes {
 // in which the bytes of one block are adjacent: a lookup of one node is usually followed by one of
 // the others.
 // Memory: 1 byte a block.
+// Thread safety: none.
 class NodeTiers {
  public:
   // `recorded`: whether changes are kept for TakeOps().
@@ -110,7 +111,7 @@ class NodeTiers {
   std::vector<CacheOp> ops_;
 };
 
-// The base of every placement: its request, its node's tiers, its counters.
+// The base of every placement: its request, its node's tiers, its counters. Not thread-safe.
 class Planner : public Placement {
  public:
   [[nodiscard]] std::map<std::string, double> counters() const override;

@@ -12,6 +12,7 @@ namespace headrace::placement {
 // of 64-bit words in which each bit says whether the word below is not empty: adding, removing and
 // finding the greatest take a few steps.
 // Memory: 1.02 bits a number.
+// Thread safety: none.
 class UseBits {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
