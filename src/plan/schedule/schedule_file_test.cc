@@ -28,7 +28,7 @@ ScheduleHeader Header() {
           .start = {.epoch = 2, .step = 5}};
 }
 
-// As a placement and the shares may come out: threads that stay for some steps, ops of every sort.
+// Possible contents of a schedule: threads that stay for some steps, ops of every kind.
 std::vector<ScheduledStep> RandomSteps(const ScheduleHeader& header, std::uint64_t seed,
                                        int count) {
   Prng random(seed, 0, RandomStream::kOrder);
@@ -90,7 +90,7 @@ Result<std::vector<ScheduledStep>> ReadSteps(std::span<const std::byte> file) {
   }
 }
 
-// As ReadSteps(). To verify a file says the same of it.
+// As ReadSteps(). VerifySchedule() reports the same.
 Result<std::vector<ScheduledStep>> Read(std::span<const std::byte> file) {
   const Result<ScheduleHeader> verified = VerifySchedule({.bytes = file, .name = "a.schedule"});
   auto read = ReadSteps(file);
@@ -117,7 +117,7 @@ TEST(ScheduleFileTest, ReadsWhatWasWritten) {
   }
 }
 
-// The format is a promise to files that exist: a change here needs another version.
+// Existing files depend on the format: a change here needs another version.
 TEST(ScheduleFileTest, FormatIsFrozen) {
   const Bytes file = FileOf(Header(), RandomSteps(Header(), 1, 40));
   EXPECT_EQ(file.size(), 2738U);
