@@ -121,6 +121,8 @@ VIOLATIONS = [
     ("src/base/a.h", HEADER + "// bytes that nobody vouches for\n", 2, "write: untrusted"),
     ("docs/a.md", "What a batch was waited for is not in them.\n", 1, "exclude the wait"),
     ("src/base/a.h", HEADER + "// as long as `visit` says true\n", 2, "write: returns true"),
+    ("docs/a.md", "It takes what memory= leaves.\n", 1, "the memory left after"),
+    ("docs/a.md", "Blocks of random mates.\n", 1, "randomly chosen samples"),
     ("src/base/a.h", HEADER + "// as `noSuchWord` does\n", 2, "cites 'noSuchWord'"),
     ("src/base/a.h", HEADER + "// see NoSuchCall() there\n", 2, "cites 'NoSuchCall'"),
     ("src/base/a.h", HEADER + "/* see Noone::Reads */\n", 2, "cites 'Noone::Reads'"),

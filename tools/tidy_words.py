@@ -57,6 +57,8 @@ PHRASES = [
     Phrase(r"nobody vouches for", "untrusted"),
     Phrase(r"waited for is not in", "these figures exclude the wait for it"),
     Phrase(r"says? true", "returns true"),
+    Phrase(r"takes? what \S+ leaves", "'the memory left after ...'"),
+    Phrase(r"random mates", "randomly chosen samples"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Packs: a dataset rewritten as Arrow files whose record batches are blocks of random mates.
+"""Packs: Arrow files; each record batch is one block of randomly chosen samples.
 
 `headrace docs pack-format` specifies a pack. `write_pack` reads any dataset through its index.
 """
