@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tidy_classes
+import tidy_words
 from source_tree import source_files
 
 LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
@@ -109,7 +110,7 @@ class Tree:
         return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
 
 
-Rule = Callable[[Tree], Iterator[Finding]]
+Rule = Callable[[Tree], Iterator[tuple[str, int, str]]]  # as Finding
 
 
 def layers(tree: Tree) -> Iterator[Finding]:
@@ -300,12 +301,14 @@ RULES: list[Rule] = [
     python_tests_found,
     class_sizes,
     banned,
+    tidy_words.phrases,
+    tidy_words.names,
 ]
 
 
 def check(root: Path) -> list[Finding]:
     tree = Tree(root)
-    return sorted(finding for rule in RULES for finding in rule(tree))
+    return sorted(Finding(*found) for rule in RULES for found in rule(tree))
 
 
 def main() -> int:

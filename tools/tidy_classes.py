@@ -65,7 +65,7 @@ class Class:
     file: str
     line: int
     counts: Counts
-    reason: bool  # why it is large is said
+    reason: bool  # a comment gives the reason for the size
 
     @property
     def is_large(self) -> bool:

@@ -8,7 +8,7 @@ compared with baseline.json beside this file. Growth above 2 % is marked. Above 
 says how to see what grew. `--write` makes what was counted the baseline; the commit says why.
 
 A count depends on compiler and C library, but on no clock, load or cache, and hardly on the
-processor: libc is told to copy with what every x86-64 has. It is compared only where compiler and
+processor: libc copies with instructions that every x86-64 has. It is compared only where compiler and
 libc are of the baseline's version.
 """
 

@@ -55,7 +55,7 @@ std::optional<std::pair<Case, std::uint64_t>> FindCase(std::string_view name) {
     return std::pair(found, bytes);
   }
   found.block_samples = kind.starts_with("epoch") ? batch : 0;
-  found.warm_up = 40;  // The pool is full, and nothing of the first fill is left.
+  found.warm_up = 40;  // The pool is full; the first fill is over.
   if (kind == "epoch") return std::pair(found, bytes);
   if (kind != "tiers" && kind != "epoch_tiers") return std::nullopt;
   found.samples = few;
