@@ -8,8 +8,8 @@ compared with baseline.json beside this file. Growth above 2 % is marked. Above 
 says how to see what grew. `--write` makes what was counted the baseline; the commit says why.
 
 A count depends on compiler and C library, but on no clock, load or cache, and hardly on the
-processor: libc copies with instructions that every x86-64 has. It is compared only where compiler and
-libc are of the baseline's version.
+processor: libc copies with instructions that every x86-64 has. It is compared only where compiler
+and libc are of the baseline's version.
 """
 
 from __future__ import annotations
