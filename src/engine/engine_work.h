@@ -146,7 +146,7 @@ struct Engine::Lane {
   std::uint32_t decodes_in_flight = 0;
   std::uint64_t ready = 0;      // handed over, not taken
   bool without_memory = false;  // for its next read, where it has staging memory of its own
-  bool ended = false;           // its sink was told the end, or its consumer is gone
+  bool ended = false;           // its sink received the end, or its consumer is gone
   StallMeter consumer;
   std::int64_t done_ns = 0;  // when the batch handed over last was done
   // As it went lately; 0: unknown.
@@ -177,7 +177,7 @@ struct Engine::KeptSample {
     kExpected,  // its bytes are not all there
     kUnwanted,  // the same, and nobody will ask for them
     kResident,  // in cells
-    kFailed,    // it cannot be had: BlockWork::failures says why
+    kFailed,    // BlockWork::failures has the error
     kGone,      // delivered or released
   };
 
@@ -221,7 +221,7 @@ struct Engine::BlockUnit : Fetch {
 };
 
 // A block read of the plan. Lives from its step's admission until every sample that it keeps is
-// gone and nothing of it is in flight.
+// gone and none of its reads is in flight.
 struct Engine::BlockWork {
   std::uint64_t deadline = 0;  // of its step
   BlockRead plan;
