@@ -144,6 +144,7 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
 void Engine::IssueReads() {
   std::vector<std::unique_ptr<DecodeTask>> tries;
   std::uint64_t tried_reads = 0;
+  std::vector<Fetch*> fetches;
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->without_memory = false;
   while (fetcher_.has_room()) {
     Lane* const lane = NextLaneToRead();
@@ -155,7 +156,7 @@ void Engine::IssueReads() {
         stored_fields_.size() == 1 && first.MayBeTried() && first.source->MayReadNow();
     auto memory = Fetcher::Memory::kTaken;
     if (!tried || !first.InOneGo(options_.decode_task_bytes)) {
-      const std::vector<Fetch*> fetches(group.begin(), group.end());
+      fetches.assign(group.begin(), group.end());
       memory = fetcher_.Acquire(fetches, *lane->parts.staging);
     }
     if (memory == Fetcher::Memory::kWait) {  // For what was read to be decoded.

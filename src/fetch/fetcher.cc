@@ -54,16 +54,20 @@ void Fetcher::Start(Fetch& fetch, bool first) {
 
 void Fetcher::Flush() {
   if (lined_up_.empty()) return;
-  std::vector<Fetch*> all = std::exchange(lined_up_, {});
-  options_.beginning(all.size());
+  options_.beginning(lined_up_.size());
+  std::vector<Fetch*> all;
+  all.swap(lined_up_);  // A source that answers inside Read() may lead to a new read.
   for (std::span<Fetch*> rest = all; !rest.empty();) {
     FetchSource* const source = rest.front()->source;
-    const auto others = std::stable_partition(
-        rest.begin(), rest.end(), [source](const Fetch* each) { return each->source == source; });
+    const auto of_source = [source](const Fetch* each) { return each->source == source; };
+    auto others = std::find_if_not(rest.begin(), rest.end(), of_source);
+    if (others != rest.end()) others = std::stable_partition(others, rest.end(), of_source);
     const auto count = static_cast<std::size_t>(others - rest.begin());
     source->Read(rest.first(count), options_.stop, options_.ended);
     rest = rest.subspan(count);
   }
+  all.clear();
+  if (lined_up_.empty()) lined_up_.swap(all);  // Its memory is used again.
 }
 
 void Fetcher::Refuse(Fetch& fetch) {
