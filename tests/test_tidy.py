@@ -17,7 +17,10 @@ CLEAN = {
         'set(HEADRACE_MAY_USE_base "")\n'
         "set(HEADRACE_MAY_USE_plan base)\n"
         "set(HEADRACE_MAY_USE_store base)\n"
-        "set(HEADRACE_MAY_USE_runtime base plan store)\n"
+        "set(HEADRACE_MAY_USE_loader base plan store)\n"
+        "set(HEADRACE_MAY_USE_node_client base)\n"
+        "set(HEADRACE_MAY_USE_node_server base)\n"
+        "set(HEADRACE_MAY_USE_node base node_client node_server)\n"
     ),
     "src/base/CMakeLists.txt": "headrace_library(base\n  SRCS ids.cc)\nheadrace_test(ids_test)\n",
     "src/base/ids.h": "#pragma once\n",
@@ -26,7 +29,7 @@ CLEAN = {
     "src/plan/CMakeLists.txt": "headrace_test(order_test DEPS plan)\n",
     "src/plan/order_test.cc": "",
     "src/plan/order.h": '#pragma once\n#include "base/ids.h"\n',
-    "src/runtime/threads.h": "#pragma once\nstd::jthread worker;\n",
+    "src/loader/threads.h": "#pragma once\nstd::jthread worker;\n",
     "python/headrace/cli.py": "tensor.detach()\n",
 }
 
@@ -57,6 +60,20 @@ VIOLATIONS = [
         "'base' may not use 'plan'",
     ),
     ("src/base/a.h", HEADER + '#include "base/testing/a.h"\n', 2, "test double outside tests"),
+    ("src/base/a.h", HEADER + '#include "base/b/testing/a.h"\n', 2, "test double outside tests"),
+    (
+        "src/node/client/a.h",
+        HEADER + '#include "node/server/b.h"\n',
+        2,
+        "'node_client' may not use 'node_server' (allowed: base)",
+    ),
+    (
+        "src/node/client/testing/a.h",
+        HEADER + '#include "node/server/testing/b.h"\n',
+        2,
+        "'node_client' may not use 'node_server'",
+    ),
+    ("src/node/client/a.h", HEADER + '#include "node/main.h"\n', 2, "may not use 'node'"),
     ("src/base/a.h", HEADER + "\n" * 300, 301, "301 lines, limit 300"),
     ("src/base/ids.cc", "\n" * 601, 601, "601 lines, limit 600"),
     ("python/headrace/a.py", "\n" * 501, 501, "501 lines, limit 500"),
@@ -71,7 +88,7 @@ VIOLATIONS = [
     ("src/base/a.h", HEADER + "// FIXME\n", 2, "marker"),
     ("cmake/A.cmake", "# TODO: later\n", 1, "marker"),
     ("src/base/a.h", HEADER + "std::cout << 1;\n", 2, "std::cout"),
-    ("src/runtime/a.h", HEADER + "worker.detach();\n", 2, "detached thread"),
+    ("src/loader/a.h", HEADER + "worker.detach();\n", 2, "detached thread"),
     ("src/base/a.h", HEADER + "std::default_random_engine r;\n", 2, "order differs by library"),
     ("src/base/a.h", HEADER + "std::mt19937_64 r;\n", 2, "order differs by library"),
     ("src/base/a.h", HEADER + "std::shuffle(a, b, r);\n", 2, "order differs by library"),
@@ -79,9 +96,9 @@ VIOLATIONS = [
     ("src/plan/a.h", HEADER + "std::this_thread::sleep_for(1s);\n", 2, "sleep"),
     ("src/base/ids_test.cc", "std::this_thread::sleep_for(1s);\n", 1, "sleep"),
     ("tests/test_a.py", "time.sleep(1)\n", 1, "sleep"),
-    ("src/plan/a.h", HEADER + "std::thread t;\n", 2, "thread: only runtime/"),
-    ("src/base/a.h", HEADER + "std::jthread t;\n", 2, "thread: only runtime/"),
-    ("src/base/a.h", HEADER + "auto f = std::async(g);\n", 2, "thread: only runtime/"),
+    ("src/plan/a.h", HEADER + "std::thread t;\n", 2, "thread: take an Executor"),
+    ("src/base/a.h", HEADER + "std::jthread t;\n", 2, "thread: take an Executor"),
+    ("src/base/a.h", HEADER + "auto f = std::async(g);\n", 2, "thread: take an Executor"),
     ("src/base/a.h", HEADER + "int a;  // NOLINT\n", 2, "NOLINT must say"),
     ("src/base/a.h", HEADER + "int a;  // NOLINT: because\n", 2, "NOLINT must say"),
     ("src/base/a.h", HEADER + "// NOLINTNEXTLINE(bugprone-x)\n", 2, "NOLINT must say"),
@@ -126,6 +143,8 @@ def test_refuses_a_violation_and_says_where(
         ("src/base/testing/a.h", HEADER + '#include "base/testing/b.h"\n'),
         ("src/base/testing/a.h", HEADER + '#include "base/ids.h"\nstd::jthread worker;\n'),
         ("bindings/module.h", HEADER + "#include <nanobind/nanobind.h>\n"),
+        ("src/node/client/a.h", HEADER + '#include "node/client/b.h"\n'),
+        ("src/node/a.h", HEADER + '#include "node/client/b.h"\n'),
         ("docs/a.md", "see ~/home/data and src/root/a and https://a.b/home/c\n"),
         ("build/dev/a.h", "FIXME\n"),
         (".venv/lib/a.py", "FIXME\n"),

@@ -31,6 +31,8 @@ TEXT = CODE | {".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
 # These two quote what they ban.
 QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
 
+INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]+)')
+
 TEST_NAME = re.compile(
     r"(_test|_fuzz|_bench)\.cc$|_conformance\.(h|cc)$|^test_\w+\.py$|^conftest\.py$"
 )
@@ -45,6 +47,12 @@ class Finding(NamedTuple):
         return f"{self.file}:{self.line}: {self.rule}"
 
 
+def folder_of(path: str) -> str | None:
+    """The folder of `path`; that of test doubles is the one that they are made for."""
+    folder = "/".join(part for part in path.split("/")[:-1] if part != "testing")
+    return folder or None
+
+
 @dataclass(frozen=True)
 class SourceFile:
     path: str  # relative to the root, '/' between its parts
@@ -53,6 +61,12 @@ class SourceFile:
     @cached_property
     def lines(self) -> list[str]:
         return self.text.splitlines()
+
+    @cached_property
+    def includes(self) -> list[tuple[int, str]]:
+        """What it includes: the lines and the paths."""
+        found = ((number, INCLUDE.match(line)) for number, line in enumerate(self.lines, 1))
+        return [(number, match[1]) for number, match in found if match]
 
     @property
     def folder(self) -> str:
@@ -71,10 +85,9 @@ class SourceFile:
         return "." + self.name.rpartition(".")[2] if "." in self.name.lstrip(".") else ""
 
     @property
-    def layer(self) -> str | None:
-        """The folder under src/ that the file belongs to, if it belongs to one."""
-        parts = self.path.split("/")
-        return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+    def source_folder(self) -> str | None:
+        """The folder below src/ that the file belongs to, if it belongs to one."""
+        return folder_of(self.path.removeprefix("src/")) if self.path.startswith("src/") else None
 
     @property
     def is_test(self) -> bool:
@@ -107,25 +120,35 @@ class Tree:
         rows = row.finditer(table.text if table else "")
         return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
 
+    def layer_of(self, folder: str | None) -> str | None:
+        """The row of a folder below src/: its own ("a_b" for a/b), or else its parent's."""
+        while folder:
+            row = folder.replace("/", "_")
+            if row in self.may_use:
+                return row
+            folder = folder.rpartition("/")[0]
+        return None
+
 
 Rule = Callable[[Tree], Iterator[Finding]]
 
 
 def layers(tree: Tree) -> Iterator[Finding]:
     for file in tree.of(CPP):
-        if file.layer is None:
+        if file.source_folder is None:
             continue
-        if file.layer not in tree.may_use:
-            yield Finding(file.path, 1, f"layer '{file.layer}' has no row in cmake/Headrace.cmake")
+        layer = tree.layer_of(file.source_folder)
+        if layer is None:
+            top = file.source_folder.partition("/")[0]
+            yield Finding(file.path, 1, f"layer '{top}' has no row in cmake/Headrace.cmake")
             continue
-        for number, line in enumerate(file.lines, 1):
-            include = re.match(r'\s*#\s*include\s*["<](\w+)/', line)
-            if include is None or include[1] not in tree.may_use or include[1] == file.layer:
+        for number, included in file.includes:
+            used = tree.layer_of(folder_of(included))
+            if used is None or used == layer or used in tree.may_use[layer]:
                 continue
-            if include[1] not in tree.may_use[file.layer]:
-                allowed = " ".join(sorted(tree.may_use[file.layer])) or "nothing"
-                rule = f"layer '{file.layer}' may not use '{include[1]}' (allowed: {allowed})"
-                yield Finding(file.path, number, rule)
+            allowed = " ".join(sorted(tree.may_use[layer])) or "nothing"
+            rule = f"layer '{layer}' may not use '{used}' (allowed: {allowed})"
+            yield Finding(file.path, number, rule)
 
 
 def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
@@ -133,8 +156,8 @@ def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
         shipped = file.path.startswith(("src/", "bindings/"))
         if file.is_test or file.is_test_double or not shipped:
             continue
-        for number, line in enumerate(file.lines, 1):
-            if re.match(r'\s*#\s*include\s*["<]\w+/testing/', line):
+        for number, included in file.includes:
+            if "testing" in included.split("/")[:-1]:
                 yield Finding(file.path, number, "test double outside tests")
 
 
@@ -228,8 +251,8 @@ BANNED = [
     Ban(
         r"\bstd::(j?thread\b(?!::)|async\b)|\bpthread_create\b",
         CPP,
-        rf"^src/(runtime|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
-        "thread: only runtime/ starts threads, take an Executor",
+        rf"^src/(loader|workers|node|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
+        "thread: take an Executor; loader/, workers/ and node/ start threads",
     ),
     Ban(
         r"\bNOLINT(NEXTLINE|BEGIN)?\b(?!\([\w.,* -]+\): *\S)(?!END)",

@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-// Runs tasks, earliest deadline first. Threads belong to whoever implements it: runtime/ has real
+// Runs tasks, earliest deadline first. Threads belong to whoever implements it: loader/ has real
 // ones, sim/ none.
 //
 // Thread safety: Submit() may be called from any thread, from inside a task too.

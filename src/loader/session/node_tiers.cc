@@ -1,0 +1,231 @@
+#include "loader/session/node_tiers.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/units.h"
+#include "index/index.h"
+#include "loader/config/planner.h"
+#include "loader/ending/keeper.h"
+#include "loader/machine/thread_executor.h"
+#include "loader/session/kept_tiers.h"
+#include "tier/ram_tier.h"
+#include "tier/ssd_tier.h"
+
+namespace headrace {
+namespace {
+
+// All tiers of a node count in the same units, those of the coarsest.
+constexpr std::uint64_t kUnitBytesOnDisk = 4096;
+constexpr std::uint64_t kUnitBytesInMemory = 64;
+constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // Of one tier; larger ones have larger units.
+
+// What an entry is made of: the dataset, and which of its fields, in order; and whether it was
+// compared with the index's checksum, for it is not when it is taken from a tier.
+std::string Fingerprint(const Index& index, std::span<const BatchField> schema, bool verified) {
+  std::string text = index.fingerprint();
+  if (!verified) text.append("/unverified");
+  for (const BatchField& field : schema) {
+    if (!field.is_inline()) text.append("/").append(index.fields()[field.index_field].name);
+  }
+  return text;
+}
+
+// Every node plans what all of them keep: they must agree on which ranks are where.
+Status CheckNode(const OrderOptions& job) {
+  if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
+  return Status(
+      StatusCode::kInvalidArgument,
+      "tiers: got " + Counted(job.ranks, "rank") + " from rank " + std::to_string(job.rank) +
+          " on, of " + std::to_string(job.world_size) +
+          ": these are no node, for all nodes must have equally many ranks; start as many "
+          "on each, or leave tiers out");
+}
+
+}  // namespace
+
+std::uint64_t TiersSpec::memory_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const TierSpec& tier : tiers) {
+    if (tier.path.empty()) bytes += tier.capacity_bytes;
+  }
+  return bytes;
+}
+
+Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
+                              const Planner& planner) {
+  if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
+    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
+                                                    " of them, must be 1 to " +
+                                                    std::to_string(kTiersMax));
+  }
+  HEADRACE_RETURN_IF_ERROR(CheckNode(planner.job()));
+  std::uint64_t unit_bytes = kUnitBytesInMemory;
+  for (const TierSpec& tier : spec.tiers) {
+    if (!tier.path.empty()) unit_bytes = std::max(unit_bytes, kUnitBytesOnDisk);
+    while (tier.capacity_bytes / unit_bytes >= kUnitsMax) unit_bytes *= 2;
+  }
+  TierRoom room;
+  HEADRACE_ASSIGN_OR_RETURN(room.blocks, planner.CacheBlocks(index, unit_bytes));
+  for (const TierSpec& tier : spec.tiers) {
+    room.capacity_units.push_back(tier.capacity_bytes / room.blocks->unit_bytes());
+  }
+  return room;
+}
+
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+                                      const TierRoom& room, std::uint64_t horizon_epochs,
+                                      Position start) {
+  const OrderOptions& job = planner->job();
+  PlacementRequest request{.blocks = room.blocks, .node = job.rank / job.ranks};
+  request.capacity_units.assign(job.world_size / job.ranks, room.capacity_units);
+  request.horizon_epochs = std::min(horizon_epochs, job.epochs);
+  request.seed = job.seed;
+  request.uses = [planner, blocks = room.blocks, start] {
+    return planner->MakeUses(blocks, start);
+  };
+  return request;
+}
+
+NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
+                     const TiersSpec& spec)
+    : factory_(factory), planner_(std::move(planner)), horizon_epochs_(spec.horizon_epochs) {}
+
+Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const Index>& index,
+                                                   std::span<const BatchField> schema,
+                                                   const TiersSpec& spec,
+                                                   std::shared_ptr<const Planner> planner,
+                                                   bool verified, std::shared_ptr<KeptTiers> kept) {
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
+  std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
+  HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
+  const std::string fingerprint = Fingerprint(*index, schema, verified);
+  node->kept_ = std::move(kept);
+  HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
+  return node;
+}
+
+NodeTiers::~NodeTiers() {
+  for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
+    // What holds nothing is of no use to others, and would take the place of what does.
+    if (keys_[i].empty() || tiers_[i]->stats().entries == 0) continue;
+    kept_->Put(std::move(keys_[i]), std::move(tiers_[i]));
+  }
+}
+
+Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
+  const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
+  for (const TierSpec& each : spec.tiers) {
+    std::string& key = keys_.emplace_back();
+    if (each.path.empty()) {
+      key = fingerprint + "/" + std::to_string(each.capacity_bytes) + "/" +
+            std::to_string(unit_bytes) + "/" + std::to_string(planner_->job().rank);
+      if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
+        tiers_.push_back(std::move(kept));
+        continue;
+      }
+      HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
+                                RamTier::Make(each.capacity_bytes, unit_bytes));
+      tiers_.push_back(std::move(tier));
+      continue;
+    }
+    HEADRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<ThreadExecutor> executor,
+        ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
+    const std::string folder = each.path + "/rank-" + std::to_string(planner_->job().rank);
+    Result<std::unique_ptr<SsdTier>> opened = SsdTier::Open({.folder = folder,
+                                                             .capacity_bytes = each.capacity_bytes,
+                                                             .unit_bytes = unit_bytes,
+                                                             .dataset = fingerprint},
+                                                            *executor);
+    if (opened.status().code() == StatusCode::kFailedPrecondition && KeeperHolds(folder)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "SSD tier '" + folder +
+                        "': reads of a closed loader of this process are still out, and it keeps "
+                        "the folder until storage answers; wait for that, or use another folder");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> tier, std::move(opened));
+    folders_.push_back(folder);
+    executors_.push_back(std::move(executor));
+    tiers_.push_back(std::move(tier));
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(Position start) {
+  return Begin(MakePlacementRequest(planner_, room_, horizon_epochs_, start), start);
+}
+
+// Others' lists are not known: a node that is alone.
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list) {
+  const Position start{.epoch = list.epoch, .step = list.first_step};
+  PlacementRequest request = MakePlacementRequest(planner_, room_, /*horizon_epochs=*/1, start);
+  request.node = 0;
+  request.capacity_units.resize(1);
+  request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<TierCache> tiers, Begin(std::move(request), start));
+  MutexLock lock(mutex_);
+  request_.reset();  // Its steps are not those of the planner's own order.
+  return tiers;
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
+  request.held.assign(request.capacity_units.size(),
+                      std::vector<std::vector<std::uint32_t>>(tiers_.size()));
+  request.held[request.node] = held;
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position first,
+                                                     ScheduleFile file,
+                                                     std::shared_ptr<ScheduleVerdict> verdict) {
+  PlacementRequest request = MakePlacementRequest(planner_, room_, horizon_epochs_, first);
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Placement> placement,
+      MakeScheduledPlacement(
+          std::move(inner),
+          {.file = std::move(file), .start = start, .held = held, .verdict = std::move(verdict)}));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+std::vector<std::vector<std::uint32_t>> NodeTiers::TakeHeld() const {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  return TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
+}
+
+std::unique_ptr<TierCache> NodeTiers::MakeCache(PlacementRequest request, Position start,
+                                                std::unique_ptr<Placement> placement,
+                                                std::span<const std::vector<std::uint32_t>> held) {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  MutexLock lock(mutex_);
+  request_ = std::move(request);
+  start_ = start;
+  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
+}
+
+Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position position) const {
+  std::optional<PlacementRequest> request;
+  Position start;
+  {
+    MutexLock lock(mutex_);
+    request = request_;
+    start = start_;
+  }
+  if (!request.has_value() || position < start) {
+    return std::optional<std::vector<PlannedUse>>();
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Placement> placement, factory_->Make(*request));
+  while (std::optional<PlacedStep> step = placement->Next()) {
+    if (step->at == position) return std::optional(std::move(step->uses));
+    if (position < step->at) break;
+  }
+  return std::optional<std::vector<PlannedUse>>();
+}
+
+}  // namespace headrace
