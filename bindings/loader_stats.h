@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "loader/loader_stats.h"
+#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 
 namespace headrace::bindings {

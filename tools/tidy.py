@@ -12,9 +12,10 @@ import posixpath
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,6 +150,51 @@ def layers(tree: Tree) -> Iterator[Finding]:
             allowed = " ".join(sorted(tree.may_use[layer])) or "nothing"
             rule = f"layer '{layer}' may not use '{used}' (allowed: {allowed})"
             yield Finding(file.path, number, rule)
+
+
+def circle_in(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    """A shortest way along `arrows` that ends where it began; empty: there is none."""
+    circles: list[list[str]] = []
+    for start in sorted(arrows):
+        ways = [[start]]
+        seen: set[str] = set()
+        while ways:
+            way = ways.pop(0)
+            for to in sorted(arrows.get(way[-1], ())):
+                if to == start:
+                    circles.append([*way, to])
+                    ways = []
+                    break
+                if to not in seen:
+                    seen.add(to)
+                    ways.append([*way, to])
+    return min(circles, key=len, default=[])
+
+
+def no_circle_of_layers(tree: Tree) -> Iterator[Finding]:
+    if circle := circle_in(tree.may_use):
+        yield Finding("cmake/Headrace.cmake", 1, f"layers in a circle: {' -> '.join(circle)}")
+
+
+def no_circle_of_folders(tree: Tree) -> Iterator[Finding]:
+    """Folders of one library are layers as well. Tests may include all that the library may use."""
+    arrows: dict[str, dict[str, list[tuple[str, int]]]] = defaultdict(lambda: defaultdict(list))
+    for file in tree.of(CPP):
+        folder = file.source_folder
+        if folder is None or file.is_test:
+            continue
+        for number, included in file.includes:
+            to = folder_of(included)
+            same_layer = tree.layer_of(to) == tree.layer_of(folder) is not None
+            if to is not None and to != folder and same_layer:
+                arrows[folder][to].append((file.path, number))
+    while circle := circle_in(arrows):
+        places = [arrows[a][b] for a, b in pairwise(circle)]
+        rarest = min(places, key=lambda of_arrow: (len(of_arrow), of_arrow))
+        yield Finding(*min(rarest), f"folders in a circle: {' -> '.join(circle)}")
+        for a, b in pairwise(circle):  # Cut here, so that the next circle is another one.
+            if arrows[a][b] is rarest:
+                del arrows[a][b]
 
 
 def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
@@ -309,6 +355,8 @@ def banned(tree: Tree) -> Iterator[Finding]:
 
 RULES: list[Rule] = [
     layers,
+    no_circle_of_layers,
+    no_circle_of_folders,
     doubles_in_tests_only,
     sizes,
     folder_sizes,

@@ -24,7 +24,7 @@
 #include "loader/batch_queue.h"
 #include "loader/batch_source.h"
 #include "loader/config/loader_options.h"
-#include "loader/loader_stats.h"
+#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

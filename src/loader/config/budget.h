@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "observe/memory_budget.h"
 
 namespace headrace {
 
@@ -28,16 +29,6 @@ struct BudgetNeeds {
   // What an order that reads blocks keeps of them; 0 for others.
   std::uint64_t resident_bytes = 0;
   std::uint64_t pinned_bytes = 0;  // what is left may keep this much of the blocks for good
-};
-
-struct Budget {
-  std::uint64_t staging_bytes = 0;
-  std::uint64_t batch_bytes = 0;  // all of them
-  std::uint32_t batches_max = 0;  // in work or ready
-  std::uint64_t resident_bytes = 0;
-  std::uint64_t pinned_bytes = 0;
-  std::uint64_t scratch_bytes = 0;
-  std::uint64_t results_bytes = 0;
 };
 
 // Decodes have 1 / kScratchShare of memory=, or 1 / kScratchShareOfResidents if the order keeps

@@ -9,7 +9,7 @@
 #include "engine/testing/table_index.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "loader/session/node_tiers.h"
+#include "loader/planning/tier_room.h"
 
 namespace headrace {
 namespace {

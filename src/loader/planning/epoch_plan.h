@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "loader/config/job.h"
-#include "loader/session/node_tiers.h"
+#include "loader/planning/tier_room.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
 #include "plan/quality/labels.h"

@@ -11,7 +11,7 @@
 #include "index/atomic_file.h"
 #include "index/index.h"
 #include "loader/config/planner.h"
-#include "loader/session/node_tiers.h"
+#include "loader/planning/tier_room.h"
 #include "model/lane_shares.h"
 #include "model/preprocess_model.h"
 #include "plan/placement/placement.h"

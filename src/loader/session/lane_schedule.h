@@ -12,9 +12,10 @@
 #include "engine/lanes/decode_limit.h"
 #include "engine/lanes/lane_policy.h"
 #include "loader/config/job.h"
-#include "loader/loader_stats.h"
 #include "loader/planning/schedule_plan.h"
 #include "model/preprocess_model.h"
+#include "observe/loader_stats.h"
+#include "plan/schedule/scheduled_placement.h"
 
 namespace headrace {
 

@@ -11,7 +11,7 @@
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
 #include "loader/session/node_job.h"
-#include "plan/testing/schedule_bytes.h"
+#include "plan/schedule/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {

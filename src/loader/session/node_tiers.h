@@ -14,6 +14,8 @@
 #include "base/status.h"
 #include "engine/batch.h"
 #include "engine/tier_cache.h"
+#include "loader/config/tiers_spec.h"
+#include "loader/planning/tier_room.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
@@ -25,40 +27,6 @@ namespace headrace {
 class Index;
 class KeptTiers;
 class Planner;
-
-// A tier as a user asks for it.
-struct TierSpec {
-  std::string path;  // of a folder; empty: memory
-  std::uint64_t capacity_bytes = 0;
-  int threads = 4;  // that read and write a folder
-};
-
-// What a node keeps, and by which plan.
-struct TiersSpec {
-  std::vector<TierSpec> tiers;  // fastest first; empty: nothing is kept
-  std::string placement = "coordinated";
-  std::uint64_t horizon_epochs = 16;  // that the plan looks ahead
-
-  [[nodiscard]] std::uint64_t memory_bytes() const;  // of tiers in memory
-};
-
-// The units that tiers count in; what they keep as one, in these; and what each has room for.
-struct TierRoom {
-  std::shared_ptr<const BlockMap> blocks;
-  std::vector<std::uint64_t> capacity_units;  // by tier
-};
-
-// Errors: InvalidArgument  no tier or too many; ranks that are no node of the job, whose nodes all
-//                          have equally many; those of Planner::CacheBlocks
-Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
-                              const Planner& planner);
-
-// What a placement is made from, for a run of the planner's own order from `start` on, with nothing
-// held. The job's ranks here are a node; all nodes have as many, and the same tiers. Keeps the
-// planner.
-PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
-                                      const TierRoom& room, std::uint64_t horizon_epochs,
-                                      Position start);
 
 // The tiers of a node, which is the job's ranks here: opened once, and kept over the runs of a
 // loader. Each node has a folder of its own in each folder, named after its first rank.

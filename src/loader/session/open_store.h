@@ -8,18 +8,11 @@
 #include "base/executor.h"
 #include "base/status.h"
 #include "index/index.h"
+#include "loader/config/io_choice.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 
 namespace headrace {
-
-// Which store reads a dataset. docs/stores.md tells what each is good for.
-enum class IoChoice : std::uint8_t {
-  kAuto = 0,       // io_uring for ranges of large files where it works, else threads
-  kUring = 1,      // io_uring, or an error that says why not
-  kThreads = 2,    // a thread a read
-  kSynthetic = 3,  // no I/O: every sample is one of a few, read at the start
-};
 
 // Whether the page cache may be asked first for what is read past it otherwise.
 enum class PageCache : std::uint8_t {

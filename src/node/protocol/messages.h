@@ -17,7 +17,7 @@
 #include "engine/batch.h"
 #include "ipc/message.h"
 #include "loader/config/loader_options.h"
-#include "loader/loader_stats.h"
+#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

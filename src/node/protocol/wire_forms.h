@@ -5,8 +5,8 @@
 
 #include "engine/batch.h"
 #include "loader/config/loader_options.h"
-#include "loader/loader_stats.h"
 #include "node/protocol/wire_codec.h"
+#include "observe/loader_stats.h"
 #include "plan/quality/labels.h"
 
 namespace headrace {

@@ -7,7 +7,7 @@
 #include "base/ids.h"
 #include "engine/batch.h"
 #include "engine/engine_stats.h"
-#include "loader/config/budget.h"
+#include "observe/memory_budget.h"
 #include "observe/step_times.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"

@@ -1,4 +1,4 @@
-#include "loader/loader_stats.h"
+#include "observe/loader_stats.h"
 
 #include <algorithm>
 
