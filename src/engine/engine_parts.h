@@ -11,7 +11,6 @@
 #include "base/memory/buffer_pool.h"
 #include "base/status.h"
 #include "engine/batch/batch.h"
-#include "engine/decode/decode_observer.h"
 #include "engine/lanes/lane_policy.h"
 #include "engine/memory/pinned_blocks.h"
 #include "engine/memory/scratch_budget.h"
