@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "loader/config/job.h"
 #include "loader/ending/keeper.h"
 #include "loader/session/node_job.h"

@@ -8,6 +8,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "loader/planning/tier_room.h"
 
 namespace headrace {
