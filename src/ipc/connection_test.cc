@@ -105,7 +105,7 @@ TEST_F(ConnectionTest, AMessageBeyondItsBoundsIsRefusedAndNothingIsSent) {
   const std::vector<std::byte> large(kIpcMessageBytesMax + 1);
   const Status status = one_->Send(large);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("may be 64.0 MiB and 8"));
+  EXPECT_THAT(status.message(), HasSubstr("must be at most 64.0 MiB and 8"));
   EXPECT_EQ(one_->Send({}, std::vector<int>(9, 0)).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(one_->Send({}, std::vector<int>{-1}).code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(other_->Receive(0).value().has_value());

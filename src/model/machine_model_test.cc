@@ -61,7 +61,7 @@ TEST(CurveTest, WithoutPointsThereIsNoLimit) {
 }
 
 TEST(CurveTest, APointThatCannotBeIsNamed) {
-  EXPECT_THAT(CurveError({}), HasSubstr("has no point"));
+  EXPECT_THAT(CurveError({}), HasSubstr("got no points"));
   EXPECT_EQ(CurveError({{0, 5}}), "rate curve point 0 users: got 0, must be finite and above 0");
   EXPECT_EQ(CurveError({{1, 5}, {3, 5}, {2, 5}}),
             "rate curve point 2 users: got 2, must be finite and above 3");
@@ -95,7 +95,7 @@ TEST(SizedRatesTest, ASingleSizeHoldsForAll) {
 }
 
 TEST(SizedRatesTest, SizesMustAscend) {
-  EXPECT_THAT(SizedRates::Make({}).status().message(), HasSubstr("has no size"));
+  EXPECT_THAT(SizedRates::Make({}).status().message(), HasSubstr("got no sizes"));
   const Status status = SizedRates::Make({{.bytes = 4096}, {.bytes = 4096}}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "rates by size, size 1: got 4096 bytes, must be above 4096");

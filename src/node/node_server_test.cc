@@ -353,7 +353,7 @@ TEST_F(NodeServerTest, AnAnswerTooLargeForAMessageIsAnErrorOfTheCallAlone) {
   ASSERT_TRUE(loader->Start({}).ok());
   const Status refused = loader->ExplainRows(std::vector<SampleId>(1'000'000)).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("may be 64.0 MiB"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("must be at most 64.0 MiB"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("; ask for less at a time"));
   EXPECT_EQ(loader->ExplainRows(std::vector<SampleId>(3)).value().size(), 2U * 3U);
   EXPECT_EQ(Drain(*loader), Alone(0, OptionsOf(1)));

@@ -512,7 +512,7 @@ TEST(SsdTierTest, InsertsThatWaitedFailWithTheFirst) {
   EXPECT_EQ(first.WaitStatus(folder.pump()).code(), StatusCode::kUnavailable);
   const Status status = second.WaitStatus(folder.pump());
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("sample 5"), HasSubstr("takes no more")));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("sample 5"), HasSubstr("accepts no more")));
   EXPECT_EQ(folder.tier().stats().inserts_failed, 2U);
   EXPECT_EQ(folder.tier().stats().used_bytes, 9 * kUnitBytes);
 }
