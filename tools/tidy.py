@@ -8,11 +8,12 @@ the Tree that yields findings, or a row of BANNED. tests/test_tidy.py plants eac
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ MODULES_MAX = 15  # a header with its source is one module
 
 CPP = frozenset({".h", ".cc"})
 CODE = CPP | {".py", ".cmake", ".sh"}
-TEXT = CODE | {".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
+TEXT = CODE | {".pyi", ".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
 
 # These two quote what they ban.
 QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
@@ -196,6 +197,63 @@ def python_tests_found(tree: Tree) -> Iterator[Finding]:
                 yield Finding(file.path, number, "pytest reads only tests/**/test_*.py")
 
 
+def imports(name: str, file: SourceFile, modules: Collection[str]) -> Iterator[tuple[str, int]]:
+    """The modules of this tree that a module imports anywhere in it, each with its line."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.text)))
+    except SyntaxError:
+        return  # ruff's to say
+    for node in nodes:
+        wanted: list[str] = []
+        if isinstance(node, ast.Import):
+            wanted = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = name if file.stem == "__init__" else name.rpartition(".")[0]
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join(
+                [*(above if node.level else []), *([node.module] if node.module else [])]
+            )
+            wanted = [f"{base}.{each.name}" for each in node.names]
+            wanted = [each if each in modules else base for each in wanted]
+        for each in wanted:
+            if each in modules and each != name:
+                yield each, node.lineno
+
+
+def import_circles(tree: Tree) -> Iterator[Finding]:
+    """Modules under python/ that import each other, for a type checker only or in a function, too.
+
+    A module of a package does not count as importing the package's __init__.py.
+    """
+    files: dict[str, SourceFile] = {}
+    for file in tree.of(PYTHON | {".pyi"}):
+        if file.path.startswith("python/"):
+            path = file.path.removeprefix("python/").rpartition(".")[0]
+            files[path.removesuffix("/__init__").replace("/", ".")] = file
+    graph = {name: dict(imports(name, file, files)) for name, file in files.items()}
+    told: set[str] = set()
+    for name in sorted(graph):
+        circle = shortest_circle(graph, name)
+        if circle and told.isdisjoint(circle):
+            told.update(circle)
+            rule = f"modules import each other: {' -> '.join([*circle, name])}"
+            yield Finding(files[name].path, graph[name][[*circle, name][1]], rule)
+
+
+def shortest_circle(graph: Mapping[str, Collection[str]], start: str) -> list[str]:
+    """The names on a shortest way from `start` back to it; none if there is no way."""
+    ways = [[start]]
+    seen = set()
+    for way in ways:
+        for name in graph[way[-1]]:
+            if name == start:
+                return way
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return []
+
+
 class Ban(NamedTuple):
     pattern: str
     files: frozenset[str]  # suffixes
@@ -292,6 +350,7 @@ RULES: list[Rule] = [
     pragma_once,
     sources_named,
     python_tests_found,
+    import_circles,
     banned,
 ]
 

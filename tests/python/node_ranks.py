@@ -112,7 +112,7 @@ def close():
     loader.close()
 
 def node_pid():
-    return node._started[os.getpid(), loader._place.socket].pid
+    return node._started[os.getpid(), loader._feed.session.place.socket].pid
 
 def fork():
     child = os.fork()
@@ -248,8 +248,8 @@ class Ranks:
 
 def node_pid(loader: hr.Loader) -> int:
     """The node process of this process's loader."""
-    assert loader._place is not None
-    return node._started[os.getpid(), loader._place.socket].pid
+    assert loader._feed.session.place is not None
+    return node._started[os.getpid(), loader._feed.session.place.socket].pid
 
 
 def is_running(pid: int) -> bool:

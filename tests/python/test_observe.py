@@ -252,7 +252,7 @@ def test_labels_are_escaped(numbered: Path) -> None:
 
 def test_reuse_distances_are_those_of_a_permutation(numbered: Path) -> None:
     with hr.Loader(numbered, batch_size=1, drop_last=True, shuffle=False) as loader:
-        reuse = _core.reuse_distances(loader.dataset.index, loader._options, 3)
+        reuse = _core.reuse_distances(loader.dataset.index, loader._feed.options, 3)
     assert (reuse["of"], reuse["steps"], reuse["first"]) == ("samples", 3 * COUNT, COUNT)
     assert reuse["same_step"] == 0
     # In order, each is used again a whole epoch later.
