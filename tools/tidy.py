@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +130,25 @@ def layers(tree: Tree) -> Iterator[Finding]:
                 yield Finding(file.path, number, rule)
 
 
+def circle_in(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    """A shortest way along `arrows` that ends where it began; empty: there is none."""
+    circles: list[list[str]] = []
+    for start in sorted(arrows):
+        ways = [[start]]
+        seen: set[str] = set()
+        while ways:
+            way = ways.pop(0)
+            for to in sorted(arrows.get(way[-1], ())):
+                if to == start:
+                    circles.append([*way, to])
+                    ways = []
+                    break
+                if to not in seen:
+                    seen.add(to)
+                    ways.append([*way, to])
+    return min(circles, key=len, default=[])
+
+
 def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
     for file in tree.of(CPP):
         shipped = file.path.startswith(("src/", "bindings/"))
@@ -200,21 +220,19 @@ def python_tests_found(tree: Tree) -> Iterator[Finding]:
 def imports(name: str, file: SourceFile, modules: Collection[str]) -> Iterator[tuple[str, int]]:
     """The modules of this tree that a module imports anywhere in it, each with its line."""
     try:
-        nodes = list(ast.walk(ast.parse(file.text)))
+        nodes = ast.walk(ast.parse(file.text))
     except SyntaxError:
         return  # ruff's to say
+    package = name if file.stem == "__init__" else name.rpartition(".")[0]
     for node in nodes:
-        wanted: list[str] = []
         if isinstance(node, ast.Import):
             wanted = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = name if file.stem == "__init__" else name.rpartition(".")[0]
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join(
-                [*(above if node.level else []), *([node.module] if node.module else [])]
-            )
-            wanted = [f"{base}.{each.name}" for each in node.names]
-            wanted = [each if each in modules else base for each in wanted]
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            named = [f"{base}.{each.name}" for each in node.names]
+            wanted = [each if each in modules else base for each in named]
+        else:
+            continue
         for each in wanted:
             if each in modules and each != name:
                 yield each, node.lineno
@@ -231,27 +249,10 @@ def import_circles(tree: Tree) -> Iterator[Finding]:
             path = file.path.removeprefix("python/").rpartition(".")[0]
             files[path.removesuffix("/__init__").replace("/", ".")] = file
     graph = {name: dict(imports(name, file, files)) for name, file in files.items()}
-    told: set[str] = set()
-    for name in sorted(graph):
-        circle = shortest_circle(graph, name)
-        if circle and told.isdisjoint(circle):
-            told.update(circle)
-            rule = f"modules import each other: {' -> '.join([*circle, name])}"
-            yield Finding(files[name].path, graph[name][[*circle, name][1]], rule)
-
-
-def shortest_circle(graph: Mapping[str, Collection[str]], start: str) -> list[str]:
-    """The names on a shortest way from `start` back to it; none if there is no way."""
-    ways = [[start]]
-    seen = set()
-    for way in ways:
-        for name in graph[way[-1]]:
-            if name == start:
-                return way
-            if name not in seen:
-                seen.add(name)
-                ways.append([*way, name])
-    return []
+    while circle := circle_in(graph):
+        first, second = circle[:2]
+        rule = f"modules import each other: {' -> '.join(circle)}"
+        yield Finding(files[first].path, graph[first].pop(second), rule)  # The next is another one.
 
 
 class Ban(NamedTuple):

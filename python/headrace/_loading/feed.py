@@ -37,6 +37,7 @@ class Delivered:
     """The number of the sample is one more field."""
     python: bool
     """Functions of the user run before batches are given."""
+    seed: int
 
 
 class EpochFeed:
@@ -88,10 +89,6 @@ class EpochFeed:
         return self.core.schema
 
     @property
-    def seed(self) -> int:
-        return self.options.seed
-
-    @property
     def shares(self) -> int:
         """How many ranks the samples are divided over."""
         return self.options.world_size if self.source is None else self.source.shares
@@ -103,20 +100,6 @@ class EpochFeed:
         full = len(self) * size
         samples = -(-len(self.dataset) // self.options.world_size)
         return samples if full - size < samples <= full else full
-
-    @property
-    def at(self) -> Place[EpochPlan]:
-        """After the newest batch that was given."""
-        return self.cursor.at
-
-    @property
-    def told(self) -> tuple[int, int] | None:
-        """Epoch and step of the next iteration, if set_epoch() or a state decided them."""
-        return self.cursor.told
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def __len__(self) -> int:
         return self.steps_per_epoch if self.source is None else len(self.source)
@@ -171,7 +154,7 @@ class EpochFeed:
                 "this iteration of the loader is over: a newer one was begun; a loader has one at "
                 "a time, make a second loader to have two"
             )
-        if self.at.plan is not None and self.cursor.is_over():
+        if self.cursor.at.plan is not None and self.cursor.is_over():
             self.cursor.end_epoch()
             raise StopIteration
         try:
@@ -206,10 +189,6 @@ class EpochFeed:
         """From any thread: whoever waits for a batch waits no longer."""
         self.core.stop()
 
-    def lose_supply(self) -> None:
-        """After `interrupt`: the core has to be started before it gives anything."""
-        self.cursor.lose_supply()
-
     def set_epoch(self, epoch: int) -> None:
         """As `Loader.set_epoch`."""
         epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
@@ -229,13 +208,9 @@ class EpochFeed:
 
     def state_at(self, place: Place[EpochPlan]) -> dict[str, Any]:
         """The state before `place`, which may be the end of an epoch."""
-        if place.step and place.step >= self.length(place.plan):
+        if place.step and place.step >= self.cursor.length(place.plan):
             place = Place(place.epoch + 1, 0)
         return make_state(self.dataset, self.options, place, self.source, self.order_parameters)
-
-    def length(self, plan: EpochPlan | None) -> int:
-        """Steps of an epoch with this plan."""
-        return self.cursor.length(plan)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As `Loader.load_state_dict`."""

@@ -46,24 +46,21 @@ class Observed:
             f"<headrace.Loader of {self.dataset.path!r}: "
             f"batch_size {self._feed.options.batch_size}, "
             f"{', '.join(self._feed.delivers.kinds)}; "
-            f"epoch {self._feed.at.epoch}, step {self._feed.at.step}>"
+            f"epoch {self._feed.cursor.at.epoch}, step {self._feed.cursor.at.step}>"
         )
 
     def stats(self) -> Stats:
-        """What the loader did so far: rates, stalls by cause, bytes by source, memory by use; of
-        each rank of its engine, and in one line: ``stats()["verdict"]``. `headrace docs observe`.
-
-        Of a loader that is closed, the last ones."""
-        at = self._feed.at
+        """What the loader did so far, of each rank of its engine: rates, stalls by cause, bytes by
+        source, memory by use; in one line: ``stats()["verdict"]``. `headrace docs observe`."""
+        at = self._feed.cursor.at
         rank = self._feed.options.rank
         return make_stats(self._core.stats(), at.epoch, at.step, rank, self._data)
 
     def explain(self, step: int, epoch: int | None = None) -> Explanation:
-        """Where each sample of a step comes from, and each parameter of the order; print it. By
-        default of the epoch in progress."""
+        """Where each sample of a step comes from, and each parameter of the order; print it."""
         feed = self._feed
         feed.check_open()
-        at = feed.at
+        at = feed.cursor.at
         epoch = at.epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if feed.source is None:
             step = integer("step", step, 0, feed.steps_per_epoch - 1)
@@ -89,18 +86,13 @@ class Observed:
         return Explanation(epoch, step, rows, self._feed.options.order.name, parameters)
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
-        """Writes the loader's `profile` with what was learned of preprocessing while it ran.
-
-        Given as `profile` to the next run, that begins with it. The file may be the one that was
-        read; nothing is written unless asked for here.
-        """
+        """Writes the loader's profile with what was learned of preprocessing, for the next run."""
         self._feed.check_open()
         check_outside("writing profile", path, image_folder(self.dataset))
         profile_learned(self._profile, self._core).save(path)
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes when each of the newest 4,096 batches of a rank was read, decoded, ready and
-        waited for, as JSON for https://ui.perfetto.dev."""
+        """Writes the times of the newest 4,096 batches, as JSON for https://ui.perfetto.dev."""
         self._feed.check_open()
         check_outside("writing the trace", path, image_folder(self.dataset))
         write_trace(
@@ -115,8 +107,7 @@ class Observed:
         return prometheus.expose([({}, self._snapshot())])
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Draws the times of batches, who waited when, imbalance, reuse and bytes by source; the
-        format is that of the name: ``loader.report("loader.png")``."""
+        """Draws when batches came, who waited, and from where bytes came: ``report("x.png")``."""
         self._feed.check_open()
         chart = Path(given_path("writing the chart", path))
         check_outside("writing the chart", chart, image_folder(self.dataset))
@@ -159,7 +150,7 @@ def watch(loader: Observed, monitor: bool | None) -> Monitor | None:
     """Answers from other processes, if asked for: by argument, or HEADRACE_MONITOR=1."""
     if monitor is None:
         monitor = os.environ.get("HEADRACE_MONITOR", "0") not in ("", "0")
-    if not flag("monitor", monitor):
+    if not flag("Engine.monitor", monitor):
         return None
     found = weakref.ref(loader)  # Its thread keeps no loader.
 

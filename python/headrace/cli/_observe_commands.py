@@ -34,7 +34,7 @@ def top(
 ) -> None:
     """Show what this user's loaders are doing: rates, who waits for what, and what to do about it.
 
-    Of loaders made with monitor=True, or with HEADRACE_MONITOR=1 in their environment. In a
+    Of loaders made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in their environment. In a
     terminal it goes on until Ctrl-C; rates are of the time since the look before.
 
     Example: [bold]headrace top[/bold]
@@ -87,7 +87,7 @@ def _addresses(pids: list[int] | None) -> list[Address]:
             raise NotFoundError(f"process {pid} has ended, and its loaders with it")
         raise NotFoundError(
             f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
-            "it with Loader(monitor=True), or set HEADRACE_MONITOR=1"
+            "it with Engine(monitor=True), or set HEADRACE_MONITOR=1"
         )
     return [address for address in found if address.pid in pids]
 
@@ -105,8 +105,8 @@ def report(
 ) -> None:
     """Draw what a loader did lately: times of batches, who waited when, imbalance, reuse, bytes.
 
-    Of a loader made with monitor=True, or with HEADRACE_MONITOR=1 in its environment. In the
-    program itself: loader.report("chart.png").
+    Of a loader made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in its environment. In
+    the program itself: loader.report("chart.png").
 
     Example: [bold]headrace report 4242 -o loader.png[/bold]
     """
@@ -123,7 +123,7 @@ def report(
         )
     if not found:
         raise NotFoundError(
-            "no loader of yours is monitored: make it with Loader(monitor=True), or set "
+            "no loader of yours is monitored: make it with Engine(monitor=True), or set "
             "HEADRACE_MONITOR=1"
         )
     if len(found) > 1:

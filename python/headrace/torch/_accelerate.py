@@ -32,10 +32,10 @@ def checked_reader(server: object, feed: BatchFeed) -> Reader | None:
             f"{_DOING}: accelerator.prepare() has it divide what it reads over "
             f"{reader.divides_over} processes ({reader.how}), and this stream is one rank's share "
             f"of {feed.shares} already: samples would be lost; leave the DataLoader out of "
-            "prepare(), or make the headrace.Loader with rank=0, world_size=1 on every process, for "
-            "Accelerate to divide; `headrace docs trainers`"
+            "prepare(), or make the headrace.Loader with hr.Sharding(rank=0, world_size=1) on "
+            "every process, for Accelerate to divide; `headrace docs trainers`"
         )
-    epoch, step = feed.told or (0, 0)
+    epoch, step = feed.cursor.told or (0, 0)
     if reader.skips and step:
         raise FailedPreconditionError(
             f"{_DOING}: it skips the first {reader.skips} batches, and the stream goes on after "
@@ -48,7 +48,7 @@ def checked_reader(server: object, feed: BatchFeed) -> Reader | None:
 
 def check_epoch(server: object, feed: BatchFeed, epoch: int) -> None:
     """Refuses that Accelerate's loader, by counting, undoes what the stream was told."""
-    told = feed.told[0] if feed.told is not None else epoch
+    told = feed.cursor.told[0] if feed.cursor.told is not None else epoch
     if checked_reader(server, feed) is not None and told != epoch:
         raise FailedPreconditionError(
             f"{_DOING}: it begins epoch {epoch}, and the stream was told to go on in epoch {told}, "

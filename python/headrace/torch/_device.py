@@ -189,7 +189,7 @@ class DeviceBatches(NotADataLoader):
         epoch: int | None = None
         step: int | None = None
         if isinstance(loader, Loader):
-            at = feed_of(loader).at
+            at = feed_of(loader).cursor.at
             epoch, step = at.epoch, at.step - 1
         where = f"batch {number} of the iteration" if step is None else f"epoch {epoch} step {step}"
         error = TransformError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from headrace._loading.cursor import Place
+from headrace._loading.cursor import Cursor, Place
 from headrace._loading.feed import Delivered
 from headrace._loading.sampling import EpochPlan
 
@@ -17,13 +17,13 @@ class BatchFeed(Protocol):
     """
 
     @property
+    def cursor(self) -> Cursor[EpochPlan]: ...
+    @property
     def delivers(self) -> Delivered: ...
     @property
     def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]:
         """Name, type, shape of a row and raggedness of each field."""
 
-    @property
-    def seed(self) -> int: ...
     @property
     def shares(self) -> int:
         """How many ranks the samples are divided over."""
@@ -32,26 +32,12 @@ class BatchFeed(Protocol):
     def samples(self) -> int:
         """Of an epoch of this rank, as far as that is known."""
 
-    @property
-    def at(self) -> Place[EpochPlan]:
-        """After the newest batch that was given."""
-
-    @property
-    def told(self) -> tuple[int, int] | None:
-        """Epoch and step of the next iteration, if set_epoch() or a state decided them."""
-
     def check_open(self) -> None: ...
     def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iterator[Any]:
         """The next epoch, as `present` makes of the core's batches."""
 
     def interrupt(self) -> None:
         """Whoever waits for a batch waits no longer."""
-
-    def lose_supply(self) -> None:
-        """After `interrupt`: the next iteration starts the core anew."""
-
-    def length(self, plan: EpochPlan | None) -> int:
-        """Steps of an epoch with this plan."""
 
     def set_epoch(self, epoch: int) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...

@@ -215,7 +215,7 @@ class Server:
                 self.feed.interrupt()
         try:
             if stopped:
-                self.feed.lose_supply()
+                self.feed.cursor.lose_supply()
             self.forget()
             yield
         finally:
@@ -226,7 +226,7 @@ class Server:
         self.forget()
         checked_reader(self, self.feed)
         batches = self.feed.iterate(lambda batch: batch, base_seed=False)
-        self.newest = self.feed.at
+        self.newest = self.feed.cursor.at
         return batches
 
     def forget(self) -> None:

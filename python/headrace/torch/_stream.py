@@ -54,7 +54,7 @@ class SampleStream(IterableDataset[Any]):
 
     Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
     `sample_id` if it has ``ids=True``. Everything else is the Loader's to say: order, seed, rank,
-    image transforms, tiers, a sampler, ``isolation="process"``; ``loader.stats()`` tells of it.
+    image transforms, tiers, a sampler, `node_process`; ``loader.stats()`` tells of it.
     DataLoader's own `shuffle` and `sampler` stay out, as with any IterableDataset.
 
     Thread safety: one thread; and `set_epoch` and `load_state_dict` are those of the stream, not
@@ -103,7 +103,7 @@ class SampleStream(IterableDataset[Any]):
         self._reader = _Reader(
             server.fields,
             feed.delivers.ids,
-            feed.seed,
+            feed.delivers.seed,
             library or transform,
             server.address,
             decoded,
@@ -158,7 +158,7 @@ class SampleStream(IterableDataset[Any]):
                 integer("batches, as no iteration has begun", batches, 0, 0)
                 return feed.state_dict()
         # Without the lock: who has it may wait for a batch, and that for other ranks.
-        most = feed.length(begun.plan) - begun.step
+        most = feed.cursor.length(begun.plan) - begun.step
         step = begun.step + integer("batches", batches, 0, most)
         return feed.state_at(begun._replace(step=step))
 
