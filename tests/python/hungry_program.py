@@ -165,7 +165,7 @@ def _none_left(*_: object, **__: object) -> None:
 
 def refused_monitor(dataset: str) -> None:
     monitor._listen = _none_left  # type: ignore[assignment]
-    _refused(dataset, "monitor=True", engine=hr.Engine(monitor=True))
+    _refused(dataset, "Engine.monitor", engine=hr.Engine(monitor=True))
 
 
 def refused_node(dataset: str) -> None:

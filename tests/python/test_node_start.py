@@ -101,12 +101,12 @@ class SetTime:
             "for .*headrace node --name 'a b'",
         ),
         (
-            {"node_process": hr.NodeProcess(local_rank=1, start_timeout=7)},
+            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2, start_timeout=7)},
             7,
             "for .*local rank 0 starts.*raise NodeProcess.start_timeout",
         ),
         (
-            {"node_process": hr.NodeProcess(local_rank=1)},
+            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2)},
             600,
             "for .*local rank 0 starts.*nobody serves it",
         ),
@@ -123,8 +123,6 @@ def test_who_waits_for_a_node_process_says_for_what_and_how_long(
     monkeypatch.setattr(node, "time", time_)
     monkeypatch.setattr(node, "_TRY_EVERY_S", 0.25)
     monkeypatch.setenv("MASTER_PORT", f"test-{os.getpid()}")
-    if "local_rank" in arguments:
-        arguments = {"node_process": hr.NodeProcess(local_world_size=2)} | arguments
     with pytest.raises(errors.UnavailableError, match=f"waited {seconds} s {told}"):
         hr.Loader(source, **arguments)
     assert time_.now == seconds
