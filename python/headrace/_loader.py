@@ -142,7 +142,9 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         self._convert = converter(output)
         self._transformer = Transformer(python, options, self._convert, ids) if python else None
         session = Session(found, options, place, cache.budget, self._transformer)
-        delivers = Delivered(kinds, native, ids, python is not None, options.seed)
+        delivers = Delivered(
+            kinds, session.core.schema, native, ids, python is not None, options.seed
+        )
         feed = EpochFeed(found, session, options, ranks, source, delivers)
         data = data_facts(found, kinds, native, python, options.substitute, sampled)
         super().__init__(feed, data, engine.profile)
@@ -161,7 +163,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
     def expected_inflation(self) -> dict[str, float | None] | None:
         """How much more batches vary than with a perfect shuffle, by the order's parameters, or
         None; `headrace docs quality`."""
-        return self._feed.expected_inflation
+        return self._feed.order.expected_inflation
 
     def __len__(self) -> int:
         """Batches of an epoch, the same on every rank."""

@@ -1,7 +1,7 @@
 #pragma once
 
-// Locks whose use the compiler checks: clang's -Wthread-safety refuses a guarded field touched, or
-// a method called, without its mutex. Other compilers see nothing.
+// Locks whose use the compiler checks: clang's -Wthread-safety refuses access to a guarded field,
+// or a call of an annotated method, without the mutex. Other compilers ignore the annotations.
 
 #include <chrono>
 #include <condition_variable>
@@ -20,6 +20,7 @@
 #define HEADRACE_LOCKS_REQUIRED(mutex) HEADRACE_THREAD_ATTRIBUTE_(requires_capability(mutex))
 #define HEADRACE_LOCKS_EXCLUDED(mutex) HEADRACE_THREAD_ATTRIBUTE_(locks_excluded(mutex))
 // For the classes of this header.
+#define HEADRACE_ASSERT_CAPABILITY(mutex) HEADRACE_THREAD_ATTRIBUTE_(assert_capability(mutex))
 #define HEADRACE_LOCKABLE HEADRACE_THREAD_ATTRIBUTE_(capability("mutex"))
 #define HEADRACE_SCOPED_LOCKABLE HEADRACE_THREAD_ATTRIBUTE_(scoped_lockable)
 #define HEADRACE_ACQUIRES(...) HEADRACE_THREAD_ATTRIBUTE_(acquire_capability(__VA_ARGS__))
@@ -31,6 +32,8 @@ namespace headrace {
 class HEADRACE_LOCKABLE Mutex {
  public:
   void Lock() HEADRACE_ACQUIRES() { mutex_.lock(); }
+  // Has clang take it as locked, where it cannot see that it is.
+  void AssertHeld() const HEADRACE_ASSERT_CAPABILITY(this) {}
   void Unlock() HEADRACE_RELEASES() { mutex_.unlock(); }
 
  private:
@@ -50,16 +53,17 @@ class HEADRACE_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// A condition variable for Mutex. Thread safety: every method may be called from any thread.
 class CondVar {
  public:
-  // Releases `mutex`, waits to be notified, and takes it again. Wakes spuriously: call in a loop
-  // on the condition.
+  // Releases `mutex`, waits for a notification, and takes `mutex` again. May wake spuriously: call
+  // it in a loop on the condition.
   void Wait(Mutex& mutex) HEADRACE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait(), but for no longer than `timeout_ns`. False if that is what ended it.
+  // As Wait(), for at most `timeout_ns`. Returns false after a timeout.
   bool WaitFor(Mutex& mutex, std::int64_t timeout_ns) HEADRACE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const auto status = condition_.wait_for(lock, std::chrono::nanoseconds(timeout_ns));

@@ -18,8 +18,8 @@
 #include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
-#include "engine/testing/table_index.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
@@ -249,7 +249,7 @@ class World {
     }
   }
 
-  // The error must be that of the lowest slot of the first step that cannot be had.
+  // The error must be that of the lowest slot of the first step that fails.
   void CheckEnd(const Status& status, std::size_t next) {
     if (next == plan_.size()) {
       ASSERT_TRUE(status.ok()) << status.ToString();

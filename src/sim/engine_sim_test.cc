@@ -16,8 +16,8 @@
 #include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
-#include "engine/testing/table_index.h"
 #include "gtest/gtest.h"
+#include "index/testing/table_index.h"
 #include "plan/exact_order.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
@@ -258,7 +258,7 @@ class World {
     ASSERT_EQ(label, index_.labels[Raw(sample)]);
   }
 
-  // The error must be that of the lowest slot of the first step that cannot be had.
+  // The error must be that of the lowest slot of the first step that fails.
   void CheckEnd(const Status& status, const std::optional<Step>& next) {
     if (!next.has_value()) {
       ASSERT_TRUE(status.ok()) << status.ToString();

@@ -113,13 +113,13 @@ def close():
     loader.close()
 
 def node_pid():
-    return node._started[os.getpid(), loader._feed.session.place.socket].pid
+    return node._started[os.getpid(), loader._feed._session.place.socket].pid
 
 def fork():
     child = os.fork()
     if child == 0:
         ends = select.poll()
-        ends.register(0, 0)  # Nothing is said to the child: that its pipe ends, once the test does.
+        ends.register(0, 0)  # No message to the child: its pipe ends with the test.
         ends.poll()
         os._exit(0)
     return child
@@ -249,8 +249,8 @@ class Ranks:
 
 def node_pid(loader: hr.Loader) -> int:
     """The node process of this process's loader."""
-    assert loader._feed.session.place is not None
-    return node._started[os.getpid(), loader._feed.session.place.socket].pid
+    assert loader._feed._session.place is not None
+    return node._started[os.getpid(), loader._feed._session.place.socket].pid
 
 
 def is_running(pid: int) -> bool:

@@ -160,7 +160,7 @@ def options_of(loader: hr.Loader) -> dict[str, Any]:
 def seen(source: Path, arguments: dict[str, Any]) -> Any:
     """All that a loader with these arguments shows: its core's options, its batches; or its error.
 
-    What differs from one loader to the next, as times, is not told.
+    What differs from one loader to the next, as times, is left out.
     """
     try:
         loader = hr.Loader(source, 10, **{"output": "numpy", "seed": 4} | arguments)
@@ -172,7 +172,7 @@ def seen(source: Path, arguments: dict[str, Any]) -> Any:
             for batch in loader
         ]
         monitored = loader._monitor is not None
-        place = loader._feed.session.place
+        place = loader._feed._session.place
         local = place and (place.local_rank, place.local_world_size, place.start_timeout)
         transformer = loader._transformer
         python = transformer and dataclasses.replace(transformer._python)

@@ -136,10 +136,16 @@ class OneBatch:
 
 
 class Feed:
-    """A `BatchFeed` of one epoch with one batch, and nothing of a loader."""
+    """A `BatchFeed` of one epoch with one batch, without a loader."""
 
-    delivers = Delivered({"a": "scalar", "b": "scalar"}, None, ids=True, python=False, seed=0)
-    schema = (("a", "int64", (), False), ("b", "int64", (), False))
+    delivers = Delivered(
+        {"a": "scalar", "b": "scalar"},
+        (("a", "int64", (), False), ("b", "int64", (), False)),
+        native=None,
+        ids=True,
+        python=False,
+        seed=0,
+    )
     shares, samples = 1, 2
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ class Cursor(Generic[Plan]):
         self._supply = None
 
     def end_epoch(self) -> None:
-        """The iteration in progress was told that its epoch is over."""
+        """The iteration in progress has reached the end of its epoch."""
         self._at, self._plan, self._began = (self._at[0] + 1, 0), None, None
 
     def stop(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from headrace import _core
 from headrace._arguments import integer
@@ -31,6 +31,8 @@ class Delivered:
 
     kinds: Mapping[str, str]
     """Of the fields, in their order."""
+    schema: Sequence[tuple[str, str, tuple[int, ...], bool]]
+    """Name, type, shape of a row and raggedness of each field."""
     native: Native | None
     """The transform that the core applies."""
     ids: bool
@@ -38,6 +40,23 @@ class Delivered:
     python: bool
     """Functions of the user run before batches are given."""
     seed: int
+
+
+@dataclass(frozen=True)
+class CoreOrder:
+    """The order of a core session."""
+
+    given: dict[str, int | str]
+    """Parameters that the user gave: a state has to agree with them."""
+    parameters: dict[str, int | str]
+    """All of them, with defaults."""
+    expected_inflation: dict[str, float | None] | None
+    steps: int
+    """Of an epoch without a sampler."""
+
+    @classmethod
+    def of(cls, core: Core, given: dict[str, int | str]) -> Self:
+        return cls(given, core.order_parameters, core.expected_inflation, core.steps_per_epoch)
 
 
 class EpochFeed:
@@ -61,7 +80,7 @@ class EpochFeed:
     ) -> None:
         """Takes over `session`, which was opened with `options`."""
         self.dataset = dataset
-        self.session = session
+        self._session = session
         self.options = options
         self.source = source
         self.delivers = delivers
@@ -69,24 +88,14 @@ class EpochFeed:
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
         _open_feeds.add(self)
-        self.given = dict(options.order.parameters)
-        """Parameters of the order that a state has to agree with."""
-        self.steps_per_epoch = self.core.steps_per_epoch
-        """Of the loader's own order, whatever a sampler gives."""
-        self.order_parameters = self.core.order_parameters  # every default filled in
-        self.expected_inflation = self.core.expected_inflation
-        self.cursor: Cursor[EpochPlan] = Cursor(self.steps_per_epoch)
+        self.order = CoreOrder.of(self.core, dict(options.order.parameters))
+        self.cursor: Cursor[EpochPlan] = Cursor(self.order.steps)
         self._warned = False
-        self._troubled: set[str] = set()  # tiers of which the user was told
+        self._troubled: set[str] = set()  # tiers that the user was warned about
 
     @property
     def core(self) -> Core:
-        return self.session.core
-
-    @property
-    def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]:
-        """Name, type, shape of a row and raggedness of each field."""
-        return self.core.schema
+        return self._session.core
 
     @property
     def shares(self) -> int:
@@ -102,7 +111,7 @@ class EpochFeed:
         return samples if full - size < samples <= full else full
 
     def __len__(self) -> int:
-        return self.steps_per_epoch if self.source is None else len(self.source)
+        return self.order.steps if self.source is None else len(self.source)
 
     def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iteration:
         """The next epoch, as `present` makes of the core's batches.
@@ -144,9 +153,9 @@ class EpochFeed:
         """Opens a core for the options as they are now; `undo` restores them if that fails."""
         self.cursor.stop()  # Whatever comes: the core that it took batches of is gone.
         self.cursor.lose_supply()
-        self.session.reopen(undo, self.close)
+        self._session.reopen(undo, self.close)
 
-    def take(self, iteration: int) -> Any:
+    def _take(self, iteration: int) -> Any:
         """The core's next batch of an iteration; StopIteration at its end."""
         self.check_open()
         if iteration != self.cursor.iteration:
@@ -172,7 +181,7 @@ class EpochFeed:
             tiers_in_trouble(self.core, self._troubled)
         return batch
 
-    def ended(self, iteration: int) -> bool:
+    def _ended(self, iteration: int) -> bool:
         """Whether all batches of an iteration were taken, which ends its epoch."""
         cursor = self.cursor
         if iteration != cursor.iteration or not cursor.at.step or not cursor.is_over():
@@ -180,7 +189,7 @@ class EpochFeed:
         cursor.end_epoch()
         return True
 
-    def leave(self, iteration: int) -> None:
+    def _leave(self, iteration: int) -> None:
         """An iteration was dropped before its end: what was read ahead for it is let go."""
         if not self._closed and self.cursor.leave(iteration):
             self.core.stop()
@@ -210,29 +219,28 @@ class EpochFeed:
         """The state before `place`, which may be the end of an epoch."""
         if place.step and place.step >= self.cursor.length(place.plan):
             place = Place(place.epoch + 1, 0)
-        return make_state(self.dataset, self.options, place, self.source, self.order_parameters)
+        return make_state(self.dataset, self.options, place, self.source, self.order.parameters)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As `Loader.load_state_dict`."""
         epoch, step = check_state(state, self.dataset, self.options, self.source)
-        if self.source is None and step >= self.steps_per_epoch:
+        if self.source is None and step >= self.order.steps:
             raise InvalidArgumentError(
-                f"state: step {step} of epoch {epoch}, but an epoch has {self.steps_per_epoch}"
+                f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps}"
             )
-        self._adopt(order_parameters_to_adopt(state, self.given, self.order_parameters))
+        self._adopt(order_parameters_to_adopt(state, self.order.given, self.order.parameters))
         self.cursor.restore(epoch, step)
         if self.source is not None:
             self.source.restore(state)
 
     def _adopt(self, parameters: dict[str, int | str]) -> None:
         """Goes on with these parameters of the order, all of them known."""
-        if parameters == self.order_parameters:
+        if parameters == self.order.parameters:
             return
         before = self.options.order.parameters
         set_order_parameters(self.options, parameters)
         self._reopen(lambda: set_order_parameters(self.options, before))
-        self.order_parameters = self.core.order_parameters
-        self.expected_inflation = self.core.expected_inflation
+        self.order = CoreOrder.of(self.core, self.order.given)
 
     def check_open(self) -> None:
         if self._closed:
@@ -249,10 +257,10 @@ class EpochFeed:
             self._closed = True
             _open_feeds.discard(self)
             with ExitStack() as then:  # Whatever is raised: Ctrl-C shortens what it waits for.
-                then.callback(self.session.close_workers)
+                then.callback(self._session.close_workers)
                 for each in self._at_close:
                     then.callback(each)
-                self.session.close()  # First: a monitor's thread may wait for its answer.
+                self._session.close()  # First: a monitor's thread may wait for its answer.
 
     def __del__(self) -> None:
         self.close()
@@ -278,19 +286,19 @@ class Iteration(Iterator[Any]):
     def _take(self) -> Any:
         if self._done:
             raise StopIteration
-        if self._feed.ended(self._iteration):
+        if self._feed._ended(self._iteration):
             self._done = True
             raise StopIteration
         try:
-            return self._present(self._feed.take(self._iteration))
+            return self._present(self._feed._take(self._iteration))
         except BaseException:
             self._done = True
-            self._feed.leave(self._iteration)
+            self._feed._leave(self._iteration)
             raise
 
     def __del__(self) -> None:
         if not self._done:
-            self._feed.leave(self._iteration)
+            self._feed._leave(self._iteration)
 
 
 _open_feeds: weakref.WeakSet[EpochFeed] = weakref.WeakSet()

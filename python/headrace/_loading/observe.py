@@ -1,4 +1,4 @@
-"""What a Loader tells of itself: the part of `headrace.Loader` that reads counters only."""
+"""Statistics of a Loader: the part of `headrace.Loader` that only reads counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace._workers import Core
 
 _REUSE_EPOCHS = 3
-_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes longer than a look at a chart may.
+_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes too long for a chart.
 
 
 class Observed:
@@ -63,7 +63,7 @@ class Observed:
         at = feed.cursor.at
         epoch = at.epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if feed.source is None:
-            step = integer("step", step, 0, feed.steps_per_epoch - 1)
+            step = integer("step", step, 0, feed.order.steps - 1)
             return self._explanation(epoch, step, self._core.explain(epoch, step))
         if at.plan is None or epoch != at.epoch:
             raise FailedPreconditionError(
@@ -80,7 +80,7 @@ class Observed:
         parameters = {}
         for name, value in core.order_parameters.items():
             origin = str(core.order_origins[name])
-            if origin == "given" and name not in self._feed.given:
+            if origin == "given" and name not in self._feed.order.given:
                 origin = "from the state"
             parameters[name] = ExplainedParameter(value, origin)
         return Explanation(epoch, step, rows, self._feed.options.order.name, parameters)

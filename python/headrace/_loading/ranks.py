@@ -25,7 +25,7 @@ _WAY_OUT = (
 
 
 class Found(NamedTuple):
-    """A rank that the process was told of."""
+    """The rank of the process, and its source."""
 
     rank: int
     world_size: int
@@ -68,9 +68,9 @@ class Ranks:
         self.rank = integer("Sharding.rank", rank, 0, self.world_size - 1)
 
     def check(self) -> None:
-        """Refuses to read where the process has been told of another rank since.
+        """Refuses to read if the process has got another rank since.
 
-        A process group that has ended tells of none: its ranks go on as they are.
+        A process group that has ended has no ranks: its loaders continue as they are.
 
         Raises:
             FailedPreconditionError: with both, and what to do.
@@ -126,5 +126,5 @@ def _refuse_launchers() -> None:
                 f"environment {rank_name}={rank}, {size_name}={size}, but no RANK and no process "
                 f"group: this is one of {size} processes, and whether each is to have its share of "
                 f"the samples (hr.Sharding(rank={rank}, world_size={size})) or all "
-                f"(hr.Sharding(rank=0, world_size=1)) is not told; {_WAY_OUT}"
+                f"(hr.Sharding(rank=0, world_size=1)) is unknown; {_WAY_OUT}"
             )

@@ -47,11 +47,11 @@ def checked_reader(server: object, feed: BatchFeed) -> Reader | None:
 
 
 def check_epoch(server: object, feed: BatchFeed, epoch: int) -> None:
-    """Refuses that Accelerate's loader, by counting, undoes what the stream was told."""
+    """Refuses that Accelerate's loader, by counting, undoes set_epoch() of the stream."""
     told = feed.cursor.told[0] if feed.cursor.told is not None else epoch
     if checked_reader(server, feed) is not None and told != epoch:
         raise FailedPreconditionError(
-            f"{_DOING}: it begins epoch {epoch}, and the stream was told to go on in epoch {told}, "
+            f"{_DOING}: it begins epoch {epoch}, but the stream continues in epoch {told}, "
             "by load_state_dict() or set_epoch(): samples would be repeated; tell the prepared "
             f"DataLoader, too: set_epoch({told})"
         )

@@ -21,10 +21,6 @@ class BatchFeed(Protocol):
     @property
     def delivers(self) -> Delivered: ...
     @property
-    def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]:
-        """Name, type, shape of a row and raggedness of each field."""
-
-    @property
     def shares(self) -> int:
         """How many ranks the samples are divided over."""
 

@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-// Ordered pairs of different samples of one block, by sample: mates of a mean sample.
+// Ordered pairs of different samples of one block, per sample: the mates of a mean sample.
 double MeanMates(const BlockMap& blocks) {
   double pairs = 0;
   for (std::uint64_t i = 0; i < blocks.block_count(); ++i) {
@@ -29,7 +29,8 @@ bool IsWhole(DType dtype) {
   return dtype != DType::kFloat16 && dtype != DType::kFloat32 && dtype != DType::kFloat64;
 }
 
-// Numbers values 0, 1, ... by first appearance: a table that is probed in line, half full at most.
+// Numbers values 0, 1, ... by first appearance: a hash table with linear probing, at most half
+// full.
 class Numbers {
  public:
   std::uint32_t Of(std::uint64_t value) {
@@ -74,8 +75,8 @@ double Number(const OrderParameters& parameters, std::string_view name) {
   return number == nullptr ? 0 : static_cast<double>(*number);
 }
 
-// Samples that a draw of the `epoch` order chooses from, over all pools. Half a block a pool is
-// free on average: the next one does not fit.
+// Samples that a draw of the `epoch` order chooses from, over all pools. On average half a block a
+// pool is free, because the next block does not fit.
 double JoinedSamples(const OrderRequest& request) {
   const BlockMap& blocks = *request.blocks;
   const auto n = static_cast<double>(blocks.sample_count());
@@ -112,14 +113,14 @@ double EpochSharing(const OrderRequest& request, double joined) {
   // Mean of exp(-d / M) over the distances d of a batch's pairs.
   const double x = static_cast<double>(batch) / joined;
   const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
-  // An epoch begins with `joined` samples of whole blocks, and ends with as many: there mates are
-  // more often together than between.
+  // An epoch begins with `joined` samples of whole blocks, and ends with as many: mates are
+  // together more often there than in between.
   const double ends = (1 + std::exp(-2 * (n - joined) / joined)) / (4 * n);
-  // A pool holds its share of the joined samples, so mates that share it are as much nearer.
+  // A pool holds its share of the joined samples, so mates within it are that much nearer.
   const double together = mates * (1 / (2 * joined) + ends) * decay * static_cast<double>(pools) *
                           SamePoolShare(batch, pools);
-  if (by_chance >= 1) return 0;  // one block is all there is
-  // Less than by chance: the form does not hold for a batch of much of the dataset.
+  if (by_chance >= 1) return 0;  // the dataset is one block
+  // Less than by chance: the formula does not hold if a batch is much of the dataset.
   return std::max(0.0, (together - by_chance) / (1 - by_chance));
 }
 
@@ -133,7 +134,7 @@ double SharingAtFirst(std::string_view order, const OrderRequest& resolved, doub
 }  // namespace
 
 Result<SampleTable> InlineLabels(const Index& index) {
-  constexpr std::uint64_t kRun = 4096;  // samples looked up together
+  constexpr std::uint64_t kRun = 4096;  // samples looked up in one call
   const auto fields = index.fields();
   const auto field = std::ranges::find_if(fields, [](const FieldInfo& each) {
     return each.name == "label" && each.is_inline && each.shape.empty() && IsWhole(each.dtype);
@@ -162,11 +163,11 @@ Result<SampleTable> InlineLabels(const Index& index) {
 double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks) {
   HEADRACE_CHECK(labels.size() == blocks.sample_count());
   struct Label {
-    std::uint64_t block = 0;     // 1 + the last block that it was seen in
-    std::uint32_t in_block = 0;  // how often
-    std::uint32_t number = 0;    // how often in all
+    std::uint64_t block = 0;     // 1 + the last block with this label
+    std::uint32_t in_block = 0;  // samples in that block
+    std::uint32_t number = 0;    // samples in all
   };
-  // Numbers from elsewhere may have any gaps: a table by label would have them, too.
+  // Foreign labels may have any gaps; a table indexed by label would have them, too.
   const bool has_gaps =
       !labels.empty() && *std::ranges::max_element(labels) >= labels.size() + kDifferentLabelsMax;
   Numbers numbers;
@@ -188,9 +189,9 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
   double equal = 0;  // ordered pairs of one label
   for (const Label& label : seen) equal += label.number * (label.number - 1.0);
   const auto n = static_cast<double>(labels.size());
-  if (mates == 0 || n < 2) return 0;  // nobody has a mate
+  if (mates == 0 || n < 2) return 0;  // no sample has a mate
   const double by_chance = equal / (n * (n - 1));
-  if (by_chance >= 1) return 0;  // one label is all there is
+  if (by_chance >= 1) return 0;  // all samples have one label
   return (equal_mates / mates - by_chance) / (1 - by_chance);
 }
 
@@ -215,8 +216,8 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
   expected.of_blocks_first = 1 + others * sharing_first;
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);
-    // Mates that are rarer than by chance, in a batch or by label, are nothing to warn of; two
-    // such rarities together least of all.
+    // Mates that are rarer than by chance, in a batch or by label, need no warning; nor does the
+    // product of two such values.
     expected.of_labels =
         1 + others * std::max(*sharing, 0.0) * std::max(*expected.correlation, 0.0);
     expected.of_labels_first =

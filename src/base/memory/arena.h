@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "base/shared_memory.h"
+
+namespace headrace {
+
+// Cuts pieces of any size out of one mapping and takes them back, without a system call and
+// without new pages in the steady state: a piece given back is used again with its pages, whatever
+// the size that is asked for next. Pages in memory never pass `resident_max`, as long as the
+// pieces in use do not: where free pages lie in parts too small, the needed number is returned to
+// the system and a place is taken that has none. For that the mapping is larger than what it may
+// fill.
+//
+// Thread safety: none. Pieces are whole pages; of `resident_max` the whole pages count.
+class Arena {
+ public:
+  // Maps nothing if the system refuses: then it has no pieces.
+  explicit Arena(std::uint64_t resident_max);
+  // The same in memory that other processes can map: all of `memory`, which is the arena's alone to
+  // fill and has MappedBytes(resident_max). Null, where that is 0: it has no pieces.
+  Arena(std::uint64_t resident_max, std::shared_ptr<SharedMemory> memory);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // What an arena maps, to have room enough for its pieces. 0: nothing, or more than there can be.
+  static std::uint64_t MappedBytes(std::uint64_t resident_max);
+
+  // A piece of `bytes`, where `used_bytes` are in use already, here or elsewhere, that count
+  // against resident_max. Null if there is no place; then no free page is in memory either.
+  std::byte* Take(std::uint64_t bytes, std::uint64_t used_bytes);
+
+  void GiveBack(std::byte* piece, std::uint64_t bytes);
+
+  [[nodiscard]] std::span<std::byte> mapping() const { return {base_, mapped_bytes_}; }
+
+  [[nodiscard]] bool Owns(const std::byte* piece) const {
+    return piece >= base_ && piece < base_ + mapped_bytes_;
+  }
+
+  // Where the pieces lie, and where in it; null: in memory of this process.
+  [[nodiscard]] const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+  [[nodiscard]] std::uint64_t OffsetOf(const std::byte* piece) const {
+    return static_cast<std::uint64_t>(piece - base_);
+  }
+
+ private:
+  // Free places by offset; neighbours are one.
+  class Places {
+   public:
+    void Add(std::uint64_t offset, std::uint64_t bytes);
+    // The first place of `bytes`: kNone, or its offset.
+    std::uint64_t TakeFirst(std::uint64_t bytes);
+    // Up to `bytes` from the end.
+    std::pair<std::uint64_t, std::uint64_t> TakeLast(std::uint64_t bytes);
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+   private:
+    std::map<std::uint64_t, std::uint64_t> sizes_;
+    std::uint64_t bytes_ = 0;
+  };
+
+  void Place(void* memory, std::uint64_t bytes);
+  void ReturnPages(std::uint64_t bytes);
+
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  const std::uint64_t resident_max_;
+  const std::shared_ptr<SharedMemory> memory_;
+  std::byte* base_ = nullptr;
+  std::uint64_t mapped_bytes_ = 0;
+  Places filled_;  // free, with pages
+  Places empty_;   // free, without
+};
+
+}  // namespace headrace
