@@ -50,7 +50,12 @@ def cpu_seconds_of(pid: int) -> float:
 def measure(source: str, isolation: str, batch: int, batches: int) -> Cost:
     """After a warm-up of a tenth."""
     with hr.Loader(
-        source, batch, isolation=isolation, io="synthetic", output="numpy", memory="256MiB"
+        source,
+        batch,
+        node_process=hr.NodeProcess() if isolation == "process" else None,
+        engine=hr.Engine(io="synthetic"),
+        output="numpy",
+        memory="256MiB",
     ) as loader:
         pid = (
             [process.pid for process in node._started.values()][-1] if isolation == "process" else 0

@@ -138,7 +138,7 @@ def _run_headrace(
     with hr.Loader(
         case.pack, _BATCH, output="numpy", fields=["image"], seed=case.seed, epochs=case.epochs,
         memory=_FLOW_BYTES + (case.tier_bytes if folder is None else 0),
-        tiers=tiers, placement=placement,
+        tiers=tiers, cache=hr.Cache(placement=placement),
     ) as loader:  # fmt: skip
         for _ in range(case.epochs):
             for (rows,) in loader:

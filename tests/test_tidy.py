@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -236,6 +237,42 @@ def test_refuses_a_folder_of_sixteen_modules_not_counting_tests(tmp_path: Path) 
     assert findings(tmp_path, {"python/headrace/one_more.py": ""}) == [
         "python/headrace:1: 16 modules in one folder, limit 15: split it"
     ]
+
+
+CIRCLES = [
+    ({"a.py": "import p.b\n", "b.py": "\nimport p.a\n"}, "p/a.py:1: .*p.a -> p.b -> p.a"),
+    (
+        {"a.py": "from p import b\n", "b.py": "from p.c import X\n", "c.py": "from p import a\n"},
+        "p/a.py:1: .*p.a -> p.b -> p.c -> p.a",
+    ),
+    ({"a.py": "if TYPE_CHECKING:\n    from .b import X\n", "b.py": "import p.a\n"}, "p/a.py:2: "),
+    ({"a.py": "def f():\n    from . import b\n", "b.py": "from .a import f\n"}, "p/a.py:2: "),
+    ({"__init__.py": "from p import a\n", "a.py": "from p import NAME\n"}, "p/__init__.py:1: "),
+    (
+        {"q/__init__.py": "from . import x\n", "q/x.py": "from p.q import Y\n"},
+        "p/q/__init__.py:1: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("modules", "told"), CIRCLES)
+def test_refuses_modules_that_import_each_other(
+    tmp_path: Path, modules: dict[str, str], told: str
+) -> None:
+    (found,) = findings(tmp_path, {f"python/p/{path}": text for path, text in modules.items()})
+    assert re.match(f"python/{told}", found), found
+
+
+def test_modules_may_import_in_one_direction_and_from_a_package_what_is_a_module(
+    tmp_path: Path,
+) -> None:
+    planted = {
+        "python/p/__init__.py": "from p import _core, a, b\n",
+        "python/p/_core.pyi": "",
+        "python/p/a.py": "from p import _core, b\nimport os\nfrom p.b import X\n",
+        "python/p/b.py": "from p import _core\n",
+    }
+    assert findings(tmp_path, planted) == []
 
 
 def test_a_member_stands_where_its_class_is_declared(tmp_path: Path) -> None:

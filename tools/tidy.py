@@ -8,6 +8,7 @@ the Tree that yields findings, or a row of BANNED. tests/test_tidy.py plants eac
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import sys
@@ -15,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import resolve_name
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +31,7 @@ MODULES_MAX = 15  # a header with its source is one module
 
 CPP = frozenset({".h", ".cc"})
 CODE = CPP | {".py", ".cmake", ".sh"}
-TEXT = CODE | {".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
+TEXT = CODE | {".pyi", ".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
 
 # These two quote what they ban.
 QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
@@ -267,6 +269,44 @@ def python_tests_found(tree: Tree) -> Iterator[Finding]:
                 yield Finding(file.path, number, "pytest reads only tests/**/test_*.py")
 
 
+def imports(name: str, file: SourceFile, modules: Collection[str]) -> Iterator[tuple[str, int]]:
+    """The modules of this tree that a module imports anywhere in it, each with its line."""
+    try:
+        nodes = ast.walk(ast.parse(file.text))
+    except SyntaxError:
+        return  # ruff's to say
+    package = name if file.stem == "__init__" else name.rpartition(".")[0]
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            wanted = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            named = [f"{base}.{each.name}" for each in node.names]
+            wanted = [each if each in modules else base for each in named]
+        else:
+            continue
+        for each in wanted:
+            if each in modules and each != name:
+                yield each, node.lineno
+
+
+def import_circles(tree: Tree) -> Iterator[Finding]:
+    """Modules under python/ that import each other, for a type checker only or in a function, too.
+
+    A module of a package does not count as importing the package's __init__.py.
+    """
+    files: dict[str, SourceFile] = {}
+    for file in tree.of(PYTHON | {".pyi"}):
+        if file.path.startswith("python/"):
+            path = file.path.removeprefix("python/").rpartition(".")[0]
+            files[path.removesuffix("/__init__").replace("/", ".")] = file
+    graph = {name: dict(imports(name, file, files)) for name, file in files.items()}
+    while circle := circle_in(graph):
+        first, second = circle[:2]
+        rule = f"modules import each other: {' -> '.join(circle)}"
+        yield Finding(files[first].path, graph[first].pop(second), rule)  # The next is another one.
+
+
 class Ban(NamedTuple):
     pattern: str
     files: frozenset[str]  # suffixes
@@ -370,6 +410,7 @@ RULES: list[Rule] = [
     pragma_once,
     sources_named,
     python_tests_found,
+    import_circles,
     class_sizes,
     banned,
     tidy_words.phrases,

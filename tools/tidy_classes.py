@@ -46,7 +46,6 @@ EXCEPTIONS = {
     "HostedJob": Counts(10, 37),
     "IndexView": Counts(19, 11),
     "Loader": Counts(20, 8),
-    "Loader (Python)": Counts(7, 47),
     "NodeJob": Counts(26, 4),
     "NodeJob::Impl": Counts(32, 21),
     "QualityMeter": Counts(5, 33, 2),

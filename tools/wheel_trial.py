@@ -111,7 +111,7 @@ class Trial:
         return "2 processes ran a Python transform"
 
     def process(self) -> str:
-        with self.loader(self.images, self.decode, isolation="process") as loader:
+        with self.loader(self.images, self.decode, node_process=hr.NodeProcess()) as loader:
             batches = iter(loader)
             first = next(batches)
             (node,) = children(NODE)

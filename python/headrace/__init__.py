@@ -12,6 +12,7 @@ from headrace import _core, errors, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
+from headrace._options.groups import Cache, Engine, NodeProcess, Sharding, Workers
 from headrace._signature import Batch
 from headrace._workers import Padded, Sample
 from headrace.errors import HeadraceError
@@ -23,12 +24,17 @@ __version__: str = _core.version
 
 __all__ = [
     "Batch",
+    "Cache",
     "Dataset",
+    "Engine",
     "Finding",
     "HeadraceError",
     "Loader",
+    "NodeProcess",
     "Padded",
     "Sample",
+    "Sharding",
+    "Workers",
     "__version__",
     "errors",
     "image",

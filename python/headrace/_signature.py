@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, get_args
 from typing import TypeVar as CoreTypeVar
@@ -17,7 +18,6 @@ OrderName = Literal["exact", "batch", "epoch", "redox"]
 Io = Literal["auto", "io_uring", "threads", "synthetic"]
 OnError = Literal["raise", "substitute"]
 Output = Literal["auto", "torch", "numpy", "dlpack"]
-Isolation = Literal["thread", "process"]
 WorkerStart = Literal["spawn", "fork", "forkserver"]
 Ragged = Literal["error", "pad", "list"]
 Placement = Literal[
@@ -56,6 +56,13 @@ else:
     Made = TypeVar("Made")
 
 
+class PublicHelp(ABCMeta):
+    """Of a class whose help() shows what its users call, and none of Python's own methods."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+
 def words(literal: Any) -> tuple[str, ...]:
     """The words that a `Literal` allows."""
     return get_args(literal)
@@ -65,7 +72,7 @@ _DEVICE = (
     "batches are copied to a device, through pinned memory and ahead of the loop, by "
     "headrace.torch.DeviceBatches(loader, device); leave it out"
 )
-_OF_TORCH = {
+OF_TORCH = {
     "num_workers": (
         "reading and decoding take threads of this process, as many as there are cores, or "
         "threads=; processes that run a Python transform are workers=: leave it out, or write "
@@ -74,19 +81,20 @@ _OF_TORCH = {
     "pin_memory": _DEVICE,
     "pin_memory_device": _DEVICE,
     "prefetch_factor": (
-        "prefetch= is how many batches are worked on ahead, in all and not for each worker; by "
-        "default as many as memory= allows: leave it out, or write prefetch={given}"
+        "Engine.prefetch is how many batches are worked on ahead, in all and not for each worker; "
+        "by default as many as memory= allows: leave it out, or write "
+        "engine=hr.Engine(prefetch={given})"
     ),
     "persistent_workers": "workers always live as long as the loader; leave it out",
     "timeout": (
         "a worker or a node process that dies is an error at once, and Ctrl-C ends any wait; leave "
-        "it out (start_timeout= is for ranks of a node that never come)"
+        "it out (NodeProcess.start_timeout is for ranks of a node that never come)"
     ),
     "generator": (
         "seed= decides the order and the random transforms, the same for any number of workers; "
         "write seed=generator.initial_seed()"
     ),
-    "multiprocessing_context": "use worker_start={given}",
+    "multiprocessing_context": "use workers=hr.Workers(start={given})",
     "in_order": "batches always come in order, whichever is ready first; leave it out",
 }
 
@@ -99,12 +107,7 @@ C = CoreTypeVar("C", bound=type)
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function or method, which refuses unknown arguments with an error that helps."""
-    return _checked(function, {})
-
-
-def loader_arguments(method: Callable[P, R]) -> Callable[P, R]:
-    """The same for `Loader`: knows the arguments of torch's DataLoader, too."""
-    return _checked(method, _OF_TORCH)
+    return checked(function, {}, {})
 
 
 def named_fields(cls: C) -> C:
@@ -114,24 +117,28 @@ def named_fields(cls: C) -> C:
     return cls
 
 
-def _checked(function: Callable[P, R], hints: Mapping[str, str]) -> Callable[P, R]:
+def checked(
+    function: Callable[P, R], hints: Mapping[str, str], spellings: Mapping[str, str]
+) -> Callable[P, R]:
+    """As `named_arguments`. `hints`: what to say of a name; `spellings`: how other names, which
+    could be meant, are written."""
     parameters = list(inspect.signature(function).parameters.values())
     bound = int(parameters[0].name == "self") if parameters else 0
     names = [each.name for each in parameters[bound:]]
     positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters[bound:])
 
     @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if len(args) - bound > positional:
             raise _too_many(len(args) - bound, names[:positional], names[positional:])
         for name, given in kwargs.items():
             if name not in names:
                 raise InvalidArgumentError(
-                    f"{name}={shown(given)}: {_advice(name, given, names, hints)}"
+                    f"{name}={shown(given)}: {_advice(name, given, names, hints, spellings)}"
                 )
         return function(*args, **kwargs)
 
-    return checked
+    return call
 
 
 def _too_many(given: int, placed: list[str], named: list[str]) -> InvalidArgumentError:
@@ -147,11 +154,19 @@ def _too_many(given: int, placed: list[str], named: list[str]) -> InvalidArgumen
     )
 
 
-def _advice(name: str, given: Any, names: list[str], hints: Mapping[str, str]) -> str:
+def _advice(
+    name: str,
+    given: Any,
+    names: list[str],
+    hints: Mapping[str, str],
+    spellings: Mapping[str, str],
+) -> str:
     if name in hints:
         shows = given.get_start_method() if hasattr(given, "get_start_method") else given
         return f"an argument of torch's DataLoader; here {hints[name].format(given=shown(shows))}"
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, [*names, *spellings], n=1)
+    if near and near[0] in spellings:
+        return f"unexpected keyword {name!r}; did you mean {spellings[near[0]]}?"
     if near:
         return f"unexpected keyword {name!r}; did you mean {near[0]!r}?"
     there = f"there are {', '.join(names)}" if names else _NO_ARGUMENTS

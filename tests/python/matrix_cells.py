@@ -79,13 +79,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         {"workers": ("0", "2"), "transform": ("none", "image")},
-        "workers: there is no Python callable to run, as transform= or collate_fn=; leave it out: "
-        "reading and decoding need no workers",
+        "workers: there is no Python callable to run, as transform= or Workers.collate_fn; leave "
+        "it out: reading and decoding need no workers",
     ),
     Refusal(
         {"placement": ("belady", "lru"), "tiers": ("none",)},
-        "placement='{placement}' without tiers=: there is nothing to place; say what may be used, "
-        'as tiers=[headrace.tiers.Ram("4GiB")]',
+        "Cache(placement='{placement}') without tiers=: there is nothing to place; say what may be "
+        'used, as tiers=[headrace.tiers.Ram("4GiB")]',
     ),
     Refusal(
         {"draw": _SAMPLERS, "order": _RELAXED},
@@ -94,8 +94,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         {"draw": _SAMPLERS, "isolation": ("shared",), "ranks": ("2",)},
-        "sampler with isolation='process' and 2 ranks on this node: each has a sampler of its own; "
-        "leave it out, or use isolation='thread'",
+        "sampler with node_process= and 2 ranks on this node: each has a sampler of its own; leave "
+        "one of them out",
     ),
     Refusal(
         {"draw": ("in-order",), "order": _POOLED},

@@ -186,18 +186,19 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
         "order": _ORDERS[cell["order"]],
         "seed": SEED,
         "fields": FIELDS[cell["fields"]],
-        "rank": rank,
-        "world_size": ranks,
+        "sharding": hr.Sharding(rank=rank, world_size=ranks),
         "tiers": tiers_of(cell, folder),
-        "placement": cell["placement"],
+        "cache": hr.Cache(placement=cell["placement"]),
         "drop_last": cell["drop_last"] == "yes",
         "ids": cell["ids"] == "yes",
         "output": cell["output"],
         "epochs": epochs_of(cell) if cell["epochs"] == "known" else None,
-        "prefetch": 1 if cell["prefetch"] == "1" else None,
-        "io": cell["io"],
         "on_error": cell["on_error"],
-        "verify": cell["verify"] == "yes",
+        "engine": hr.Engine(
+            prefetch=1 if cell["prefetch"] == "1" else None,
+            io=cell["io"],
+            verify=cell["verify"] == "yes",
+        ),
     }
     if cell["draw"] == "batch-sampler":
         given["batch_sampler"] = Sampler(cell, rank)
@@ -213,18 +214,17 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
         "image+python": (FLAT, changed),
         "collate": (FLAT, changed),
     }[cell["transform"]]
-    if cell["transform"] == "collate":
-        given["collate_fn"] = stacked
     if cell["transform"] == "python":
         given["decode"] = False
-    if cell["workers"] != "default":
-        given["workers"] = int(cell["workers"])
-    if cell["transform"] in ("python", "image+python", "collate"):
-        given["worker_start"] = "fork"
-    if cell["isolation"] != "thread":
-        given["isolation"] = "process"
+    given["workers"] = hr.Workers(
+        None if cell["workers"] == "default" else int(cell["workers"]),
+        start="fork",
+        collate_fn=stacked if cell["transform"] == "collate" else None,
+    )
+    if cell["isolation"] == "process":
+        given["node_process"] = hr.NodeProcess()
     if cell["isolation"] == "shared":
-        given |= {"local_rank": rank, "local_world_size": ranks}
+        given["node_process"] = hr.NodeProcess(local_rank=rank, local_world_size=ranks)
     return hr.Loader(data.path(cell["fields"], cell["format"]), **given)
 
 

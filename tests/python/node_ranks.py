@@ -29,17 +29,18 @@ from loader_data import FLAT, payload_ids
 
 loader, batches, held = None, None, []
 
-def open_(root, ssd=None, **arguments):
+def open_(root, ssd=None, process=None, engine=None, **arguments):
     global loader
     if ssd is not None:
         arguments["tiers"] = [hr.tiers.Ssd(ssd, "16MiB")]
-    loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy", isolation="process",
-                       **arguments)
+    loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy",
+                       node_process=hr.NodeProcess(**process or {}),
+                       engine=hr.Engine(**engine or {}), **arguments)
     return len(loader)
 
 def labels(root, epochs, **arguments):
-    with hr.Loader(root, fields=["label"], ids=True, output="numpy", isolation="process",
-                   **arguments) as loader:
+    with hr.Loader(root, fields=["label"], ids=True, output="numpy",
+                   node_process=hr.NodeProcess(), **arguments) as loader:
         return [[[int(number) for number in batch.sample_id] for batch in loader]
                 for _ in range(epochs)]
 
@@ -112,7 +113,7 @@ def close():
     loader.close()
 
 def node_pid():
-    return node._started[os.getpid(), loader._place.socket].pid
+    return node._started[os.getpid(), loader._feed._session.place.socket].pid
 
 def fork():
     child = os.fork()
@@ -248,8 +249,8 @@ class Ranks:
 
 def node_pid(loader: hr.Loader) -> int:
     """The node process of this process's loader."""
-    assert loader._place is not None
-    return node._started[os.getpid(), loader._place.socket].pid
+    assert loader._feed._session.place is not None
+    return node._started[os.getpid(), loader._feed._session.place.socket].pid
 
 
 def is_running(pid: int) -> bool:

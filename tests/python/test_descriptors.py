@@ -114,7 +114,9 @@ def test_a_node_process_s_name_is_not_taken_for_a_loader_s(
 ) -> None:
     monkeypatch.setattr("headrace._loading.node._alone", {})
     monkeypatch.setattr(os, "urandom", lambda count: b"\x12" * count)
-    with hr.Loader(numbered, 10, isolation="process", monitor=True) as loader:
+    with hr.Loader(
+        numbered, 10, node_process=hr.NodeProcess(), engine=hr.Engine(monitor=True)
+    ) as loader:
         assert loader._monitor is not None
         found = [each for each in find_loaders() if each.pid == os.getpid()]
         assert found == [Address(os.getpid(), loader._monitor.ordinal)]

@@ -28,8 +28,7 @@ def alone(root: Path, rank: int, ranks: int, **arguments: Any) -> Ids:
         fields=["label"],
         ids=True,
         output="numpy",
-        rank=rank,
-        world_size=ranks,
+        sharding=hr.Sharding(rank=rank, world_size=ranks),
         **arguments,
     ) as loader:
         return [[batch.sample_id.tolist() for batch in loader] for _ in range(EPOCHS)]
@@ -108,7 +107,11 @@ def test_the_command_line_has_the_defaults_of_a_loader(pack: Path) -> None:
         result = CliRunner().invoke(app, [*arguments, *job])
         assert result.exit_code == 0, result.output
         with hr.Loader(
-            pack, batch // ranks, order="epoch", fields=["label"], rank=0, world_size=ranks
+            pack,
+            batch // ranks,
+            order="epoch",
+            fields=["label"],
+            sharding=hr.Sharding(rank=0, world_size=ranks),
         ) as loader:
             parameters = loader.state_dict()["order_parameters"]
         del parameters["block_samples"]  # Which blocks there are: no parameter of their order.

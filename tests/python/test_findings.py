@@ -106,7 +106,7 @@ def test_bad_files_are_substituted_and_good_ones_are_given(
         on_error="substitute",
         ids=True,
         output="numpy",
-        io=io,
+        engine=hr.Engine(io=io),
     ) as loader:
         pairs = [
             (int(number), int(image[0, 0, 0]))

@@ -29,9 +29,9 @@ HERE = Path(__file__).parent
 STAND_IN = importlib.util.find_spec("torchvision") is None
 WAYS: list[dict[str, Any]] = [
     {"workers": 0},
-    {"workers": 2, "worker_start": "fork"},
-    {"workers": 1, "worker_start": "spawn"},
-    {"workers": 1, "worker_start": "fork", "isolation": "process"},
+    {"workers": hr.Workers(2, start="fork")},
+    {"workers": hr.Workers(1, start="spawn")},
+    {"workers": hr.Workers(1, start="fork"), "node_process": hr.NodeProcess()},
 ]
 
 
@@ -111,8 +111,7 @@ def test_every_kind_of_image_becomes_three_channels_of_bytes(
         len(pixels),
         shuffle=False,
         transform=whole,
-        workers=workers,
-        worker_start="fork",
+        workers=hr.Workers(workers, start="fork"),
         output="numpy",
     ) as loader:
         (batch,) = loader
@@ -176,9 +175,10 @@ def test_decode_says_whether(numbered: Path) -> None:
     given: dict[str, Any] = {"shuffle": False, "workers": 0}
     with hr.Loader(dataset, 10, transform=functions.shape_and_label, decode=False, **given) as raw:
         assert next(iter(raw))[0].tolist() == lengths
-    with hr.Loader(dataset, 10, collate_fn=functions.collate_shapes, **given) as raw:
+    given["workers"] = hr.Workers(0, collate_fn=functions.collate_shapes)
+    with hr.Loader(dataset, 10, **given) as raw:
         assert next(iter(raw)) == [(length,) for (length,) in lengths]
-    with hr.Loader(dataset, 10, collate_fn=functions.collate_shapes, decode=True, **given) as made:
+    with hr.Loader(dataset, 10, decode=True, **given) as made:
         assert next(iter(made)) == [(16 + i % 5, 16 + i % 7, 3) for i in range(10)]
     with hr.Loader(dataset, 10, shuffle=False) as plain:
         assert [[len(image)] for image in next(iter(plain)).image] == lengths
@@ -272,7 +272,7 @@ class Described(torch.nn.Module):
 def test_version_1_makes_tensors_of_pillow_images(numbered: Path, torchvision: Any) -> None:
     v1 = torchvision.transforms
     transform = v1.Compose([v1.RandomHorizontalFlip(), v1.ToTensor()])
-    given: dict[str, Any] = {"ragged": "list", "ids": True, "worker_start": "fork"}
+    given: dict[str, Any] = {"ragged": "list", "ids": True, "workers": hr.Workers(start="fork")}
     with hr.Loader(numbered, 10, transform=transform, **given) as loader:
         batch = next(iter(loader))
     for image, number in zip(batch.image, batch.sample_id.tolist(), strict=True):
@@ -320,7 +320,7 @@ def test_draws_are_fixed_by_the_sample_and_leave_the_loop_s_generator(
     alone = batches(workers=0)
     assert torch.equal(torch.rand(3), expected)
     for workers in (1, 3):
-        assert batches(workers=workers, worker_start="fork") == alone
+        assert batches(workers=hr.Workers(workers, start="fork")) == alone
     with hr.Loader(folder.parent, 24, transform=transform, workers=0, ids=True) as loader:
         (batch,) = loader
     flipped = [

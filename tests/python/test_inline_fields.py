@@ -72,9 +72,12 @@ def test_labels_alone_on_several_ranks_come_as_on_one(
     dataset: Path, order: str, drop_last: bool
 ) -> None:
     for world_size in (2, 3):
-        share: dict[str, Any] = {"batch_size": 12 // world_size, "world_size": world_size}
         for rank in range(world_size):
-            options = {**share, "rank": rank, "drop_last": drop_last}
+            options: dict[str, Any] = {
+                "batch_size": 12 // world_size,
+                "sharding": hr.Sharding(rank=rank, world_size=world_size),
+                "drop_last": drop_last,
+            }
             with make(dataset, order, **options) as loader:
                 assert [label_ids(loader) for _ in range(2)] == whole(dataset, order, **options)
 
@@ -105,4 +108,4 @@ def test_labels_alone_come_from_a_node_process(numbered: Path, order: str) -> No
     job: dict[str, Any] = {"batch_size": 6, "order": order, "seed": 6}
     with Ranks(2) as ranks:
         for rank, epochs in enumerate(ranks.ask("labels", str(numbered), 2, **job)):
-            assert epochs == whole(numbered, rank=rank, world_size=2, **job)
+            assert epochs == whole(numbered, sharding=hr.Sharding(rank=rank, world_size=2), **job)

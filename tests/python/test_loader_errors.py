@@ -194,7 +194,7 @@ def test_a_flipped_byte_in_a_pack_is_found_by_its_checksum(
         pytest.raises(errors.DataLossError, match=rf"sample {bad} .*\.arrow.*checksum"),
     ):
         list(loader)
-    with hr.Loader(dataset, batch_size=10, verify=False) as loader:
+    with hr.Loader(dataset, batch_size=10, engine=hr.Engine(verify=False)) as loader:
         assert len(list(loader)) == 6
     with hr.Loader(dataset, batch_size=10, on_error="substitute") as loader:
         assert len(list(loader)) == 6
@@ -286,7 +286,9 @@ def test_ranks_with_bad_samples_give_equally_many_batches_of_equal_size(
     shapes = []
     given: list[int] = []
     for rank in range(3):
-        batches = drain(dataset, rank=rank, world_size=3, on_error="substitute")
+        batches = drain(
+            dataset, sharding=hr.Sharding(rank=rank, world_size=3), on_error="substitute"
+        )
         shapes.append([len(batch) for batch in batches])
         given += flat(batches)
     assert shapes[0] == shapes[1] == shapes[2]

@@ -77,7 +77,7 @@ def test_a_with_block_leaves_nothing(dataset: hr.Dataset) -> None:
 @pytest.mark.parametrize("io", ["threads", "auto"])
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_break_in_a_with_block_leaves_nothing(source_pack: Path, io: str) -> None:
-    with hr.Loader(source_pack, batch_size=4, io=io) as loader:
+    with hr.Loader(source_pack, batch_size=4, engine=hr.Engine(io=io)) as loader:
         for _ in loader:
             break
 
@@ -259,7 +259,10 @@ class ByHeadrace(torch.utils.data.IterableDataset[int]):
         info = torch.utils.data.get_worker_info()
         assert info is not None
         with hr.Loader(
-            self.path, batch_size=8, transform=FLAT, rank=info.id, world_size=self.workers
+            self.path,
+            batch_size=8,
+            transform=FLAT,
+            sharding=hr.Sharding(rank=info.id, world_size=self.workers),
         ) as loader:
             yield from flat(epoch_ids(loader))
 
@@ -320,7 +323,7 @@ loader = hr.Loader(
     batch_size=4000,
     sampler=[0] * 4000,
     transform=hr.image.resize(8, exact=True),
-    io=sys.argv[2],
+    engine=hr.Engine(io=sys.argv[2]),
     output="numpy",
 )
 iteration = iter(loader)

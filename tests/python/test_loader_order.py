@@ -62,7 +62,11 @@ def test_ranks_together_deliver_each_sample_once_and_the_declared_pad_set(
     delivered = []
     for rank in range(world_size):
         with hr.Loader(
-            dataset, batch_size=5, transform=FLAT, seed=4, rank=rank, world_size=world_size
+            dataset,
+            batch_size=5,
+            transform=FLAT,
+            seed=4,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
         ) as loader:
             batches = epoch_ids(loader)
             assert len(batches) == len(loader)
@@ -83,8 +87,7 @@ def test_drop_last_drops_the_declared_samples_and_no_other(
             batch_size=10,
             transform=FLAT,
             seed=4,
-            rank=rank,
-            world_size=world_size,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
             drop_last=True,
         ) as loader:
             delivered += flat(epoch_ids(loader))
@@ -176,7 +179,9 @@ def test_an_iteration_that_ended_stays_ended(dataset: hr.Dataset) -> None:
 def test_explain_says_where_each_row_of_a_step_comes_from(
     dataset: hr.Dataset, numbered: Path
 ) -> None:
-    with hr.Loader(dataset, batch_size=7, transform=FLAT, seed=3, world_size=2, rank=1) as loader:
+    with hr.Loader(
+        dataset, batch_size=7, transform=FLAT, seed=3, sharding=hr.Sharding(world_size=2, rank=1)
+    ) as loader:
         expected = model.exact_epoch(COUNT, 7, seed=3, epoch=4, rank=1, world_size=2)
         explanation = loader.explain(2, epoch=4)
         images = [row for row in explanation.rows if row["field"] == "image"]
@@ -235,17 +240,13 @@ def test_whatever_the_sizes_ranks_deliver_each_sample_once(
     delivered: list[int] = []
     steps = set()
     for rank in range(world_size):
-        options = {
-            "seed": seed,
-            "drop_last": drop_last,
-            "rank": rank,
-            "world_size": world_size,
-        }
+        options = {"seed": seed, "drop_last": drop_last}
+        share = hr.Sharding(rank=rank, world_size=world_size)
         if drop_last and count < batch_size * world_size:
             with pytest.raises(errors.InvalidArgumentError, match=f"dataset has {count} sample"):
-                hr.Loader(index, batch_size, **options)
+                hr.Loader(index, batch_size, sharding=share, **options)
             return
-        with hr.Loader(index, batch_size, threads=1, ids=True, **options) as loader:
+        with hr.Loader(index, batch_size, threads=1, ids=True, sharding=share, **options) as loader:
             loader.set_epoch(epoch)
             batches = []
             for label, sample_id in loader:
@@ -253,6 +254,7 @@ def test_whatever_the_sizes_ranks_deliver_each_sample_once(
                 batches.append(sample_id.tolist())
             steps.add(len(batches))
             assert len(batches) == len(loader)
+            options |= {"rank": rank, "world_size": world_size}
             assert batches == model.exact_epoch(count, batch_size, epoch=epoch, **options)
             delivered += flat(batches)
     assert len(steps) == 1

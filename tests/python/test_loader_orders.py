@@ -78,8 +78,7 @@ def test_each_sample_once_on_disjoint_ranks_with_equal_steps(
             name,
             batch_size=batch,
             drop_last=drop_last,
-            rank=rank,
-            world_size=world_size,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
             epochs=2,
         ) as loader:
             epochs = [epoch_ids(loader) for _ in range(2)]
@@ -98,7 +97,10 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(numbered: Path, nam
         shares = []
         for rank in range(world_size):
             with make(
-                numbered, name, batch_size=12 // world_size, rank=rank, world_size=world_size
+                numbered,
+                name,
+                batch_size=12 // world_size,
+                sharding=hr.Sharding(rank=rank, world_size=world_size),
             ) as loader:
                 shares.append(epoch_ids(loader))
         # Position g is rank g mod W's.
@@ -123,7 +125,12 @@ def test_batch_sets_and_data_are_the_same_from_folder_pack_threads_and_stores(
         pytest.skip("has two nodes")
     with make(numbered, name) as loader:
         plain = [epoch_ids(loader) for _ in range(2)]
-    for options in ({"threads": 1}, {"threads": 8}, {"io": "threads"}, {"prefetch": 1}):
+    for options in (
+        {"threads": 1},
+        {"threads": 8},
+        {"engine": hr.Engine(io="threads")},
+        {"engine": hr.Engine(prefetch=1)},
+    ):
         with make(numbered, name, **options) as loader:
             assert [epoch_ids(loader) for _ in range(2)] == plain, options
     if name.startswith("exact"):
@@ -195,8 +202,7 @@ def test_world_sizes_8_3_16_continue_one_global_sequence(numbered: Path, pools: 
                 transform=FLAT,
                 seed=2,
                 order=order,
-                rank=rank,
-                world_size=world_size,
+                sharding=hr.Sharding(rank=rank, world_size=world_size),
                 drop_last=True,
             ) as loader:
                 if state is not None:
@@ -481,7 +487,7 @@ def test_without_shuffle_samples_come_in_sequence_or_that_is_refused(
         return
     of_ranks = []
     for rank in range(2):
-        options = {"rank": rank, "world_size": 2, "drop_last": True}
+        options = {"sharding": hr.Sharding(rank=rank, world_size=2), "drop_last": True}
         with hr.Loader(numbered, 6, transform=FLAT, order=order, shuffle=False, **options) as one:
             of_ranks.append(epoch_ids(one))
     for step, parts in enumerate(zip(*of_ranks, strict=True)):

@@ -126,7 +126,12 @@ def test_without_torch_batches_are_numpy_arrays(numbered: Path) -> None:
 
 def test_memory_is_held_until_the_last_view_dies_and_then_used_again(dataset: hr.Dataset) -> None:
     with hr.Loader(
-        dataset, batch_size=8, transform=AUGMENT, threads=1, prefetch=1, output="numpy"
+        dataset,
+        batch_size=8,
+        transform=AUGMENT,
+        threads=1,
+        engine=hr.Engine(prefetch=1),
+        output="numpy",
     ) as loader:
         iteration = iter(loader)
         held = next(iteration)

@@ -31,7 +31,8 @@ def main(rank, data, port):
     loaders = {"before": hr.Loader(data, batch_size=10, transform=FLAT)}
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     loaders["after"] = hr.Loader(data, batch_size=10, transform=FLAT)
-    loaders["given"] = hr.Loader(data, batch_size=10, transform=FLAT, rank=0, world_size=1)
+    loaders["given"] = hr.Loader(data, batch_size=10, transform=FLAT,
+                                 sharding=hr.Sharding(rank=0, world_size=1))
     told = {}
     for made, loader in loaders.items():
         with loader:
@@ -65,8 +66,8 @@ def test_a_loader_made_before_the_process_group_is_refused(spawned: list[dict[st
             "iterating: the loader was made for rank 0 of 1, because no other ranks were "
             f"known; torch.distributed now says rank {rank} of 2: samples would be lost or "
             "repeated; make the loader after init_process_group() (with Lightning: in "
-            "train_dataloader()), or give rank= and world_size=; load_state_dict() takes a place "
-            "over to another loader"
+            "train_dataloader()), or give sharding=hr.Sharding(rank=..., world_size=...); "
+            "load_state_dict() takes a place over to another loader"
         )
 
 
@@ -160,7 +161,7 @@ def test_a_child_of_lightning_s_launcher_is_told_what_is_missing(
     assert str(caught.value) == (
         "environment WORLD_SIZE='2', LOCAL_RANK='1', but no RANK: cannot determine which of "
         "several processes this is; make the loader after init_process_group() (with Lightning: "
-        "in train_dataloader()), or give rank= and world_size="
+        "in train_dataloader()), or give sharding=hr.Sharding(rank=..., world_size=...)"
     )
 
 
@@ -180,7 +181,9 @@ def test_several_processes_of_a_launcher_do_not_each_get_all_samples_unasked(
     no_ranks.setenv(size, "2")
     with pytest.raises(errors.InvalidArgumentError, match=f"environment {rank}=1, {size}=2, but"):
         hr.Loader(numbered)
-    with hr.Loader(numbered, batch_size=10, transform=FLAT, rank=0, world_size=1) as loader:
+    with hr.Loader(
+        numbered, batch_size=10, transform=FLAT, sharding=hr.Sharding(rank=0, world_size=1)
+    ) as loader:
         assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
     no_ranks.setenv("RANK", "1")  # As torchrun does below srun.
     no_ranks.setenv("WORLD_SIZE", "2")

@@ -89,13 +89,17 @@ def test_set_epoch_of_the_epoch_restored_keeps_the_place_in_it(dataset: hr.Datas
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
 def test_a_state_continues_on_another_number_of_ranks(dataset: hr.Dataset, world_size: int) -> None:
     permutation = model.permutation(COUNT, 6, 0)
-    with make(dataset, batch_size=2, rank=0, world_size=6) as loader:
+    with make(dataset, batch_size=2, sharding=hr.Sharding(rank=0, world_size=6)) as loader:
         for _, _ in zip(range(5), loader, strict=False):
             pass
         state = loader.state_dict()
     shares = []
     for rank in range(world_size):
-        with make(dataset, batch_size=12 // world_size, rank=rank, world_size=world_size) as loader:
+        with make(
+            dataset,
+            batch_size=12 // world_size,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
+        ) as loader:
             loader.load_state_dict(state)
             shares.append(flat(epoch_ids(loader)))
             assert epoch_ids(loader)  # and goes on to the next epoch
@@ -114,7 +118,10 @@ def test_a_state_continues_on_another_number_of_ranks(dataset: hr.Dataset, world
         ({"shuffle": False}, "shuffle True, restored in a loader with False"),
         ({"drop_last": True}, "drop_last False, restored in a loader with True"),
         ({"batch_size": 5}, "global_batch 18, restored in a loader with 5.*choose batch_size"),
-        ({"rank": 0, "world_size": 2}, "global_batch 18, restored in a loader with 36"),
+        (
+            {"sharding": hr.Sharding(rank=0, world_size=2)},
+            "global_batch 18, restored in a loader with 36",
+        ),
         ({"sampler": [1, 2, 3]}, "saved without a sampler"),
     ],
 )
@@ -203,7 +210,7 @@ def bits(path: Path, resume_at: int | None = None, **options: Any) -> list[list[
 def reference(original: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        batches = bits(original, threads=1, io="threads")
+        batches = bits(original, threads=1, engine=hr.Engine(io="threads"))
     assert len(batches) == 2 * 8
     assert len({tuple(batch) for batch in batches}) == 16
     return batches
@@ -212,7 +219,7 @@ def reference(original: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 def io_or_skip(io: str, pack: Path) -> str:
     if io == "io_uring":
         try:
-            hr.Loader(pack, fields=["label"], io=io).close()
+            hr.Loader(pack, fields=["label"], engine=hr.Engine(io=io)).close()
         except errors.HeadraceError as error:
             pytest.skip(f"io_uring cannot be used here: {error}")
     return io
@@ -230,7 +237,9 @@ def test_batches_are_the_same_bit_for_bit_however_they_are_read(
     threads: int,
 ) -> None:
     path = original if layout == "folder" else source_pack
-    assert bits(path, threads=threads, io=io_or_skip(io, source_pack)) == reference
+    assert (
+        bits(path, threads=threads, engine=hr.Engine(io=io_or_skip(io, source_pack))) == reference
+    )
 
 
 @pytest.mark.parametrize("resume_at", [1, 8, 13])
@@ -247,7 +256,9 @@ def test_batches_are_the_same_bit_for_bit_after_a_resume(
 
 
 @pytest.mark.parametrize(
-    "options", [{"prefetch": 1}, {"memory": "1MiB"}, {"verify": False}], ids=str
+    "options",
+    [{"engine": hr.Engine(prefetch=1)}, {"memory": "1MiB"}, {"engine": hr.Engine(verify=False)}],
+    ids=str,
 )
 def test_batches_do_not_depend_on_budgets(
     source_pack: Path, reference: list[list[bytes]], options: dict[str, Any]
@@ -261,7 +272,11 @@ def test_another_seed_is_other_bits(original: Path, reference: list[list[bytes]]
 
 @pytest.mark.parametrize(
     "options",
-    [{"batch_size": 7}, {"batch_size": 5, "rank": 1, "world_size": 2}, {"shuffle": False}],
+    [
+        {"batch_size": 7},
+        {"batch_size": 5, "sharding": hr.Sharding(rank=1, world_size=2)},
+        {"shuffle": False},
+    ],
     ids=str,
 )
 def test_an_image_is_augmented_the_same_in_whatever_batch_it_comes(

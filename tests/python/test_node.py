@@ -21,11 +21,14 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import errors
 from headrace._loading import node
-from headrace._workers._pool import Workers
+from headrace._workers._pool import WorkerProcesses
 from headrace.cli.main import app
 
 ORDERS = ("exact", "batch", "epoch", "redox")
 GONE_S = 20.0  # within which a death is known: at once, but on a busy machine; no poll is so slow
+
+NODE = hr.NodeProcess()
+FORK = hr.Workers(start="fork")
 
 
 @pytest.fixture
@@ -36,8 +39,9 @@ def source(numbered: Path) -> str:
 
 def alone(source: str, state: dict[str, Any], rank: int, ranks: int, **arguments: Any) -> hr.Loader:
     """What a rank would have without a node process, from `state` on."""
+    share = hr.Sharding(rank=rank, world_size=ranks)
     loader = hr.Loader(
-        source, transform=FLAT, rank=rank, world_size=ranks, ids=True, output="numpy", **arguments
+        source, transform=FLAT, sharding=share, ids=True, output="numpy", **arguments
     )
     loader.load_state_dict(state)
     return loader
@@ -105,7 +109,7 @@ def test_eight_ranks_get_the_rows_of_one_with_the_same_global_batch(tmp_path: Pa
 @pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "fixed"])
 def test_how_ranks_share_a_node_changes_nothing(source: str, schedule: str) -> None:
     with Ranks(2) as ranks:
-        ranks.ask("open_", source, batch_size=3, seed=6, schedule=schedule)
+        ranks.ask("open_", source, batch_size=3, seed=6, engine={"schedule": schedule})
         state = ranks.ask("state")[0]
         check_epochs(ranks.ask("epoch"), source, state, batch_size=3, seed=6)
         ranks.ask("close")
@@ -117,12 +121,12 @@ def test_ranks_follow_a_schedule(source: str, tmp_path: Path) -> None:
     written = CliRunner().invoke(app, ["plan", source, "--schedule", str(path), *job])
     assert written.exit_code == 0, written.output
     with Ranks(2) as ranks:
-        ranks.ask("open_", source, batch_size=5, seed=6, schedule=str(path))
+        ranks.ask("open_", source, batch_size=5, seed=6, engine={"schedule": str(path)})
         state = ranks.ask("state")[0]
         check_epochs(ranks.ask("epoch"), source, state, batch_size=5, seed=6)
         ranks.ask("close")
         for rank in ranks:
-            rank.say("open_", source, batch_size=5, seed=7, schedule=str(path))
+            rank.say("open_", source, batch_size=5, seed=7, engine={"schedule": str(path)})
         for rank in ranks:
             with pytest.raises(RankError, match="seed"):
                 rank.answer()
@@ -263,7 +267,7 @@ def test_one_that_stops_reading_holds_up_the_others_only_when_its_share_is_full(
     source: str,
 ) -> None:
     with Ranks(2) as ranks:
-        ranks.ask("open_", source, batch_size=1, prefetch=4, epochs=2)
+        ranks.ask("open_", source, batch_size=1, engine={"prefetch": 4}, epochs=2)
         state = ranks[0].ask("state")
         taken = flat(ranks.ask("steps", 1)[0])
         with stopped(ranks[1]):
@@ -283,7 +287,7 @@ def test_one_that_stops_reading_holds_up_the_others_only_when_its_share_is_full(
 
 def test_batches_that_are_held_stay_as_they_are(source: str) -> None:
     with Ranks(2) as ranks:
-        ranks.ask("open_", source, batch_size=4, prefetch=2)
+        ranks.ask("open_", source, batch_size=4, engine={"prefetch": 2})
         held = [ranks.ask("hold")[0], ranks.ask("hold")[0]]
         ranks.ask("steps", 100)
         ranks.ask("epoch")
@@ -322,7 +326,7 @@ def test_a_rank_asks_for_statistics_and_rows_while_it_iterates(source: str) -> N
 
 def tree(source: str, **arguments: Any) -> hr.Loader:
     return hr.Loader(
-        source, 4, transform=FLAT, ids=True, output="numpy", isolation="process", **arguments
+        source, 4, transform=FLAT, ids=True, output="numpy", node_process=NODE, **arguments
     )
 
 
@@ -350,7 +354,7 @@ def test_a_loader_leaves_no_process_descriptor_or_memory(source: str) -> None:
 def test_a_sampler_s_batches_come_from_the_node_process(source: str) -> None:
     wanted = [[5, 3], [96, 0], [7]]
     with hr.Loader(
-        source, batch_sampler=wanted, transform=FLAT, ids=True, output="numpy", isolation="process"
+        source, batch_sampler=wanted, transform=FLAT, ids=True, output="numpy", node_process=NODE
     ) as loader:
         assert epoch_ids(loader) == wanted
 
@@ -359,7 +363,7 @@ def test_a_sampler_s_batches_come_from_the_node_process(source: str) -> None:
 def test_ragged_fields_and_corrupt_samples_come_as_they_would_without(source: str) -> None:
     with (
         hr.Loader(source, 7, output="numpy") as here,
-        hr.Loader(source, 7, output="numpy", isolation="process") as there,
+        hr.Loader(source, 7, output="numpy", node_process=NODE) as there,
     ):
         for expected, got in zip(here, there, strict=True):
             assert [bytes(row) for row in expected.image] == [bytes(row) for row in got.image]
@@ -381,7 +385,7 @@ def test_between_processes_nothing_is_copied_but_messages(source: str) -> None:
         }
         with (
             hr.Loader(source, 8, **arguments) as here,
-            hr.Loader(source, 8, isolation="process", **arguments) as there,
+            hr.Loader(source, 8, node_process=NODE, **arguments) as there,
         ):
             assert payload_bytes(here) == payload_bytes(there) == COUNT * (side * side * 3 + 8)
             expected, got = here.stats()["bytes"], there.stats()["bytes"]
@@ -414,7 +418,7 @@ def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
 ) -> None:
     if output == "torch":
         pytest.importorskip("torch")
-    with hr.Loader(source, 8, transform=transform, output=output, isolation="process") as loader:
+    with hr.Loader(source, 8, transform=transform, output=output, node_process=NODE) as loader:
         batches = iter(loader)
         held = [next(batches), next(batches)]
         node_process = node_pid(loader)
@@ -452,9 +456,7 @@ def label_of(sample: Any) -> Any:
 
 
 def test_with_python_workers_too_the_node_process_ends_with_its_loader(source: str) -> None:
-    with hr.Loader(
-        source, 8, transform=label_of, isolation="process", worker_start="fork"
-    ) as loader:
+    with hr.Loader(source, 8, transform=label_of, node_process=NODE, workers=FORK) as loader:
         next(iter(loader))
     assert all(process.poll() is not None for process in node._started.values())
 
@@ -475,12 +477,7 @@ def test_with_python_workers_a_loader_that_opens_anew_lets_go_of_its_process(
     monkeypatch.setattr(node._Process, "wait", waited)
     batches = [[0], list(range(1, 9))]  # The second is larger than was known: memory anew.
     with hr.Loader(
-        source,
-        transform=label_of,
-        batch_sampler=batches,
-        isolation="process",
-        worker_start="fork",
-        output="numpy",
+        source, transform=label_of, batch_sampler=batches, node_process=NODE, workers=FORK
     ) as loader:
         assert [len(batch) for batch in loader] == [1, 8]
     assert outlived == []
@@ -493,8 +490,8 @@ def test_a_loader_that_can_not_be_made_leaves_no_node_process(
     def fail(*_: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(Workers, "_start_one", fail)
+    monkeypatch.setattr(WorkerProcesses, "_start_one", fail)
     with pytest.raises(OSError, match="no more processes"):
-        hr.Loader(source, 8, transform=label_of, isolation="process", worker_start="fork")
+        hr.Loader(source, 8, transform=label_of, node_process=NODE, workers=FORK)
     assert all(process.poll() is not None for process in node._started.values())
     assert not any(node._open.values())

@@ -84,14 +84,14 @@ def hello(protocol: int = 1, library: bytes = b"0") -> bytes:
     return packet(struct.pack("<BII", 0, protocol, len(library)) + library + bytes(13))
 
 
-def tried(source: Path, name: str, **arguments: object) -> hr.Loader:
+def tried(source: Path, name: str, start_timeout: int = 600, **arguments: object) -> hr.Loader:
     return hr.Loader(
         source,
         8,
         transform=FLAT,
         ids=True,
         output="numpy",
-        node=name,
+        node_process=hr.NodeProcess(name=name, start_timeout=start_timeout),
         **arguments,  # type: ignore[arg-type]
     )
 

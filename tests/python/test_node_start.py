@@ -24,7 +24,9 @@ def source(numbered: Path) -> str:
 def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
     with Ranks(3) as ranks:
         for rank in (0, 1):
-            ranks[rank].ask("open_", source, batch_size=4, start_timeout=5)  # also to open it
+            ranks[rank].ask(
+                "open_", source, batch_size=4, process={"start_timeout": 5}
+            )  # also to open it
         for rank in (0, 1):
             ranks[rank].say("steps", 1)
         for rank in (0, 1):
@@ -45,7 +47,7 @@ def test_a_local_rank_given_twice_is_an_error_that_the_next_launch_hears_nothing
             wrong[0].ask("steps", 1)
     with Ranks(2, port=wrong.port) as ranks:
         for rank in (1, 0):
-            ranks[rank].say("open_", source, batch_size=4, start_timeout=30)
+            ranks[rank].say("open_", source, batch_size=4, process={"start_timeout": 30})
         for rank in (1, 0):
             ranks[rank].answer()
         state = ranks[0].ask("state")
@@ -54,24 +56,22 @@ def test_a_local_rank_given_twice_is_an_error_that_the_next_launch_hears_nothing
 
 def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, what in (
-        ({"isolation": "fork"}, "isolation"),
-        ({"isolation": "thread", "node": "x"}, "node"),
-        ({"isolation": "process", "node": 5}, "node"),
-        ({"isolation": "process", "local_rank": 0}, "local_world_size"),
-        ({"local_rank": 0, "local_world_size": 2}, "local_rank=0.*without a node process"),
-        ({"isolation": "thread", "local_world_size": 2}, "local_world_size=2 without a node"),
-        ({"isolation": "process", "local_rank": 2, "local_world_size": 2}, "local_rank"),
-        ({"node": "a/b\n"}, "node"),
-        ({"isolation": "process", "start_timeout": 0}, "start_timeout"),
+        ({"node_process": "fork"}, "node_process: got 'fork'"),
+        ({"node_process": hr.NodeProcess(name=5)}, "node"),
+        ({"node_process": hr.NodeProcess(local_rank=0)}, "local_world_size"),
+        ({"node_process": hr.NodeProcess(local_rank=2, local_world_size=2)}, "local_rank"),
+        ({"node_process": hr.NodeProcess(name="a/b\n")}, "node"),
+        ({"node_process": hr.NodeProcess(start_timeout=0)}, "start_timeout"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=what):
             hr.Loader(source, **arguments)
     for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"belong together.*local_rank= does not.*set MASTER_PORT"
+        errors.InvalidArgumentError,
+        match=r"belong together.*NodeProcess.local_rank does not.*set MASTER_PORT",
     ):
-        hr.Loader(source, isolation="process", local_rank=0, local_world_size=2)
+        hr.Loader(source, node_process=hr.NodeProcess(local_rank=0, local_world_size=2))
 
 
 class SetTime:
@@ -90,14 +90,26 @@ class SetTime:
 @pytest.mark.parametrize(
     ("arguments", "seconds", "told"),
     [
-        ({"node": "nobody"}, 2, "for the node service 'nobody'.*headrace node --name nobody"),
-        ({"node": "a b", "start_timeout": 1}, 1, "for .*headrace node --name 'a b'"),
         (
-            {"local_rank": 1, "start_timeout": 7},
-            7,
-            "for .*local rank 0 starts.*raise start_timeout=",
+            {"node_process": hr.NodeProcess(name="nobody")},
+            2,
+            "for the node service 'nobody'.*headrace node --name nobody",
         ),
-        ({"local_rank": 1}, 600, "for .*local rank 0 starts.*nobody serves it"),
+        (
+            {"node_process": hr.NodeProcess(name="a b", start_timeout=1)},
+            1,
+            "for .*headrace node --name 'a b'",
+        ),
+        (
+            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2, start_timeout=7)},
+            7,
+            "for .*local rank 0 starts.*raise NodeProcess.start_timeout",
+        ),
+        (
+            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2)},
+            600,
+            "for .*local rank 0 starts.*nobody serves it",
+        ),
     ],
 )
 def test_who_waits_for_a_node_process_says_for_what_and_how_long(
@@ -111,8 +123,6 @@ def test_who_waits_for_a_node_process_says_for_what_and_how_long(
     monkeypatch.setattr(node, "time", time_)
     monkeypatch.setattr(node, "_TRY_EVERY_S", 0.25)
     monkeypatch.setenv("MASTER_PORT", f"test-{os.getpid()}")
-    if "local_rank" in arguments:
-        arguments = {"isolation": "process", "local_world_size": 2} | arguments
     with pytest.raises(errors.UnavailableError, match=f"waited {seconds} s {told}"):
         hr.Loader(source, **arguments)
     assert time_.now == seconds

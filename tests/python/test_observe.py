@@ -63,7 +63,7 @@ def test_the_verdict_names_the_rank_that_held_others_up() -> None:
     lanes = [lane({"ranks": 30}), lane(held_up_ns=12_340_000_000), lane(held_up_ns=1)]
     assert verdict(lanes) == (
         "rank 0 waited 30 % of the time: 30 % other ranks; rank 1 held the others up for 12.3 s: "
-        "look at what its training loop does, or raise prefetch="
+        "look at what its training loop does, or raise Engine.prefetch"
     )
 
 
@@ -85,7 +85,9 @@ def test_the_verdict_says_so_where_nobody_waits_or_nothing_is_known() -> None:
 
 
 def test_stats_tell_of_each_rank(numbered: Path) -> None:
-    with hr.Loader(numbered, batch_size=8, seed=2, rank=1, world_size=2) as loader:
+    with hr.Loader(
+        numbered, batch_size=8, seed=2, sharding=hr.Sharding(rank=1, world_size=2)
+    ) as loader:
         assert loader.stats()["verdict"].startswith("no step was timed")
         taken = sum(1 for _ in range(2) for _ in loader)
         stats = loader.stats()
@@ -179,7 +181,7 @@ def test_a_trace_has_tracks_of_each_rank_that_viewers_can_draw(lanes: int) -> No
 
 
 def test_a_loader_writes_its_trace(numbered: Path, tmp_path: Path) -> None:
-    with hr.Loader(numbered, batch_size=10, rank=3, world_size=4) as loader:
+    with hr.Loader(numbered, batch_size=10, sharding=hr.Sharding(rank=3, world_size=4)) as loader:
         assert len(list(loader)) == len(loader)
         loader.trace(tmp_path / "trace.json")
         counted = check_trace(json.loads((tmp_path / "trace.json").read_text()))
@@ -226,7 +228,9 @@ def parse(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def test_metrics_are_in_the_text_format_and_those_of_stats(numbered: Path, tmp_path: Path) -> None:
     tiers = [hr.tiers.Ram("1MiB")]
-    with hr.Loader(numbered, batch_size=10, rank=1, world_size=2, tiers=tiers) as loader:
+    with hr.Loader(
+        numbered, batch_size=10, sharding=hr.Sharding(rank=1, world_size=2), tiers=tiers
+    ) as loader:
         assert len(list(loader)) == len(loader)
         samples = parse(loader.prometheus())
         stats = loader.stats()
@@ -252,7 +256,7 @@ def test_labels_are_escaped(numbered: Path) -> None:
 
 def test_reuse_distances_are_those_of_a_permutation(numbered: Path) -> None:
     with hr.Loader(numbered, batch_size=1, drop_last=True, shuffle=False) as loader:
-        reuse = _core.reuse_distances(loader.dataset.index, loader._options, 3)
+        reuse = _core.reuse_distances(loader.dataset.index, loader._feed.options, 3)
     assert (reuse["of"], reuse["steps"], reuse["first"]) == ("samples", 3 * COUNT, COUNT)
     assert reuse["same_step"] == 0
     # In order, each is used again a whole epoch later.

@@ -97,8 +97,7 @@ def test_the_loader_delivers_what_the_page_says(
             batch_size=5,
             transform=FLAT,
             seed=LARGE_SEED,
-            rank=rank,
-            world_size=world_size,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
             drop_last=drop_last,
             ids=True,
         ) as loader:
@@ -166,8 +165,7 @@ def test_a_loader_of_each_rank_gives_what_torch_s_loader_of_that_rank_gives(
             batch_size=4,
             transform=FLAT,
             seed=9,
-            rank=rank,
-            world_size=world_size,
+            sharding=hr.Sharding(rank=rank, world_size=world_size),
             drop_last=drop_last,
         ) as loader:
             assert epoch_ids(loader) == [batch.tolist() for batch in theirs]

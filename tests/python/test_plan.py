@@ -34,7 +34,11 @@ def run(*arguments: object, code: int = 0) -> str:
 def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, placement: str) -> None:
     tiers = [Ram(20 * ROOM), Ssd(tmp_path / "tier", 20 * ROOM)]
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
-    options |= {"tiers": tiers, "placement": placement, "prefetch": 1}
+    options |= {
+        "tiers": tiers,
+        "cache": hr.Cache(placement=placement),
+        "engine": hr.Engine(prefetch=1),
+    }
     dataset = hr.open(numbered)
     planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
     with hr.Loader(dataset, **options) as loader:
@@ -57,7 +61,11 @@ def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, place
 @pytest.mark.parametrize("placement", ["lru", "belady"])
 def test_without_moves_nothing_is_lost(numbered: Path, placement: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
-    options |= {"tiers": [Ram(10 * ROOM)], "placement": placement, "prefetch": 1}
+    options |= {
+        "tiers": [Ram(10 * ROOM)],
+        "cache": hr.Cache(placement=placement),
+        "engine": hr.Engine(prefetch=1),
+    }
     dataset = hr.open(numbered)
     planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
     with hr.Loader(dataset, **options) as loader:
@@ -72,7 +80,12 @@ def test_each_epoch_is_the_whole_dataset_once(numbered: Path) -> None:
     dataset = hr.open(numbered)
     whole = sum(path.stat().st_size for path in numbered.rglob("*.jpg"))
     options = core_options(
-        dataset, orders.Exact(), batch_size=8, epochs=4, tiers=[Ram(whole // 2)], placement="pinned"
+        dataset,
+        orders.Exact(),
+        batch_size=8,
+        epochs=4,
+        tiers=[Ram(whole // 2)],
+        cache=hr.Cache(placement="pinned"),
     )
     for epoch in planned_by(dataset, options):
         assert epoch.sample_bytes == whole

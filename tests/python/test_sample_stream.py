@@ -111,7 +111,7 @@ def test_a_transform_draws_the_same_in_any_worker(numbered: Path) -> None:
 def test_each_rank_gets_what_its_loader_gives(numbered: Path) -> None:
     seen = []
     for rank in range(2):
-        place: dict[str, Any] = {"rank": rank, "world_size": 2}
+        place: dict[str, Any] = {"sharding": hr.Sharding(rank=rank, world_size=2)}
         with make(numbered, **place) as plain:
             expected = epoch_ids(plain)
         with make(numbered, **place) as loader, SampleStream(loader) as stream:
@@ -125,7 +125,7 @@ def test_each_rank_gets_what_its_loader_gives(numbered: Path) -> None:
 def test_the_loader_s_engine_may_be_a_node_process(numbered: Path) -> None:
     with make(numbered) as plain:
         expected = [epoch_ids(plain) for _ in range(2)]
-    with make(numbered, isolation="process") as loader, SampleStream(loader) as stream:
+    with make(numbered, node_process=hr.NodeProcess()) as loader, SampleStream(loader) as stream:
         assert [epoch_ids(workers(stream, 2)) for _ in range(2)] == expected
 
 

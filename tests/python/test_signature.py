@@ -28,13 +28,13 @@ MEANT = {
     "num_workers": (4, r"num_workers=4: .*threads=.* write workers=4 beside transform="),
     "pin_memory": (True, r"pin_memory=True: .*headrace.torch.DeviceBatches\(loader, device\)"),
     "pin_memory_device": ("cuda:1", r"pin_memory_device='cuda:1': .*DeviceBatches"),
-    "prefetch_factor": (2, r"prefetch_factor=2: .*in all.* write prefetch=2"),
+    "prefetch_factor": (2, r"prefetch_factor=2: .*in all.* write engine=hr.Engine\(prefetch=2\)"),
     "persistent_workers": (True, r"persistent_workers=True: .*leave it out"),
     "timeout": (30, r"timeout=30: .*Ctrl-C.*leave it out"),
     "generator": (torch.Generator(), r"generator=<.*>: .*seed=generator.initial_seed\(\)"),
     "multiprocessing_context": (
         multiprocessing.get_context("forkserver"),
-        r"multiprocessing_context=.*: .*worker_start='forkserver'",
+        r"multiprocessing_context=.*: .*workers=hr.Workers\(start='forkserver'\)",
     ),
     "in_order": (True, r"in_order=True: .*always come in order.*leave it out"),
 }
@@ -43,7 +43,8 @@ MEANT = {
 
 def test_every_argument_of_dataloader_is_ours_or_is_explained() -> None:
     torchs = list(inspect.signature(DataLoader).parameters)
-    assert set(torchs) - set(OURS) == set(MEANT) == set(signature._OF_TORCH)
+    grouped = {"collate_fn", "worker_init_fn"}  # By these names, or as hr.Workers has them.
+    assert set(torchs) - set(OURS) - grouped == set(MEANT) == set(signature.OF_TORCH)
 
 
 @pytest.mark.parametrize("name", MEANT)
@@ -55,10 +56,19 @@ def test_an_argument_of_dataloader_says_what_to_write_here(numbered: Path, name:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("prefetchs", "prefetch"), ("worker", "workers"), ("batchsize", "batch_size")],
+    [
+        ("worker", "'workers'"),
+        ("batchsize", "'batch_size'"),
+        ("prefetchs", "engine=hr.Engine(prefetch=...)"),
+        ("placment", "cache=hr.Cache(placement=...)"),
+        ("localrank", "node_process=hr.NodeProcess(local_rank=...)"),
+        ("isolaton", "node_process=hr.NodeProcess()"),
+        ("word_size", "sharding=hr.Sharding(world_size=...)"),
+        ("worker_initfn", "workers=hr.Workers(init_fn=...)"),
+    ],
 )
 def test_a_name_that_is_nearly_one_of_ours_is_told(numbered: Path, name: str, meant: str) -> None:
-    message = f"{name}=3: unexpected keyword '{name}'; did you mean '{meant}'?"
+    message = f"{name}=3: unexpected keyword '{name}'; did you mean {meant}?"
     with pytest.raises(errors.InvalidArgumentError) as raised:
         hr.Loader(numbered, **cast(Any, {name: 3}))
     assert str(raised.value) == message
@@ -89,6 +99,11 @@ PUBLIC: list[Callable[..., Any]] = [
     hr.image.evaluate,
     hr.image.resize,
     hr.image.ImageTransform,
+    hr.Workers,
+    hr.Cache,
+    hr.Sharding,
+    hr.NodeProcess,
+    hr.Engine,
     hr.tiers.Ram,
     hr.tiers.Ssd,
     hr.tiers.Budget,

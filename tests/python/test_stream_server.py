@@ -7,10 +7,11 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from loader_data import epoch_ids, flat
 
@@ -22,7 +23,9 @@ from test_sample_stream import Batch, make
 import headrace as hr
 from headrace import errors
 from headrace._loading import node
-from headrace.torch import SampleStream, _server
+from headrace._loading.cursor import Cursor, Place
+from headrace._loading.feed import Delivered
+from headrace.torch import SampleStream, _server, _stream
 
 
 def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> None:
@@ -83,11 +86,14 @@ def test_a_stream_that_is_told_where_to_go_on_waits_for_no_other_rank(
 
     def ranked(rank: int) -> hr.Loader:
         node._ordinals.clear()  # Each is the first of its rank.
-        place = {"rank": rank, "world_size": 2, "local_rank": rank, "local_world_size": 2}
-        return make(numbered, isolation="process", **place)
+        place: dict[str, Any] = {
+            "sharding": hr.Sharding(rank=rank, world_size=2),
+            "node_process": hr.NodeProcess(local_rank=rank, local_world_size=2),
+        }
+        return make(numbered, **place)
 
     epoch = int(how == "set_epoch")
-    with make(numbered, rank=0, world_size=2) as plain:
+    with make(numbered, sharding=hr.Sharding(rank=0, world_size=2)) as plain:
         plain.set_epoch(epoch)
         state, expected = plain.state_dict(), epoch_ids(plain)
     with (
@@ -115,3 +121,62 @@ def test_a_stream_that_is_told_where_to_go_on_waits_for_no_other_rank(
         reading.start()
         assert [number for number, _, _ in samples] == flat(expected)
         reading.join()
+
+
+class OneBatch:
+    """As the core makes them: of two samples."""
+
+    epoch, step = 3, 1
+
+    def samples(self) -> Any:
+        return np.array([7, 4], np.uint64)
+
+    def field(self, position: int) -> Any:
+        return np.array([position, 10 + position])
+
+
+class Feed:
+    """A `BatchFeed` of one epoch with one batch, without a loader."""
+
+    delivers = Delivered(
+        {"a": "scalar", "b": "scalar"},
+        (("a", "int64", (), False), ("b", "int64", (), False)),
+        native=None,
+        ids=True,
+        python=False,
+        seed=0,
+    )
+    shares, samples = 1, 2
+
+    def __init__(self) -> None:
+        self.cursor: Cursor[Any] = Cursor(2)
+        self.called: list[str] = []
+
+    def check_open(self) -> None:
+        self.called.append("check_open")
+
+    def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iterator[Any]:
+        assert not base_seed  # DataLoader draws it.
+        self.called.append("iterate")
+        self.cursor.begin(3, 1)
+        return iter([present(OneBatch())])
+
+    def interrupt(self) -> None:
+        self.called.append("interrupt")
+
+
+def test_a_server_needs_nothing_of_a_loader_but_the_feed() -> None:
+    feed = Feed()
+    server = _server.Server(cast(Any, feed))
+    try:
+        batches = server.begin()
+        assert server.newest == Place(3, 1)
+        (batch,) = _stream._taken(server, batches)
+        epoch, step, ids, columns = batch
+        assert (epoch, step, ids) == (3, 1, [7, 4])
+        assert [column.tolist() for column in cast(Any, columns)] == [[0, 10], [1, 11]]
+        with server.anew():
+            assert server.newest is None
+        assert feed.called == ["iterate"]
+    finally:
+        server.close()

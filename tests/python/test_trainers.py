@@ -28,7 +28,8 @@ DIVIDED_TWICE = (
     "FailedPreconditionError: iterating a DataLoader of Accelerate's: accelerator.prepare() has it "
     "divide what it reads over 2 processes ({}), and this stream is one rank's share of 2 already: "
     "samples would be lost; leave the DataLoader out of prepare(), or make the headrace.Loader "
-    "with rank=0, world_size=1 on every process, for Accelerate to divide; `headrace docs trainers`"
+    "with hr.Sharding(rank=0, world_size=1) on every process, for Accelerate to divide; "
+    "`headrace docs trainers`"
 )
 DISPATCHED = DIVIDED_TWICE.format("process 0 reads for all")
 NOT_PREPARED = (
@@ -249,8 +250,8 @@ def test_a_loader_in_the_body_of_lightning_s_script_is_told_where_to_be_made(job
     assert (
         "headrace.errors.InvalidArgumentError: environment WORLD_SIZE='2', LOCAL_RANK='1', but no "
         "RANK: cannot determine which of several processes this is; make the loader after "
-        "init_process_group() (with Lightning: in train_dataloader()), or give rank= and "
-        "world_size=\n"
+        "init_process_group() (with Lightning: in train_dataloader()), or give "
+        "sharding=hr.Sharding(rank=..., world_size=...)\n"
     ) in jobs.failed("body").err
 
 

@@ -55,15 +55,15 @@ def epochs_of(path: Path, count: int = 2, **options: Any) -> list[Any]:
 def test_workers_give_what_one_process_gives(path: Path, start: str, workers: int) -> None:
     alone = epochs_of(path, transform=functions.everything, workers=0, ids=True)
     assert len(alone) == 2 * -(-RECORDS // BATCH)
-    options = {"transform": functions.everything, "workers": workers, "worker_start": start}
+    options = {"transform": functions.everything, "workers": hr.Workers(workers, start=start)}
     assert epochs_of(path, ids=True, **options) == alone
 
 
 def test_a_dtype_that_lies_in_memory_as_another_is_not_taken_for_it(path: Path) -> None:
     def batches(workers: int) -> list[Any]:
-        options: dict[str, Any] = {"worker_start": "fork", "shuffle": False}
+        options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
         transform = functions.bfloat16_then_integers
-        with hr.Loader(path, 4, transform=transform, workers=workers, **options) as loader:
+        with hr.Loader(path, 4, transform=transform, **options) as loader:
             return [list(parts(batch)) for batch in loader]
 
     assert batches(1) == batches(0)
@@ -72,13 +72,13 @@ def test_a_dtype_that_lies_in_memory_as_another_is_not_taken_for_it(path: Path) 
 @pytest.mark.parametrize("ragged", ["pad", "list"])
 def test_ragged_results_are_those_of_one_process(path: Path, ragged: str) -> None:
     alone = epochs_of(path, transform=functions.growing, workers=0, ragged=ragged)
-    options = {"transform": functions.growing, "workers": 2, "worker_start": "fork"}
+    options = {"transform": functions.growing, "workers": hr.Workers(2, start="fork")}
     assert epochs_of(path, ragged=ragged, **options) == alone
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_is_what_the_transform_returned_of_each_sample(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     with hr.Loader(path, BATCH, transform=functions.everything, **options) as loader:
         batch = next(iter(loader))
     expected = records()[:BATCH]
@@ -99,7 +99,7 @@ def test_a_batch_is_what_the_transform_returned_of_each_sample(path: Path, worke
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_padding_is_zero_and_says_where_samples_end(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     for ragged in ("pad", "list"):
         with hr.Loader(
             path, BATCH, transform=functions.growing, ragged=ragged, output="numpy", **options
@@ -120,14 +120,19 @@ def test_padding_is_zero_and_says_where_samples_end(path: Path, workers: int) ->
 
 def test_results_too_large_to_be_sent_are_an_error_that_says_so(path: Path) -> None:
     with (
-        hr.Loader(path, BATCH, transform=functions.much_text, worker_start="fork") as loader,
+        hr.Loader(
+            path, BATCH, transform=functions.much_text, workers=hr.Workers(start="fork")
+        ) as loader,
         pytest.raises(errors.TransformError, match="at most 67,108,864 can be sent: return arrays"),
     ):
         list(loader)
 
 
 def test_as_many_values_as_are_allowed_come_through_a_worker(path: Path) -> None:
-    options: dict[str, Any] = {"transform": functions.most_numbers, "worker_start": "fork"}
+    options: dict[str, Any] = {
+        "transform": functions.most_numbers,
+        "workers": hr.Workers(start="fork"),
+    }
     with hr.Loader(path, BATCH, shuffle=False, **options) as loader:
         values = next(iter(loader))
     assert len(values) == _core.WorkerChannel.LEAVES_MAX
@@ -149,7 +154,7 @@ def test_as_many_values_as_are_allowed_come_through_a_worker(path: Path) -> None
 def test_results_that_make_no_batch_say_what_to_do(
     path: Path, workers: int, transform: Callable[[Any], Any], words: list[str]
 ) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     with (
         hr.Loader(path, BATCH, transform=transform, **options) as loader,
         pytest.raises(errors.TransformError) as caught,
@@ -160,14 +165,20 @@ def test_results_that_make_no_batch_say_what_to_do(
 
 
 def test_shapes_may_change_between_batches(path: Path) -> None:
-    options: dict[str, Any] = {"transform": functions.by_epoch, "worker_start": "fork"}
-    assert epochs_of(path, workers=2, **options) == epochs_of(path, workers=0, **options)
+    one, two = (
+        epochs_of(path, transform=functions.by_epoch, workers=hr.Workers(count, start="fork"))
+        for count in (0, 2)
+    )
+    assert two == one
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_collate_fn_makes_any_batch(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
-    with hr.Loader(path, BATCH, collate_fn=functions.collate, **options) as loader:
+    options: dict[str, Any] = {
+        "workers": hr.Workers(workers, start="fork", collate_fn=functions.collate),
+        "shuffle": False,
+    }
+    with hr.Loader(path, BATCH, **options) as loader:
         batches = list(loader)
     assert [batch["count"] for batch in batches] == [BATCH] * 10 + [3]
     assert torch.equal(torch.cat([batch["stack"] for batch in batches]), torch.tensor(records()))
@@ -178,7 +189,9 @@ def test_a_collate_fn_makes_any_batch(path: Path, workers: int) -> None:
 
 
 def test_a_collate_fn_gets_what_the_transform_returned(path: Path) -> None:
-    options: dict[str, Any] = {"worker_start": "fork", "collate_fn": functions.collate_lists}
+    options: dict[str, Any] = {
+        "workers": hr.Workers(start="fork", collate_fn=functions.collate_lists)
+    }
     with hr.Loader(path, BATCH, transform=functions.growing, **options) as loader:
         assert next(iter(loader)) == [2] * BATCH
 
@@ -186,7 +199,7 @@ def test_a_collate_fn_gets_what_the_transform_returned(path: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_pair_decodes_natively_first(numbered: Path, workers: int) -> None:
     native = hr.image.resize(8, dtype="uint8")
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "ids": True}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "ids": True}
     for first in (native, {"image": native}):
         with hr.Loader(numbered, BATCH, transform=(first, functions.pixels), **options) as loader:
             for image, _label, ids in loader:
@@ -197,7 +210,7 @@ def test_a_pair_decodes_natively_first(numbered: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_encoded_images_are_arrays_of_their_bytes(numbered: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     dataset = hr.open(numbered)
     with hr.Loader(
         dataset, BATCH, transform=functions.encoded_bytes, decode=False, **options
@@ -208,14 +221,14 @@ def test_encoded_images_are_arrays_of_their_bytes(numbered: Path, workers: int) 
 
 
 def test_what_a_transform_writes_into_its_input_reaches_nobody_else(path: Path) -> None:
-    options: dict[str, Any] = {"workers": 2, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(2, start="fork"), "shuffle": False}
     with hr.Loader(path, BATCH, transform=functions.scribble, **options) as loader:
         for _ in range(3):
             assert torch.equal(torch.cat(list(loader)), torch.from_numpy(records() + 1))
 
 
 def test_batches_that_are_kept_stay_as_they_were(path: Path) -> None:
-    options: dict[str, Any] = {"transform": functions.record, "worker_start": "fork"}
+    options: dict[str, Any] = {"transform": functions.record, "workers": hr.Workers(start="fork")}
     with hr.Loader(path, BATCH, shuffle=False, **options) as loader:
         kept = [batch for _ in range(5) for batch in loader]
     assert torch.equal(torch.cat(kept), torch.from_numpy(np.tile(records(), (5, 1))))
@@ -228,7 +241,7 @@ def test_ids_state_and_leaving_early_are_those_of_a_plain_loader(path: Path) -> 
     options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "ids": True}
     with hr.Loader(path, **options) as plain:
         expected = [[batch.sample_id.tolist() for batch in plain] for _ in range(3)]
-    options |= {"transform": functions.record, "workers": 2, "worker_start": "fork"}
+    options |= {"transform": functions.record, "workers": hr.Workers(2, start="fork")}
     with hr.Loader(path, **options) as loader:
         for number, (rows, ids) in enumerate(loader):
             assert ids.tolist() == expected[0][number]
@@ -252,7 +265,7 @@ def test_ids_state_and_leaving_early_are_those_of_a_plain_loader(path: Path) -> 
 
 def test_a_sampler_and_growing_batches_work(path: Path) -> None:
     batches = [[1, 2, 3], list(range(40)), [5]]
-    options: dict[str, Any] = {"transform": functions.record, "worker_start": "fork"}
+    options: dict[str, Any] = {"transform": functions.record, "workers": hr.Workers(start="fork")}
     with hr.Loader(path, batch_sampler=batches, **options) as loader:
         for _ in range(2):
             for batch, ids in zip(loader, batches, strict=True):
@@ -260,7 +273,7 @@ def test_a_sampler_and_growing_batches_work(path: Path) -> None:
 
 
 def test_workers_stay_between_epochs(path: Path) -> None:
-    options: dict[str, Any] = {"workers": 2, "worker_start": "fork"}
+    options: dict[str, Any] = {"workers": hr.Workers(2, start="fork")}
     with hr.Loader(path, BATCH, transform=functions.process_of, **options) as loader:
         found = {int(pid) for _ in range(5) for batch in loader for pid in batch}
     assert len(found) <= 2
@@ -268,16 +281,14 @@ def test_workers_stay_between_epochs(path: Path) -> None:
 
 
 def test_worker_init_fn_is_called_in_each_worker(path: Path) -> None:
-    options: dict[str, Any] = {"workers": 2, "worker_init_fn": functions.init_environment}
-    with hr.Loader(
-        path, BATCH, transform=functions.worker_number, worker_start="fork", **options
-    ) as loader:
+    workers = hr.Workers(2, start="fork", init_fn=functions.init_environment)
+    with hr.Loader(path, BATCH, transform=functions.worker_number, workers=workers) as loader:
         found = {int(number) for _ in range(5) for batch in loader for number in batch}
     assert found <= {0, 1}
 
 
 def test_forked_workers_do_not_share_global_random_numbers(path: Path) -> None:
-    options: dict[str, Any] = {"workers": 2, "worker_start": "fork"}
+    options: dict[str, Any] = {"workers": hr.Workers(2, start="fork")}
     with hr.Loader(path, BATCH, transform=functions.global_random, **options) as loader:
         found = [float(number) for _ in range(5) for batch in loader for number in batch]
     assert len(set(found)) == len(found)
@@ -290,7 +301,7 @@ def test_forked_workers_do_not_share_global_random_numbers(path: Path) -> None:
 def test_an_exception_arrives_with_its_traceback_and_sample(
     path: Path, workers: int, start: str
 ) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": start, "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start=start), "shuffle": False}
     with hr.Loader(path, BATCH, transform=functions.fail_at_50, **options) as loader:
         iteration = iter(loader)
         for number in range(5):
@@ -315,15 +326,16 @@ def test_an_exception_arrives_with_its_traceback_and_sample(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_transform_that_calls_exit_fails_for_its_sample(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     with hr.Loader(path, BATCH, transform=functions.leave_at_50, **options) as loader:
         with pytest.raises(errors.TransformError, match="SystemExit: no fifty") as caught:
             list(loader)
         error = caught.value
         assert (error.epoch, error.step, error.slot, error.sample) == (0, 5, 0, 50)
         assert isinstance(error.__cause__, SystemExit)
+    collating = hr.Workers(workers, start="fork", collate_fn=functions.collate_leaves)
     with (
-        hr.Loader(path, BATCH, collate_fn=functions.collate_leaves, **options) as loader,
+        hr.Loader(path, BATCH, workers=collating, shuffle=False) as loader,
         pytest.raises(errors.TransformError, match=r"(?s)epoch 0 step 0.*SystemExit: no batch"),
     ):
         next(iter(loader))
@@ -331,7 +343,7 @@ def test_a_transform_that_calls_exit_fails_for_its_sample(path: Path, workers: i
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupt_in_a_transform_interrupts_the_loop(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork", "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     with hr.Loader(path, BATCH, transform=functions.interrupt_at_50, **options) as loader:
         iteration = iter(loader)
         for _ in range(5):
@@ -343,7 +355,10 @@ def test_an_interrupt_in_a_transform_interrupts_the_loop(path: Path, workers: in
 
 
 def test_an_exception_that_can_not_be_pickled_arrives_as_text(path: Path) -> None:
-    options: dict[str, Any] = {"transform": functions.fail_unpicklably, "worker_start": "fork"}
+    options: dict[str, Any] = {
+        "transform": functions.fail_unpicklably,
+        "workers": hr.Workers(start="fork"),
+    }
     with (
         hr.Loader(path, BATCH, **options) as loader,
         pytest.raises(errors.TransformError, match="UnpicklableError: 1 and 2") as caught,
@@ -354,9 +369,11 @@ def test_an_exception_that_can_not_be_pickled_arrives_as_text(path: Path) -> Non
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_collate_fn_that_fails_names_its_batch(path: Path, workers: int) -> None:
-    options: dict[str, Any] = {"workers": workers, "worker_start": "fork"}
+    options: dict[str, Any] = {
+        "workers": hr.Workers(workers, start="fork", collate_fn=functions.collate_fails)
+    }
     with (
-        hr.Loader(path, BATCH, collate_fn=functions.collate_fails, **options) as loader,
+        hr.Loader(path, BATCH, **options) as loader,
         pytest.raises(errors.TransformError, match=r"(?s)epoch 0 step 0.*no batch"),
     ):
         next(iter(loader))
@@ -373,7 +390,7 @@ def test_a_collate_fn_that_fails_names_its_batch(path: Path, workers: int) -> No
 def test_a_worker_that_dies_is_named_with_its_samples(
     path: Path, transform: Callable[[Any], Any], end: str, code: int, start: str
 ) -> None:
-    options: dict[str, Any] = {"workers": 2, "worker_start": start, "shuffle": False}
+    options: dict[str, Any] = {"workers": hr.Workers(2, start=start), "shuffle": False}
     with hr.Loader(path, BATCH, transform=transform, **options) as loader:
         with pytest.raises(errors.WorkerLostError, match=end) as caught:
             list(loader)
@@ -388,7 +405,7 @@ def test_a_worker_that_dies_is_named_with_its_samples(
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_worker_that_can_not_begin_says_why(path: Path, start: str) -> None:
-    options: dict[str, Any] = {"worker_init_fn": functions.init_fails, "worker_start": start}
+    options: dict[str, Any] = {"workers": hr.Workers(init_fn=functions.init_fails, start=start)}
     with (
         hr.Loader(path, BATCH, transform=functions.record, **options) as loader,
         pytest.raises(errors.FailedPreconditionError, match=r"(?s)worker 0.*no start"),
@@ -397,16 +414,16 @@ def test_a_worker_that_can_not_begin_says_why(path: Path, start: str) -> None:
 
 
 def test_what_can_not_be_pickled_names_the_ways_out(path: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="worker_start='spawn'") as caught:
+    with pytest.raises(errors.InvalidArgumentError, match=r"hr.Workers\(start='spawn'\)") as caught:
         hr.Loader(path, transform=lambda sample: sample.record)
-    for part in ("top of a module", 'worker_start="fork"'):
+    for part in ("top of a module", 'workers=hr.Workers(start="fork")'):
         assert part in str(caught.value)
     doubled = functools.partial(np.multiply, 2)
     with hr.Loader(
         path,
         BATCH,
         transform=lambda sample: doubled(sample.record),
-        worker_start="fork",
+        workers=hr.Workers(start="fork"),
         shuffle=False,
     ) as loader:
         assert torch.equal(next(iter(loader)), torch.tensor(2 * records()[:BATCH]))
@@ -417,21 +434,21 @@ def test_what_can_not_be_pickled_names_the_ways_out(path: Path) -> None:
     [
         {"workers": 2},
         {"ragged": "pad"},
-        {"worker_init_fn": print},
+        {"workers": hr.Workers(init_fn=print)},
         {"transform": functions.record, "workers": -1},
         {"transform": functions.record, "workers": 1.5},
-        {"transform": functions.record, "worker_start": "thread"},
+        {"transform": functions.record, "workers": hr.Workers(start="thread")},
         {"transform": functions.record, "ragged": "crop"},
-        {"transform": functions.record, "collate_fn": 3},
+        {"transform": functions.record, "workers": hr.Workers(collate_fn=3)},
         {"transform": (functions.record, functions.record, 3)},
         {"transform": (None, 3)},
-        {"collate_fn": functions.collate, "ragged": "list"},
+        {"workers": hr.Workers(collate_fn=functions.collate), "ragged": "list"},
     ],
 )
 def test_arguments_that_can_not_be_are_named(path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidArgumentError) as caught:
         hr.Loader(path, **options)
-    assert any(str(caught.value).startswith(name) for name in options)
+    assert str(caught.value).lower().startswith(tuple(options))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

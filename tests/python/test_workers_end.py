@@ -22,7 +22,7 @@ from worker_functions import write_records
 import headrace as hr
 from headrace import errors
 from headrace._workers import PooledCore, _pool
-from headrace._workers._pool import Workers
+from headrace._workers._pool import WorkerProcesses
 
 BATCH = 10
 
@@ -47,8 +47,8 @@ def children():
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 def run(how):
-    loader = hr.Loader(sys.argv[1], 10, transform=functions.record, workers=2, output="numpy",
-                       worker_start=sys.argv[2])
+    loader = hr.Loader(sys.argv[1], 10, transform=functions.record, output="numpy",
+                       workers=hr.Workers(2, start=sys.argv[2]))
     for number, batch in enumerate(loader):
         if how == "break" and number == 3:
             break
@@ -87,8 +87,8 @@ import headrace as hr
 import worker_functions as functions
 
 if __name__ == "__main__":
-    loader = hr.Loader(sys.argv[1], 10, transform=functions.hang_after_start, workers=2,
-                       output="numpy", worker_start=sys.argv[2])
+    loader = hr.Loader(sys.argv[1], 10, transform=functions.hang_after_start, output="numpy",
+                       workers=hr.Workers(2, start=sys.argv[2]))
     list(loader)
 """
 
@@ -155,7 +155,7 @@ def test_a_worker_s_end_is_known_though_a_child_that_it_forked_lives_on(
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe)
     transform = functools.partial(functions.fork_and_die, pipe=pipe)
-    with hr.Loader(path, BATCH, transform=transform, workers=1, worker_start=start) as loader:
+    with hr.Loader(path, BATCH, transform=transform, workers=hr.Workers(1, start=start)) as loader:
         with pytest.raises(errors.WorkerLostError, match="was killed by SIGKILL"):
             next(iter(loader))
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # An error, if the child has ended.
@@ -164,7 +164,7 @@ def test_a_worker_s_end_is_known_though_a_child_that_it_forked_lives_on(
 def test_close_kills_workers_that_are_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     transform = functools.partial(functions.hang_after_telling, pipe=writer)
-    loader = hr.Loader(path, BATCH, transform=transform, workers=2, worker_start="fork")
+    loader = hr.Loader(path, BATCH, transform=transform, workers=hr.Workers(2, start="fork"))
     iteration = iter(loader)
     for _ in range(2):
         assert select.select([reader], [], [], 60)[0], "a worker does not begin"
@@ -197,7 +197,7 @@ def test_workers_that_another_thread_dismisses_meanwhile_are_no_error(
         with monkeypatch.context() as patch:
             # Whoever reads it again finds it gone.
             reads = itertools.chain([host], itertools.repeat(None))
-            patch.setattr(Workers, "_host", property(lambda _: next(reads)), raising=False)
+            patch.setattr(WorkerProcesses, "_host", property(lambda _: next(reads)), raising=False)
             getattr(workers, call)(*([core] if call in ("attach", "detach") else []))
         assert len(host.method_calls) == (call != "running")
 
@@ -218,7 +218,7 @@ def test_workers_that_were_dismissed_say_that_the_loader_is_closed(path: Path, c
 def test_workers_end_while_the_core_loader_is_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = hr.Loader(path, BATCH, transform=functions.record, workers=1, worker_start="fork")
+    loader = hr.Loader(path, BATCH, transform=functions.record, workers=hr.Workers(1, start="fork"))
     assert loader._transformer is not None
     assert loader._transformer._workers is not None
     (worker,) = loader._transformer._workers.processes

@@ -16,20 +16,31 @@ from headrace.formats.pack import PackParameters
 path = Path("images")
 
 # Words.
-hr.Loader(path, 8, order="epoch", io="threads", on_error="substitute", output="numpy")
-hr.Loader(path, 8, ragged="pad", worker_start="fork", placement="belady", isolation="process")
-hr.Loader(path, schedule="lobster")
-hr.Loader(path, schedule=path)
+hr.Loader(
+    path, 8, order="epoch", engine=hr.Engine(io="threads"), on_error="substitute", output="numpy"
+)
+hr.Loader(
+    path,
+    8,
+    ragged="pad",
+    workers=hr.Workers(start="fork"),
+    cache=hr.Cache(placement="belady"),
+    node_process=hr.NodeProcess(),
+)
+hr.Loader(path, engine=hr.Engine(schedule="lobster"))
+hr.Loader(path, engine=hr.Engine(schedule=path))
 hr.Loader(path, order=hr.orders.Redox(mapping="interleaved", refill="random", ties="first"))
 hr.Loader(path, order=hr.orders.Batch(costs="bytes"))
 hr.Loader(path, order="epoh")  # type: ignore[arg-type]
-hr.Loader(path, io="uring")  # type: ignore[arg-type]
+hr.Loader(path, engine=hr.Engine(io="uring"))  # type: ignore[arg-type]
 hr.Loader(path, on_error="skip")  # type: ignore[arg-type]
 hr.Loader(path, output="tensor")  # type: ignore[arg-type]
 hr.Loader(path, ragged="pack")  # type: ignore[arg-type]
-hr.Loader(path, worker_start="spwan")  # type: ignore[arg-type]
-hr.Loader(path, placement="best")  # type: ignore[arg-type]
-hr.Loader(path, isolation="proces")  # type: ignore[arg-type]
+hr.Loader(path, workers=hr.Workers(start="spwan"))  # type: ignore[arg-type]
+hr.Loader(path, cache=hr.Cache(placement="best"))  # type: ignore[arg-type]
+hr.Loader(path, node_process="process")  # type: ignore[arg-type]
+hr.Loader(path, workers="4")  # type: ignore[arg-type]
+hr.Loader(path, cache=hr.Engine())  # type: ignore[arg-type]
 hr.orders.Redox(mapping="interleave")  # type: ignore[arg-type]
 hr.orders.Redox(refill="max")  # type: ignore[arg-type]
 hr.orders.Redox(ties="last")  # type: ignore[arg-type]
@@ -39,6 +50,10 @@ PackParameters(order="random")  # type: ignore[arg-type]
 
 # Names.
 hr.Loader(path, num_workers=4)  # type: ignore[call-arg]
+hr.Loader(path, prefetch=4)  # type: ignore[call-arg]
+hr.Engine(prefetchs=4)  # type: ignore[call-arg]
+hr.Sharding(0, 1)  # type: ignore[call-arg]
+hr.Engine().prefetch = 4  # type: ignore[misc]
 hr.Loader(path, 8, True)  # type: ignore[call-arg]
 hr.Loader()  # type: ignore[call-arg]
 hr.Loader(path, batch_size="8")  # type: ignore[arg-type]

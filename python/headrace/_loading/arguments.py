@@ -201,6 +201,6 @@ def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
         )
     if place is not None and place.local_world_size > 1:
         raise InvalidArgumentError(
-            f"sampler with isolation='process' and {place.local_world_size} ranks on this node: "
-            "each has a sampler of its own; leave it out, or use isolation='thread'"
+            f"sampler with node_process= and {place.local_world_size} ranks on this node: each has "
+            "a sampler of its own; leave one of them out"
         )

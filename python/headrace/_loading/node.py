@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import choice, integer
+from headrace._arguments import integer
 from headrace._dataset import Dataset
 from headrace._descriptors import taking_descriptors
-from headrace._signature import Isolation, words
+from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
 EXECUTABLE = "headrace-node"
@@ -66,7 +66,9 @@ def service_socket(name: str) -> str:
     """Where the node service `name` of this user is found."""
     given: Any = name
     if not isinstance(given, str) or not 1 <= len(name) <= 64 or not name.isprintable():
-        raise InvalidArgumentError(f"node: got {name!r}, must be a name of 1 to 64 characters")
+        raise InvalidArgumentError(
+            f"name of a node process: got {name!r}, must have 1 to 64 printable characters"
+        )
     return f"headrace-{os.geteuid()}-service-{name}"
 
 
@@ -80,38 +82,24 @@ def executable() -> str:
     raise NotFoundError(f"starting a node process: no {EXECUTABLE} in {looked}; install headrace")
 
 
-def node_place(
-    isolation: str | None,
-    node: str | None,
-    local_rank: int | None,
-    local_world_size: int | None,
-    start_timeout: int,
-) -> NodePlace | None:
-    """The arguments of `Loader`; None: no node process."""
-    choice("isolation", "thread" if isolation is None else isolation, words(Isolation))
-    start_timeout = integer("start_timeout", start_timeout, 1, 10**6)
-    if node is None and isolation != "process":
-        if local_rank is not None or local_world_size is not None:
-            raise InvalidArgumentError(
-                f"local_rank={local_rank}, local_world_size={local_world_size} without a node "
-                "process: only one asks for them; add isolation='process' or node=, or leave both "
-                "out (rank= and world_size= say what to load)"
-            )
+def node_place(given: NodeProcess | None) -> NodePlace | None:
+    """The argument `node_process` of `Loader`; None: there is none."""
+    if given is None:
         return None
-    if node is not None and isolation == "thread":
-        raise InvalidArgumentError(
-            f"node={node!r} with isolation='thread': leave isolation out, or say 'process'"
-        )
-    rank, ranks = _local_ranks(local_rank, local_world_size)
-    group = _group(ranks)
-    socket = service_socket(node) if node is not None else f"headrace-{os.geteuid()}-{group}"
-    return NodePlace(socket, group, rank, ranks, node, start_timeout)
+    wanted = group("node_process", given, NodeProcess)
+    start_timeout = integer("NodeProcess.start_timeout", wanted.start_timeout, 1, 10**6)
+    rank, ranks = _local_ranks(wanted.local_rank, wanted.local_world_size)
+    job = _group(ranks)
+    name = wanted.name
+    socket = service_socket(name) if name is not None else f"headrace-{os.geteuid()}-{job}"
+    return NodePlace(socket, job, rank, ranks, name, start_timeout)
 
 
 def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     if (rank is None) != (ranks is None):
         raise InvalidArgumentError(
-            f"local_rank={rank}, local_world_size={ranks}: give both, or neither to have torchrun's"
+            f"NodeProcess(local_rank={rank}, local_world_size={ranks}): give both, or neither to "
+            "have torchrun's"
         )
     if rank is None or ranks is None:
         found = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
@@ -120,10 +108,10 @@ def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
         except ValueError:
             raise InvalidArgumentError(
                 f"environment LOCAL_RANK={found[0]!r}, LOCAL_WORLD_SIZE={found[1]!r}: must both be "
-                "integers; or give local_rank= and local_world_size="
+                "integers; or give hr.NodeProcess(local_rank=..., local_world_size=...)"
             ) from None
-    ranks = integer("local_world_size", ranks, 1, 1024)
-    return integer("local_rank", rank, 0, ranks - 1), ranks
+    ranks = integer("NodeProcess.local_world_size", ranks, 1, 1024)
+    return integer("NodeProcess.local_rank", rank, 0, ranks - 1), ranks
 
 
 _alone: dict[int, str] = {}  # by process: a child of a fork is another
@@ -136,9 +124,9 @@ def _group(ranks: int) -> str:
     if not any(os.environ.get(name) for name in _TELLING):
         raise InvalidArgumentError(
             f"{ranks} ranks on this node share a node process: nothing tells which processes "
-            f"belong together (none of {', '.join(_TELLING)} is set; local_rank= does not): start "
-            "them with torchrun or srun, or set MASTER_PORT to one number on all of them, which no "
-            "other job on this machine has"
+            f"belong together (none of {', '.join(_TELLING)} is set; NodeProcess.local_rank does "
+            "not): start them with torchrun or srun, or set MASTER_PORT to one number on all of "
+            "them, which no other job on this machine has"
         )
     return hashlib.sha256("\n".join(launch).encode()).hexdigest()[:16]
 
@@ -198,7 +186,7 @@ def _waited(place: NodePlace, waited_s: float) -> str:
         return f"{who} for the node process that it started, and could not open a loader with it"
     return (
         f"{who} for the node process, which local rank 0 starts when it makes its loader: see that "
-        "it does, in the same launch and with isolation='process' too, or raise start_timeout="
+        "it does, in the same launch and with node_process= too, or raise NodeProcess.start_timeout"
     )
 
 

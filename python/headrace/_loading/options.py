@@ -12,6 +12,7 @@ from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
 from headrace._loading.ranks import Ranks
+from headrace._options.groups import Cache, Engine, group
 from headrace._signature import Io, OnError, words
 from headrace._workers._decode import pillow_is_installed
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -61,22 +62,17 @@ def core_options(
     ranks: Ranks | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
-    io: str = "auto",
     on_error: str = "raise",
-    verify: bool = True,
-    prefetch: int | None = None,
     tiers: Iterable[Tier] | None = None,
-    placement: str = "coordinated",
-    horizon: int | None = None,
-    budget: Part | None = None,
-    profile: MachineProfile | str | os.PathLike[str] | None = None,
-    schedule: str | os.PathLike[str] = "shared_deadline",
+    cache: Cache | None = None,
+    engine: Engine | None = None,
 ) -> _core.LoaderOptions:
     """Arguments as `Loader` has them; `decoded` are the fields that workers decode.
 
     Raises InvalidArgumentError, naming what cannot be.
     """
-    choice("io", io, words(Io))
+    cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
+    io = choice("Engine.io", engine.io, words(Io))
     choice("on_error", on_error, words(OnError))
     options = _core.LoaderOptions()
     names = field_names(dataset, fields)
@@ -92,11 +88,13 @@ def core_options(
     options.epochs = EPOCHS_MAX if epochs is None else integer("epochs", epochs, 1, EPOCHS_MAX)
     options.memory_bytes = memory_bytes(memory)
     options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
-    options.batches_ahead = 0 if prefetch is None else integer("prefetch", prefetch, 1, 4096)
+    if engine.prefetch is not None:
+        options.batches_ahead = integer("Engine.prefetch", engine.prefetch, 1, 4096)
     options.io = _IO[io]
     options.substitute = on_error == "substitute"
-    options.verify = flag("verify", verify)
+    options.verify = flag("Engine.verify", engine.verify)
     options.order = core_order(order, dataset)
+    budget = cache.budget
     if budget is not None:
         _check_part(budget, memory, tiers)
         options.memory_bytes = budget.memory
@@ -105,15 +103,15 @@ def core_options(
     for tier in wanted:
         if tier.path:  # A budget's are made already.
             check_outside("tiers: folder", tier.path, images, is_folder=True)
-    set_tiers(options, wanted, placement, horizon)
-    if profile is not None:
-        set_profile(options, profile_with_tiers(_machine(profile), wanted))
-    if not isinstance(schedule, (str, os.PathLike)):
+    set_tiers(options, wanted, cache.placement, cache.horizon)
+    if engine.profile is not None:
+        set_profile(options, profile_with_tiers(_machine(engine.profile), wanted))
+    if not isinstance(engine.schedule, (str, os.PathLike)):
         raise InvalidArgumentError(
-            f"schedule: got {schedule!r}, must be the name of a policy, or a file that "
-            "`headrace plan --schedule` wrote"
+            f"Engine.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
+            "file that `headrace plan --schedule` wrote"
         )
-    options.schedule = given_path("schedule", schedule)  # The core knows the names.
+    options.schedule = given_path("Engine.schedule", engine.schedule)  # The core knows the names.
     return options
 
 
@@ -130,8 +128,8 @@ def profile_learned(
     """The profile that a loader was made with, and what it learned of preprocessing."""
     if profile is None:
         raise FailedPreconditionError(
-            "saving a profile: the loader was made without profile=, so there is none to add to; "
-            "measure one with `headrace profile`"
+            "saving a profile: the loader was made without Engine.profile, so there is none to add "
+            "to; measure one with `headrace profile`"
         )
     rows = tuple(Preprocess(*row) for row in core.learned())
     return dataclasses.replace(_machine(profile), preprocess=rows)
@@ -142,7 +140,8 @@ def _machine(profile: Any) -> MachineProfile:
         return profile
     if not isinstance(profile, (str, os.PathLike)):
         raise InvalidArgumentError(
-            f"profile: got {profile!r}, must be what headrace.profile.load() returns, or a file"
+            f"Engine.profile: got {profile!r}, must be what headrace.profile.load() returns, or "
+            "a file"
         )
     return load_profile(profile)
 
@@ -150,31 +149,32 @@ def _machine(profile: Any) -> MachineProfile:
 def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | None) -> None:
     if not isinstance(budget, Part):
         raise InvalidArgumentError(
-            f"budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"
+            f"Cache.budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"
         )
     if memory is not None or tiers is not None:
-        raise InvalidArgumentError("budget decides memory and tiers: leave these two out")
+        raise InvalidArgumentError("Cache.budget decides memory and tiers: leave these two out")
 
 
 def set_tiers(
     options: _core.LoaderOptions, tiers: list[CoreTier], placement: str, horizon: int | None
 ) -> None:
     """Writes what is kept where into the options."""
-    choice("placement", placement, PLACEMENTS)
+    choice("Cache.placement", placement, PLACEMENTS)
     if not tiers and placement not in ("coordinated", "none"):
         raise InvalidArgumentError(
-            f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
-            'used, as tiers=[headrace.tiers.Ram("4GiB")]'
+            f"Cache(placement={placement!r}) without tiers=: there is nothing to place; say what "
+            'may be used, as tiers=[headrace.tiers.Ram("4GiB")]'
         )
     if not tiers and horizon is not None:
         raise InvalidArgumentError(
-            f"horizon={horizon!r} without tiers=: only what is kept is planned ahead; leave it out"
+            f"Cache(horizon={horizon!r}) without tiers=: only what is kept is planned ahead; leave "
+            "it out"
         )
     for tier in tiers:
         options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
     options.placement = placement
     if horizon is not None:
-        options.horizon_epochs = integer("horizon", horizon, 1, EPOCHS_MAX)
+        options.horizon_epochs = integer("Cache.horizon", horizon, 1, EPOCHS_MAX)
     elif options.epochs < EPOCHS_MAX:
         options.horizon_epochs = options.epochs
 

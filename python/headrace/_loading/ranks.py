@@ -20,7 +20,7 @@ _LAUNCHERS = (
 )
 _WAY_OUT = (
     "make the loader after init_process_group() (with Lightning: in train_dataloader()), or give "
-    "rank= and world_size="
+    "sharding=hr.Sharding(rank=..., world_size=...)"
 )
 
 
@@ -50,7 +50,8 @@ class Ranks:
     ) -> None:
         if (rank is None) != (world_size is None):
             raise InvalidArgumentError(
-                f"rank={rank}, world_size={world_size}: give both, or neither to have them found"
+                f"Sharding(rank={rank}, world_size={world_size}): give both, or neither to have "
+                "them found"
             )
         self._found = None
         self._checked = rank is None and not with_sampler
@@ -63,8 +64,8 @@ class Ranks:
                 if not with_sampler:
                     raise
             rank, world_size, _ = self._found or Found(0, 1, "")
-        self.world_size = integer("world_size", world_size, 1, _WORLD_MAX)
-        self.rank = integer("rank", rank, 0, self.world_size - 1)
+        self.world_size = integer("Sharding.world_size", world_size, 1, _WORLD_MAX)
+        self.rank = integer("Sharding.rank", rank, 0, self.world_size - 1)
 
     def check(self) -> None:
         """Refuses to read if the process has got another rank since.
@@ -112,7 +113,7 @@ def _environment() -> Found | None:
     except ValueError:
         raise InvalidArgumentError(
             f"environment RANK={rank!r}, WORLD_SIZE={world_size!r}: must both be integers; "
-            "or give rank= and world_size="
+            "or give sharding=hr.Sharding(rank=..., world_size=...)"
         ) from None
 
 
@@ -124,6 +125,6 @@ def _refuse_launchers() -> None:
             raise InvalidArgumentError(
                 f"environment {rank_name}={rank}, {size_name}={size}, but no RANK and no process "
                 f"group: this is one of {size} processes, and whether each is to have its share of "
-                f"the samples (rank={rank}, world_size={size}) or all (rank=0, world_size=1) is "
-                f"not told; {_WAY_OUT}"
+                f"the samples (hr.Sharding(rank={rank}, world_size={size})) or all "
+                f"(hr.Sharding(rank=0, world_size=1)) is unknown; {_WAY_OUT}"
             )

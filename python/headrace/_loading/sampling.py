@@ -37,6 +37,10 @@ class EpochPlan:
         self.hash = f"{_core.hash64(ids.tobytes() + b'|' + batch_ends.tobytes()):016x}"
         """What a saved state knows the epoch by."""
 
+    def __len__(self) -> int:
+        """Batches in it."""
+        return len(self.batch_ends)
+
     @property
     def largest_batch(self) -> int:
         """Samples in it; 0 if there is none."""
@@ -69,6 +73,8 @@ class SamplerSource:
         self._drawn = 0
         self._gave_samples = False  # in any epoch
         self._known: dict[int, Drawn] = {}  # the epochs drawn, by how many were before
+        self.restored: dict[str, Any] | None = None
+        """A state whose epoch is the next one, and was not drawn again yet."""
 
     @property
     def _source(self) -> Any:
@@ -133,11 +139,30 @@ class SamplerSource:
 
     def set_epoch(self, epoch: int) -> None:
         """Passed on to a sampler that has one, and to one that a batch sampler wraps."""
+        self._tell(epoch)
+        if self.restored is not None:
+            self.restored["sampler_epoch"] = self.epoch
+
+    def _tell(self, epoch: int) -> None:
         if self._teller is not None:
             self._teller(epoch)
 
-    def draw(self, base_seed: bool = True) -> EpochPlan:
-        """The next epoch: iterates the sampler once.
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The next epoch is the one of this state."""
+        self.restored = dict(state)
+        if state["sampler_epoch"] is not None:
+            self._tell(state["sampler_epoch"])  # Now: the user may say more later.
+
+    def next_plan(self, base_seed: bool = True) -> EpochPlan:
+        """The next epoch: iterates the sampler once, or as often as a restored state needs."""
+        if self.restored is None:
+            return self._draw(base_seed)
+        plan = self._draw_again(self.restored, base_seed)
+        self.restored = None
+        return plan
+
+    def _draw(self, base_seed: bool) -> EpochPlan:
+        """Iterates the sampler once.
 
         torch's DataLoader draws a base seed from the global generator just before it asks for the
         first batch; with `base_seed` this does, so that what draws from there later gets the same.
@@ -180,7 +205,7 @@ class SamplerSource:
             )
         self._gave_samples = any_samples
 
-    def draw_again(self, state: Mapping[str, Any], base_seed: bool = True) -> EpochPlan:
+    def _draw_again(self, state: Mapping[str, Any], base_seed: bool) -> EpochPlan:
         """The epoch that a state was saved in, or before.
 
         A sampler that keeps its epoch got the number when the state was loaded. Any other is
@@ -195,17 +220,17 @@ class SamplerSource:
         if state["sampler_epoch"] is None:
             while self._drawn < before:
                 with repeating(base_seed):
-                    self.draw(base_seed)
+                    self._draw(base_seed)
                 base_seed = True
             wanted = wanted or (self._known[before].hash if before in self._known else None)
         if state["sampler_hash"] is None:
             self._check_last(state)
         self._drawn = before
         if state["sampler_hash"] is None:
-            plan = self.draw(base_seed)
+            plan = self._draw(base_seed)
         else:
             with repeating(base_seed):
-                plan = self.draw(base_seed)
+                plan = self._draw(base_seed)
         if wanted is not None and plan.hash != wanted:
             self._known[before] = Drawn(wanted, plan.sampler_epoch)
             raise _other_samples(state["epoch"], "gives", plan.hash, wanted)
@@ -227,11 +252,11 @@ class SamplerSource:
         if coming is None:
             return
         try:
-            self.set_epoch(epoch)
+            self._tell(epoch)
             with untouched():
                 given = self._ask(base_seed=False)
         finally:
-            self.set_epoch(coming)
+            self._tell(coming)
         if given.sampler_epoch == epoch and given.hash != wanted:
             raise _other_samples(state["epoch"], f"gives for its epoch {epoch}", given.hash, wanted)
         self._known[number] = Drawn(wanted, epoch)

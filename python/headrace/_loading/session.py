@@ -37,7 +37,7 @@ class Session:
         """
         self._dataset = dataset
         self._options = options
-        self._place = place
+        self.place = place
         self._part = part
         self._transformer = transformer
         self._pid = os.getpid()
@@ -48,7 +48,7 @@ class Session:
             self._part.take(self)
         core = None
         try:
-            core = open_core(self._dataset, self._options, self._place, self)
+            core = open_core(self._dataset, self._options, self.place, self)
             _log.info(
                 "opened %s: order %s %s, rank %d of %d, %d steps an epoch",
                 self._dataset.path,
@@ -62,7 +62,7 @@ class Session:
         except BaseException:
             if core is not None:
                 core.close()
-                closed_core(self._place, self)
+                closed_core(self.place, self)
             if self._part is not None:
                 self._part.give_back(self)
             raise
@@ -72,7 +72,7 @@ class Session:
             self.core.close()
         finally:  # Ctrl-C shortens what it waits for.
             try:
-                closed_core(self._place, self)
+                closed_core(self.place, self)
             finally:
                 if self._part is not None:
                     self._part.give_back(self)

@@ -9,6 +9,7 @@ from typing import Any
 from headrace import _core
 from headrace._arguments import integer, shown, whole
 from headrace._dataset import Dataset
+from headrace._loading.cursor import Place
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -41,13 +42,12 @@ def _parameters(
 def make_state(
     dataset: Dataset,
     options: _core.LoaderOptions,
-    epoch: int,
-    step: int,
+    place: Place[EpochPlan],
     source: SamplerSource | None,
-    plan: EpochPlan | None,
     order_parameters: Mapping[str, int | str],
 ) -> dict[str, Any]:
-    """The state before step `step` of `epoch`."""
+    """The state before `place`."""
+    epoch, step, plan = place
     state = _parameters(dataset, options, source)
     state["order_parameters"] = dict(order_parameters)
     state["epoch"] = epoch

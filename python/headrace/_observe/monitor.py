@@ -83,7 +83,7 @@ class Monitor:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._pid = os.getpid()
-        with taking_descriptors("monitor=True: answering 'headrace top'"):
+        with taking_descriptors("Engine.monitor: answering 'headrace top'"):
             self._listener, self.ordinal = _listen()
             self._wake, self._woken = socket.socketpair()
         self._closing = False
@@ -202,7 +202,7 @@ def _listen() -> tuple[socket.socket, int]:
         listener.setblocking(False)
         return listener, ordinal
     listener.close()
-    raise UnavailableError("monitor=True: all names of sockets for this process are taken")
+    raise UnavailableError("Engine.monitor: all names of sockets for this process are taken")
 
 
 def _credentials_of(peer: socket.socket) -> tuple[int, int]:

@@ -184,6 +184,6 @@ def _advice(
         held = max(others, key=lambda rank: rank["held_up"], default=worst)
         return (
             f"rank {held['rank']} held the others up for {held['held_up']:.1f} s: look at what its "
-            "training loop does, or raise prefetch="
+            "training loop does, or raise Engine.prefetch"
         )
     return "it holds batches for which there is no other memory: let go of them, or raise memory="

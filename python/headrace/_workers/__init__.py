@@ -13,7 +13,7 @@ from headrace import _core
 from headrace._workers._inline import InlineBatch, InlineCore
 from headrace._workers._options import Transform, WorkerOptions, split_transform
 from headrace._workers._output import Convert, Output, Padded, batch_type
-from headrace._workers._pool import PooledCore, Workers, batches_in_hand_max
+from headrace._workers._pool import PooledCore, WorkerProcesses, batches_in_hand_max
 from headrace._workers._sample import Sample
 
 __all__ = [
@@ -45,7 +45,9 @@ class Transformer:
         self._output = Output(convert, with_ids, python.fields)
         options.shared_batches = options.worker_results = python.workers > 0
         options.batches_behind = batches_in_hand_max(python) if python.workers else 0
-        self._workers = Workers(python, options.seed, self._output) if python.workers else None
+        self._workers = (
+            WorkerProcesses(python, options.seed, self._output) if python.workers else None
+        )
 
     def around(self, core: _core.Loader) -> Core:
         """The core loader, with the functions applied to what it gives."""

@@ -92,8 +92,8 @@ def start_failure(
     hint = ""
     if start != "fork":
         hint = (
-            f"; with worker_start={start!r} it imports the main script: what makes the loader has "
-            'to stand under if __name__ == "__main__", or take worker_start="fork"'
+            f"; with hr.Workers(start={start!r}) it imports the main script: what makes the loader "
+            'has to stand under if __name__ == "__main__", or take workers=hr.Workers(start="fork")'
         )
     return FailedPreconditionError(
         f"starting worker {found['worker']}: it {_end_of(process)} before it was ready; why may "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace._arguments import choice, flag, integer
+from headrace._options.groups import Workers
 from headrace._signature import Ragged, WorkerStart, words
 from headrace._workers._libraries import LibraryTransform, Rows, of_library
 from headrace.errors import InvalidArgumentError
@@ -41,17 +42,17 @@ def split_transform(
     fields: Mapping[str, str],
     *,
     decode: bool | None = None,
-    workers: int | None,
-    worker_start: str,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    worker_init_fn: Callable[[int], object] | None,
+    workers: Workers | int | None,
     ragged: str,
 ) -> tuple[Any, WorkerOptions | None]:
     """The native part of `transform`, and the Python part, if there is one.
 
     `fields` are those wanted, in their order, each with its kind.
     """
-    choice("worker_start", worker_start, words(WorkerStart))
+    name = "Workers.count" if isinstance(workers, Workers) else "workers"
+    pool = workers if isinstance(workers, Workers) else Workers(workers)
+    collate_fn = pool.collate_fn
+    choice("Workers.start", pool.start, words(WorkerStart))
     choice("ragged", ragged, words(Ragged))
     native, function = transform, None
     if isinstance(transform, tuple):
@@ -63,15 +64,16 @@ def split_transform(
         native, function = transform
     elif _is_function(transform):
         native, function = None, transform
-    for name, each in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
+    for field in ("collate_fn", "init_fn"):
+        each = getattr(pool, field)
         if each is not None and not callable(each):
-            raise InvalidArgumentError(f"{name}: got {each!r}, must be callable")
+            raise InvalidArgumentError(f"Workers.{field}: got {each!r}, must be callable")
     if function is None and collate_fn is None:
         needless = [
-            name
-            for name, given in (
-                ("workers", workers is not None),
-                ("worker_init_fn", worker_init_fn is not None),
+            option
+            for option, given in (
+                ("workers", pool.count is not None),
+                ("Workers.init_fn", pool.init_fn is not None),
                 ("ragged", ragged != "error"),
                 ("decode", decode is not None),
             )
@@ -79,23 +81,24 @@ def split_transform(
         ]
         if needless:
             raise InvalidArgumentError(
-                f"{needless[0]}: there is no Python callable to run, as transform= or collate_fn=; "
-                "leave it out: reading and decoding need no workers"
+                f"{needless[0]}: there is no Python callable to run, as transform= or "
+                "Workers.collate_fn; leave it out: reading and decoding need no workers"
             )
         return native, None
     if collate_fn is not None and ragged != "error":
         raise InvalidArgumentError(
-            f"ragged={ragged!r} with collate_fn, which makes the batches: leave one of them out"
+            f"ragged={ragged!r} with Workers.collate_fn, which makes the batches: leave one "
+            "of them out"
         )
-    count = 1 if workers is None else integer("workers", workers, 0, _WORKERS_MAX)
+    count = 1 if pool.count is None else integer(name, pool.count, 0, _WORKERS_MAX)
     wanted = flag("decode", function is not None if decode is None else decode)
     library, decoded = for_function(function, native, fields, wanted)
     return native, WorkerOptions(
         library or function,
         collate_fn,
-        worker_init_fn,
+        pool.init_fn,
         count,
-        worker_start,
+        pool.start,
         ragged,
         decoded,
         tuple(fields) if library is not None and collate_fn is None else (),

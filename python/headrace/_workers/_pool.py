@@ -28,7 +28,7 @@ _BATCHES_MAX = 4
 """In the hands of workers, or ready; what the core loader reads ahead is beside them."""
 
 
-class Workers:
+class WorkerProcesses:
     """Processes that run a user's functions, and their host.
 
     They start with the first loader that is attached, and again after one was lost. Thread safety:
@@ -219,7 +219,7 @@ def batches_in_hand_max(options: WorkerOptions) -> int:
 class PooledCore:
     """A core loader whose batches pass through workers; what `Loader` uses in its place."""
 
-    def __init__(self, core: _core.Loader, workers: Workers) -> None:
+    def __init__(self, core: _core.Loader, workers: WorkerProcesses) -> None:
         self._core = core
         self._workers = workers
         self._taken = (-1, 0)  # epoch and step of the newest batch that the training loop took
@@ -278,10 +278,10 @@ def _pickled(functions: Functions, start: str) -> bytes:
         return bytes(ForkingPickler.dumps(functions))
     except Exception as error:
         raise InvalidArgumentError(
-            f"transform, collate_fn or worker_init_fn cannot be pickled, which "
-            f"worker_start={start!r} needs ({type(error).__name__}: {error}): make it a function "
-            "at the top of a module, or an object of a class there; functools.partial of these is "
-            'fine; or take worker_start="fork"'
+            f"transform, collate_fn or init_fn cannot be pickled, which "
+            f"hr.Workers(start={start!r}) needs ({type(error).__name__}: {error}): make it a "
+            "function at the top of a module, or an object of a class there; functools.partial of "
+            'these is fine; or take workers=hr.Workers(start="fork")'
         ) from error
 
 

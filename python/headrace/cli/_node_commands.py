@@ -15,7 +15,7 @@ from headrace.errors import InvalidArgumentError
 
 
 def node(
-    name: Annotated[str, typer.Option(help="The name for loaders: Loader(node=NAME).")],
+    name: Annotated[str, typer.Option(help="The name for loaders: NodeProcess(name=NAME).")],
     memory: Annotated[
         str | None,
         typer.Option(help="Limit of all jobs together, such as 64GiB or 50%; default: no limit."),
@@ -41,7 +41,7 @@ def node(
             )
         arguments += ["--memory", str(parsed)]
     print(
-        f"starting to serve Loader(node={name!r}) as process {os.getpid()}",
+        f"starting to serve NodeProcess(name={name!r}) as process {os.getpid()}",
         file=sys.stderr,
         flush=True,
     )

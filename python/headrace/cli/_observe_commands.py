@@ -34,8 +34,8 @@ def top(
 ) -> None:
     """Show this user's running loaders: rates, waits by cause, and advice.
 
-    Shows loaders made with monitor=True, or with HEADRACE_MONITOR=1 in their environment. In a
-    terminal it runs until Ctrl-C; rates are those since the last update.
+    Shows loaders made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in their environment.
+    In a terminal it runs until Ctrl-C; rates are those since the last update.
 
     Example: [bold]headrace top[/bold]
     """
@@ -87,7 +87,7 @@ def _addresses(pids: list[int] | None) -> list[Address]:
             raise NotFoundError(f"process {pid} has ended, and its loaders with it")
         raise NotFoundError(
             f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
-            "it with Loader(monitor=True), or set HEADRACE_MONITOR=1"
+            "it with Engine(monitor=True), or set HEADRACE_MONITOR=1"
         )
     return [address for address in found if address.pid in pids]
 
@@ -103,8 +103,8 @@ def report(
 ) -> None:
     """Draw a loader's recent steps: times of batches, waits, imbalance, reuse, bytes.
 
-    The loader must be made with monitor=True, or with HEADRACE_MONITOR=1 in its environment. In
-    the program itself: loader.report("chart.png").
+    The loader must be made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in its
+    environment. In the program itself: loader.report("chart.png").
 
     Example: [bold]headrace report 4242 -o loader.png[/bold]
     """
@@ -121,7 +121,7 @@ def report(
         )
     if not found:
         raise NotFoundError(
-            "no loader of yours is monitored: make it with Loader(monitor=True), or set "
+            "no loader of yours is monitored: make it with Engine(monitor=True), or set "
             "HEADRACE_MONITOR=1"
         )
     if len(found) > 1:

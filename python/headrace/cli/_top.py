@@ -133,7 +133,7 @@ class Board:
         """The table, and under it a verdict of each loader."""
         if not self._now and not self._silent:
             return Text(
-                "no loader of this user is monitored now: none was made with Loader(monitor=True) "
+                "no loader of this user is monitored now: none was made with Engine(monitor=True) "
                 "or HEADRACE_MONITOR=1, or each was closed"
             )
         rows = self._rows()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
-from headrace._loader import Loader
+from headrace._loader import Loader, feed_of
 from headrace._loading.trainers import NotADataLoader
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
@@ -186,9 +186,11 @@ class DeviceBatches(NotADataLoader):
     def _failed(self, field: Any, number: int, cause: BaseException) -> TransformError:
         """For what `prepare` raised; a Loader says which batch of which epoch it gave last."""
         loader = self.batches
-        epoch, step = (
-            (loader._epoch, loader._step - 1) if isinstance(loader, Loader) else (None, None)
-        )
+        epoch: int | None = None
+        step: int | None = None
+        if isinstance(loader, Loader):
+            at = feed_of(loader).cursor.at
+            epoch, step = at.epoch, at.step - 1
         where = f"batch {number} of the iteration" if step is None else f"epoch {epoch} step {step}"
         error = TransformError(
             f"preparing field {field!r} of {where}: {type(cause).__name__}: {cause}"

@@ -21,20 +21,18 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace import _core
 from headrace._descriptors import Acceptor
-from headrace._loading.iteration import Iteration
+from headrace._loading.cursor import Place
 from headrace._loading.sampling import EpochPlan
 from headrace._text import printable
 from headrace._workers._protocol import InputField
 from headrace.errors import FailedPreconditionError, UnavailableError
 from headrace.torch._accelerate import checked_reader
+from headrace.torch._feed import BatchFeed
 from headrace.torch._parcel import close_parcel, write_parcel
-
-if TYPE_CHECKING:
-    from headrace._loader import Loader
 
 NEXT = b"next"
 MESSAGE_BYTES_MAX = 16384
@@ -44,15 +42,6 @@ _READY_MAX = 2  # batches that wait for one worker
 _PAST_MAX = 16
 _STOP_SECONDS = 0.05  # between tries to stop what the thread waits for
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
-
-
-class Pass:
-    """Where an iteration of the loader began."""
-
-    def __init__(self, loader: Loader) -> None:
-        self.epoch = loader._epoch
-        self.first_step = loader._step
-        self.plan: EpochPlan | None = loader._plan
 
 
 class _Lane:
@@ -93,7 +82,7 @@ class _Deal:
         self.name = name  # of the iteration: the same only by a seed that comes again
         self.started = started  # what workers that were started together have in common, mostly
         self.lanes = [_Lane(number) for number in range(workers)]
-        self.batches: Iteration | None = None  # None: no more are taken
+        self.batches: Iterator[Any] | None = None  # None: no more are taken
         self.pulled = 0  # batches
         self.end = b""  # the message after the last of them, once it is known
         self.is_over = False  # another thread stops what is waited for, and says why
@@ -191,14 +180,15 @@ def _over() -> FailedPreconditionError:
 
 
 class Server:
-    """Thread safety: `lock` is held for whatever is done with the loader."""
+    """Thread safety: `lock` is held for whatever is done with the feed."""
 
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
+    def __init__(self, feed: BatchFeed) -> None:
+        self.feed = feed
         self.lock = threading.RLock()
-        self.newest: Pass | None = None  # None: none since the loader's position was set
+        self.newest: Place[EpochPlan] | None = None
+        """Where the newest iteration began; None: none since the feed's position was set."""
         self.process = os.getpid()
-        self.fields = tuple(InputField(*field) for field in loader._core.schema)
+        self.fields = tuple(InputField(*field) for field in feed.delivers.schema)
         # In the abstract namespace: gone with the last process that has it.
         self.address = f"\0headrace-{os.geteuid()}-samples-{os.urandom(8).hex()}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -222,21 +212,21 @@ class Server:
             deal = self._deal
             if deal is not None and deal.batches is not None:
                 deal.is_over = stopped = True
-                self.loader._core.stop()
+                self.feed.interrupt()
         try:
             if stopped:
-                self.loader._run_at = None  # It goes on nowhere by itself.
+                self.feed.cursor.lose_supply()
             self.forget()
             yield
         finally:
             self.lock.release()
 
-    def begin(self) -> Iteration:
+    def begin(self) -> Iterator[Any]:
         """Begins an iteration of the loader; the one before is over."""
         self.forget()
-        checked_reader(self)
-        batches = self.loader._iterate(lambda batch: batch, base_seed=False)
-        self.newest = Pass(self.loader)
+        checked_reader(self, self.feed)
+        batches = self.feed.iterate(lambda batch: batch, base_seed=False)
+        self.newest = self.feed.cursor.at
         return batches
 
     def forget(self) -> None:
@@ -261,7 +251,7 @@ class Server:
         while threading.current_thread() is not self._thread and self._thread.is_alive():
             deal = self._deal
             if deal is not None and deal.batches is not None:
-                self.loader._core.stop()  # What the thread may wait for, or be about to.
+                self.feed.interrupt()  # What the thread may wait for, or be about to.
             self._thread.join(_STOP_SECONDS)
         self._wake.close()
         self._woken.close()

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from headrace import errors
 from headrace._arguments import flag, integer
-from headrace._loader import Loader
+from headrace._loader import Loader, feed_of
 from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type
 from headrace._workers._decode import decoded_columns
@@ -32,6 +32,7 @@ from headrace.errors import (
     UnavailableError,
 )
 from headrace.torch._accelerate import check_epoch
+from headrace.torch._feed import BatchFeed
 from headrace.torch._parcel import read_parcel
 from headrace.torch._server import MESSAGE_BYTES_MAX, NEXT, Server, peer
 
@@ -53,7 +54,7 @@ class SampleStream(IterableDataset[Any]):
 
     Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
     `sample_id` if it has ``ids=True``. Everything else is the Loader's to say: order, seed, rank,
-    image transforms, tiers, a sampler, ``isolation="process"``; ``loader.stats()`` reports it.
+    image transforms, tiers, a sampler, `node_process`; ``loader.stats()`` reports it.
     DataLoader's own `shuffle` and `sampler` stay out, as with any IterableDataset.
 
     Thread safety: one thread; and `set_epoch` and `load_state_dict` are those of the stream, not
@@ -82,7 +83,8 @@ class SampleStream(IterableDataset[Any]):
     ) -> None:
         if not isinstance(loader, Loader):
             raise InvalidArgumentError(f"loader: got {loader!r}, must be a headrace.Loader")
-        if loader._transformer is not None:
+        feed: BatchFeed = feed_of(loader)
+        if feed.delivers.python:
             raise InvalidArgumentError(
                 "loader: it has a Python transform or a collate_fn, which runs in workers of its "
                 "own; give the transform here, and collate_fn to DataLoader"
@@ -90,17 +92,18 @@ class SampleStream(IterableDataset[Any]):
         if transform is not None and not callable(transform):
             raise InvalidArgumentError(f"transform: got {transform!r}, must be callable")
         flag("decode", decode)
-        loader._check_open()
-        server = Server(loader)
+        feed.check_open()
+        server = Server(feed)
         self._server: Server | None = server
+        self._loader = loader  # It answers `headrace top` as long as the stream lives.
         self._iterations = 0
         self._end: Any = weakref.finalize(self, Server.close, server)
-        fields = {field.name: loader.dataset.kind(field.name) for field in server.fields}
-        library, decoded = for_function(transform, loader._native, fields, decode)
+        kinds, native = feed.delivers.kinds, feed.delivers.native
+        library, decoded = for_function(transform, native, kinds, decode)
         self._reader = _Reader(
             server.fields,
-            loader._ids,
-            loader._options.seed,
+            feed.delivers.ids,
+            feed.delivers.seed,
             library or transform,
             server.address,
             decoded,
@@ -132,17 +135,14 @@ class SampleStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Samples of an epoch of this rank; those of full batches where that is not known."""
-        options, steps = self._owned().loader._options, len(self._owned().loader)
-        full = steps * options.batch_size
-        samples = -(-len(self._owned().loader.dataset) // options.world_size)
-        return samples if full - options.batch_size < samples <= full else full
+        return self._owned().feed.samples
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; as Loader's. The one in progress is over."""
         server = self._owned()
-        check_epoch(server, epoch)
+        check_epoch(server, server.feed, epoch)
         with server.anew():
-            server.loader.set_epoch(epoch)
+            server.feed.set_epoch(epoch)
 
     def state_dict(self, batches: int) -> dict[str, Any]:
         """Where the training loop is: a state of the Loader, which restores in either.
@@ -152,21 +152,21 @@ class SampleStream(IterableDataset[Any]):
                 ahead, so nobody but the loop knows.
         """
         server = self._owned()
-        loader, begun = server.loader, server.newest
+        feed, begun = server.feed, server.newest
         if begun is None:
             with server.lock:
                 integer("batches, as no iteration has begun", batches, 0, 0)
-                return loader.state_dict()
+                return feed.state_dict()
         # Without the lock: who has it may wait for a batch, and that for other ranks.
-        most = loader._epoch_length(begun.plan) - begun.first_step
-        step = begun.first_step + integer("batches", batches, 0, most)
-        return loader._state_at(begun.epoch, step, begun.plan)
+        most = feed.cursor.length(begun.plan) - begun.step
+        step = begun.step + integer("batches", batches, 0, most)
+        return feed.state_at(begun._replace(step=step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state` was made, of a stream or a Loader; as Loader's."""
         server = self._owned()
         with server.anew():
-            server.loader.load_state_dict(state)
+            server.feed.load_state_dict(state)
 
     def close(self) -> None:
         """Ends the workers' connections; the loader stays open."""

@@ -32,6 +32,18 @@ def as_is(sample: Any) -> Any:
     return sample.label
 
 
+def made(plan: dict[str, Any], monitor: bool | None = None) -> hr.Loader:
+    """The loader of a plan, which is JSON."""
+    arguments = dict(plan)
+    if arguments.pop("isolation") == "process":
+        arguments["node_process"] = hr.NodeProcess()
+    if arguments.get("workers"):
+        arguments["workers"] = hr.Workers(arguments["workers"], start=arguments.pop("start"))
+        arguments["transform"] = as_is
+    engine = hr.Engine(prefetch=arguments.pop("prefetch"), monitor=monitor)
+    return hr.Loader(output="numpy", engine=engine, **arguments)
+
+
 class Run:
     """The loop, and its end."""
 
@@ -40,10 +52,7 @@ class Run:
         self._plan = plan
         self._step = 0
         self._at_end = threading.Event()
-        arguments = dict(plan["loader"])
-        if arguments.get("workers"):
-            arguments["transform"] = as_is
-        self._loader = hr.Loader(output="numpy", monitor=True, **arguments)
+        self._loader = made(plan["loader"], monitor=True)
 
     def run(self) -> None:
         """Returns, or raises, if it is the program that ends the loop."""

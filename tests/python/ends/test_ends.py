@@ -83,7 +83,7 @@ class Cell:
         }
         if self.workers:
             start = chance.choice(["fork", "spawn"])
-            loader |= {"workers": self.workers, "worker_start": start}
+            loader |= {"workers": self.workers, "start": start}
         return sources[kind], {
             "how": self.how,
             "storage": self.storage,
@@ -279,9 +279,7 @@ import headrace as hr
 import ends_program
 
 control, arguments = int(sys.argv[1]), json.loads(sys.argv[2])
-if arguments.get("workers"):
-    arguments["transform"] = ends_program.as_is
-loader = hr.Loader(output="numpy", batch_size=4, prefetch=1, **arguments)
+loader = ends_program.made(arguments | {"prefetch": 1, "batch_size": 4})
 
 def freeze():
     os.write(control, b"freeze\\n")
@@ -327,7 +325,7 @@ def test_after_ctrl_c_on_storage_that_hangs_stats_stop_and_close_return(
     script.write_text(GOES_ON)
     arguments: dict[str, Any] = {"dataset": str(folder / "mount"), "isolation": isolation}
     if workers:
-        arguments |= {"workers": workers, "worker_start": "fork"}
+        arguments |= {"workers": workers, "start": "fork"}
     with mounted(numbered, folder / "mount") as served:
         program = start(served, str(script), json.dumps(arguments), folder)
         try:
@@ -346,7 +344,8 @@ DAEMON = """
 import sys, threading
 import headrace as hr
 
-loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", ids=True, isolation=sys.argv[2])
+node = hr.NodeProcess() if sys.argv[2] == "process" else None
+loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", ids=True, node_process=node)
 began = threading.Event()
 seen = []
 

@@ -22,7 +22,7 @@ def main(packages: str, folder: str) -> dict[str, Any]:
     drawn = album.Compose([crop, album.RandomBrightnessContrast(p=1)])
     found: dict[str, Any] = {"changed": []}
     for workers, start in ((0, "fork"), (2, "fork"), (1, "spawn")):
-        options: dict[str, Any] = {"workers": workers, "worker_start": start, "output": "numpy"}
+        options: dict[str, Any] = {"workers": hr.Workers(workers, start=start), "output": "numpy"}
         with hr.Loader(folder, 10, transform=drawn, **options) as loader:
             found["changed"].append([batch.image.tolist() for batch in loader])
     options = {"workers": 0, "output": "numpy", "ids": True}

@@ -41,7 +41,7 @@ def prepared(stream: SampleStream, workers: int = 0, start: str = "fork", **conf
 
 
 def all_samples() -> SampleStream:
-    return SampleStream(loader(rank=0, world_size=1))
+    return SampleStream(loader(sharding=hr.Sharding(rank=0, world_size=1)))
 
 
 def went_on(told: bool) -> list[int]:
@@ -95,7 +95,7 @@ def twice() -> list[int]:
     return second
 
 
-with loader(rank=0, world_size=1) as placed:
+with loader(sharding=hr.Sharding(rank=0, world_size=1)) as placed:
     ids(placed)
     iterator = iter(placed)
     before = payload_ids(next(iterator))

@@ -1,0 +1,317 @@
+"""Batches as the core makes them, epoch after epoch; what `Loader` presents to its user."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+from headrace import _core
+from headrace._arguments import integer
+from headrace._dataset import Dataset
+from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
+from headrace._loading.cursor import Cursor, Place
+from headrace._loading.options import EPOCHS_MAX, set_order_parameters
+from headrace._loading.ranks import Ranks
+from headrace._loading.sampling import EpochPlan, SamplerSource
+from headrace._loading.session import Session
+from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
+from headrace._workers import Core
+from headrace._workers._options import Native
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What a loader makes of each sample."""
+
+    kinds: Mapping[str, str]
+    """Of the fields, in their order."""
+    schema: Sequence[tuple[str, str, tuple[int, ...], bool]]
+    """Name, type, shape of a row and raggedness of each field."""
+    native: Native | None
+    """The transform that the core applies."""
+    ids: bool
+    """The number of the sample is one more field."""
+    python: bool
+    """Functions of the user run before batches are given."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class CoreOrder:
+    """The order of a core session."""
+
+    given: dict[str, int | str]
+    """Parameters that the user gave: a state has to agree with them."""
+    parameters: dict[str, int | str]
+    """All of them, with defaults."""
+    expected_inflation: dict[str, float | None] | None
+    steps: int
+    """Of an epoch without a sampler."""
+
+    @classmethod
+    def of(cls, core: Core, given: dict[str, int | str]) -> Self:
+        return cls(given, core.order_parameters, core.expected_inflation, core.steps_per_epoch)
+
+
+class EpochFeed:
+    """A core session, the position in its run, and a sampler if there is one.
+
+    Thread safety: as `Loader`.
+    Ownership: owns the session. An iteration keeps its feed.
+    Shutdown: `close`, the end of the last reference, or the interpreter's exit.
+    """
+
+    _closed = True  # Until there is something to close.
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        session: Session,
+        options: _core.LoaderOptions,
+        ranks: Ranks,
+        source: SamplerSource | None,
+        delivers: Delivered,
+    ) -> None:
+        """Takes over `session`, which was opened with `options`."""
+        self.dataset = dataset
+        self._session = session
+        self.options = options
+        self.source = source
+        self.delivers = delivers
+        self._ranks = ranks
+        self._at_close: list[Callable[[], None]] = []
+        self._closed = False
+        _open_feeds.add(self)
+        self.order = CoreOrder.of(self.core, dict(options.order.parameters))
+        self.cursor: Cursor[EpochPlan] = Cursor(self.order.steps)
+        self._warned = False
+        self._troubled: set[str] = set()  # tiers that the user was warned about
+
+    @property
+    def core(self) -> Core:
+        return self._session.core
+
+    @property
+    def shares(self) -> int:
+        """How many ranks the samples are divided over."""
+        return self.options.world_size if self.source is None else self.source.shares
+
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch of this rank; those of full batches where that is not known."""
+        size = self.options.batch_size
+        full = len(self) * size
+        samples = -(-len(self.dataset) // self.options.world_size)
+        return samples if full - size < samples <= full else full
+
+    def __len__(self) -> int:
+        return self.order.steps if self.source is None else len(self.source)
+
+    def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iteration:
+        """The next epoch, as `present` makes of the core's batches.
+
+        Without `base_seed`, torch's DataLoader is around this loader and draws it itself.
+        """
+        self.check_open()
+        self._ranks.check()
+        start = self.cursor.start()
+        if start.epoch >= self.options.epochs:
+            raise FailedPreconditionError(
+                f"iterating epoch {start.epoch}: the loader was made for "
+                f"epochs={self.options.epochs}; raise it, leave it out, or go back with set_epoch()"
+            )
+        self._start_core(start, base_seed)
+        self.cursor.begin(start.epoch, start.step)
+        return Iteration(self, self.cursor.iteration, present)
+
+    def _start_core(self, start: Place[EpochPlan], base_seed: bool) -> None:
+        """Has the core give the batch at `start` next."""
+        if self.source is not None:
+            plan = start.plan
+            if plan is None or plan.sampler_epoch != self.source.epoch:
+                plan = self.source.next_plan(base_seed)
+                self.cursor.drew(plan)
+            self._make_room(plan.largest_batch)
+            self.core.start_list(plan.ids, plan.batch_ends, start.epoch, start.step)
+        elif not self.cursor.continues(start.epoch, start.step):
+            self.core.start(start.epoch, start.step)
+
+    def _make_room(self, largest_batch: int) -> None:
+        """Divides the memory anew if a batch sampler gives larger batches than was known."""
+        before = self.options.batch_size
+        if largest_batch > before:
+            self.options.batch_size = largest_batch
+            self._reopen(lambda: setattr(self.options, "batch_size", before))
+
+    def _reopen(self, undo: Callable[[], None]) -> None:
+        """Opens a core for the options as they are now; `undo` restores them if that fails."""
+        self.cursor.stop()  # Whatever comes: the core that it took batches of is gone.
+        self.cursor.lose_supply()
+        self._session.reopen(undo, self.close)
+
+    def _take(self, iteration: int) -> Any:
+        """The core's next batch of an iteration; StopIteration at its end."""
+        self.check_open()
+        if iteration != self.cursor.iteration:
+            raise FailedPreconditionError(
+                "this iteration of the loader is over: a newer one was begun; a loader has one at "
+                "a time, make a second loader to have two"
+            )
+        if self.cursor.at.plan is not None and self.cursor.is_over():
+            self.cursor.end_epoch()
+            raise StopIteration
+        try:
+            batch = self.core.next()
+        except BaseException:
+            self.cursor.lose_supply()
+            raise
+        if batch is None:
+            raise FailedPreconditionError("the plan of the loader has ended")
+        self.cursor.gave(batch.epoch, batch.step, batch.ends_epoch)
+        if batch.beyond_budget and not self._warned:
+            self._warned = True
+            warn_of_held_batches(self.core)
+        if self.options.tier_count:
+            tiers_in_trouble(self.core, self._troubled)
+        return batch
+
+    def _ended(self, iteration: int) -> bool:
+        """Whether all batches of an iteration were taken, which ends its epoch."""
+        cursor = self.cursor
+        if iteration != cursor.iteration or not cursor.at.step or not cursor.is_over():
+            return False
+        cursor.end_epoch()
+        return True
+
+    def _leave(self, iteration: int) -> None:
+        """An iteration was dropped before its end: what was read ahead for it is let go."""
+        if not self._closed and self.cursor.leave(iteration):
+            self.core.stop()
+
+    def interrupt(self) -> None:
+        """From any thread: whoever waits for a batch waits no longer."""
+        self.core.stop()
+
+    def set_epoch(self, epoch: int) -> None:
+        """As `Loader.set_epoch`."""
+        epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
+        keeps_place = self.cursor.go_to(epoch)
+        if self.source is None:
+            return
+        if not keeps_place:
+            self.source.restored = None
+        if self.cursor.start().step == 0:
+            self.source.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `Loader.state_dict`."""
+        if self.source is not None and self.source.restored is not None:
+            return dict(self.source.restored)
+        return self.state_at(self.cursor.saved())
+
+    def state_at(self, place: Place[EpochPlan]) -> dict[str, Any]:
+        """The state before `place`, which may be the end of an epoch."""
+        if place.step and place.step >= self.cursor.length(place.plan):
+            place = Place(place.epoch + 1, 0)
+        return make_state(self.dataset, self.options, place, self.source, self.order.parameters)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As `Loader.load_state_dict`."""
+        epoch, step = check_state(state, self.dataset, self.options, self.source)
+        if self.source is None and step >= self.order.steps:
+            raise InvalidArgumentError(
+                f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps}"
+            )
+        self._adopt(order_parameters_to_adopt(state, self.order.given, self.order.parameters))
+        self.cursor.restore(epoch, step)
+        if self.source is not None:
+            self.source.restore(state)
+
+    def _adopt(self, parameters: dict[str, int | str]) -> None:
+        """Goes on with these parameters of the order, all of them known."""
+        if parameters == self.order.parameters:
+            return
+        before = self.options.order.parameters
+        set_order_parameters(self.options, parameters)
+        self._reopen(lambda: set_order_parameters(self.options, before))
+        self.order = CoreOrder.of(self.core, self.order.given)
+
+    def check_open(self) -> None:
+        if self._closed:
+            _core.stop_at_exit()  # A thread that the interpreter leaves behind raises nothing.
+            raise FailedPreconditionError("the loader is closed; make another one")
+
+    def at_close(self, then: Callable[[], None]) -> None:
+        """Called after the session was closed."""
+        self._at_close.append(then)
+
+    def close(self) -> None:
+        """Closes the session; batches that are held stay valid."""
+        if not self._closed:
+            self._closed = True
+            _open_feeds.discard(self)
+            with ExitStack() as then:  # Whatever is raised: Ctrl-C shortens what it waits for.
+                then.callback(self._session.close_workers)
+                for each in self._at_close:
+                    then.callback(each)
+                self._session.close()  # First: a monitor's thread may wait for its answer.
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Iteration(Iterator[Any]):
+    """One iteration of a feed."""
+
+    def __init__(self, feed: EpochFeed, iteration: int, present: Callable[[Any], Any]) -> None:
+        self._feed = feed
+        self._iteration = iteration
+        self._present = present
+        self._done = False
+        self._lock = threading.Lock()  # Threads that share it get each batch once.
+
+    def __len__(self) -> int:
+        return len(self._feed)
+
+    def __next__(self) -> Any:
+        with self._lock:
+            return self._take()
+
+    def _take(self) -> Any:
+        if self._done:
+            raise StopIteration
+        if self._feed._ended(self._iteration):
+            self._done = True
+            raise StopIteration
+        try:
+            return self._present(self._feed._take(self._iteration))
+        except BaseException:
+            self._done = True
+            self._feed._leave(self._iteration)
+            raise
+
+    def __del__(self) -> None:
+        if not self._done:
+            self._feed._leave(self._iteration)
+
+
+_open_feeds: weakref.WeakSet[EpochFeed] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Before the interpreter goes: threads and memory are given back in order.
+
+    Daemon threads that iterate stop where they are, without a word, as they do in all of Python.
+    """
+    _core.begin_exit()
+    for feed in list(_open_feeds):
+        feed.close()
+    if threading.active_count() > 1:  # They keep what they were at.
+        _core.allow_leaks()
