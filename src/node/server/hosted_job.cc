@@ -95,19 +95,12 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   NumaRequest numa;  // Where the others run is not known yet.
   numa.lane_cpus.resize(open.local_ranks);
   numa.lane_cpus[open.local_rank] = CpusOfProcess(pid);
-  std::uint64_t left = 0;
-  const auto admit = [&](std::uint64_t bytes) -> Status {
-    HEADRACE_ASSIGN_OR_RETURN(left, admit_(bytes));
-    return Status();
-  };
-  HEADRACE_ASSIGN_OR_RETURN(
-      std::unique_ptr<NodeJob> job,
-      NodeJob::Open(std::move(index), std::move(options), kept_, numa, admit));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
+  batches_ahead_ = config.budget.batches_max;
+  HEADRACE_ASSIGN_OR_RETURN(job_, NodeJob::Open(std::move(index), std::move(config), kept_, numa));
   // What jobs need comes before what is kept for others; its own it has taken by now.
   if (kept_ != nullptr) kept_->ShrinkTo(left);
-  HEADRACE_ASSIGN_OR_RETURN(const LoaderStats stats, job->stats(0));
-  batches_ahead_ = stats.budget.batches_max;
-  job_ = std::move(job);
   return Status();
 }
 
