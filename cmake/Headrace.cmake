@@ -24,7 +24,7 @@ set(HEADRACE_MAY_USE_loader base index plan model store tier codec engine observ
 set(HEADRACE_MAY_USE_profile base index plan store codec engine loader)
 set(HEADRACE_MAY_USE_workers base ipc engine loader)
 set(HEADRACE_MAY_USE_node_protocol base plan ipc engine observe loader)
-set(HEADRACE_MAY_USE_node_client base ipc loader node_protocol)
+set(HEADRACE_MAY_USE_node_client base ipc engine loader node_protocol)
 set(HEADRACE_MAY_USE_node_server base index plan ipc engine loader node_protocol)
 set(HEADRACE_MAY_USE_node base ipc loader node_protocol node_client node_server)
 set(HEADRACE_MAY_USE_testing base store)
