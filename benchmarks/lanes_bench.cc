@@ -140,8 +140,9 @@ Status Run(const Arguments& arguments) {
   options.schedule = arguments.policy;
   options.batches_ahead = 4;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeJob> job,
-                            NodeJob::Open(index, std::move(options)));
+                            NodeJob::Open(index, std::move(config)));
   std::vector<std::unique_ptr<BatchQueue>> queues;
   std::vector<BatchSink*> sinks;
   for (std::uint32_t rank = 0; rank < kRanks; ++rank) {

@@ -91,13 +91,14 @@ void BindPlan(nb::module_& module) {
            "The next epoch: reads as (bytes, count) from storage, and of each tier read and "
            "written; None after the last.")
       .def_prop_ro("steps_per_epoch",
-                   [](const EpochPlanner& self) { return self.job().steps_per_epoch; })
-      .def_prop_ro("threads", [](const EpochPlanner& self) { return self.job().options.threads; })
+                   [](const EpochPlanner& self) { return self.config().steps_per_epoch; })
+      .def_prop_ro("threads",
+                   [](const EpochPlanner& self) { return self.config().options.threads; })
       .def_prop_ro("reads_blocks",
-                   [](const EpochPlanner& self) { return self.job().planner->reads_blocks(); })
+                   [](const EpochPlanner& self) { return self.config().planner->reads_blocks(); })
       .def_prop_ro(
           "order_parameters",
-          [](const EpochPlanner& self) { return ToDict(self.job().planner->parameters()); },
+          [](const EpochPlanner& self) { return ToDict(self.config().planner->parameters()); },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro("expected_inflation", &InflationOf,
                    nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"));

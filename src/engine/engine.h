@@ -120,6 +120,7 @@ class Engine {
   // Advance(): every move that the state allows.
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  std::optional<Step> PlanStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);  // releases it meanwhile
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane, const Step& step)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool LanesHaveRoom() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -260,7 +261,7 @@ class Engine {
   std::atomic<int> decoding_ = 0;           // decode tasks that run
 
   mutable Mutex state_mutex_;
-  std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(state_mutex_);
+  const std::unique_ptr<Order> order_;  // used by the machine alone, without the lock
   // Pulled and not admitted; its deliveries are with the lanes.
   std::optional<Step> next_step_ HEADRACE_GUARDED_BY(state_mutex_);
   std::vector<std::unique_ptr<Lane>> lanes_ HEADRACE_GUARDED_BY(state_mutex_);
@@ -270,7 +271,7 @@ class Engine {
   std::uint64_t next_block_ HEADRACE_GUARDED_BY(state_mutex_) = 0;        // the next to take cells
   std::uint64_t come_ HEADRACE_GUARDED_BY(state_mutex_) = 0;              // all before it are done
   std::deque<BlockUnit*> block_units_ HEADRACE_GUARDED_BY(state_mutex_);  // to be issued
-  std::unique_ptr<TierCache> tiers_ HEADRACE_GUARDED_BY(state_mutex_);    // null: none
+  const std::unique_ptr<TierCache> tiers_;  // null: none; under the lock, but for PlanStep()
   // Samples on their way into a tier, with the rows that wait for it.
   std::unordered_map<std::uint64_t, std::vector<Row>> keeping_ HEADRACE_GUARDED_BY(state_mutex_);
   // Samples that wait for scratch memory, with the bytes that each needs, by their step's deadline.

@@ -31,17 +31,28 @@ bool Engine::LanesHaveRoom() const {
   return anybody;
 }
 
+// A step that begins an epoch may take seconds: whoever asks for statistics, or ends the run, does
+// not wait for it. The machine runs on one thread at a time, so nobody else plans.
+std::optional<Step> Engine::PlanStep() {
+  state_mutex_.Unlock();
+  std::optional<Step> step = order_->Next();
+  if (step.has_value() && tiers_ != nullptr) tiers_->PlanStep();
+  state_mutex_.Lock();
+  return step;
+}
+
 bool Engine::AdmitStep() {
   if (!LanesHaveRoom()) return false;
   if (!next_step_.has_value()) {
     if (plan_ended_) return false;
-    next_step_ = order_->Next();
+    next_step_ = PlanStep();
     if (!next_step_.has_value()) {
       plan_ended_ = true;
       return false;
     }
     if (stored_fields_.empty()) DropReads(*next_step_);
     SplitNextStep();
+    if (ended_ || !LanesHaveRoom()) return false;  // Stop(), or the last lane left meanwhile.
   }
   if (!MakeBatches()) return false;
   Step step = *std::move(next_step_);

@@ -10,8 +10,8 @@ namespace headrace {
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
   options.job.ranks = 1;
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeJob> job,
-                            NodeJob::Open(std::move(index), std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeJob> job, NodeJob::Open(index, std::move(config)));
   return std::unique_ptr<Loader>(new Loader(std::move(job)));
 }
 

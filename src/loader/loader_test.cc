@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 #include "loader/ending/keeper.h"
 #include "loader/session/node_job.h"
 #include "loader/testing/bytes_dataset.h"
@@ -326,9 +326,9 @@ TEST(StandInsTest, HaveRoomForAllRaggedFieldsOfTheLargestSampleAsTheyAreRead) {
   index->infos = {{.name = "wide", .kind = FieldKind::kBytes},
                   {.name = "small", .kind = FieldKind::kBytes}};
   LoaderOptions options{.job = {.batch_size = 4}};
-  const Budget without = SettleJob(index, options).value().budget;
+  const Budget without = ResolveConfig(index, options).value().budget;
   options.on_error = OnError::kSubstitute;
-  const Budget with = SettleJob(index, options).value().budget;
+  const Budget with = ResolveConfig(index, options).value().budget;
   EXPECT_EQ(with.batches_max, without.batches_max);
   const std::uint64_t stand_in = BufferPool::ChargedBytes(100'000 + 2 * kBufferAlignment) + 4096;
   EXPECT_EQ(with.batch_bytes - without.batch_bytes, (with.batches_max + 2) * stand_in);
@@ -360,7 +360,8 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
                                 .seed = 3,
                                 .epochs = 2},
                         .io = GetParam()};
-  const auto job = NodeJob::Open(dataset_->index(), options).value();
+  LoaderConfig config = ResolveConfig(dataset_->index(), options).value();
+  const auto job = NodeJob::Open(dataset_->index(), std::move(config)).value();
   std::vector<std::vector<Position>> taken(kRanks);
   std::vector<std::uint64_t> bytes(kRanks);
   for (const std::uint64_t left_at : {3U, 100U}) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/prng.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
 
@@ -130,6 +131,28 @@ Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Posit
 
 std::unique_ptr<Order> MakeListOrder(ListOrderOptions options) {
   return std::make_unique<ListOrder>(std::move(options));
+}
+
+Status CheckList(const ListOrderOptions& list, std::uint64_t sample_count) {
+  const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
+  const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
+  if (!ascending || last != list.ids.size()) {
+    return Status(StatusCode::kInvalidArgument, "batch ends of a list: must ascend to its " +
+                                                    std::to_string(list.ids.size()) +
+                                                    " ids, they end at " + std::to_string(last));
+  }
+  if (list.epoch >= kEpochsMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "epoch of a list: got " + std::to_string(list.epoch) + ", must be below " +
+                      std::to_string(kEpochsMax));
+  }
+  for (std::size_t i = 0; i < list.ids.size(); ++i) {
+    if (Raw(list.ids[i]) < sample_count) continue;
+    return Status(StatusCode::kOutOfRange, "sampler position " + std::to_string(i) + ": sample " +
+                                               std::to_string(Raw(list.ids[i])) +
+                                               ", the dataset has " + std::to_string(sample_count));
+  }
+  return Status();
 }
 
 }  // namespace headrace

@@ -31,4 +31,10 @@ struct ListOrderOptions {
 };
 std::unique_ptr<Order> MakeListOrder(ListOrderOptions options);
 
+// Whether a list is one, of a dataset with so many samples.
+//
+// Errors: OutOfRange       an id that the dataset does not have
+//         InvalidArgument  batch ends that do not ascend to the number of ids, an epoch of 2^24 up
+Status CheckList(const ListOrderOptions& list, std::uint64_t sample_count);
+
 }  // namespace headrace

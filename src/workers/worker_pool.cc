@@ -11,7 +11,6 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "workers/batch_place.h"
 
 namespace headrace {
 namespace {
@@ -22,16 +21,6 @@ constexpr std::size_t kTasksAWorker = 2;
 constexpr std::uint64_t kBatchesOfConsumer = 2;
 // Longest single wait in the source. Halt() waits at most this long if it cannot wake the source.
 constexpr std::int64_t kFeedSliceNs = 50 * kNsPerMs;
-// Descriptors that go with one message.
-constexpr std::size_t kMemoriesAMessage = 4;
-
-void AddOnce(const std::shared_ptr<SharedMemory>& memory,
-             std::vector<std::shared_ptr<SharedMemory>>& memories) {
-  if (std::find(memories.begin(), memories.end(), memory) == memories.end()) {
-    memories.push_back(memory);
-  }
-}
-
 TaskSamples SamplesOf(const TransformedBatch& batch, std::uint64_t first, std::uint64_t rows) {
   const auto begin = batch.samples.begin() + static_cast<std::ptrdiff_t>(first);
   return {.epoch = batch.epoch,
@@ -62,6 +51,7 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, Connections connections, Uniqu
       connections_(std::move(connections)),
       wake_(std::move(wake)),
       workers_(connections_.size()),
+      sender_(options_.schema, connections_),
       feeder_([this] { Feed(); }),
       hearer_([this] { Hear(); }) {}
 
@@ -258,123 +248,14 @@ void WorkerPool::SendCompute(std::size_t worker, const std::shared_ptr<Work>& wo
   task.number = ++task_number_;
   tasks_.emplace(task.number, TaskPlace(work, position));
   workers_[worker].computing.push_back(task.number);
-
-  std::vector<std::shared_ptr<SharedMemory>> memories;
-  const TransformedBatch& out = *work->out;
-  WireWriter layout;
-  if (work->direct) AppendLayout(out.layout, layout);
-  WireWriter body;
-  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kCompute));
-  for (const std::uint64_t word : {task.number, out.epoch, out.step, task.first, task.rows}) {
-    body.PutU64(word);
-  }
-  body.PutBytes(layout.bytes());
-  for (std::uint64_t i = 0; i < task.rows; ++i) body.PutU64(Raw(out.samples[task.first + i]));
-  for (std::size_t field = 0; field < options_.schema.size(); ++field) {
-    const std::uint64_t rows = options_.schema[field].ragged ? task.rows : 1;
-    for (std::uint64_t i = 0; i < rows; ++i) {
-      const std::span<std::byte> row = work->in->row(options_.schema, field, task.first + i);
-      const BufferPlace place = PlaceOfRow(*work->in, row);
-      AddOnce(place.memory, memories);
-      body.PutU64(NumberOf(place.memory));
-      body.PutU64(place.offset);
-      if (options_.schema[field].ragged) body.PutU64(row.size());
-    }
-  }
-  if (work->direct) {
-    const BufferPlace& place = out.memory.place();
-    AddOnce(place.memory, memories);
-    body.PutU64(NumberOf(place.memory));
-    for (const OutputLeaf& leaf : out.layout.leaves) {
-      body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
-    }
-  }
-  Send(worker, memories, body);
-}
-
-void WorkerPool::SendWrite(const std::shared_ptr<Work>& work, std::size_t position) {
-  Task& task = work->tasks[position];
-  task.writing = true;
-  const TransformedBatch& out = *work->out;
-  const BufferPlace& place = out.memory.place();
-  const std::uint64_t memory = NumberOf(place.memory);
-  WireWriter body;
-  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.PutU64(task.number);
-  body.PutU64(out.layout.leaves.size());
-  for (const OutputLeaf& leaf : out.layout.leaves) {
-    body.PutU64(static_cast<std::uint64_t>(leaf.kind));
-    if (leaf.kind == OutputLeaf::Kind::kObject) continue;
-    body.PutU64(memory);
-    if (leaf.kind == OutputLeaf::Kind::kList) {
-      for (std::uint64_t i = 0; i < task.rows; ++i) {
-        body.PutU64(place.offset + leaf.row_offsets[task.first + i]);
-      }
-      continue;
-    }
-    body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
-    if (leaf.kind == OutputLeaf::Kind::kPadded) {
-      for (const std::uint64_t dim : leaf.dims) body.PutU64(dim);
-    }
-  }
-  Send(task.worker, std::span(&place.memory, 1), body);
+  sender_.Compute(worker, {.number = task.number, .first = task.first, .rows = task.rows},
+                  *work->in, *work->out, work->direct);
 }
 
 void WorkerPool::SendForget(Task& task) {
-  WireWriter body;
-  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.PutU64(task.number);
-  body.PutU64(0);
-  Send(task.worker, {}, body);
+  sender_.Forget(task.worker, task.number);
   task.kept.reset();
   tasks_.erase(task.number);
-}
-
-std::uint64_t WorkerPool::NumberOf(const std::shared_ptr<SharedMemory>& memory) {
-  for (const auto& [known, number] : memories_) {
-    if (known.lock() == memory) return number;
-  }
-  memories_.emplace_back(memory, ++memory_number_);
-  return memory_number_;
-}
-
-void WorkerPool::Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-                      const WireWriter& body) {
-  if (workers_[worker].lost) return;
-  std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
-  std::vector<std::uint64_t>& known = workers_[worker].memories;
-  std::vector<std::uint64_t> gone;
-  for (const std::uint64_t number : known) {
-    const bool alive = std::any_of(memories_.begin(), memories_.end(),
-                                   [number](const auto& each) { return each.second == number; });
-    if (!alive) gone.push_back(number);
-  }
-  for (const std::uint64_t number : gone) std::erase(known, number);
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;
-  for (const std::shared_ptr<SharedMemory>& memory : memories) {
-    const std::uint64_t number = NumberOf(memory);
-    if (std::find(known.begin(), known.end(), number) != known.end()) continue;
-    known.push_back(number);
-    fresh.emplace_back(number, memory);
-  }
-  for (std::size_t begin = 0;; begin += kMemoriesAMessage) {
-    const std::size_t end = std::min(begin + kMemoriesAMessage, fresh.size());
-    const bool last = end == fresh.size();
-    WireWriter message;
-    std::vector<int> fds;
-    message.PutCount(end - begin);
-    for (std::size_t i = begin; i < end; ++i) {
-      message.PutU64(fresh[i].first);
-      message.PutU64(fresh[i].second->bytes().size());
-      fds.push_back(fresh[i].second->fd());
-    }
-    message.PutVector(last ? gone : std::vector<std::uint64_t>(),
-                      [](WireWriter& to, std::uint64_t number) { to.PutU64(number); });
-    message.PutBytes(last ? body.bytes() : std::span<const std::byte>());
-    // A worker that is gone is noticed by Hear().
-    if (!connections_[worker]->Send(message.bytes(), fds).ok()) return;
-    if (last) return;
-  }
 }
 
 // Hears what workers say, on a thread of its own.
@@ -543,7 +424,10 @@ void WorkerPool::StartWriting(const std::shared_ptr<Work>& work) {
   if (work->out->layout.is_plain()) plain_ = work->out->layout;
   for (std::size_t i = 0; i < work->tasks.size(); ++i) {
     ++work->open;
-    SendWrite(work, i);
+    Task& task = work->tasks[i];
+    task.writing = true;
+    sender_.Write(task.worker, {.number = task.number, .first = task.first, .rows = task.rows},
+                  *work->out);
   }
 }
 
@@ -581,6 +465,7 @@ void WorkerPool::Finish(Work& work) {
 void WorkerPool::Lose(std::size_t worker, TransformFailure failure) {
   Worker& each = workers_[worker];
   each.lost = true;
+  sender_.Close(worker);
   if (lost_.has_value()) return;
   failure.worker = worker;
   if (!each.ready) failure.kind = TransformFailure::Kind::kStart;

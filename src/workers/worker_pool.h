@@ -15,14 +15,14 @@
 
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
-#include "base/shared_memory.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "engine/batch/batch.h"
 #include "ipc/connection.h"
-#include "ipc/wire.h"
 #include "loader/batch_queue.h"
 #include "workers/layout.h"
+#include "workers/task_sender.h"
+#include "workers/transformed_batch.h"
 #include "workers/worker_messages.h"
 
 namespace headrace {
@@ -33,18 +33,6 @@ struct WorkerPoolOptions {
   RaggedRows ragged = RaggedRows::kError;
   std::uint32_t batches_max = 4;  // taken from the source and not yet by the consumer; at least 1
   std::uint64_t memory_bytes = 64U << 20;  // for results
-};
-
-// A transformed batch. Its destructor gives its memory back, on any thread.
-struct TransformedBatch {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-  bool ends_epoch = false;
-  bool beyond_budget = false;  // the consumer held all memory for batches when it was made
-  std::vector<SampleId> samples;
-  OutputLayout layout;
-  std::vector<std::string> objects;  // of each task, by slot: its leaves that are no arrays
-  Buffer memory;
 };
 
 // Samples that a task is about.
@@ -97,7 +85,7 @@ class WorkerPool {
   // thread at a time.
   using Source = std::function<Result<BatchQueue::Taken>(std::int64_t timeout_ns)>;
 
-  using Connections = std::vector<std::unique_ptr<IpcConnection>>;
+  using Connections = TaskSender::Connections;
 
   struct Taken {
     std::unique_ptr<TransformedBatch> batch;  // null: nothing came in time, a failure, or the end
@@ -173,7 +161,6 @@ class WorkerPool {
     bool ready = false;
     bool lost = false;
     std::deque<std::uint64_t> computing;  // numbers of tasks, the oldest first
-    std::vector<std::uint64_t> memories;  // that it knows
   };
 
   using TaskPlace = std::pair<std::shared_ptr<Work>, std::size_t>;
@@ -196,15 +183,7 @@ class WorkerPool {
   [[nodiscard]] std::optional<std::size_t> IdleWorker() const HEADRACE_LOCKS_REQUIRED(mutex_);
   void SendCompute(std::size_t worker, const std::shared_ptr<Work>& work, std::size_t position)
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  void SendWrite(const std::shared_ptr<Work>& work, std::size_t position)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
   void SendForget(Task& task) HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Sends `body` and what the worker has to map for it.
-  void Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-            const WireWriter& body) HEADRACE_LOCKS_REQUIRED(mutex_);
-  std::uint64_t NumberOf(const std::shared_ptr<SharedMemory>& memory)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-
   void OnReply(std::size_t worker, WorkerReply reply) HEADRACE_LOCKS_REQUIRED(mutex_);
   // All tasks of `work` have answered, in this round.
   void Settle(const std::shared_ptr<Work>& work) HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -232,6 +211,7 @@ class WorkerPool {
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // how the source ended
   std::vector<Worker> workers_ HEADRACE_GUARDED_BY(mutex_);
+  TaskSender sender_ HEADRACE_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<Work>> works_ HEADRACE_GUARDED_BY(mutex_);  // in order
   // Tasks that a worker has, or keeps the results of, by number.
   std::unordered_map<std::uint64_t, TaskPlace> tasks_ HEADRACE_GUARDED_BY(mutex_);
@@ -240,10 +220,6 @@ class WorkerPool {
   std::shared_ptr<BufferPool> memory_ HEADRACE_GUARDED_BY(mutex_);  // null until the first result
   std::uint64_t batch_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;       // of the largest; 0: none yet
   bool awaited_ HEADRACE_GUARDED_BY(mutex_) = false;                // the consumer is inside Next()
-  // What workers may have mapped, and the number that they know it by.
-  std::vector<std::pair<std::weak_ptr<SharedMemory>, std::uint64_t>> memories_
-      HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t memory_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t row_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of the newest tasks, on average
   std::optional<TransformFailure> lost_ HEADRACE_GUARDED_BY(mutex_);
   Stats stats_ HEADRACE_GUARDED_BY(mutex_);

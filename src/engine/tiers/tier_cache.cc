@@ -32,8 +32,10 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
   }
 }
 
+void TierCache::PlanStep() { planned_ = placement_->Next(); }
+
 void TierCache::Advance(const Step& step) {
-  const std::optional<PlacedStep> placed = placement_->Next();
+  const std::optional<PlacedStep> placed = std::exchange(planned_, std::nullopt);
   const Position at{.epoch = step.epoch, .step = step.step};
   HEADRACE_CHECK(placed.has_value() && placed->at == at);
   for (const PlannedUse& use : placed->uses) {

@@ -31,8 +31,12 @@ class TierCache {
   TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
             std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held);
 
-  // Goes on by a step: applies what the placement says of it, and counts its uses. Samples of the
-  // step have to be found before, for it may evict them.
+  // Plans the next step for Advance(). May take long, and may run beside every other method but
+  // Advance().
+  void PlanStep();
+
+  // Goes on by the step that was planned: applies what the placement says of it, and counts its
+  // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
   // The entry of a sample in the tier that is to have it, pinned; empty: it is not there, or there
@@ -86,9 +90,10 @@ class TierCache {
   const std::shared_ptr<const BlockMap> blocks_;
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
-  std::vector<TierNumber> wanted_;   // by block
-  std::vector<bool> ahead_unused_;   // by sample, where blocks are samples
-  std::deque<std::uint32_t> ahead_;  // blocks, where these are samples
+  std::optional<PlacedStep> planned_;  // by PlanStep()
+  std::vector<TierNumber> wanted_;     // by block
+  std::vector<bool> ahead_unused_;     // by sample, where blocks are samples
+  std::deque<std::uint32_t> ahead_;    // blocks, where these are samples
   std::deque<Move> moves_;
   std::uint64_t moves_dropped_ = 0;
   std::vector<std::uint64_t> planned_uses_;

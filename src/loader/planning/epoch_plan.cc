@@ -23,33 +23,33 @@ void Count(std::uint64_t bytes, ReadCounts& counts) {
 
 Result<std::unique_ptr<EpochPlanner>> EpochPlanner::Make(std::shared_ptr<const Index> index,
                                                          LoaderOptions options) {
-  HEADRACE_ASSIGN_OR_RETURN(Job job, SettleJob(index, std::move(options)));
-  std::unique_ptr<EpochPlanner> planner(new EpochPlanner(std::move(index), std::move(job)));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  std::unique_ptr<EpochPlanner> planner(new EpochPlanner(std::move(index), std::move(config)));
   HEADRACE_RETURN_IF_ERROR(planner->Begin());
   return planner;
 }
 
 Status EpochPlanner::Begin() {
-  HEADRACE_ASSIGN_OR_RETURN(order_, job_.planner->MakeOrder(Position()));
+  HEADRACE_ASSIGN_OR_RETURN(order_, config_.planner->MakeOrder(Position()));
   next_ = order_->Next();
-  const TiersSpec& tiers = job_.options.tiers;
+  const TiersSpec& tiers = config_.options.tiers;
   if (tiers.tiers.empty()) return Status();
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(tiers.placement));
-  HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *job_.planner));
+  HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *config_.planner));
   HEADRACE_ASSIGN_OR_RETURN(
-      placement_,
-      factory->Make(MakePlacementRequest(job_.planner, room_, tiers.horizon_epochs, Position())));
+      placement_, factory->Make(MakePlacementRequest(config_.planner, room_, tiers.horizon_epochs,
+                                                     Position())));
   return Status();
 }
 
 Result<std::optional<ExpectedInflation>> EpochPlanner::Inflation() const {
-  return job_.planner->Inflation(*index_);
+  return config_.planner->Inflation(*index_);
 }
 
 std::optional<PlannedEpoch> EpochPlanner::Next() {
   if (!next_.has_value()) return std::nullopt;
   PlannedEpoch epoch{.epoch = next_->epoch};
-  epoch.tiers.resize(job_.options.tiers.tiers.size());
+  epoch.tiers.resize(config_.options.tiers.tiers.size());
   while (next_.has_value() && next_->epoch == epoch.epoch) {
     AddStep(*next_, epoch);
     next_ = order_->Next();
@@ -86,10 +86,10 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
 }
 
 void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch) {
-  const std::optional<MachineModel>& model = job_.options.model;
+  const std::optional<MachineModel>& model = config_.options.model;
   // Where the order reads blocks nothing is fetched ahead: the first use brings it.
   const bool awaited =
-      use != nullptr && job_.planner->reads_blocks() && awaited_.erase(use->block) != 0;
+      use != nullptr && config_.planner->reads_blocks() && awaited_.erase(use->block) != 0;
   if (use == nullptr || use->tier == kNoTier || awaited ||
       (model.has_value() && StorageIsFaster(*model, use->tier, static_cast<double>(bytes)))) {
     Count(bytes, epoch.storage);
@@ -107,7 +107,7 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
     Count(bytes, epoch.tiers[op.to].writes);
     if (op.from != kNoTier) {
       Count(bytes, epoch.tiers[op.from].reads);
-    } else if (op.ahead && job_.planner->reads_blocks()) {
+    } else if (op.ahead && config_.planner->reads_blocks()) {
       awaited_.insert(op.block);
     } else if (op.ahead) {
       Count(bytes, epoch.storage);  // No use of the step brings it.

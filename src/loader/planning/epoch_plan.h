@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 #include "loader/planning/tier_room.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
@@ -42,14 +42,14 @@ struct PlannedEpoch {
 // Thread safety: none.
 class EpochPlanner {
  public:
-  // Errors: those of SettleJob, and of making its order and placement
+  // Errors: those of ResolveConfig, and of making its order and placement
   static Result<std::unique_ptr<EpochPlanner>> Make(std::shared_ptr<const Index> index,
                                                     LoaderOptions options);
 
   // The next epoch; nothing after the last of the job.
   std::optional<PlannedEpoch> Next();
 
-  [[nodiscard]] const Job& job() const { return job_; }
+  [[nodiscard]] const LoaderConfig& config() const { return config_; }
 
   // What the job's order is expected to do to the labels of a batch, as a Loader expects it.
   //
@@ -57,8 +57,8 @@ class EpochPlanner {
   [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation() const;
 
  private:
-  EpochPlanner(std::shared_ptr<const Index> index, Job job)
-      : index_(std::move(index)), job_(std::move(job)) {}
+  EpochPlanner(std::shared_ptr<const Index> index, LoaderConfig config)
+      : index_(std::move(index)), config_(std::move(config)) {}
   Status Begin();
   void AddStep(const Step& step, PlannedEpoch& epoch);
   void AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch);
@@ -66,7 +66,7 @@ class EpochPlanner {
   [[nodiscard]] std::uint64_t BytesOf(SampleId first, std::uint32_t count) const;
 
   const std::shared_ptr<const Index> index_;
-  const Job job_;
+  const LoaderConfig config_;
   TierRoom room_;
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placement> placement_;  // null: no tiers

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 #include "loader/config/planner.h"
 
 namespace headrace {
@@ -42,12 +42,12 @@ ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blo
 
 Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
                                   std::uint64_t epochs) {
-  HEADRACE_ASSIGN_OR_RETURN(const Job job, SettleJob(index, std::move(options)));
-  const Planner& planner = *job.planner;
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
+  const Planner& planner = *config.planner;
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
                             planner.CacheBlocks(index, kUnitBytesMin));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<UseStream> uses, planner.MakeUses(blocks, {}));
-  const std::uint32_t node = job.options.job.rank / job.options.job.ranks;
+  const std::uint32_t node = config.options.job.rank / config.options.job.ranks;
   ReuseDistances counts = CountReuse(*uses, node, blocks->block_count(), epochs);
   counts.of_blocks = planner.reads_blocks();
   return counts;

@@ -26,7 +26,7 @@ ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blo
 
 // Of the node of a loader with these options, from its first epoch on. Reads nothing but the index.
 //
-// Errors: those of SettleJob, and of making its order
+// Errors: those of ResolveConfig, and of making its order
 Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
                                   std::uint64_t epochs);
 

@@ -25,10 +25,10 @@ void AddTable(const SampleTable& table, Hasher128& hasher) {
   if (table != nullptr) hasher.Add(std::as_bytes(std::span(*table)));
 }
 
-std::uint64_t OrderDigest(const Job& job) {
+std::uint64_t OrderDigest(const LoaderConfig& config) {
   Hasher128 hasher;
-  hasher.AddText(job.options.order.name);
-  for (const auto& [name, value] : job.planner->parameters()) {
+  hasher.AddText(config.options.order.name);
+  for (const auto& [name, value] : config.planner->parameters()) {
     hasher.AddText(name);
     if (const auto* const number = std::get_if<std::int64_t>(&value)) {
       hasher.AddNumber(static_cast<std::uint64_t>(*number));
@@ -36,21 +36,21 @@ std::uint64_t OrderDigest(const Job& job) {
       hasher.AddText(std::get<std::string>(value));
     }
   }
-  AddTable(job.options.order.homes, hasher);
-  AddTable(job.options.order.costs, hasher);
-  hasher.AddNumber(job.options.job.batch_size);
-  hasher.AddNumber(job.options.job.shuffle ? 1 : 0);
-  hasher.AddNumber(job.options.job.drop_last ? 1 : 0);
+  AddTable(config.options.order.homes, hasher);
+  AddTable(config.options.order.costs, hasher);
+  hasher.AddNumber(config.options.job.batch_size);
+  hasher.AddNumber(config.options.job.shuffle ? 1 : 0);
+  hasher.AddNumber(config.options.job.drop_last ? 1 : 0);
   return hasher.Digest()[0];
 }
 
-std::uint64_t PlacementDigest(const Job& job) {
-  const TiersSpec& tiers = job.options.tiers;
+std::uint64_t PlacementDigest(const LoaderConfig& config) {
+  const TiersSpec& tiers = config.options.tiers;
   if (tiers.tiers.empty()) return 0;
   Hasher128 hasher;
   hasher.AddText(tiers.placement);
   hasher.AddNumber(tiers.horizon_epochs);
-  hasher.AddNumber(job.options.job.epochs);
+  hasher.AddNumber(config.options.job.epochs);
   for (const TierSpec& tier : tiers.tiers) {
     hasher.AddNumber(tier.path.empty() ? 0 : 1);
     hasher.AddNumber(tier.capacity_bytes);
@@ -71,11 +71,11 @@ Curve LaneCurve(const SizedRates& rates, double read_bytes, std::uint32_t lanes,
 }
 
 // Without a model all that counts is how much more one lane has than another.
-LoadModel LoadModelOf(const Job& job, double read_bytes) {
-  const int reads = static_cast<int>(LaneBudgetOf(job).reads);
-  const std::optional<MachineModel>& model = job.options.model;
+LoadModel LoadModelOf(const LoaderConfig& config, double read_bytes) {
+  const int reads = static_cast<int>(LaneBudgetOf(config).reads);
+  const std::optional<MachineModel>& model = config.options.model;
   if (!model.has_value()) return ModelOfReads(static_cast<std::uint32_t>(reads));
-  const std::uint32_t lanes = job.options.job.ranks;
+  const std::uint32_t lanes = config.options.job.ranks;
   LoadRates rates;
   rates.storage = LaneCurve(model->storage.rate, read_bytes, lanes, reads);
   if (!model->tiers.empty()) {
@@ -91,13 +91,13 @@ LoadModel LoadModelOf(const Job& job, double read_bytes) {
 // Decides the threads of a step.
 class Threads {
  public:
-  Threads(const Job& job, double read_bytes, double train_seconds)
-      : budget_(LaneBudgetOf(job)),
-        load_(LoadModelOf(job, read_bytes)),
+  Threads(const LoaderConfig& config, double read_bytes, double train_seconds)
+      : budget_(LaneBudgetOf(config)),
+        load_(LoadModelOf(config, read_bytes)),
         train_seconds_(train_seconds),
-        transform_(TransformHash(job.options)) {
-    if (job.options.model.has_value()) decode_ = job.options.model->decode;
-    auto learned = PreprocessModel::FromRows(job.options.preprocess, {});
+        transform_(TransformHash(config.options)) {
+    if (config.options.model.has_value()) decode_ = config.options.model->decode;
+    auto learned = PreprocessModel::FromRows(config.options.preprocess, {});
     if (learned.ok()) preprocess_ = std::move(learned).value();
   }
 
@@ -167,10 +167,10 @@ Status CheckMayReplace(const std::string& path) {
 
 }  // namespace
 
-LaneBudget LaneBudgetOf(const Job& job) {
-  const std::uint32_t lanes = job.options.job.ranks;
+LaneBudget LaneBudgetOf(const LoaderConfig& config) {
+  const std::uint32_t lanes = config.options.job.ranks;
   return {.reads = std::max(EngineOptions().reads_in_flight_max, lanes),
-          .decodes = static_cast<std::uint32_t>(std::max(job.options.threads, 1))};
+          .decodes = static_cast<std::uint32_t>(std::max(config.options.threads, 1))};
 }
 
 std::uint64_t TransformHash(const LoaderOptions& options) {
@@ -190,13 +190,13 @@ std::uint64_t TransformHash(const LoaderOptions& options) {
   return hasher.Digest()[0];
 }
 
-ScheduleHeader MakeScheduleHeader(const Index& index, const Job& job, Position start) {
+ScheduleHeader MakeScheduleHeader(const Index& index, const LoaderConfig& config, Position start) {
   Hasher128 dataset;
   dataset.AddText(index.fingerprint());
-  const OrderOptions& options = job.options.job;
-  const LaneBudget budget = LaneBudgetOf(job);
+  const OrderOptions& options = config.options.job;
+  const LaneBudget budget = LaneBudgetOf(config);
   return {.dataset = dataset.Digest(),
-          .plan = {OrderDigest(job), PlacementDigest(job)},
+          .plan = {OrderDigest(config), PlacementDigest(config)},
           .seed = options.seed,
           .world_size = options.world_size,
           .first_rank = options.rank,
@@ -237,17 +237,19 @@ Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& 
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
                                     LoaderOptions options, const SchedulePlanOptions& plan) {
   HEADRACE_RETURN_IF_ERROR(CheckMayReplace(plan.path));
-  HEADRACE_ASSIGN_OR_RETURN(const Job job, SettleJob(index, std::move(options)));
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order, job.planner->MakeOrder(plan.start));
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
+                            config.planner->MakeOrder(plan.start));
   TierRoom room;
   std::unique_ptr<Placement> placement;
-  const TiersSpec& tiers = job.options.tiers;
+  const TiersSpec& tiers = config.options.tiers;
   if (!tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                               FindPlacement(tiers.placement));
-    HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *job.planner));
-    HEADRACE_ASSIGN_OR_RETURN(placement, factory->Make(MakePlacementRequest(
-                                             job.planner, room, tiers.horizon_epochs, plan.start)));
+    HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *config.planner));
+    HEADRACE_ASSIGN_OR_RETURN(
+        placement, factory->Make(MakePlacementRequest(config.planner, room, tiers.horizon_epochs,
+                                                      plan.start)));
   }
   const auto sample_bytes = [&index](SampleId sample) {
     std::uint64_t bytes = 0;
@@ -261,12 +263,12 @@ Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
                             internal::AtomicFile::Create(plan.path));
   HEADRACE_ASSIGN_OR_RETURN(
       const std::uint64_t steps,
-      MakeSchedule({.header = MakeScheduleHeader(*index, job, plan.start),
+      MakeSchedule({.header = MakeScheduleHeader(*index, config, plan.start),
                     .order = order.get(),
                     .placement = placement.get(),
                     .blocks = room.blocks.get(),
                     .sample_bytes = sample_bytes,
-                    .threads = Threads(job, read_bytes, plan.train_seconds),
+                    .threads = Threads(config, read_bytes, plan.train_seconds),
                     .steps_max = plan.steps},
                    [&](std::span<const std::byte> bytes) { return file->Append(bytes); }));
   HEADRACE_RETURN_IF_ERROR(file->Publish());

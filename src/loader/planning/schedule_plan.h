@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "engine/lanes/lane_policy.h"
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 #include "loader/config/loader_options.h"
 #include "plan/order.h"
 #include "plan/schedule/schedule_file.h"
@@ -17,13 +17,13 @@
 namespace headrace {
 
 // What may run at once for all ranks of the job here.
-LaneBudget LaneBudgetOf(const Job& job);
+LaneBudget LaneBudgetOf(const LoaderConfig& config);
 
 // Names what is done to a sample, the same in every run: the key of what preprocessing takes.
 std::uint64_t TransformHash(const LoaderOptions& options);
 
 // What a schedule for the job says it is for.
-ScheduleHeader MakeScheduleHeader(const Index& index, const Job& job, Position start);
+ScheduleHeader MakeScheduleHeader(const Index& index, const LoaderConfig& config, Position start);
 
 // Whether a run of the job may follow a schedule: threads may differ, and where it starts.
 //
@@ -40,7 +40,7 @@ struct SchedulePlanOptions {
 // Plans the threads of every lane and what tiers do, step for step, and writes it as a file, whole
 // or not at all. Reads no sample. Returns the number of steps.
 //
-// Errors: those of SettleJob, of making its order and placement, of MakeSchedule, of AtomicFile
+// Errors: those of ResolveConfig, of making its order and placement, of MakeSchedule, of AtomicFile
 //         InvalidArgument  there is a file that is no schedule
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
                                     LoaderOptions options, const SchedulePlanOptions& plan);

@@ -41,32 +41,33 @@ Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
 
 std::span<const std::string_view> LanePolicyNames() { return kNames; }
 
-Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index, const Job& job) {
+Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index,
+                                                         const LoaderConfig& config) {
   HEADRACE_ASSIGN_OR_RETURN(PreprocessModel learned,
-                            PreprocessModel::FromRows(job.options.preprocess, {}));
+                            PreprocessModel::FromRows(config.options.preprocess, {}));
   std::shared_ptr<const MappedFile> file;
   Position start;
-  const std::string& name = job.options.schedule;
+  const std::string& name = config.options.schedule;
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
     HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
     HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header,
                               VerifySchedule({.bytes = file->bytes(), .name = name}));
     start = header.start;
-    const Status same = CheckScheduleIsFor(header, MakeScheduleHeader(index, job, header.start));
+    const Status same = CheckScheduleIsFor(header, MakeScheduleHeader(index, config, header.start));
     if (!same.ok()) return same.WithContext("schedule " + name);
   }
   return std::unique_ptr<LaneSchedule>(
-      new LaneSchedule(job, std::move(learned), std::move(file), start));
+      new LaneSchedule(config, std::move(learned), std::move(file), start));
 }
 
-LaneSchedule::LaneSchedule(const Job& job, PreprocessModel learned,
+LaneSchedule::LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
                            std::shared_ptr<const MappedFile> file, Position file_start)
-    : name_(job.options.schedule),
-      lanes_(job.options.job.ranks),
-      budget_(LaneBudgetOf(job)),
+    : name_(config.options.schedule),
+      lanes_(config.options.job.ranks),
+      budget_(LaneBudgetOf(config)),
       file_(std::move(file)),
       file_start_(file_start),
-      limit_({.budget = budget_, .transform = TransformHash(job.options)}, std::move(learned)) {}
+      limit_({.budget = budget_, .transform = TransformHash(config.options)}, std::move(learned)) {}
 
 std::unique_ptr<LanePolicy> LaneSchedule::MakeLobster(LobsterOptions::Search search) {
   return std::make_unique<LobsterLanePolicy>(

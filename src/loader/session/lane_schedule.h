@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "engine/lanes/decode_limit.h"
 #include "engine/lanes/lane_policy.h"
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 #include "loader/planning/schedule_plan.h"
 #include "model/preprocess_model.h"
 #include "observe/loader_stats.h"
@@ -30,7 +30,7 @@ class LaneSchedule {
   // Errors: InvalidArgument     no policy of that name, and no such file; lists the names
   //         FailedPrecondition  a schedule for another job; the message says what differs
   //         DataLoss            not a schedule, or damaged: all of it is read, once
-  static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const Job& job);
+  static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const LoaderConfig& config);
 
   // For a run of the job's own order from `start` on, its policy; null: every lane has everything,
   // earliest deadline first.
@@ -53,8 +53,8 @@ class LaneSchedule {
   [[nodiscard]] std::vector<PreprocessModel::Row> learned() const { return limit_.rows(); }
 
  private:
-  LaneSchedule(const Job& job, PreprocessModel learned, std::shared_ptr<const MappedFile> file,
-               Position file_start);
+  LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
+               std::shared_ptr<const MappedFile> file, Position file_start);
   [[nodiscard]] std::unique_ptr<LanePolicy> MakeLobster(LobsterOptions::Search search);
 
   const std::string name_;  // of the policy, or the file's path

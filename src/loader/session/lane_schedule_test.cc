@@ -108,15 +108,20 @@ class LaneScheduleTest : public ::testing::Test {
   }
 
   std::unique_ptr<NodeJob> Open(LoaderOptions options, const std::string& schedule) {
-    options.schedule = schedule;
-    auto job = NodeJob::Open(index_, std::move(options));
+    auto job = TryOpen(std::move(options), schedule);
     EXPECT_TRUE(job.ok()) << job.status().ToString();
     return job.ok() ? std::move(job).value() : nullptr;
   }
 
   [[nodiscard]] std::string Refusal(LoaderOptions options, const std::string& schedule) const {
+    return std::string(TryOpen(std::move(options), schedule).status().message());
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<NodeJob>> TryOpen(LoaderOptions options,
+                                                         const std::string& schedule) const {
     options.schedule = schedule;
-    return std::string(NodeJob::Open(index_, std::move(options)).status().message());
+    HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index_, std::move(options)));
+    return NodeJob::Open(index_, std::move(config));
   }
 
   [[nodiscard]] std::vector<std::byte> ReadPlan() const {

@@ -1,10 +1,5 @@
 #include "loader/session/node_job.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <bit>
-#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -12,13 +7,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/prng.h"
 #include "base/process_id.h"
-#include "base/units.h"
 #include "engine/engine.h"
-#include "loader/config/job.h"
 #include "loader/config/planner.h"
-#include "loader/config/schema.h"
 #include "loader/ending/keeper.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/machine.h"
@@ -28,6 +19,8 @@
 #include "loader/session/near_lanes.h"
 #include "loader/session/node_tiers.h"
 #include "loader/session/open_store.h"
+#include "loader/session/row_sources.h"
+#include "loader/session/run_totals.h"
 
 namespace headrace {
 namespace {
@@ -35,23 +28,15 @@ namespace {
 // Decoding yields to the training loop when both want a core.
 constexpr int kDecodeNice = 5;
 
-// The largest block read that staging memory holds two of: one is copied while the next arrives.
-std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
-  const std::uint64_t half = std::max<std::uint64_t>(staging_bytes / 2, 1);
-  // Rounded down to what a buffer is charged: see BufferPool.
-  const std::uint64_t buffer = half - half % std::max(kBufferAlignment, std::bit_floor(half) / 8);
-  return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
+// The executor's threads may decode at once, and each rank's consumer, which helps. Null if nothing
+// decodes.
+std::shared_ptr<ScratchBudget> MakeScratch(const LoaderConfig& config) {
+  if (config.budget.scratch_bytes == 0) return nullptr;
+  return ScratchBudget::Make(
+      {.capacity_bytes = config.budget.scratch_bytes,
+       .threads = static_cast<std::uint32_t>(config.options.threads) + config.options.job.ranks,
+       .memory_bytes_per_byte = config.scratch_share});
 }
-
-// What a job takes of the machine's memory.
-std::uint64_t MemoryOf(const Job& job) {
-  return job.budget.staging_bytes + job.budget.batch_bytes + job.budget.resident_bytes +
-         job.budget.pinned_bytes + job.budget.scratch_bytes + job.budget.results_bytes +
-         job.options.tiers.memory_bytes();
-}
-
-// How many steps' sources Explain() knows.
-constexpr std::size_t kSourcesKept = 256;
 
 }  // namespace
 
@@ -67,34 +52,29 @@ class NodeJob::Impl {
     std::unique_ptr<LaneSchedule> schedule;
   };
 
-  Impl(std::shared_ptr<const Index> index, Job job, Parts parts)
+  Impl(std::shared_ptr<const Index> index, LoaderConfig config, Parts parts)
       : index_(std::move(index)),
-        options_(std::move(job.options)),
-        schema_(std::move(job.schema)),
-        steps_per_epoch_(job.steps_per_epoch),
-        planner_(std::move(job.planner)),
-        budget_(job.budget),
+        config_(std::move(config)),
         inflation_(parts.inflation),
         schedule_(std::move(parts.schedule)),
         device_read_bytes_(DeviceReadBytes()),
         residents_(std::move(parts.residents)),
-        pinned_(budget_.pinned_bytes == 0 ? nullptr
-                                          : std::make_shared<PinnedBlocks>(budget_.pinned_bytes)),
-        scratch_(MakeScratch(budget_, options_, job.scratch_share)),
+        pinned_(config_.budget.pinned_bytes == 0
+                    ? nullptr
+                    : std::make_shared<PinnedBlocks>(config_.budget.pinned_bytes)),
+        scratch_(MakeScratch(config_)),
         tiers_(std::move(parts.tiers)),
         near_(std::move(parts.near)),
         store_(std::move(parts.store)),
-        steps_(options_.job.ranks),
-        delivered_(options_.job.ranks) {
-    ended_.lanes.resize(options_.job.ranks);
-  }
+        sources_(index_, config_.schema, config_.planner, tiers_.get()),
+        totals_(config_.options.job.ranks) {}
 
   ~Impl() { runs_.Close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] Status CheckProcess() const {
-    if (ProcessId() == pid_) return Status();
+    if (!forked()) return Status();
     return Status(StatusCode::kFailedPrecondition,
                   "a loader made in process " + std::to_string(pid_) +
                       " is used in its forked child " + std::to_string(ProcessId()) +
@@ -134,27 +114,6 @@ class NodeJob::Impl {
     return tiers_ == nullptr ? std::vector<std::string>() : tiers_->folders();
   }
 
-  void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) {
-    steps_.Add({.run = run,
-                .epoch = batch.epoch,
-                .step = batch.step,
-                .lane = lane,
-                .admitted_ns = batch.times.admitted_ns,
-                .read_ns = batch.times.read_ns,
-                .done_ns = batch.times.done_ns,
-                .busy_ns = batch.times.busy_ns,
-                .handed_ns = batch.times.handed_ns,
-                .taken_ns = taken_ns,
-                .stall_ns = batch.times.stall_ns,
-                .samples = batch.samples.size(),
-                .bytes = batch.times.sample_bytes});
-    MutexLock lock(mutex_);
-    AddBatch(batch, delivered_[lane]);
-    if (tiers_ == nullptr) return;
-    sources_.push_back({{.epoch = batch.epoch, .step = batch.step}, lane, batch.sources});
-    if (sources_.size() > kSourcesKept) sources_.pop_front();
-  }
-
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const {
     std::vector<NamedTierStats> all;
     if (tiers_ == nullptr) return all;
@@ -164,31 +123,19 @@ class NodeJob::Impl {
     return all;
   }
 
-  [[nodiscard]] std::vector<StepTime> step_times() const { return steps_.steps(); }
+  [[nodiscard]] std::vector<StepTime> step_times() const { return totals_.step_times(); }
+  [[nodiscard]] const RowSources& sources() const { return sources_; }
 
   [[nodiscard]] LoaderStats stats(std::uint32_t lane) const {
     LoaderStats stats;
     stats.lane = lane;
-    {
-      MutexLock lock(mutex_);
-      stats.delivered = delivered_[lane];
-      stats.engine = ended_;
-      stats.running_ns = ended_ns_;
-      if (run_ != nullptr) {
-        AddRun(run_->stats(), stats.engine);
-        stats.running_ns += run_->running_ns();
-      }
-    }
+    totals_.AddTo(stats);
     stats.tiers = tier_stats();
     stats.store = store_.store().stats();
     stats.schedule = schedule_->stats();
-    stats.budget = budget_;
-    stats.threads = options_.threads;
+    stats.budget = config_.budget;
+    stats.threads = config_.options.threads;
     stats.cores = UsableCores();
-    const std::vector<StepTime> steps = steps_.steps();
-    const auto lanes = static_cast<std::uint32_t>(stats.engine.lanes.size());
-    stats.figures = FiguresOf(steps, lanes);
-    stats.imbalance = ImbalanceOf(steps, lanes);
     stats.index_bytes = index_->file_bytes();
     const std::int64_t read_bytes = DeviceReadBytes();
     stats.device_read_bytes = read_bytes < 0 ? -1 : read_bytes - device_read_bytes_;
@@ -218,21 +165,9 @@ class NodeJob::Impl {
   }
 
   std::shared_ptr<EngineRun> StartRun(NextRun next, const std::vector<BatchSink*>& sinks) {
-    EngineOptions options;
-    options.batches_max = budget_.batches_max;
-    options.coalesce_bytes_max = std::min(options.coalesce_bytes_max, budget_.staging_bytes / 4);
-    options.block_read_bytes_max =
-        std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
-    // Each made-up read holds one sample.
-    if (options_.io == IoChoice::kSynthetic) {
-      options.coalesce_bytes_max = 0;
-      options.block_read_bytes_max = 0;
-    }
-    options.on_error = options_.on_error;
-    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
-    options.seed = options_.job.seed;
+    const std::optional<MachineModel>& model = config_.options.model;
     Engine::Parts parts{.index = index_.get(),
-                        .schema = schema_,
+                        .schema = config_.schema,
                         .store = &store_.store(),
                         .executor = &near_.executor(),
                         .clock = &clock_,
@@ -240,8 +175,8 @@ class NodeJob::Impl {
                         .residents = residents_,
                         .pinned = pinned_,
                         .scratch = scratch_,
-                        .model = options_.model ? &*options_.model : nullptr,
-                        .first_rank = options_.job.rank,
+                        .model = model ? &*model : nullptr,
+                        .first_rank = config_.options.job.rank,
                         .policy = next.policy.get(),
                         .observer = schedule_->observer()};
     for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
@@ -249,97 +184,22 @@ class NodeJob::Impl {
       parts.lanes.back().sink = sinks[lane];
     }
     auto run = std::make_shared<EngineRun>(
-        parts, options, std::move(next.order), std::move(next.tiers),
+        parts, config_.engine_options(), std::move(next.order), std::move(next.tiers),
         [this, number = ++run_count_](std::uint32_t lane, const Batch& batch,
                                       std::int64_t taken_ns) {
-          OnTaken(number, lane, batch, taken_ns);
+          totals_.OnTaken(number, lane, batch, taken_ns);
+          sources_.OnTaken(lane, batch);
         });
-    MutexLock lock(mutex_);
-    run_ = run;
+    totals_.Begin(run);
     return run;
   }
 
-  // stats() has the run until its counters are added to ended_: counters never decrease.
-  void OnClosed(EngineRun& run) {
-    std::shared_ptr<EngineRun> dies_last;
-    MutexLock lock(mutex_);
-    AddRun(run.stats(), ended_);
-    for (LaneStats& lane : ended_.lanes) lane.ready = lane.steps_in_work = lane.queued_reads = 0;
-    ended_ns_ += run.running_ns();
-    dies_last = std::move(run_);
-  }
-
-  // A lane's place in a plan: what tiers have to do with its rows.
-  struct Place {
-    Position position;
-    std::uint32_t lane = 0;
-    std::size_t first_use = 0;  // of the step's deliveries to the node, the lane's first
-  };
-
-  // Rows of deliveries; what tiers have to do with them is known of a step of the job's own order.
-  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(
-      std::span<const Delivery> deliveries,
-      const std::optional<Place>& place = std::nullopt) const {
-    std::vector<TierNumber> actual;
-    std::optional<std::vector<PlannedUse>> planned;
-    if (tiers_ != nullptr && place.has_value() && !planner_->reads_blocks()) {
-      actual = SourcesOf(place->position, place->lane);
-      HEADRACE_ASSIGN_OR_RETURN(planned, tiers_->Planned(place->position));
-    }
-    const std::size_t first_use = place.has_value() ? place->first_use : 0;
-    std::vector<PlannedRow> rows;
-    for (std::size_t i = 0; i < deliveries.size(); ++i) {
-      const Delivery& delivery = deliveries[i];
-      for (const BatchField& field : schema_) {
-        PlannedRow row{.slot = delivery.slot, .sample = delivery.sample, .field = field.name};
-        if (field.is_inline()) {
-          row.source = "index";
-        } else {
-          HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
-                                    index_->extent(field.index_field, delivery.sample));
-          HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
-          row.source = delivery.block_read != kNoBlockRead ? "block"
-                       : planned.has_value() ? SourceName(planned->at(first_use + i).tier)
-                                             : SourceName(kNoTier);
-          if (i < actual.size()) row.actual = SourceName(actual[i]);
-          row.object = index_->root() + "/" + std::string(object.name);
-          row.range = extent.range;
-        }
-        rows.push_back(std::move(row));
-      }
-    }
-    return rows;
-  }
-
   const std::shared_ptr<const Index> index_;
-  const LoaderOptions options_;
-  const std::vector<BatchField> schema_;
-  const std::uint64_t steps_per_epoch_;
-  const std::shared_ptr<const Planner> planner_;
-  const Budget budget_;
+  const LoaderConfig config_;
   const std::optional<ExpectedInflation> inflation_;
   const std::unique_ptr<LaneSchedule> schedule_;  // keeps the newest run's policy
 
  private:
-  [[nodiscard]] std::string SourceName(TierNumber tier) const {
-    return tier == kNoTier ? "storage" : tiers_->tiers()[tier]->name();
-  }
-
-  // Where the rows of a batch came from, of those taken lately.
-  struct Sources {
-    Position position;
-    std::uint32_t lane = 0;
-    std::vector<TierNumber> of_rows;
-  };
-
-  [[nodiscard]] std::vector<TierNumber> SourcesOf(Position position, std::uint32_t lane) const {
-    MutexLock lock(mutex_);
-    for (auto step = sources_.rbegin(); step != sources_.rend(); ++step) {
-      if (step->position == position && step->lane == lane) return step->of_rows;
-    }
-    return {};
-  }
-
   const pid_t pid_ = ProcessId();
   const std::int64_t device_read_bytes_;          // when the loader was opened
   const std::shared_ptr<CellPool> residents_;     // null: the order reads no blocks
@@ -349,59 +209,40 @@ class NodeJob::Impl {
   const std::unique_ptr<NodeTiers> tiers_;  // null: none
   const NearLanes near_;
   OpenedStore store_;
-
-  StepRecorder steps_;
-
-  mutable Mutex mutex_;
-  std::shared_ptr<EngineRun> run_ HEADRACE_GUARDED_BY(mutex_);
-  std::vector<Delivered> delivered_ HEADRACE_GUARDED_BY(mutex_);  // by lane
-  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);                 // of runs that ended
-  std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  std::deque<Sources> sources_ HEADRACE_GUARDED_BY(mutex_);  // of the newest steps, with tiers
+  RowSources sources_;
+  RunTotals totals_;
 
   // They share memory and its hook: one at a time.
-  RunLifecycle<EngineRun> runs_{clock_, [this](EngineRun& run) { OnClosed(run); }};
+  RunLifecycle<EngineRun> runs_{clock_, [this](EngineRun& run) { totals_.End(run); }};
   std::uint64_t run_count_ = 0;  // used where a run starts
 };
 
 Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> index,
-                                               LoaderOptions options,
-                                               std::shared_ptr<KeptTiers> kept,
-                                               const NumaRequest& numa, const Admit& admit) {
-  HEADRACE_ASSIGN_OR_RETURN(Job job, SettleJob(index, std::move(options)));
-  if (admit != nullptr) HEADRACE_RETURN_IF_ERROR(admit(MemoryOf(job)));
-  const Planner& planner = *job.planner;
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<LaneSchedule> schedule,
-                            LaneSchedule::Open(*index, job));
-  HEADRACE_ASSIGN_OR_RETURN(const std::optional<ExpectedInflation> inflation,
-                            planner.Inflation(*index));
-  std::unique_ptr<NodeTiers> tiers;
-  if (!job.options.tiers.tiers.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(tiers,
-                              NodeTiers::Open(index, job.schema, job.options.tiers, job.planner,
-                                              job.options.verify, std::move(kept)));
+                                               LoaderConfig config, std::shared_ptr<KeptTiers> kept,
+                                               const NumaRequest& numa) {
+  const Planner& planner = *config.planner;
+  Impl::Parts parts;
+  HEADRACE_ASSIGN_OR_RETURN(parts.schedule, LaneSchedule::Open(*index, config));
+  HEADRACE_ASSIGN_OR_RETURN(parts.inflation, planner.Inflation(*index));
+  if (!config.options.tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(
+        parts.tiers, NodeTiers::Open(index, config.schema, config.options.tiers, config.planner,
+                                     config.options.verify, std::move(kept)));
   }
-  std::shared_ptr<CellPool> residents;
   if (planner.reads_blocks()) {
-    HEADRACE_ASSIGN_OR_RETURN(residents,
+    HEADRACE_ASSIGN_OR_RETURN(parts.residents,
                               CellPool::Make(planner.resident_units(), planner.unit_bytes()));
   }
-  HEADRACE_ASSIGN_OR_RETURN(NearLanes near,
-                            NearLanes::Make({.lanes = job.options.job.ranks,
-                                             .threads = job.options.threads,
+  HEADRACE_ASSIGN_OR_RETURN(parts.near,
+                            NearLanes::Make({.lanes = config.options.job.ranks,
+                                             .threads = config.options.threads,
                                              .nice = kDecodeNice,
-                                             .staging_bytes = job.budget.staging_bytes,
-                                             .batch_bytes = job.budget.batch_bytes,
-                                             .shared_batches = job.options.shared_batches},
+                                             .staging_bytes = config.budget.staging_bytes,
+                                             .batch_bytes = config.budget.batch_bytes,
+                                             .shared_batches = config.options.shared_batches},
                                             numa));
-  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, job.options.io));
-  auto impl = std::make_unique<Impl>(std::move(index), std::move(job),
-                                     Impl::Parts{.inflation = inflation,
-                                                 .residents = std::move(residents),
-                                                 .tiers = std::move(tiers),
-                                                 .near = std::move(near),
-                                                 .store = std::move(store),
-                                                 .schedule = std::move(schedule)});
+  HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, config.options.io));
+  auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
   return std::unique_ptr<NodeJob>(new NodeJob(std::move(impl)));
 }
 
@@ -415,13 +256,13 @@ NodeJob::~NodeJob() {
   DestroyWithin(std::move(impl_), ended ? kFlushNs : 0, folders);
 }
 
-const LoaderOptions& NodeJob::options() const { return impl_->options_; }
-std::uint32_t NodeJob::lanes() const { return impl_->options_.job.ranks; }
-std::span<const BatchField> NodeJob::schema() const { return impl_->schema_; }
-std::uint64_t NodeJob::steps_per_epoch() const { return impl_->steps_per_epoch_; }
+const LoaderConfig& NodeJob::config() const { return impl_->config_; }
+std::uint32_t NodeJob::lanes() const { return config().options.job.ranks; }
+std::span<const BatchField> NodeJob::schema() const { return config().schema; }
+std::uint64_t NodeJob::steps_per_epoch() const { return config().steps_per_epoch; }
 const Index& NodeJob::index() const { return *impl_->index_; }
-OrderParameters NodeJob::order_parameters() const { return impl_->planner_->parameters(); }
-OrderParameters NodeJob::order_origins() const { return impl_->planner_->origins(); }
+OrderParameters NodeJob::order_parameters() const { return config().planner->parameters(); }
+OrderParameters NodeJob::order_origins() const { return config().planner->origins(); }
 const std::optional<ExpectedInflation>& NodeJob::expected_inflation() const {
   return impl_->inflation_;
 }
@@ -434,7 +275,7 @@ Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
                                                 std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   HEADRACE_CHECK(sinks.size() == lanes());
-  return impl_->Begin([&] { return impl_->planner_->MakeOrder(position); }, sinks, position,
+  return impl_->Begin([&] { return config().planner->MakeOrder(position); }, sinks, position,
                       [&](NodeTiers& tiers) {
                         const LaneSchedule& schedule = *impl_->schedule_;
                         if (schedule.file().bytes.empty()) return tiers.Begin(position);
@@ -447,9 +288,10 @@ Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
 Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list, BatchSink* sink,
                                                     std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  if (impl_->options_.order.name != "exact") {
+  const std::string& order = config().options.order.name;
+  if (order != "exact") {
     return Status(StatusCode::kInvalidArgument,
-                  "a list of samples in order '" + impl_->options_.order.name +
+                  "a list of samples in order '" + order +
                       "': who gives the order wants it kept; use order 'exact'");
   }
   if (lanes() > 1) {
@@ -458,25 +300,7 @@ Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list
                       " ranks of a node: each rank has a sampler of its own; use "
                       "isolation='thread'");
   }
-  const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
-  const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
-  if (!ascending || last != list.ids.size()) {
-    return Status(StatusCode::kInvalidArgument, "batch ends of a list: must ascend to its " +
-                                                    std::to_string(list.ids.size()) +
-                                                    " ids, they end at " + std::to_string(last));
-  }
-  if (list.epoch >= kEpochsMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "epoch of a list: got " + std::to_string(list.epoch) + ", must be below " +
-                      std::to_string(kEpochsMax));
-  }
-  const std::uint64_t count = impl_->index_->sample_count();
-  for (std::size_t i = 0; i < list.ids.size(); ++i) {
-    if (Raw(list.ids[i]) < count) continue;
-    return Status(StatusCode::kOutOfRange, "sampler position " + std::to_string(i) + ": sample " +
-                                               std::to_string(Raw(list.ids[i])) +
-                                               ", the dataset has " + std::to_string(count));
-  }
+  HEADRACE_RETURN_IF_ERROR(CheckList(list, index().sample_count()));
   return impl_->Begin([&] { return Result<std::unique_ptr<Order>>(MakeListOrder(list)); }, {sink},
                       std::nullopt, [&](NodeTiers& tiers) { return tiers.Begin(list); }, turn);
 }
@@ -497,29 +321,12 @@ bool NodeJob::Help() { return impl_->Help(); }
 
 Result<std::vector<PlannedRow>> NodeJob::Explain(Position position, std::uint32_t lane) const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
-                            impl_->planner_->MakeOrder(position));
-  const std::optional<Step> step = order->Next();
-  if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
-  const std::uint32_t rank = impl_->options_.job.rank + lane;
-  const auto is_rank = [rank](const Delivery& delivery) { return delivery.rank == rank; };
-  const auto begin = std::find_if(step->deliveries.begin(), step->deliveries.end(), is_rank);
-  const auto end = std::find_if_not(begin, step->deliveries.end(), is_rank);
-  return impl_->Describe(
-      std::span(begin, end),
-      Impl::Place{.position = position,
-                  .lane = lane,
-                  .first_use = static_cast<std::size_t>(begin - step->deliveries.begin())});
+  return impl_->sources().OfStep(position, lane);
 }
 
 Result<std::vector<PlannedRow>> NodeJob::ExplainRows(std::span<const SampleId> samples) const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  std::vector<Delivery> deliveries;
-  deliveries.reserve(samples.size());
-  for (const SampleId sample : samples) {
-    deliveries.push_back({.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
-  }
-  return impl_->Describe(deliveries);
+  return impl_->sources().OfSamples(samples);
 }
 
 Result<LoaderStats> NodeJob::stats(std::uint32_t lane) const {

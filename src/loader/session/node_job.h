@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,7 +10,7 @@
 #include "base/status.h"
 #include "engine/batch/batch.h"
 #include "index/index.h"
-#include "loader/config/loader_options.h"
+#include "loader/config/loader_config.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/numa.h"
 #include "observe/loader_stats.h"
@@ -64,24 +63,20 @@ class NodeRun {
 // FailedPrecondition.
 class NodeJob {
  public:
-  // Asked with the bytes that the job is about to take, before it takes any.
-  using Admit = std::function<Status(std::uint64_t bytes)>;
-
   // `kept`: where its tiers in memory come from, and go to; null: they are its own. With several
   // lanes on several NUMA nodes, what is read and decoded for a lane stays on its node: threads,
   // staging and batch memory.
   //
-  // Errors: those of Loader::Open, and of `admit`
+  // Errors: those of opening what the configuration names: its schedule, its tiers, its store
   static Result<std::unique_ptr<NodeJob>> Open(std::shared_ptr<const Index> index,
-                                               LoaderOptions options,
+                                               LoaderConfig config,
                                                std::shared_ptr<KeptTiers> kept = nullptr,
-                                               const NumaRequest& numa = NumaRequest(),
-                                               const Admit& admit = nullptr);
+                                               const NumaRequest& numa = NumaRequest());
   ~NodeJob();
   NodeJob(const NodeJob&) = delete;
   NodeJob& operator=(const NodeJob&) = delete;
 
-  [[nodiscard]] const LoaderOptions& options() const;
+  [[nodiscard]] const LoaderConfig& config() const;
   [[nodiscard]] std::uint32_t lanes() const;
   [[nodiscard]] std::span<const BatchField> schema() const;
   [[nodiscard]] std::uint64_t steps_per_epoch() const;

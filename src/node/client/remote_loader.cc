@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -40,41 +39,7 @@ class Lease {
   const std::uint64_t number_;
 };
 
-Status Wrong(const std::string& what) {
-  return Status(StatusCode::kDataLoss, "a message of the node process: " + what);
-}
-
 }  // namespace
-
-// Finds the bytes of a batch in what is mapped. Nothing that the node says is taken on trust.
-class RemoteLoader::Mapper {
- public:
-  using Memories = std::map<std::uint32_t, std::shared_ptr<SharedMemory>>;
-
-  explicit Mapper(const Memories& known) : known_(known) {}
-
-  Result<std::span<std::byte>> Map(const BytesPlace& place) {
-    if (place.size == 0) return std::span<std::byte>();
-    const auto found = known_.find(place.memory);
-    if (found == known_.end())
-      return Wrong("memory " + std::to_string(place.memory) + " is unknown");
-    const std::span<std::byte> bytes = found->second->bytes();
-    if (place.offset > bytes.size() || place.size > bytes.size() - place.offset) {
-      return Wrong("bytes [" + std::to_string(place.offset) + ", +" + std::to_string(place.size) +
-                   ") of a memory of " + std::to_string(bytes.size()));
-    }
-    used_.insert(found->second);
-    return bytes.subspan(place.offset, place.size);
-  }
-
-  [[nodiscard]] std::vector<std::shared_ptr<SharedMemory>> used() const {
-    return {used_.begin(), used_.end()};
-  }
-
- private:
-  const Memories& known_;
-  std::set<std::shared_ptr<SharedMemory>> used_;
-};
 
 Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& address,
                                                          LoaderOptions options,
@@ -281,7 +246,7 @@ Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
   received_bytes_ += message.bytes.size();
   if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
   if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
-  if (const auto* memory = std::get_if<NewMemory>(&said)) return On(*memory, message);
+  if (const auto* memory = std::get_if<NewMemory>(&said)) return mapper_.Add(*memory, message);
   if (auto* batch = std::get_if<BatchReady>(&said)) return On(std::move(*batch));
   if (auto* ended = std::get_if<RunEnded>(&said)) return On(std::move(*ended));
   if (auto* trouble = std::get_if<TierTrouble>(&said)) return On(std::move(*trouble));
@@ -292,7 +257,7 @@ Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
                                                 : std::get<RowsReply>(said).call;
   const auto found = calls_.find(call);
   if (found == calls_.end() || found->second.reply.has_value())
-    return Wrong("an answer that nobody asked for");
+    return WrongMessage("an answer that nobody asked for");
   if (found->second.given_up) {
     calls_.erase(found);
   } else {
@@ -302,62 +267,22 @@ Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
 }
 
 Status RemoteLoader::On(const Refused& refused) const {
-  return refused.status.ok() ? Wrong("a refusal without a reason") : refused.status;
+  return refused.status.ok() ? WrongMessage("a refusal without a reason") : refused.status;
 }
 
 Status RemoteLoader::On(JobOpened opened) const {
-  if (std::exchange(is_open_, true)) return Wrong("the job was opened twice");
+  if (std::exchange(is_open_, true)) return WrongMessage("the job was opened twice");
   opened_ = std::move(opened);
   link_->HoldNotes(opened_.batches_ahead / kNotesToBatchesAhead);
   return Status();
 }
 
-Status RemoteLoader::On(const NewMemory& memory, IpcMessage& message) const {
-  if (message.fds.size() != 1) {
-    return Wrong("a memory with " + std::to_string(message.fds.size()) + " descriptors");
-  }
-  HEADRACE_ASSIGN_OR_RETURN(auto mapped,
-                            SharedMemory::Map(std::move(message.fds.front()), memory.bytes));
-  memories_[memory.memory] = std::move(mapped);
-  if (memory.apart) apart_.insert(memory.memory);
-  return Status();
-}
-
 Status RemoteLoader::On(BatchReady ready) const {
-  auto batch = std::make_shared<Batch>();
-  const std::span<const BatchField> schema = opened_.schema;
-  const std::size_t rows = ready.samples.size();
-  if (ready.fields.size() != schema.size()) return Wrong("a batch of other fields");
-  Mapper mapper(memories_);
-  for (std::size_t i = 0; i < schema.size(); ++i) {
-    BatchRows& field = batch->fields.emplace_back();
-    const std::vector<BytesPlace>& places = ready.fields[i];
-    if (places.size() != (schema[i].ragged ? rows : 1)) return Wrong("a batch of other rows");
-    for (const BytesPlace& place : places) {
-      HEADRACE_ASSIGN_OR_RETURN(field.rows.emplace_back(), mapper.Map(place));
-    }
-    if (schema[i].ragged) continue;
-    field.packed = field.rows.front();
-    field.rows.clear();
-    if (rows > 0 &&
-        (field.packed.size() % rows != 0 || field.packed.size() / rows != schema[i].row_bytes)) {
-      return Wrong("rows of " + std::to_string(field.packed.size()) + " bytes together");
-    }
-  }
-  // Memory apart is the batch's alone.
-  for (const std::uint32_t memory : apart_) memories_.erase(memory);
-  apart_.clear();
-  if (ready.start != start_) return Status();  // Of a run that was left: the node has it back.
-  batch->epoch = ready.epoch;
-  batch->step = ready.step;
-  batch->ends_epoch = ready.ends_epoch;
-  batch->beyond_budget = ready.beyond_budget;
-  batch->times = ready.times;
-  batch->samples = std::move(ready.samples);
-  batch->substitutions = std::move(ready.substitutions);
-  batch->sources = std::move(ready.sources);
-  batch->mapped = mapper.used();
-  ready_.push_back({.number = ready.number, .batch = std::move(batch)});
+  const std::uint64_t number = ready.number;
+  const bool of_run = ready.start == start_;  // Else the run was left: the node has it back.
+  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Batch> batch,
+                            mapper_.Map(std::move(ready), opened_.schema));
+  if (of_run) ready_.push_back({.number = number, .batch = std::move(batch)});
   return Status();
 }
 
@@ -401,7 +326,7 @@ Result<Reply> RemoteLoader::Call(const char* asked, Ask ask, std::int64_t timeou
     return waited;
   }
   NodeMessage reply = *std::move(calls_.extract(call).mapped().reply);
-  if (!std::holds_alternative<Reply>(reply)) return Wrong("an answer to another question");
+  if (!std::holds_alternative<Reply>(reply)) return WrongMessage("an answer to another question");
   Reply answer = std::get<Reply>(std::move(reply));
   HEADRACE_RETURN_IF_ERROR(answer.status);
   return answer;

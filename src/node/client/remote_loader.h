@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "base/status.h"
 #include "loader/batch_source.h"
 #include "loader/config/loader_options.h"
+#include "node/client/batch_mapper.h"
 #include "node/client/remote_link.h"
 #include "node/protocol/messages.h"
 
@@ -142,12 +142,9 @@ class RemoteLoader final : public BatchSource {
   Status OnMessage(IpcMessage& message, NodeMessage said) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(const Refused& refused) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(JobOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  Status On(const NewMemory& memory, IpcMessage& message) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(BatchReady ready) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(RunEnded ended) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
-
-  class Mapper;
 
   const std::shared_ptr<RemoteLink> link_;
   const std::int64_t start_timeout_ns_;
@@ -163,9 +160,7 @@ class RemoteLoader final : public BatchSource {
   mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
   mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
-  mutable std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_
-      HEADRACE_GUARDED_BY(mutex_);
-  mutable std::set<std::uint32_t> apart_ HEADRACE_GUARDED_BY(mutex_);  // of the batch that comes
+  mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
   // Of the run: 0, none.
   std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,6 @@
 #include "node/server/hosted_job.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -15,14 +14,6 @@ namespace {
 
 // Longest time that the job's thread waits at once for the end of the previous run.
 constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
-
-bool Before(const Position& a, const Position& b) {
-  return std::tie(a.epoch, a.step) < std::tie(b.epoch, b.step);
-}
-
-std::string Shown(const Position& position) {
-  return "epoch " + std::to_string(position.epoch) + " step " + std::to_string(position.step);
-}
 
 }  // namespace
 
@@ -66,10 +57,6 @@ std::optional<std::uint32_t> HostedJob::LaneOf(const LaneClient& client) const {
   return std::nullopt;
 }
 
-std::string HostedJob::Named(std::uint32_t lane) const {
-  return "rank " + std::to_string(first_.options.job.rank - first_.local_rank + lane);
-}
-
 std::optional<HostedJob::Failure> HostedJob::failure() const {
   MutexLock lock(mutex_);
   if (failed_.ok()) return std::nullopt;
@@ -85,7 +72,7 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   if (index->fingerprint() != open.fingerprint) {
     return Status(StatusCode::kFailedPrecondition,
                   "opening index " + open.index_path + ": the node process finds one of other " +
-                      "files than " + Named(open.local_rank) +
+                      "files than rank " + std::to_string(open.options.job.rank) +
                       " had opened: it was replaced meanwhile; start again");
   }
   LoaderOptions options = open.options;
@@ -95,19 +82,12 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   NumaRequest numa;  // Where the others run is not known yet.
   numa.lane_cpus.resize(open.local_ranks);
   numa.lane_cpus[open.local_rank] = CpusOfProcess(pid);
-  std::uint64_t left = 0;
-  const auto admit = [&](std::uint64_t bytes) -> Status {
-    HEADRACE_ASSIGN_OR_RETURN(left, admit_(bytes));
-    return Status();
-  };
-  HEADRACE_ASSIGN_OR_RETURN(
-      std::unique_ptr<NodeJob> job,
-      NodeJob::Open(std::move(index), std::move(options), kept_, numa, admit));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
+  batches_ahead_ = config.budget.batches_max;
+  HEADRACE_ASSIGN_OR_RETURN(job_, NodeJob::Open(std::move(index), std::move(config), kept_, numa));
   // What jobs need comes before what is kept for others; its own it has taken by now.
   if (kept_ != nullptr) kept_->ShrinkTo(left);
-  HEADRACE_ASSIGN_OR_RETURN(const LoaderStats stats, job->stats(0));
-  batches_ahead_ = stats.budget.batches_max;
-  job_ = std::move(job);
   return Status();
 }
 
@@ -121,14 +101,15 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenJob&
   if (job_ == nullptr) HEADRACE_RETURN_IF_ERROR(OpenFirst(open, client->pid()));
   MutexLock lock(mutex_);
   Lane& lane = lanes_[open.local_rank];
-  if (lane.presence == Presence::kHere) {
+  if (start_.here(open.local_rank)) {
     return Status(StatusCode::kFailedPrecondition,
                   "process " + std::to_string(client->pid()) + " joins job '" + open.job +
                       "' as local rank " + std::to_string(open.local_rank) + ": process " +
                       std::to_string(lane.client->pid()) +
                       " is that already; give each process its own LOCAL_RANK");
   }
-  lane = Lane{.presence = Presence::kHere, .client = client};
+  lane = Lane{.client = client};
+  start_.Join(open.local_rank);
   return Status();
 }
 
@@ -172,7 +153,7 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
-      reply.stats.awaited = Awaited();
+      reply.stats.awaited = start_.Awaited();
     }
     reply.learned = job_->learned();
     client->Send(std::move(reply));
@@ -192,19 +173,16 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
   }
 }
 
-void HostedJob::DoStart(std::uint32_t lane, Asked asked) {
+void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
   LeaveRun(lane);
-  const std::uint64_t start = asked.start;
+  const std::uint64_t start = wish.start;
   Status failed;
   std::shared_ptr<LaneClient> client;
   {
     MutexLock lock(mutex_);
-    failed = failed_.ok() ? CheckNotAlone(lane, asked.position) : failed_;
+    failed = failed_.ok() ? start_.Ask(lane, std::move(wish)) : failed_;
     client = lanes_[lane].client;
-    if (failed.ok()) {
-      lanes_[lane].start = start;
-      lanes_[lane].asked = std::move(asked);
-    }
+    if (failed.ok()) lanes_[lane].start = start;
   }
   if (!failed.ok()) {
     client->Send(RunEnded{.start = start, .status = failed});
@@ -221,7 +199,7 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
   {
     MutexLock lock(mutex_);
     run = std::exchange(lanes_[lane].run, nullptr);
-    lanes_[lane].asked.reset();
+    start_.Withdraw(lane);
     client = lanes_[lane].client;
     last = std::none_of(lanes_.begin(), lanes_.end(),
                         [](const Lane& each) { return each.run != nullptr; });
@@ -233,138 +211,77 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
   if (client != nullptr) client->DropUntaken();
 }
 
-Status HostedJob::CheckNotAlone(std::uint32_t lane, const Position& position) const {
-  if (lanes_[lane].next.has_value()) return Status();  // The others may yet ask as it does.
-  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
-    const Lane& each = lanes_[other];
-    if (each.run == nullptr) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  Named(lane) + " comes back to job '" + first_.job + "' and asks for " +
-                      Shown(position) + ", but " + Named(other) + " goes on without it, at " +
-                      Shown(*each.next) +
-                      " or later: start all ranks of the node again, from one state_dict()");
-  }
-  return Status();
-}
-
-Status HostedJob::Compare() const {
-  const Lane* first = nullptr;
-  bool equal = true;
-  std::string all;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    const Lane& each = lanes_[lane];
-    if (!each.asked.has_value()) continue;
-    if (first == nullptr) first = &each;
-    if (each.asked->position != first->asked->position ||
-        each.asked->list.has_value() != first->asked->list.has_value()) {
-      equal = false;
-    }
-    all += (all.empty() ? "" : ", ") + Named(lane) + " asks for " + Shown(each.asked->position);
-  }
-  if (equal) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                all +
-                    ": the ranks of a node start together: iterate, set_epoch() and "
-                    "load_state_dict() alike on each");
-}
-
 void HostedJob::BeginIfAllAsked() {
+  std::optional<CollectiveStart::Wish> wish;
   Status status;
-  std::optional<Asked> asked;
   {
     MutexLock lock(mutex_);
-    for (const Lane& lane : lanes_) {
-      if (lane.presence == Presence::kGone) continue;
-      if (!lane.asked.has_value()) return;
-      if (!asked.has_value()) asked = lane.asked;
-    }
-    if (!asked.has_value()) return;  // All are gone.
-    status = Compare();
+    Result<std::optional<CollectiveStart::Wish>> agreed = start_.Agreed();
+    status = agreed.status();
+    if (status.ok()) wish = std::move(agreed).value();
+    if (status.ok() && !wish.has_value()) return;
   }
   // Its reads may stay in flight for long: requests are answered meanwhile.
   if (status.ok() && !job_->Stop(kStopSliceNs)) {
     if (!ending_) Post([this] { BeginIfAllAsked(); });
     return;
   }
-  if (status.ok()) status = Begin(*asked);
+  if (status.ok()) status = Begin(*wish);
   if (!status.ok()) EndWait(status);
 }
 
-void HostedJob::EndWait(const Status& why) {
-  std::vector<std::pair<std::shared_ptr<LaneClient>, std::uint64_t>> told;
-  {
-    MutexLock lock(mutex_);
-    for (Lane& lane : lanes_) {
-      if (!lane.asked.has_value()) continue;
-      lane.asked.reset();
-      told.emplace_back(lane.client, lane.start);
-    }
-  }
+void HostedJob::Tell(const Told& told, const Status& why) {
   for (const auto& [client, start] : told) client->Send(RunEnded{.start = start, .status = why});
 }
 
-std::vector<std::uint32_t> HostedJob::Awaited() const {
-  std::vector<std::uint32_t> awaited;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    const Lane& each = lanes_[lane];
-    if (each.presence != Presence::kGone && !each.asked.has_value()) awaited.push_back(lane);
+void HostedJob::EndWait(const Status& why) {
+  Told told;
+  {
+    MutexLock lock(mutex_);
+    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+      if (!start_.wish(lane).has_value()) continue;
+      start_.Withdraw(lane);
+      told.emplace_back(lanes_[lane].client, lanes_[lane].start);
+    }
   }
-  const bool waits = std::any_of(lanes_.begin(), lanes_.end(),
-                                 [](const Lane& lane) { return lane.asked.has_value(); });
-  return waits ? awaited : std::vector<std::uint32_t>();
+  Tell(told, why);
 }
 
 void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
-  std::string missing;
-  Position position;
+  Status over;
   {
     MutexLock lock(mutex_);
-    const std::optional<Asked>& asked = lanes_[lane].asked;
-    if (!asked.has_value() || asked->start != still.start) return;  // It has begun, or was left.
-    position = asked->position;
-    for (const std::uint32_t each : Awaited()) {
-      if (lanes_[each].presence != Presence::kAwaited) continue;
-      missing += (missing.empty() ? "" : ", ") + std::to_string(each);
-    }
+    over = start_.GiveUp(lane, still.start, still.waited_ns);
   }
-  if (missing.empty()) return;
-  EndWait(Status(
-      StatusCode::kDeadlineExceeded,
-      "starting " + Shown(position) + " of job '" + first_.job + "': " + Named(lane) + " waited " +
-          std::to_string(still.waited_ns / 1'000'000'000) + " s for local rank " + missing +
-          " of " + std::to_string(first_.local_ranks) +
-          ", which made no loader: make the same loaders on every rank of the node, in the same "
-          "order, or raise start_timeout="));
+  if (!over.ok()) EndWait(over);
 }
 
-Status HostedJob::Begin(const Asked& asked) {
+Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   std::vector<std::unique_ptr<LaneSink>> sinks;
   std::vector<BatchSink*> pointers;
   std::vector<bool> here;
   {
     MutexLock lock(mutex_);
-    for (const Lane& lane : lanes_) {
-      here.push_back(lane.asked.has_value());
-      sinks.push_back(std::make_unique<LaneSink>(here.back() ? lane.client : nullptr, lane.start,
-                                                 job_->schema()));
+    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+      here.push_back(start_.wish(lane).has_value());
+      sinks.push_back(std::make_unique<LaneSink>(here.back() ? lanes_[lane].client : nullptr,
+                                                 lanes_[lane].start, job_->schema()));
       pointers.push_back(sinks.back().get());
     }
   }
   std::shared_ptr<NodeRun> run;
-  if (asked.list.has_value()) {
-    HEADRACE_ASSIGN_OR_RETURN(run, job_->StartList(*asked.list, pointers.front()));
+  if (wish.list.has_value()) {
+    HEADRACE_ASSIGN_OR_RETURN(run, job_->StartList(*wish.list, pointers.front()));
   } else {
-    HEADRACE_ASSIGN_OR_RETURN(run, job_->Start(asked.position, pointers));
+    HEADRACE_ASSIGN_OR_RETURN(run, job_->Start(wish.position, pointers));
   }
   sinks_ = std::move(sinks);  // The run that used those before has ended.
   {
     MutexLock lock(mutex_);
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      if (!here[lane]) continue;
-      lanes_[lane].run = run;
-      lanes_[lane].next = asked.position;
-      lanes_[lane].asked.reset();
+      if (here[lane]) lanes_[lane].run = run;
     }
+    start_.Begin(wish.position);
   }
   for (std::uint32_t lane = 0; lane < here.size(); ++lane) {
     if (here[lane]) {
@@ -377,19 +294,17 @@ Status HostedJob::Begin(const Asked& asked) {
 }
 
 void HostedJob::FailAll(const Status& why) {
-  std::vector<std::pair<std::shared_ptr<LaneClient>, std::uint64_t>> told;
+  Told told;
   {
     MutexLock lock(mutex_);
-    for (Lane& lane : lanes_) {
-      lane.asked.reset();
-      lane.run.reset();
-      if (lane.presence == Presence::kHere) told.emplace_back(lane.client, lane.start);
+    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+      start_.Withdraw(lane);
+      lanes_[lane].run.reset();
+      if (start_.here(lane)) told.emplace_back(lanes_[lane].client, lanes_[lane].start);
     }
   }
   if (job_ != nullptr) static_cast<void>(job_->Stop(0));
-  for (const auto& [client, start] : told) {
-    client->Send(RunEnded{.start = start, .status = why});
-  }
+  Tell(told, why);
 }
 
 void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
@@ -410,42 +325,15 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
         std::clamp(taken.at_ns, std::min(batch->times.handed_ns, now_ns), now_ns);
     run->OnTaken(*lane, *batch, taken_ns);
     MutexLock lock(mutex_);
-    lanes_[*lane].next = {.epoch = batch->epoch, .step = batch->step + 1};
-    if (stuck.ok()) stuck = CheckGoesOn(*lane);
+    const Status goes_on = start_.Took(*lane, {.epoch = batch->epoch, .step = batch->step + 1},
+                                       {.steps_per_epoch = job_->steps_per_epoch(),
+                                        .batches_behind = first_.options.batches_behind});
+    if (stuck.ok()) stuck = goes_on;
   }
   for (const std::uint64_t number : note.let_go) client->LetGo(number);
   if (note.waiting && run != nullptr) run->OnWaiting(*lane);
   if (lane.has_value() && !note.taken.empty()) TellOfTiers(client, *lane);
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
-}
-
-Position HostedJob::LoopOf(const Position& next) const {
-  const std::uint64_t steps = job_->steps_per_epoch();
-  const std::uint64_t taken = next.epoch * steps + next.step;
-  const std::uint64_t behind = first_.options.batches_behind;
-  if (behind == 0) return next;
-  if (taken <= behind) return {};
-  const std::uint64_t last = taken - behind - 1;  // step that the loop has certainly received
-  return {.epoch = last / steps, .step = last % steps + 1};
-}
-
-Status HostedJob::CheckGoesOn(std::uint32_t lane) const {
-  const Position at = LoopOf(*lanes_[lane].next);
-  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
-    const Lane& each = lanes_[other];
-    if (!each.asked.has_value() || !each.next.has_value()) continue;
-    // One that stays in its epoch, or goes back, waits for others that may yet do the same, until
-    // the epoch ends.
-    const bool goes_back = each.asked->position.epoch <= each.next->epoch;
-    if (goes_back && at.epoch <= each.next->epoch) continue;
-    if (!Before(each.asked->position, at)) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  Named(other) + " left its loop at " + Shown(*each.next) + " and waits to start " +
-                      Shown(each.asked->position) + ", but " + Named(lane) +
-                      " did not leave there and is past that: leave an epoch on every rank of a "
-                      "node, or on none");
-  }
-  return Status();
 }
 
 void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
@@ -470,7 +358,7 @@ void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
   LeaveRun(*lane);
   {
     MutexLock lock(mutex_);
-    lanes_[*lane].presence = Presence::kGone;
+    start_.Leave(*lane);
     lanes_[*lane].client.reset();
   }
   BeginIfAllAsked();

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "loader/machine/thread_executor.h"
 #include "loader/session/node_job.h"
 #include "node/protocol/messages.h"
+#include "node/server/collective_start.h"
 #include "node/server/lane_client.h"
 
 namespace headrace {
@@ -71,44 +72,37 @@ class HostedJob {
   [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  enum class Presence : std::uint8_t { kAwaited, kHere, kGone };
-
-  // What a rank wants started.
-  struct Asked {
-    std::uint64_t start = 0;
-    Position position;
-    std::optional<ListOrderOptions> list;
-  };
-
   struct Lane {
-    Presence presence = Presence::kAwaited;
     std::shared_ptr<LaneClient> client;
     std::uint64_t start = 0;       // of the run that it is in, or asks for
     std::shared_ptr<NodeRun> run;  // null: it is in none
-    std::optional<Asked> asked;    // it waits for the others
-    std::optional<Position> next;  // the step after the last it took; nothing: it was in no run
     std::size_t tiers_in_trouble = 0;
     bool answered = false;
   };
 
   HostedJob(const OpenJob& first, Admit admit, std::shared_ptr<KeptTiers> kept)
-      : first_(first), admit_(std::move(admit)), kept_(std::move(kept)) {
-    lanes_.resize(first.local_ranks);
-  }
+      : first_(first),
+        admit_(std::move(admit)),
+        kept_(std::move(kept)),
+        lanes_(first.local_ranks),
+        start_(first.job, first.options.job.rank - first.local_rank, first.local_ranks) {}
 
   // On the job's thread.
   void Post(std::function<void()> work);
   Status OpenFirst(const OpenJob& open, int pid);
   Status Join(const std::shared_ptr<LaneClient>& client, const OpenJob& open);
   void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob& open);
-  void DoStart(std::uint32_t lane, Asked asked);
+  void DoStart(std::uint32_t lane, CollectiveStart::Wish wish);
   void DoClose(const std::shared_ptr<LaneClient>& client);
   void DoStillWaiting(std::uint32_t lane, const StillWaiting& still)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane, Request& request);
   void LeaveRun(std::uint32_t lane) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  Status Begin(const Asked& asked);
+  Status Begin(const CollectiveStart::Wish& wish);
+  // Clients, and the run of each that is meant.
+  using Told = std::vector<std::pair<std::shared_ptr<LaneClient>, std::uint64_t>>;
+  static void Tell(const Told& told, const Status& why);
   // Sends those that have asked the error: no run begins.
   void EndWait(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // No run goes on or begins, and every connected rank gets the error.
@@ -116,21 +110,8 @@ class HostedJob {
 
   [[nodiscard]] std::optional<std::uint32_t> LaneOf(const LaneClient& client) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The lanes that others wait for to begin a run; empty: nobody waits.
-  [[nodiscard]] std::vector<std::uint32_t> Awaited() const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Why a run that this one asks for cannot begin: it came back, and the others go on in one that
-  // began without it, or that it was lost from.
-  [[nodiscard]] Status CheckNotAlone(std::uint32_t lane, const Position& position) const
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Why the ranks' positions cannot be one run's; OK if they can.
-  [[nodiscard]] Status Compare() const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Lower bound of the loop's position, given the batches taken: those before `next`.
-  [[nodiscard]] Position LoopOf(const Position& next) const;
-  // Why those that wait would wait for ever for one that took this batch; OK if they do not.
-  [[nodiscard]] Status CheckGoesOn(std::uint32_t lane) const HEADRACE_LOCKS_REQUIRED(mutex_);
   void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  [[nodiscard]] std::string Named(std::uint32_t lane) const;
 
   const OpenJob first_;
   const Admit admit_;
@@ -138,6 +119,7 @@ class HostedJob {
 
   mutable Mutex mutex_;
   std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);
+  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);
   Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job is nobody's
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 

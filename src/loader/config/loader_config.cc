@@ -1,12 +1,14 @@
-#include "loader/config/job.h"
+#include "loader/config/loader_config.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
+#include "base/memory/buffer_pool.h"
 #include "base/units.h"
-#include "engine/engine_options.h"
 #include "index/index.h"
+#include "loader/config/budget.h"
 #include "loader/config/planner.h"
 #include "loader/config/schema.h"
 #include "loader/machine/machine.h"
@@ -35,6 +37,14 @@ std::uint64_t ScratchBytesMax(const std::vector<BatchField>& schema) {
   return bytes;
 }
 
+// The largest block read that staging memory holds two of: one is copied while the next arrives.
+std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
+  const std::uint64_t half = std::max<std::uint64_t>(staging_bytes / 2, 1);
+  // Rounded down to what a buffer is charged: see BufferPool.
+  const std::uint64_t buffer = half - half % std::max(kBufferAlignment, std::bit_floor(half) / 8);
+  return buffer - std::min<std::uint64_t>(buffer, kWideningMax);
+}
+
 Status CheckThreads(int threads) {
   if (threads >= 0 && threads <= kThreadsMax) return Status();
   return Status(StatusCode::kInvalidArgument, "threads: got " + std::to_string(threads) +
@@ -44,7 +54,8 @@ Status CheckThreads(int threads) {
 
 }  // namespace
 
-Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions options) {
+Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
+                                   LoaderOptions options) {
   options.job.sample_count = index->sample_count();
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
@@ -104,22 +115,32 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
   planner->AddNeeds(needs);
   if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
-  return Job{.options = std::move(options),
-             .schema = std::move(schema),
-             .steps_per_epoch = steps,
-             .planner = planner,
-             .budget = budget,
-             .scratch_share = MemoryPerScratch(needs, budget) / ranks};
+  return LoaderConfig{.options = std::move(options),
+                      .schema = std::move(schema),
+                      .steps_per_epoch = steps,
+                      .planner = planner,
+                      .budget = budget,
+                      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
 }
 
-// The executor's threads may decode at once, and each rank's consumer, which helps.
-std::shared_ptr<ScratchBudget> MakeScratch(const Budget& budget, const LoaderOptions& options,
-                                           double scratch_share) {
-  if (budget.scratch_bytes == 0) return nullptr;
-  return ScratchBudget::Make(
-      {.capacity_bytes = budget.scratch_bytes,
-       .threads = static_cast<std::uint32_t>(options.threads) + options.job.ranks,
-       .memory_bytes_per_byte = scratch_share});
+std::uint64_t LoaderConfig::memory_bytes() const {
+  return budget.staging_bytes + budget.batch_bytes + budget.resident_bytes + budget.pinned_bytes +
+         budget.scratch_bytes + budget.results_bytes + options.tiers.memory_bytes();
+}
+
+EngineOptions LoaderConfig::engine_options() const {
+  const bool synthetic = options.io == IoChoice::kSynthetic;
+  EngineOptions engine;
+  engine.batches_max = budget.batches_max;
+  engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
+  engine.block_read_bytes_max =
+      std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));
+  if (synthetic) engine.coalesce_bytes_max = 0;  // Each made-up read holds one sample.
+  if (synthetic) engine.block_read_bytes_max = 0;
+  engine.on_error = options.on_error;
+  engine.verify = options.verify && !synthetic;
+  engine.seed = options.job.seed;
+  return engine;
 }
 
 }  // namespace headrace

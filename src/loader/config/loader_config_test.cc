@@ -1,0 +1,83 @@
+#include "loader/config/loader_config.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "index/testing/table_index.h"
+#include "store/testing/temp_files.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kMega = 1'000'000;
+
+// 100 samples of 1,000 bytes, in an object that no file holds.
+std::shared_ptr<const Index> MakeIndex() {
+  auto index = std::make_shared<TableIndex>();
+  index->samples = 100;
+  index->objects.emplace_back(100'000, 'x');
+  TableIndex::Column& bytes = index->columns.emplace_back();
+  bytes.info = {.name = "bytes", .kind = FieldKind::kBytes};
+  for (std::uint64_t id = 0; id < 100; ++id) {
+    bytes.extents.push_back({ObjectId{0}, {id * 1000, 1000}});
+  }
+  index->infos = {bytes.info};
+  return index;
+}
+
+LoaderOptions Options() {
+  return {.job = {.batch_size = 10, .world_size = 4, .ranks = 2},
+          .memory_bytes = 8 * kMega,
+          .threads = 3};
+}
+
+TEST(LoaderConfigTest, ResolvingOpensNothingThatTheOptionsName) {
+  const TempFiles files;
+  const std::string folder = files.folder() + "/tier";
+  LoaderOptions options = Options();
+  options.io = IoChoice::kUring;
+  options.schedule = files.folder() + "/no_such_schedule";
+  options.tiers.tiers = {{.path = folder, .capacity_bytes = 2 * kMega}};
+  const auto config = ResolveConfig(MakeIndex(), options);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config.value().options.schedule, options.schedule);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST(LoaderConfigTest, CapacitiesAreThoseOfAllRanksOfTheNode) {
+  LoaderOptions options = Options();
+  options.tiers.tiers = {{.path = "", .capacity_bytes = 2 * kMega},
+                         {.path = "/nowhere", .capacity_bytes = 3 * kMega}};
+  const LoaderConfig config = ResolveConfig(MakeIndex(), options).value();
+  EXPECT_EQ(config.options.threads, 6);
+  EXPECT_EQ(config.options.tiers.tiers[0].capacity_bytes, 4 * kMega);
+  EXPECT_EQ(config.options.tiers.tiers[1].capacity_bytes, 6 * kMega);
+  EXPECT_EQ(config.steps_per_epoch, 3U);
+  EXPECT_EQ(config.options.job.sample_count, 100U);
+  // The tier in memory is part of memory=; the one in a folder is not.
+  EXPECT_EQ(config.memory_bytes(), config.budget.staging_bytes + config.budget.batch_bytes +
+                                       config.budget.scratch_bytes + 4 * kMega);
+  EXPECT_LE(config.memory_bytes(), 2 * 8 * kMega);
+}
+
+TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
+  LoaderOptions options = Options();
+  options.memory_bytes = kMega / 4;
+  const LoaderConfig small = ResolveConfig(MakeIndex(), options).value();
+  const EngineOptions engine = small.engine_options();
+  EXPECT_EQ(engine.batches_max, small.budget.batches_max);
+  EXPECT_LE(engine.coalesce_bytes_max, small.budget.staging_bytes / 4);
+  EXPECT_LE(2 * engine.block_read_bytes_max, small.budget.staging_bytes);
+  EXPECT_TRUE(engine.verify);
+
+  options.io = IoChoice::kSynthetic;
+  const EngineOptions made_up = ResolveConfig(MakeIndex(), options).value().engine_options();
+  EXPECT_EQ(made_up.coalesce_bytes_max, 0U);
+  EXPECT_EQ(made_up.block_read_bytes_max, 0U);
+  EXPECT_FALSE(made_up.verify) << "made-up samples have no checksums";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,91 @@
+#include "loader/session/row_sources.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loader/config/planner.h"
+#include "loader/session/node_tiers.h"
+
+namespace headrace {
+
+RowSources::RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
+                       std::shared_ptr<const Planner> planner, const NodeTiers* tiers)
+    : index_(std::move(index)), schema_(schema), planner_(std::move(planner)), tiers_(tiers) {}
+
+void RowSources::OnTaken(std::uint32_t lane, const Batch& batch) {
+  if (tiers_ == nullptr) return;
+  MutexLock lock(mutex_);
+  taken_.push_back({{.epoch = batch.epoch, .step = batch.step}, lane, batch.sources});
+  if (taken_.size() > kStepsKept) taken_.pop_front();
+}
+
+std::vector<TierNumber> RowSources::ActualOf(Position position, std::uint32_t lane) const {
+  MutexLock lock(mutex_);
+  for (auto step = taken_.rbegin(); step != taken_.rend(); ++step) {
+    if (step->position == position && step->lane == lane) return step->of_rows;
+  }
+  return {};
+}
+
+std::string RowSources::SourceName(TierNumber tier) const {
+  return tier == kNoTier ? "storage" : tiers_->tiers()[tier]->name();
+}
+
+Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint32_t lane) const {
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order, planner_->MakeOrder(position));
+  const std::optional<Step> step = order->Next();
+  if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
+  const std::uint32_t rank = planner_->job().rank + lane;
+  const auto is_rank = [rank](const Delivery& delivery) { return delivery.rank == rank; };
+  const auto begin = std::find_if(step->deliveries.begin(), step->deliveries.end(), is_rank);
+  const auto end = std::find_if_not(begin, step->deliveries.end(), is_rank);
+  std::vector<TierNumber> actual;
+  std::optional<std::vector<PlannedUse>> planned;
+  if (tiers_ != nullptr && !planner_->reads_blocks()) {
+    actual = ActualOf(position, lane);
+    HEADRACE_ASSIGN_OR_RETURN(planned, tiers_->Planned(position));
+  }
+  std::span<const PlannedUse> uses;  // of the lane's deliveries, out of the node's
+  if (planned.has_value()) {
+    uses = std::span(*planned).subspan(static_cast<std::size_t>(begin - step->deliveries.begin()));
+  }
+  return Describe(std::span(begin, end), uses, actual);
+}
+
+Result<std::vector<PlannedRow>> RowSources::OfSamples(std::span<const SampleId> samples) const {
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(samples.size());
+  for (const SampleId sample : samples) {
+    deliveries.push_back({.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
+  }
+  return Describe(deliveries, {}, {});
+}
+
+Result<std::vector<PlannedRow>> RowSources::Describe(std::span<const Delivery> deliveries,
+                                                     std::span<const PlannedUse> planned,
+                                                     std::span<const TierNumber> actual) const {
+  std::vector<PlannedRow> rows;
+  for (std::size_t i = 0; i < deliveries.size(); ++i) {
+    const Delivery& delivery = deliveries[i];
+    for (const BatchField& field : schema_) {
+      PlannedRow row{.slot = delivery.slot, .sample = delivery.sample, .field = field.name};
+      if (field.is_inline()) {
+        row.source = "index";
+      } else {
+        HEADRACE_ASSIGN_OR_RETURN(const Extent extent,
+                                  index_->extent(field.index_field, delivery.sample));
+        HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
+        row.source = delivery.block_read != kNoBlockRead
+                         ? "block"
+                         : SourceName(i < planned.size() ? planned[i].tier : kNoTier);
+        if (i < actual.size()) row.actual = SourceName(actual[i]);
+        row.object = index_->root() + "/" + std::string(object.name);
+        row.range = extent.range;
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace headrace

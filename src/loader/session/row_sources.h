@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "engine/batch/batch.h"
+#include "index/index.h"
+#include "observe/loader_stats.h"
+#include "plan/order.h"
+
+namespace headrace {
+
+class NodeTiers;
+class Planner;
+
+// Says where rows come from: by the plan, and where the newest did come from.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: `schema` and `tiers` are the caller's and outlive it.
+class RowSources {
+ public:
+  // `tiers`: null if there are none.
+  RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
+             std::shared_ptr<const Planner> planner, const NodeTiers* tiers);
+
+  // The consumer of `lane` took a batch: remembered for the newest kStepsKept, where there are
+  // tiers.
+  void OnTaken(std::uint32_t lane, const Batch& batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  static constexpr std::size_t kStepsKept = 256;
+
+  // The rows of one lane in a step of the planner's own order. Reads nothing; with tiers plans the
+  // run again up to there.
+  //
+  // Errors: OutOfRange  the plan has no such step; those of OrderFactory::Make
+  [[nodiscard]] Result<std::vector<PlannedRow>> OfStep(Position position, std::uint32_t lane) const;
+  // The rows of samples that somebody else ordered.
+  [[nodiscard]] Result<std::vector<PlannedRow>> OfSamples(std::span<const SampleId> samples) const;
+
+ private:
+  struct Taken {
+    Position position;
+    std::uint32_t lane = 0;
+    std::vector<TierNumber> of_rows;
+  };
+
+  // Where each delivery is to come from, and did; both may be empty: storage, and not known.
+  [[nodiscard]] Result<std::vector<PlannedRow>> Describe(std::span<const Delivery> deliveries,
+                                                         std::span<const PlannedUse> planned,
+                                                         std::span<const TierNumber> actual) const;
+  [[nodiscard]] std::string SourceName(TierNumber tier) const;
+  [[nodiscard]] std::vector<TierNumber> ActualOf(Position position, std::uint32_t lane) const
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  const std::shared_ptr<const Index> index_;
+  const std::span<const BatchField> schema_;
+  const std::shared_ptr<const Planner> planner_;
+  const NodeTiers* const tiers_;
+
+  mutable Mutex mutex_;
+  std::deque<Taken> taken_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

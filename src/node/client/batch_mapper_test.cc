@@ -1,0 +1,99 @@
+#include "node/client/batch_mapper.h"
+
+#include <fcntl.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+std::string Text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+class BatchMapperTest : public ::testing::Test {
+ protected:
+  BatchMapperTest() {
+    schema_.push_back({.name = "text", .ragged = true});
+    schema_.push_back({.name = "pair", .row_bytes = 2});
+  }
+
+  // A memory of the node that holds `text`, under a number.
+  void Add(std::uint32_t number, const std::string& text, bool apart = false) {
+    const auto memory = SharedMemory::Make("test", 4096).value();
+    std::memcpy(memory->bytes().data(), text.data(), text.size());
+    IpcMessage message;
+    message.fds.emplace_back(::fcntl(memory->fd(), F_DUPFD_CLOEXEC, 0));
+    const Status added = mapper_.Add({.memory = number, .bytes = 4096, .apart = apart}, message);
+    ASSERT_TRUE(added.ok()) << added.ToString();
+  }
+
+  // Two samples: their texts in memory 1, their pairs in memory 2.
+  static BatchReady TwoSamples() {
+    BatchReady ready;
+    ready.epoch = 3;
+    ready.samples = {SampleId{8}, SampleId{5}};
+    ready.fields = {{{.memory = 1, .offset = 4, .size = 3}, {.memory = 1, .offset = 0, .size = 4}},
+                    {{.memory = 2, .offset = 1, .size = 4}}};
+    return ready;
+  }
+  std::string Refusal(BatchReady ready) {
+    const Status status = mapper_.Map(std::move(ready), schema_).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    return std::string(status.message());
+  }
+
+  std::vector<BatchField> schema_;
+  BatchMapper mapper_;
+};
+
+TEST_F(BatchMapperTest, RowsLieWhereTheNodeSays) {
+  Add(1, "zeroone");
+  Add(2, "-abcd");
+  const auto batch = mapper_.Map(TwoSamples(), schema_);
+  ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+  EXPECT_EQ(batch.value()->epoch, 3U);
+  EXPECT_EQ(batch.value()->samples, (std::vector<SampleId>{SampleId{8}, SampleId{5}}));
+  EXPECT_EQ(Text(batch.value()->row(schema_, 0, 0)), "one");
+  EXPECT_EQ(Text(batch.value()->row(schema_, 0, 1)), "zero");
+  EXPECT_EQ(Text(batch.value()->row(schema_, 1, 0)), "ab");
+  EXPECT_EQ(Text(batch.value()->row(schema_, 1, 1)), "cd");
+}
+
+TEST_F(BatchMapperTest, AMemoryApartIsTheNextBatchsAlone) {
+  Add(1, "zeroone");
+  Add(2, "-abcd", /*apart=*/true);
+  EXPECT_TRUE(mapper_.Map(TwoSamples(), schema_).ok());
+  EXPECT_EQ(Refusal(TwoSamples()), "a message of the node process: memory 2 is unknown");
+}
+
+TEST_F(BatchMapperTest, NothingThatTheNodeSaysIsTakenOnTrust) {
+  Add(1, "zeroone");
+  Add(2, "-abcd");
+  BatchReady past = TwoSamples();
+  past.fields[1][0].offset = 4093;
+  EXPECT_EQ(Refusal(past), "a message of the node process: bytes [4093, +4) of a memory of 4096");
+  BatchReady huge = TwoSamples();
+  huge.fields[0][0] = {.memory = 1, .offset = 8, .size = ~std::uint64_t{0}};
+  EXPECT_NE(Refusal(huge).find("of a memory of 4096"), std::string::npos);
+  BatchReady odd = TwoSamples();
+  odd.fields[1][0].size = 6;
+  EXPECT_EQ(Refusal(odd), "a message of the node process: rows of 6 bytes together");
+  BatchReady few = TwoSamples();
+  few.fields[0].pop_back();
+  EXPECT_EQ(Refusal(few), "a message of the node process: a batch of other rows");
+  BatchReady other = TwoSamples();
+  other.fields.pop_back();
+  EXPECT_EQ(Refusal(other), "a message of the node process: a batch of other fields");
+  IpcMessage without;
+  EXPECT_EQ(mapper_.Add({.memory = 3, .bytes = 4096}, without).message(),
+            "a message of the node process: a memory with 0 descriptors");
+}
+
+}  // namespace
+}  // namespace headrace

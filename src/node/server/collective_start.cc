@@ -1,0 +1,137 @@
+#include "node/server/collective_start.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+std::string Shown(const Position& position) {
+  return "epoch " + std::to_string(position.epoch) + " step " + std::to_string(position.step);
+}
+
+// Lower bound of the loop's position, given the batches taken: those before `next`.
+Position LoopOf(const Position& next, const CollectiveStart::Pace& pace) {
+  if (pace.batches_behind == 0) return next;
+  const std::uint64_t steps = pace.steps_per_epoch;
+  const std::uint64_t taken = next.epoch * steps + next.step;
+  if (taken <= pace.batches_behind) return {};
+  const std::uint64_t last = taken - pace.batches_behind - 1;  // that the loop certainly received
+  return {.epoch = last / steps, .step = last % steps + 1};
+}
+
+}  // namespace
+
+CollectiveStart::CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t lanes)
+    : job_(std::move(job)), first_rank_(first_rank), lanes_(lanes) {}
+
+std::string CollectiveStart::Named(std::uint32_t lane) const {
+  return "rank " + std::to_string(first_rank_ + lane);
+}
+
+void CollectiveStart::Join(std::uint32_t lane) { lanes_[lane] = {.presence = Presence::kHere}; }
+
+void CollectiveStart::Leave(std::uint32_t lane) {
+  Withdraw(lane);
+  lanes_[lane].presence = Presence::kGone;
+}
+
+Status CollectiveStart::Ask(std::uint32_t lane, Wish wish) {
+  // One that was in a run before waits: the others may yet ask as it does.
+  for (std::uint32_t other = 0; other < lanes_.size() && !lanes_[lane].next; ++other) {
+    if (!lanes_[other].in_run) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  Named(lane) + " comes back to job '" + job_ + "' and asks for " +
+                      Shown(wish.position) + ", but " + Named(other) + " goes on without it, at " +
+                      Shown(*lanes_[other].next) +
+                      " or later: start all ranks of the node again, from one state_dict()");
+  }
+  lanes_[lane].wish = std::move(wish);
+  return Status();
+}
+
+void CollectiveStart::Withdraw(std::uint32_t lane) {
+  lanes_[lane].wish.reset();
+  lanes_[lane].in_run = false;
+}
+
+Result<std::optional<CollectiveStart::Wish>> CollectiveStart::Agreed() const {
+  const Wish* first = nullptr;
+  bool equal = true;
+  std::string all;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    const Lane& each = lanes_[lane];
+    if (each.presence == Presence::kGone) continue;
+    if (!each.wish.has_value()) return std::optional<Wish>();
+    if (first == nullptr) first = &*each.wish;
+    equal = equal && each.wish->position == first->position &&
+            each.wish->list.has_value() == first->list.has_value();
+    all += (all.empty() ? "" : ", ") + Named(lane) + " asks for " + Shown(each.wish->position);
+  }
+  if (first == nullptr) return std::optional<Wish>();
+  if (equal) return std::optional<Wish>(*first);
+  return Status(StatusCode::kFailedPrecondition,
+                all +
+                    ": the ranks of a node start together: iterate, set_epoch() and "
+                    "load_state_dict() alike on each");
+}
+
+void CollectiveStart::Begin(Position position) {
+  for (Lane& lane : lanes_) {
+    if (!lane.wish.has_value()) continue;
+    lane.wish.reset();
+    lane.in_run = true;
+    lane.next = position;
+  }
+}
+
+std::vector<std::uint32_t> CollectiveStart::Awaited() const {
+  std::vector<std::uint32_t> awaited;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    const Lane& each = lanes_[lane];
+    if (each.presence != Presence::kGone && !each.wish.has_value()) awaited.push_back(lane);
+  }
+  const bool waits = std::any_of(lanes_.begin(), lanes_.end(),
+                                 [](const Lane& lane) { return lane.wish.has_value(); });
+  return waits ? awaited : std::vector<std::uint32_t>();
+}
+
+Status CollectiveStart::GiveUp(std::uint32_t lane, std::uint64_t start,
+                               std::int64_t waited_ns) const {
+  const std::optional<Wish>& wish = lanes_[lane].wish;
+  if (!wish.has_value() || wish->start != start) return Status();  // It has begun, or was left.
+  std::string missing;
+  for (const std::uint32_t each : Awaited()) {
+    if (lanes_[each].presence != Presence::kAwaited) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(each);
+  }
+  if (missing.empty()) return Status();
+  return Status(StatusCode::kDeadlineExceeded,
+                "starting " + Shown(wish->position) + " of job '" + job_ + "': " + Named(lane) +
+                    " waited " + std::to_string(waited_ns / 1'000'000'000) + " s for local rank " +
+                    missing + " of " + std::to_string(lanes_.size()) +
+                    ", which made no loader: make the same loaders on every rank of the node, in "
+                    "the same order, or raise start_timeout=");
+}
+
+Status CollectiveStart::Took(std::uint32_t lane, Position next, const Pace& pace) {
+  lanes_[lane].next = next;
+  const Position at = LoopOf(next, pace);
+  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
+    const Lane& each = lanes_[other];
+    if (!each.wish.has_value() || !each.next.has_value()) continue;
+    // One that stays in its epoch, or goes back, waits for others that may yet do the same, until
+    // the epoch ends.
+    const bool goes_back = each.wish->position.epoch <= each.next->epoch;
+    if (goes_back && at.epoch <= each.next->epoch) continue;
+    if (each.wish->position >= at) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  Named(other) + " left its loop at " + Shown(*each.next) + " and waits to start " +
+                      Shown(each.wish->position) + ", but " + Named(lane) +
+                      " did not leave there and is past that: leave an epoch on every rank of a "
+                      "node, or on none");
+  }
+  return Status();
+}
+
+}  // namespace headrace

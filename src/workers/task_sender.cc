@@ -1,0 +1,136 @@
+#include "workers/task_sender.h"
+
+#include <algorithm>
+
+#include "workers/batch_place.h"
+#include "workers/worker_messages.h"
+
+namespace headrace {
+namespace {
+
+// Descriptors that go with one message.
+constexpr std::size_t kMemoriesAMessage = 4;
+
+void AddOnce(const std::shared_ptr<SharedMemory>& memory,
+             std::vector<std::shared_ptr<SharedMemory>>& memories) {
+  if (std::find(memories.begin(), memories.end(), memory) == memories.end()) {
+    memories.push_back(memory);
+  }
+}
+
+}  // namespace
+
+void TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
+                         const TransformedBatch& out, bool direct) {
+  std::vector<std::shared_ptr<SharedMemory>> memories;
+  WireWriter layout;
+  if (direct) AppendLayout(out.layout, layout);
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kCompute));
+  for (const std::uint64_t word : {task.number, out.epoch, out.step, task.first, task.rows}) {
+    body.PutU64(word);
+  }
+  body.PutBytes(layout.bytes());
+  for (std::uint64_t i = 0; i < task.rows; ++i) body.PutU64(Raw(out.samples[task.first + i]));
+  for (std::size_t field = 0; field < schema_.size(); ++field) {
+    const std::uint64_t rows = schema_[field].ragged ? task.rows : 1;
+    for (std::uint64_t i = 0; i < rows; ++i) {
+      const std::span<std::byte> row = in.row(schema_, field, task.first + i);
+      const BufferPlace place = PlaceOfRow(in, row);
+      AddOnce(place.memory, memories);
+      body.PutU64(NumberOf(place.memory));
+      body.PutU64(place.offset);
+      if (schema_[field].ragged) body.PutU64(row.size());
+    }
+  }
+  if (direct) {
+    const BufferPlace& place = out.memory.place();
+    AddOnce(place.memory, memories);
+    body.PutU64(NumberOf(place.memory));
+    for (const OutputLeaf& leaf : out.layout.leaves) {
+      body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
+    }
+  }
+  Send(worker, memories, body);
+}
+
+void TaskSender::Write(std::size_t worker, const Task& task, const TransformedBatch& out) {
+  const BufferPlace& place = out.memory.place();
+  const std::uint64_t memory = NumberOf(place.memory);
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
+  body.PutU64(task.number);
+  body.PutU64(out.layout.leaves.size());
+  for (const OutputLeaf& leaf : out.layout.leaves) {
+    body.PutU64(static_cast<std::uint64_t>(leaf.kind));
+    if (leaf.kind == OutputLeaf::Kind::kObject) continue;
+    body.PutU64(memory);
+    if (leaf.kind == OutputLeaf::Kind::kList) {
+      for (std::uint64_t i = 0; i < task.rows; ++i) {
+        body.PutU64(place.offset + leaf.row_offsets[task.first + i]);
+      }
+      continue;
+    }
+    body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
+    if (leaf.kind == OutputLeaf::Kind::kPadded) {
+      for (const std::uint64_t dim : leaf.dims) body.PutU64(dim);
+    }
+  }
+  Send(worker, std::span(&place.memory, 1), body);
+}
+
+void TaskSender::Forget(std::size_t worker, std::uint64_t number) {
+  WireWriter body;
+  body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
+  body.PutU64(number);
+  body.PutU64(0);
+  Send(worker, {}, body);
+}
+
+std::uint64_t TaskSender::NumberOf(const std::shared_ptr<SharedMemory>& memory) {
+  for (const auto& [known, number] : memories_) {
+    if (known.lock() == memory) return number;
+  }
+  memories_.emplace_back(memory, ++memory_number_);
+  return memory_number_;
+}
+
+void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
+                      const WireWriter& body) {
+  if (workers_[worker].closed) return;
+  std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
+  std::vector<std::uint64_t>& known = workers_[worker].memories;
+  std::vector<std::uint64_t> gone;
+  for (const std::uint64_t number : known) {
+    const bool alive = std::any_of(memories_.begin(), memories_.end(),
+                                   [number](const auto& each) { return each.second == number; });
+    if (!alive) gone.push_back(number);
+  }
+  for (const std::uint64_t number : gone) std::erase(known, number);
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;
+  for (const std::shared_ptr<SharedMemory>& memory : memories) {
+    const std::uint64_t number = NumberOf(memory);
+    if (std::find(known.begin(), known.end(), number) != known.end()) continue;
+    known.push_back(number);
+    fresh.emplace_back(number, memory);
+  }
+  for (std::size_t begin = 0;; begin += kMemoriesAMessage) {
+    const std::size_t end = std::min(begin + kMemoriesAMessage, fresh.size());
+    const bool last = end == fresh.size();
+    WireWriter message;
+    std::vector<int> fds;
+    message.PutCount(end - begin);
+    for (std::size_t i = begin; i < end; ++i) {
+      message.PutU64(fresh[i].first);
+      message.PutU64(fresh[i].second->bytes().size());
+      fds.push_back(fresh[i].second->fd());
+    }
+    message.PutVector(last ? gone : std::vector<std::uint64_t>(),
+                      [](WireWriter& to, std::uint64_t number) { to.PutU64(number); });
+    message.PutBytes(last ? body.bytes() : std::span<const std::byte>());
+    if (!connections_[worker]->Send(message.bytes(), fds).ok()) return;
+    if (last) return;
+  }
+}
+
+}  // namespace headrace

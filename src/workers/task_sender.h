@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "engine/batch/batch.h"
+#include "ipc/connection.h"
+#include "ipc/wire.h"
+#include "workers/transformed_batch.h"
+
+namespace headrace {
+
+// Sends tasks to workers, and with each task the shared memories that its worker has not mapped
+// yet. Does not notice that a worker is gone: whoever receives from it does.
+//
+// Thread safety: none.
+// Ownership: `schema` and `workers` are the caller's and outlive it.
+class TaskSender {
+ public:
+  using Connections = std::vector<std::unique_ptr<IpcConnection>>;
+
+  // Slots [first, first + rows) of a batch.
+  struct Task {
+    std::uint64_t number = 0;
+    std::uint64_t first = 0;
+    std::uint64_t rows = 0;
+  };
+
+  TaskSender(std::span<const BatchField> schema, const Connections& workers)
+      : schema_(schema), connections_(workers), workers_(workers.size()) {}
+
+  // The worker is to transform rows of `in`. `direct`: and to write the results into `out`, which
+  // has its layout and memory; else to keep them.
+  void Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
+               bool direct);
+  // It is to write the results that it kept, or computes now, into `out`.
+  void Write(std::size_t worker, const Task& task, const TransformedBatch& out);
+  // It is to forget the results that it kept.
+  void Forget(std::size_t worker, std::uint64_t number);
+  // Sends nothing more to it.
+  void Close(std::size_t worker) { workers_[worker].closed = true; }
+
+ private:
+  struct Worker {
+    bool closed = false;
+    std::vector<std::uint64_t> memories;  // that it knows
+  };
+
+  std::uint64_t NumberOf(const std::shared_ptr<SharedMemory>& memory);
+  // Sends `body` and what the worker has to map for it.
+  void Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
+            const WireWriter& body);
+
+  const std::span<const BatchField> schema_;
+  const Connections& connections_;
+  std::vector<Worker> workers_;
+  // What workers may have mapped, and the number that they know it by.
+  std::vector<std::pair<std::weak_ptr<SharedMemory>, std::uint64_t>> memories_;
+  std::uint64_t memory_number_ = 0;
+};
+
+}  // namespace headrace
