@@ -28,7 +28,7 @@
 #include "index/index.h"
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 
 namespace headrace {
 namespace {
@@ -141,14 +141,14 @@ Status Run(const Arguments& arguments) {
   options.batches_ahead = 4;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<NodeJob> job,
-                            NodeJob::Open(index, std::move(config)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Session> job,
+                            Session::Open(index, std::move(config)));
   std::vector<std::unique_ptr<BatchQueue>> queues;
   std::vector<BatchSink*> sinks;
   for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
     sinks.push_back(queues.emplace_back(std::make_unique<BatchQueue>()).get());
   }
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<NodeRun> run, job->Start({}, sinks));
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SessionRun> run, job->Start({}, sinks));
   Trainer trainer(arguments.train_ms * kNsPerMs);
   std::barrier all(kRanks, [&trainer]() noexcept { trainer.Train(); });
   std::vector<Status> statuses(kRanks);

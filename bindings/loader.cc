@@ -30,7 +30,7 @@
 #include "keywords.h"
 #include "loader.h"
 #include "loader/machine/machine.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 #include "loader_stats.h"
 #include "module.h"
 #include "node/client/answer_patience.h"

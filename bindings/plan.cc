@@ -16,7 +16,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/planning/reuse_distances.h"
 #include "loader/planning/schedule_plan.h"
 #include "loader/session/lane_schedule.h"
@@ -95,10 +95,10 @@ void BindPlan(nb::module_& module) {
       .def_prop_ro("threads",
                    [](const EpochPlanner& self) { return self.config().options.threads; })
       .def_prop_ro("reads_blocks",
-                   [](const EpochPlanner& self) { return self.config().planner->reads_blocks(); })
+                   [](const EpochPlanner& self) { return self.config().order->reads_blocks(); })
       .def_prop_ro(
           "order_parameters",
-          [](const EpochPlanner& self) { return ToDict(self.config().planner->parameters()); },
+          [](const EpochPlanner& self) { return ToDict(self.config().order->parameters()); },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro("expected_inflation", &InflationOf,
                    nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"));

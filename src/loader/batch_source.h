@@ -25,7 +25,7 @@ namespace headrace {
 // Thread safety: every method may be called from any thread; Next() from one at a time.
 // Ownership: batches handed out may outlive the source.
 // Shutdown: the destructor stops the run and waits for outstanding work within bounds: those of
-// NodeJob for storage, those of RemoteLoader for the node process. In a forked child it leaves
+// Session for storage, those of RemoteLoader for the node process. In a forked child it leaves
 // everything to the parent, and every method is FailedPrecondition.
 class BatchSource {
  public:
@@ -35,7 +35,7 @@ class BatchSource {
   [[nodiscard]] virtual std::uint64_t steps_per_epoch() const = 0;
   // Of the order, every default filled in: what a saved state has to hold.
   [[nodiscard]] virtual OrderParameters order_parameters() const = 0;
-  // Where each of them comes from, in words: Planner::origins().
+  // Where each of them comes from, in words: ResolvedOrder::origins().
   [[nodiscard]] virtual OrderParameters order_origins() const = 0;
   // Of the order, on this dataset; nothing where none is to be expected, or no closed form is
   // known.
@@ -85,9 +85,9 @@ class BatchSource {
   [[nodiscard]] virtual Result<LoaderStats> stats() const = 0;
   // Of stats() the tiers alone, for a look between batches.
   [[nodiscard]] virtual std::vector<NamedTierStats> tier_stats() const = 0;
-  // The newest batches that were taken, of all ranks of the node: see NodeJob.
+  // The newest batches that were taken, of all ranks of the node: see Session.
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
-  // What preprocessing was seen to take: NodeJob::learned().
+  // What preprocessing was seen to take: Session::learned().
   [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> learned() const = 0;
 };
 

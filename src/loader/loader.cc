@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 
 namespace headrace {
 
@@ -11,47 +11,50 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
   options.job.ranks = 1;
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<NodeJob> job, NodeJob::Open(index, std::move(config)));
-  return std::unique_ptr<Loader>(new Loader(std::move(job)));
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                            Session::Open(index, std::move(config)));
+  return std::unique_ptr<Loader>(new Loader(std::move(session)));
 }
 
-Loader::Loader(std::unique_ptr<NodeJob> job)
-    : current_(std::make_unique<Current>()), job_(std::move(job)) {}
+Loader::Loader(std::unique_ptr<Session> session)
+    : current_(std::make_unique<Current>()), session_(std::move(session)) {}
 
 Loader::~Loader() {
   // The threads that the parts would wait for are the parent's; so is everything they hold.
-  if (!job_->forked()) return;
+  if (!session_->forked()) return;
   // NOLINTBEGIN(bugprone-unused-return-value): left to the parent on purpose
-  (void)job_.release();
+  (void)session_.release();
   (void)current_.release();
   // NOLINTEND(bugprone-unused-return-value)
 }
 
-std::span<const BatchField> Loader::schema() const { return job_->schema(); }
-std::uint64_t Loader::steps_per_epoch() const { return job_->steps_per_epoch(); }
-const Index& Loader::index() const { return job_->index(); }
-OrderParameters Loader::order_parameters() const { return job_->order_parameters(); }
-OrderParameters Loader::order_origins() const { return job_->order_origins(); }
+std::span<const BatchField> Loader::schema() const { return session_->schema(); }
+std::uint64_t Loader::steps_per_epoch() const { return session_->steps_per_epoch(); }
+const Index& Loader::index() const { return session_->index(); }
+OrderParameters Loader::order_parameters() const { return session_->order_parameters(); }
+OrderParameters Loader::order_origins() const { return session_->order_origins(); }
 const std::optional<ExpectedInflation>& Loader::expected_inflation() const {
-  return job_->expected_inflation();
+  return session_->expected_inflation();
 }
 
 Status Loader::Start(Position position) {
-  return Begin([&](BatchSink* sink, RunTurn turn) { return job_->Start(position, {sink}, turn); });
+  return Begin(
+      [&](BatchSink* sink, RunTurn turn) { return session_->Start(position, {sink}, turn); });
 }
 
 Status Loader::StartList(ListOrderOptions list) {
-  return Begin([&](BatchSink* sink, RunTurn turn) { return job_->StartList(list, sink, turn); });
+  return Begin(
+      [&](BatchSink* sink, RunTurn turn) { return session_->StartList(list, sink, turn); });
 }
 
 Status Loader::Begin(
-    const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*, RunTurn)>& start) {
-  const RunTurn turn = job_->TakeTurn();
+    const std::function<Result<std::shared_ptr<SessionRun>>(BatchSink*, RunTurn)>& start) {
+  const RunTurn turn = session_->TakeTurn();
   auto queue = std::make_shared<BatchQueue>();
-  Result<std::shared_ptr<NodeRun>> run = start(queue.get(), turn);
+  Result<std::shared_ptr<SessionRun>> run = start(queue.get(), turn);
   if (!run.ok()) {
-    static_cast<void>(job_->Stop(0, turn));
-    if (!job_->forked()) static_cast<void>(Replace({.turn = turn}));
+    static_cast<void>(session_->Stop(0, turn));
+    if (!session_->forked()) static_cast<void>(Replace({.turn = turn}));
     return run.status();
   }
   if (Replace({.turn = turn, .queue = queue, .run = run.value()})) return Status();
@@ -76,7 +79,7 @@ Loader::Current Loader::current() const {
 }
 
 Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
-  if (job_->forked()) return job_->stats(0).status();
+  if (session_->forked()) return session_->stats(0).status();
   const Current current = this->current();
   if (current.run == nullptr) {
     return Status(StatusCode::kFailedPrecondition, "no run was started");
@@ -86,7 +89,7 @@ Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
     // The consumer's thread does what it would wait for, as long as there is such work.
     const MonotonicClock clock;
     const std::int64_t begin_ns = clock.NowNanos();
-    while (!current.queue->ready() && job_->Help()) {
+    while (!current.queue->ready() && session_->Help()) {
       if (timeout_ns >= 0 && clock.NowNanos() - begin_ns >= timeout_ns) break;
     }
   }
@@ -98,32 +101,32 @@ Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
 }
 
 bool Loader::Stop(std::int64_t timeout_ns) {
-  if (job_->forked()) return true;
-  const RunTurn turn = job_->TakeTurn();
-  static_cast<void>(job_->Stop(0, turn));  // After this the run writes nothing to the queue.
+  if (session_->forked()) return true;
+  const RunTurn turn = session_->TakeTurn();
+  static_cast<void>(session_->Stop(0, turn));  // After this the run writes nothing to the queue.
   static_cast<void>(Replace({.turn = turn}));
-  return job_->Stop(timeout_ns, turn);
+  return session_->Stop(timeout_ns, turn);
 }
 
-std::int64_t Loader::LeftOf(std::int64_t ns) const { return job_->LeftOf(ns); }
+std::int64_t Loader::LeftOf(std::int64_t ns) const { return session_->LeftOf(ns); }
 
 void Loader::Abandon() {
-  if (job_->forked()) return;
-  job_->Cancel();
-  job_->Abandon();
+  if (session_->forked()) return;
+  session_->Cancel();
+  session_->Abandon();
 }
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
-  return job_->Explain(position, 0);
+  return session_->Explain(position, 0);
 }
 
 Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
-  return job_->ExplainRows(samples);
+  return session_->ExplainRows(samples);
 }
 
-Result<LoaderStats> Loader::stats() const { return job_->stats(0); }
-std::vector<NamedTierStats> Loader::tier_stats() const { return job_->tier_stats(); }
-Result<std::vector<StepTime>> Loader::step_times() const { return job_->step_times(); }
-Result<std::vector<PreprocessModel::Row>> Loader::learned() const { return job_->learned(); }
+Result<LoaderStats> Loader::stats() const { return session_->stats(0); }
+std::vector<NamedTierStats> Loader::tier_stats() const { return session_->tier_stats(); }
+Result<std::vector<StepTime>> Loader::step_times() const { return session_->step_times(); }
+Result<std::vector<PreprocessModel::Row>> Loader::learned() const { return session_->learned(); }
 
 }  // namespace headrace

@@ -33,8 +33,8 @@
 
 namespace headrace {
 
-class NodeJob;
-class NodeRun;
+class Session;
+class SessionRun;
 enum class RunTurn : std::uint64_t;
 
 // Loads batches of one rank, in this process.
@@ -79,11 +79,11 @@ class Loader final : public BatchSource {
   struct Current {
     RunTurn turn{};  // of the Start(), StartList() or Stop() that said so
     std::shared_ptr<BatchQueue> queue;
-    std::shared_ptr<NodeRun> run;
+    std::shared_ptr<SessionRun> run;
   };
 
-  explicit Loader(std::unique_ptr<NodeJob> job);
-  Status Begin(const std::function<Result<std::shared_ptr<NodeRun>>(BatchSink*, RunTurn)>& start)
+  explicit Loader(std::unique_ptr<Session> session);
+  Status Begin(const std::function<Result<std::shared_ptr<SessionRun>>(BatchSink*, RunTurn)>& start)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Goes on with `next` unless what is there is newer, and wakes who waits for the run before.
   // Returns whether it did. That run must not write to its queue any more.
@@ -92,7 +92,7 @@ class Loader final : public BatchSource {
 
   mutable Mutex mutex_;
   std::unique_ptr<Current> current_ HEADRACE_GUARDED_BY(mutex_);  // never null
-  std::unique_ptr<NodeJob> job_;  // Last: it stops using the queue before that goes.
+  std::unique_ptr<Session> session_;  // Last: it stops using the queue before that goes.
 };
 
 }  // namespace headrace

@@ -19,7 +19,7 @@
 #include "index/testing/table_index.h"
 #include "loader/config/loader_config.h"
 #include "loader/ending/keeper.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 #include "loader/testing/bytes_dataset.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
@@ -163,7 +163,7 @@ TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
   std::filesystem::remove_all(folder);
 }
 
-// What the planner says that an `epoch` loader delivers.
+// What the order says that an `epoch` loader delivers.
 std::vector<std::uint64_t> PlannedEpochs(const Loader& loader, OrderOptions job) {
   const Index& index = loader.index();
   job.sample_count = index.sample_count();
@@ -361,14 +361,14 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
                                 .epochs = 2},
                         .io = GetParam()};
   LoaderConfig config = ResolveConfig(dataset_->index(), options).value();
-  const auto job = NodeJob::Open(dataset_->index(), std::move(config)).value();
+  const auto job = Session::Open(dataset_->index(), std::move(config)).value();
   std::vector<std::vector<Position>> taken(kRanks);
   std::vector<std::uint64_t> bytes(kRanks);
   for (const std::uint64_t left_at : {3U, 100U}) {
     std::vector<BatchQueue> queues(kRanks);
     std::vector<BatchSink*> sinks;
     for (BatchQueue& queue : queues) sinks.push_back(&queue);
-    const std::shared_ptr<NodeRun> run = job->Start({}, sinks).value();
+    const std::shared_ptr<SessionRun> run = job->Start({}, sinks).value();
     for (std::uint64_t step = 0; step < left_at; ++step) {
       for (std::uint32_t lane = 0; lane < kRanks; ++lane) {
         run->OnWaiting(lane);

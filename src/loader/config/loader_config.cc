@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "index/index.h"
 #include "loader/config/budget.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/config/schema.h"
 #include "loader/machine/machine.h"
 
@@ -74,8 +74,9 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   options.memory_bytes *= ranks;
   for (TierSpec& tier : options.tiers.tiers) tier.capacity_bytes *= ranks;
   if (options.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*options.model));
-  HEADRACE_ASSIGN_OR_RETURN(Planner made, Planner::Make(index, options.job, options.order));
-  const auto planner = std::make_shared<Planner>(std::move(made));
+  HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder made,
+                            ResolvedOrder::Make(index, options.job, options.order));
+  const auto order = std::make_shared<ResolvedOrder>(std::move(made));
 
   const auto is_inline = [](const BatchField& field) { return field.is_inline(); };
   if (std::all_of(schema.begin(), schema.end(), is_inline)) {
@@ -85,9 +86,9 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
-  if (planner->reads_blocks()) {
+  if (order->reads_blocks()) {
     read_bytes = std::max(
-        read_bytes, std::min(planner->mean_block_bytes(), EngineOptions().block_read_bytes_max));
+        read_bytes, std::min(order->mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max = ScratchBytesMax(schema);
@@ -103,22 +104,22 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
         .batches_ahead = options.batches_ahead,
         .reads_in_flight =
-            planner->reads_blocks() ? kBlockReadsInFlight : EngineOptions().reads_in_flight_max,
+            order->reads_blocks() ? kBlockReadsInFlight : EngineOptions().reads_in_flight_max,
         .stand_in_bytes = stand_in_bytes * count,
         .tier_bytes = options.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
         .scratch_bytes_max = scratch_bytes_max * count,
         .results = options.worker_results};
   };
-  HEADRACE_RETURN_IF_ERROR(planner->Settle(ResidentRoom(needs_of(1), options.job.world_size)));
+  HEADRACE_RETURN_IF_ERROR(order->Settle(ResidentRoom(needs_of(1), options.job.world_size)));
   BudgetNeeds needs = needs_of(ranks);
-  planner->AddNeeds(needs);
+  order->AddNeeds(needs);
   if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
   return LoaderConfig{.options = std::move(options),
                       .schema = std::move(schema),
                       .steps_per_epoch = steps,
-                      .planner = planner,
+                      .order = order,
                       .budget = budget,
                       .scratch_share = MemoryPerScratch(needs, budget) / ranks};
 }

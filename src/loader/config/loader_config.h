@@ -13,14 +13,14 @@
 namespace headrace {
 
 class Index;
-class Planner;
+class ResolvedOrder;
 
 // Options resolved for one dataset and one machine: every default filled in, the memory divided.
 struct LoaderConfig {
   LoaderOptions options;  // sample_count and threads filled in, capacities those of all its ranks
   std::vector<BatchField> schema;
   std::uint64_t steps_per_epoch = 0;
-  std::shared_ptr<const Planner> planner;
+  std::shared_ptr<const ResolvedOrder> order;
   Budget budget;
   double scratch_share = 1;  // bytes of memory= that yield one of budget.scratch_bytes
 

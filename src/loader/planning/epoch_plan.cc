@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "engine/engine_options.h"
 #include "index/index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 
 namespace headrace {
 namespace {
@@ -30,20 +30,20 @@ Result<std::unique_ptr<EpochPlanner>> EpochPlanner::Make(std::shared_ptr<const I
 }
 
 Status EpochPlanner::Begin() {
-  HEADRACE_ASSIGN_OR_RETURN(order_, config_.planner->MakeOrder(Position()));
+  HEADRACE_ASSIGN_OR_RETURN(order_, config_.order->MakeOrder(Position()));
   next_ = order_->Next();
   const TiersSpec& tiers = config_.options.tiers;
   if (tiers.tiers.empty()) return Status();
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(tiers.placement));
-  HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *config_.planner));
+  HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *config_.order));
   HEADRACE_ASSIGN_OR_RETURN(
-      placement_, factory->Make(MakePlacementRequest(config_.planner, room_, tiers.horizon_epochs,
-                                                     Position())));
+      placement_,
+      factory->Make(MakePlacementRequest(config_.order, room_, tiers.horizon_epochs, Position())));
   return Status();
 }
 
 Result<std::optional<ExpectedInflation>> EpochPlanner::Inflation() const {
-  return config_.planner->Inflation(*index_);
+  return config_.order->Inflation(*index_);
 }
 
 std::optional<PlannedEpoch> EpochPlanner::Next() {
@@ -89,7 +89,7 @@ void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpo
   const std::optional<MachineModel>& model = config_.options.model;
   // Where the order reads blocks nothing is fetched ahead: the first use brings it.
   const bool awaited =
-      use != nullptr && config_.planner->reads_blocks() && awaited_.erase(use->block) != 0;
+      use != nullptr && config_.order->reads_blocks() && awaited_.erase(use->block) != 0;
   if (use == nullptr || use->tier == kNoTier || awaited ||
       (model.has_value() && StorageIsFaster(*model, use->tier, static_cast<double>(bytes)))) {
     Count(bytes, epoch.storage);
@@ -107,7 +107,7 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
     Count(bytes, epoch.tiers[op.to].writes);
     if (op.from != kNoTier) {
       Count(bytes, epoch.tiers[op.from].reads);
-    } else if (op.ahead && config_.planner->reads_blocks()) {
+    } else if (op.ahead && config_.order->reads_blocks()) {
       awaited_.insert(op.block);
     } else if (op.ahead) {
       Count(bytes, epoch.storage);  // No use of the step brings it.

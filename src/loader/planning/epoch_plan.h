@@ -53,7 +53,7 @@ class EpochPlanner {
 
   // What the job's order is expected to do to the labels of a batch, as a Loader expects it.
   //
-  // Errors: those of Planner::Inflation
+  // Errors: those of ResolvedOrder::Inflation
   [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation() const;
 
  private:

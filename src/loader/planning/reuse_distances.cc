@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "loader/config/loader_config.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 
 namespace headrace {
 namespace {
@@ -43,13 +43,13 @@ ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blo
 Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
                                   std::uint64_t epochs) {
   HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
-  const Planner& planner = *config.planner;
+  const ResolvedOrder& order = *config.order;
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
-                            planner.CacheBlocks(index, kUnitBytesMin));
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<UseStream> uses, planner.MakeUses(blocks, {}));
+                            order.CacheBlocks(index, kUnitBytesMin));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<UseStream> uses, order.MakeUses(blocks, {}));
   const std::uint32_t node = config.options.job.rank / config.options.job.ranks;
   ReuseDistances counts = CountReuse(*uses, node, blocks->block_count(), epochs);
-  counts.of_blocks = planner.reads_blocks();
+  counts.of_blocks = order.reads_blocks();
   return counts;
 }
 

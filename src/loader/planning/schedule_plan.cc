@@ -10,7 +10,7 @@
 #include "engine/engine_options.h"
 #include "index/atomic_file.h"
 #include "index/index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/planning/tier_room.h"
 #include "model/lane_shares.h"
 #include "model/preprocess_model.h"
@@ -28,7 +28,7 @@ void AddTable(const SampleTable& table, Hasher128& hasher) {
 std::uint64_t OrderDigest(const LoaderConfig& config) {
   Hasher128 hasher;
   hasher.AddText(config.options.order.name);
-  for (const auto& [name, value] : config.planner->parameters()) {
+  for (const auto& [name, value] : config.order->parameters()) {
     hasher.AddText(name);
     if (const auto* const number = std::get_if<std::int64_t>(&value)) {
       hasher.AddNumber(static_cast<std::uint64_t>(*number));
@@ -239,17 +239,17 @@ Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
   HEADRACE_RETURN_IF_ERROR(CheckMayReplace(plan.path));
   HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
-                            config.planner->MakeOrder(plan.start));
+                            config.order->MakeOrder(plan.start));
   TierRoom room;
   std::unique_ptr<Placement> placement;
   const TiersSpec& tiers = config.options.tiers;
   if (!tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                               FindPlacement(tiers.placement));
-    HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *config.planner));
+    HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *config.order));
     HEADRACE_ASSIGN_OR_RETURN(
-        placement, factory->Make(MakePlacementRequest(config.planner, room, tiers.horizon_epochs,
-                                                      plan.start)));
+        placement,
+        factory->Make(MakePlacementRequest(config.order, room, tiers.horizon_epochs, plan.start)));
   }
   const auto sample_bytes = [&index](SampleId sample) {
     std::uint64_t bytes = 0;

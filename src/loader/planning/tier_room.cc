@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "index/index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 
 namespace headrace {
 namespace {
@@ -29,37 +29,35 @@ Status CheckNode(const OrderOptions& job) {
 }  // namespace
 
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
-                              const Planner& planner) {
+                              const ResolvedOrder& order) {
   if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
     return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
                                                     " of them, must be 1 to " +
                                                     std::to_string(kTiersMax));
   }
-  HEADRACE_RETURN_IF_ERROR(CheckNode(planner.job()));
+  HEADRACE_RETURN_IF_ERROR(CheckNode(order.job()));
   std::uint64_t unit_bytes = kUnitBytesInMemory;
   for (const TierSpec& tier : spec.tiers) {
     if (!tier.path.empty()) unit_bytes = std::max(unit_bytes, kUnitBytesOnDisk);
     while (tier.capacity_bytes / unit_bytes >= kUnitsMax) unit_bytes *= 2;
   }
   TierRoom room;
-  HEADRACE_ASSIGN_OR_RETURN(room.blocks, planner.CacheBlocks(index, unit_bytes));
+  HEADRACE_ASSIGN_OR_RETURN(room.blocks, order.CacheBlocks(index, unit_bytes));
   for (const TierSpec& tier : spec.tiers) {
     room.capacity_units.push_back(tier.capacity_bytes / room.blocks->unit_bytes());
   }
   return room;
 }
 
-PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const ResolvedOrder>& order,
                                       const TierRoom& room, std::uint64_t horizon_epochs,
                                       Position start) {
-  const OrderOptions& job = planner->job();
+  const OrderOptions& job = order->job();
   PlacementRequest request{.blocks = room.blocks, .node = job.rank / job.ranks};
   request.capacity_units.assign(job.world_size / job.ranks, room.capacity_units);
   request.horizon_epochs = std::min(horizon_epochs, job.epochs);
   request.seed = job.seed;
-  request.uses = [planner, blocks = room.blocks, start] {
-    return planner->MakeUses(blocks, start);
-  };
+  request.uses = [order, blocks = room.blocks, start] { return order->MakeUses(blocks, start); };
   return request;
 }
 

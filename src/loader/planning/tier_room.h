@@ -13,7 +13,7 @@
 namespace headrace {
 
 class Index;
-class Planner;
+class ResolvedOrder;
 
 // The units that tiers count in; what they keep as one, in these; and what each has room for.
 struct TierRoom {
@@ -22,14 +22,14 @@ struct TierRoom {
 };
 
 // Errors: InvalidArgument  no tier or too many; ranks that are no node of the job, whose nodes all
-//                          have equally many; those of Planner::CacheBlocks
+//                          have equally many; those of ResolvedOrder::CacheBlocks
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
-                              const Planner& planner);
+                              const ResolvedOrder& order);
 
-// What a placement is made from, for a run of the planner's own order from `start` on, with nothing
-// held. The job's ranks here are a node; all nodes have as many, and the same tiers. Keeps the
-// planner.
-PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+// What a placement is made from, for a run of the session's own order from `start` on, with nothing
+// held. The job's ranks here are a node; all nodes have as many, and the same tiers. Keeps
+// `order`.
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const ResolvedOrder>& order,
                                       const TierRoom& room, std::uint64_t horizon_epochs,
                                       Position start);
 

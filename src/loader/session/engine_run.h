@@ -9,7 +9,7 @@
 #include "base/gate.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 
 namespace headrace {
 
@@ -18,7 +18,7 @@ namespace headrace {
 //
 // Thread safety: every method may be called from any thread, Close() by one at a time.
 // Shutdown: call Close() until it returns true. The destructor calls Close(-1).
-class EngineRun final : public NodeRun {
+class EngineRun final : public SessionRun {
  public:
   using TakenHook =
       std::function<void(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns)>;

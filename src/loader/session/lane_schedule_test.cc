@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 #include "plan/schedule/testing/schedule_bytes.h"
 
 namespace headrace {
@@ -80,13 +80,13 @@ class LaneScheduleTest : public ::testing::Test {
   }
 
   // Every lane takes its batches, one after the other. How the run ended, and its samples.
-  Status Run(NodeJob& job, Position start, std::vector<std::uint64_t>* ids = nullptr) {
+  Status Run(Session& job, Position start, std::vector<std::uint64_t>* ids = nullptr) {
     std::vector<std::unique_ptr<BatchQueue>> queues;
     std::vector<BatchSink*> sinks;
     for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
       sinks.push_back(queues.emplace_back(std::make_unique<BatchQueue>()).get());
     }
-    HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<NodeRun> run, job.Start(start, sinks));
+    HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SessionRun> run, job.Start(start, sinks));
     for (;;) {
       for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
         if (!queues[lane]->ready()) run->OnWaiting(lane);
@@ -107,7 +107,7 @@ class LaneScheduleTest : public ::testing::Test {
     }
   }
 
-  std::unique_ptr<NodeJob> Open(LoaderOptions options, const std::string& schedule) {
+  std::unique_ptr<Session> Open(LoaderOptions options, const std::string& schedule) {
     auto job = TryOpen(std::move(options), schedule);
     EXPECT_TRUE(job.ok()) << job.status().ToString();
     return job.ok() ? std::move(job).value() : nullptr;
@@ -117,11 +117,11 @@ class LaneScheduleTest : public ::testing::Test {
     return std::string(TryOpen(std::move(options), schedule).status().message());
   }
 
-  [[nodiscard]] Result<std::unique_ptr<NodeJob>> TryOpen(LoaderOptions options,
+  [[nodiscard]] Result<std::unique_ptr<Session>> TryOpen(LoaderOptions options,
                                                          const std::string& schedule) const {
     options.schedule = schedule;
     HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index_, std::move(options)));
-    return NodeJob::Open(index_, std::move(config));
+    return Session::Open(index_, std::move(config));
   }
 
   [[nodiscard]] std::vector<std::byte> ReadPlan() const {

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "loader/config/planner.h"
-#include "loader/session/node_tiers.h"
+#include "loader/config/resolved_order.h"
+#include "loader/session/session_tiers.h"
 
 namespace headrace {
 
 RowSources::RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
-                       std::shared_ptr<const Planner> planner, const NodeTiers* tiers)
-    : index_(std::move(index)), schema_(schema), planner_(std::move(planner)), tiers_(tiers) {}
+                       std::shared_ptr<const ResolvedOrder> order, const SessionTiers* tiers)
+    : index_(std::move(index)), schema_(schema), order_(std::move(order)), tiers_(tiers) {}
 
 void RowSources::OnTaken(std::uint32_t lane, const Batch& batch) {
   if (tiers_ == nullptr) return;
@@ -32,16 +32,16 @@ std::string RowSources::SourceName(TierNumber tier) const {
 }
 
 Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint32_t lane) const {
-  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order, planner_->MakeOrder(position));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order, order_->MakeOrder(position));
   const std::optional<Step> step = order->Next();
   if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
-  const std::uint32_t rank = planner_->job().rank + lane;
+  const std::uint32_t rank = order_->job().rank + lane;
   const auto is_rank = [rank](const Delivery& delivery) { return delivery.rank == rank; };
   const auto begin = std::find_if(step->deliveries.begin(), step->deliveries.end(), is_rank);
   const auto end = std::find_if_not(begin, step->deliveries.end(), is_rank);
   std::vector<TierNumber> actual;
   std::optional<std::vector<PlannedUse>> planned;
-  if (tiers_ != nullptr && !planner_->reads_blocks()) {
+  if (tiers_ != nullptr && !order_->reads_blocks()) {
     actual = ActualOf(position, lane);
     HEADRACE_ASSIGN_OR_RETURN(planned, tiers_->Planned(position));
   }

@@ -17,8 +17,8 @@
 
 namespace headrace {
 
-class NodeTiers;
-class Planner;
+class SessionTiers;
+class ResolvedOrder;
 
 // Says where rows come from: by the plan, and where the newest did come from.
 //
@@ -28,14 +28,14 @@ class RowSources {
  public:
   // `tiers`: null if there are none.
   RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
-             std::shared_ptr<const Planner> planner, const NodeTiers* tiers);
+             std::shared_ptr<const ResolvedOrder> order, const SessionTiers* tiers);
 
   // The consumer of `lane` took a batch: remembered for the newest kStepsKept, where there are
   // tiers.
   void OnTaken(std::uint32_t lane, const Batch& batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
   static constexpr std::size_t kStepsKept = 256;
 
-  // The rows of one lane in a step of the planner's own order. Reads nothing; with tiers plans the
+  // The rows of one lane in a step of the session's own order. Reads nothing; with tiers plans the
   // run again up to there.
   //
   // Errors: OutOfRange  the plan has no such step; those of OrderFactory::Make
@@ -60,8 +60,8 @@ class RowSources {
 
   const std::shared_ptr<const Index> index_;
   const std::span<const BatchField> schema_;
-  const std::shared_ptr<const Planner> planner_;
-  const NodeTiers* const tiers_;
+  const std::shared_ptr<const ResolvedOrder> order_;
+  const SessionTiers* const tiers_;
 
   mutable Mutex mutex_;
   std::deque<Taken> taken_ HEADRACE_GUARDED_BY(mutex_);

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/config/schema.h"
 
 namespace headrace {
@@ -29,14 +29,15 @@ class RowSourcesTest : public ::testing::Test {
     schema_ = MakeSchema(*index_, {}).value();
     const OrderOptions job{
         .sample_count = 6, .batch_size = 1, .world_size = 2, .ranks = 2, .shuffle = false};
-    planner_ = std::make_shared<Planner>(Planner::Make(index_, job, {.name = "exact"}).value());
-    EXPECT_TRUE(planner_->Settle(0).ok());
-    sources_ = std::make_unique<RowSources>(index_, schema_, planner_, nullptr);
+    order_ = std::make_shared<ResolvedOrder>(
+        ResolvedOrder::Make(index_, job, {.name = "exact"}).value());
+    EXPECT_TRUE(order_->Settle(0).ok());
+    sources_ = std::make_unique<RowSources>(index_, schema_, order_, nullptr);
   }
 
   std::shared_ptr<const Index> index_;
   std::vector<BatchField> schema_;
-  std::shared_ptr<Planner> planner_;
+  std::shared_ptr<ResolvedOrder> order_;
   std::unique_ptr<RowSources> sources_;
 };
 

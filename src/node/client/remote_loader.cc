@@ -53,12 +53,12 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
   Status said = link->Say(ClientHello{
       .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
   if (said.ok()) {
-    said = link->Say(OpenJob{.job = address.job,
-                             .local_rank = address.local_rank,
-                             .local_ranks = address.local_ranks,
-                             .index_path = address.index_path,
-                             .fingerprint = address.fingerprint,
-                             .options = std::move(options)});
+    said = link->Say(OpenSession{.job = address.job,
+                                 .local_rank = address.local_rank,
+                                 .local_ranks = address.local_ranks,
+                                 .index_path = address.index_path,
+                                 .fingerprint = address.fingerprint,
+                                 .options = std::move(options)});
   }
   // What it did not take it may have refused: the answer says why.
   if (!said.ok() && said.code() != StatusCode::kUnavailable) return said;
@@ -77,7 +77,7 @@ RemoteLoader::~RemoteLoader() {
   end_.reset();
   ready_.clear();
   // The node process has gone, never had this loader, or does not read.
-  if (!is_open_ || !link_->Say(CloseJob{}, abandoned_ ? 0 : kGoodbyeNs).ok()) return;
+  if (!is_open_ || !link_->Say(CloseSession{}, abandoned_ ? 0 : kGoodbyeNs).ok()) return;
   // What is opened after this finds the node without this one: another connection may be read
   // first.
   const auto heard = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
@@ -245,7 +245,7 @@ void RemoteLoader::Receive(std::int64_t timeout_ns) const {
 Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
   received_bytes_ += message.bytes.size();
   if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
-  if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
+  if (auto* opened = std::get_if<SessionOpened>(&said)) return On(std::move(*opened));
   if (const auto* memory = std::get_if<NewMemory>(&said)) return mapper_.Add(*memory, message);
   if (auto* batch = std::get_if<BatchReady>(&said)) return On(std::move(*batch));
   if (auto* ended = std::get_if<RunEnded>(&said)) return On(std::move(*ended));
@@ -270,7 +270,7 @@ Status RemoteLoader::On(const Refused& refused) const {
   return refused.status.ok() ? WrongMessage("a refusal without a reason") : refused.status;
 }
 
-Status RemoteLoader::On(JobOpened opened) const {
+Status RemoteLoader::On(SessionOpened opened) const {
   if (std::exchange(is_open_, true)) return WrongMessage("the job was opened twice");
   opened_ = std::move(opened);
   link_->HoldNotes(opened_.batches_ahead / kNotesToBatchesAhead);

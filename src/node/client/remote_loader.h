@@ -141,7 +141,7 @@ class RemoteLoader final : public BatchSource {
 
   Status OnMessage(IpcMessage& message, NodeMessage said) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(const Refused& refused) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  Status On(JobOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(SessionOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(BatchReady ready) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(RunEnded ended) const HEADRACE_LOCKS_REQUIRED(mutex_);
   Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -150,7 +150,7 @@ class RemoteLoader final : public BatchSource {
   const std::int64_t start_timeout_ns_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
-  mutable JobOpened opened_;  // Written once, while the loader is opened.
+  mutable SessionOpened opened_;  // Written once, while the loader is opened.
 
   std::atomic<bool> abandoned_ = false;  // the destructor does not wait
 

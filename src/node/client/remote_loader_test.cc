@@ -41,8 +41,8 @@ class RemoteLoaderTest : public ::testing::Test {
       if (!answers) return true;
       UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       node_ = IpcConnection::FromFd(std::move(fd)).value();
-      EXPECT_EQ(Heard().size(), 2U);  // ClientHello, OpenJob
-      Say(JobOpened{});
+      EXPECT_EQ(Heard().size(), 2U);  // ClientHello, OpenSession
+      Say(SessionOpened{});
       while_waiting_ = [] { return true; };
       return true;
     };

@@ -20,7 +20,7 @@ void Fields(Codec& codec, T& hello) {
   }
 }
 
-template <typename Codec, Of<OpenJob> T>
+template <typename Codec, Of<OpenSession> T>
 void Fields(Codec& codec, T& open) {
   codec(open.job, open.local_rank, open.local_ranks, open.index_path, open.fingerprint,
         open.options);
@@ -83,7 +83,7 @@ void Fields(Codec& codec, T& ask) {
   codec.LongList(ask.samples);
 }
 
-template <typename Codec, Of<CloseJob> T>
+template <typename Codec, Of<CloseSession> T>
 void Fields(Codec& /*codec*/, T& /*close*/) {}
 
 template <typename Codec, Of<StillWaiting> T>
@@ -96,7 +96,7 @@ void Fields(Codec& codec, T& refused) {
   codec(refused.status);
 }
 
-template <typename Codec, Of<JobOpened> T>
+template <typename Codec, Of<SessionOpened> T>
 void Fields(Codec& codec, T& opened) {
   codec(opened.schema, opened.steps_per_epoch, opened.batches_ahead, opened.order_parameters,
         opened.order_origins, opened.inflation);

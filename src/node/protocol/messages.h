@@ -40,7 +40,7 @@ struct ClientHello {  // The first.
   std::uint64_t pid = 0;
   std::uint32_t rank = 0;
 };
-struct OpenJob {  // The second. Answered by JobOpened or Refused.
+struct OpenSession {  // The second. Answered by SessionOpened or Refused.
   std::string job;
   std::uint32_t local_rank = 0;
   std::uint32_t local_ranks = 1;
@@ -80,7 +80,7 @@ struct AskRowsOf {
   std::uint64_t call = 0;
   std::vector<SampleId> samples;
 };
-struct CloseJob {};  // The last. Batches that the consumer holds stay its own.
+struct CloseSession {};  // The last. Batches that the consumer holds stay its own.
 // The run did not start within the client's `start_timeout`. Answered by
 // RunEnded if ranks are missing that never were there; else it waits on.
 struct StillWaiting {
@@ -88,15 +88,16 @@ struct StillWaiting {
   std::int64_t waited_ns = 0;
 };
 
-using ClientMessage = std::variant<ClientHello, OpenJob, StartRun, StartListRun, StopRun, BatchNote,
-                                   AskStats, AskSteps, AskRows, AskRowsOf, CloseJob, StillWaiting>;
+using ClientMessage =
+    std::variant<ClientHello, OpenSession, StartRun, StartListRun, StopRun, BatchNote, AskStats,
+                 AskSteps, AskRows, AskRowsOf, CloseSession, StillWaiting>;
 
 // What the node says.
 
 struct Refused {  // Why there is nothing more to say.
   Status status;
 };
-struct JobOpened {
+struct SessionOpened {
   std::vector<BatchField> schema;  // without codecs
   std::uint64_t steps_per_epoch = 0;
   std::uint32_t batches_ahead = 0;  // of each rank, at most
@@ -151,8 +152,8 @@ struct TierTrouble {  // A tier has failed.
   std::vector<NamedTierStats> tiers;
 };
 
-using NodeMessage = std::variant<Refused, JobOpened, NewMemory, BatchReady, RunEnded, StatsReply,
-                                 StepsReply, RowsReply, TierTrouble>;
+using NodeMessage = std::variant<Refused, SessionOpened, NewMemory, BatchReady, RunEnded,
+                                 StatsReply, StepsReply, RowsReply, TierTrouble>;
 
 std::vector<std::byte> Encode(const ClientMessage& message);
 std::vector<std::byte> Encode(const NodeMessage& message);

@@ -81,12 +81,13 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   EXPECT_EQ(hello.pid, 42U);
   EXPECT_EQ(hello.rank, 7U);
 
-  const auto open = std::get<OpenJob>(Returned(ClientMessage(OpenJob{.job = "a/0",
-                                                                     .local_rank = 1,
-                                                                     .local_ranks = 4,
-                                                                     .index_path = "/data/x.hri",
-                                                                     .fingerprint = "ff",
-                                                                     .options = SomeOptions()})));
+  const auto open =
+      std::get<OpenSession>(Returned(ClientMessage(OpenSession{.job = "a/0",
+                                                               .local_rank = 1,
+                                                               .local_ranks = 4,
+                                                               .index_path = "/data/x.hri",
+                                                               .fingerprint = "ff",
+                                                               .options = SomeOptions()})));
   EXPECT_EQ(open.local_ranks, 4U);
   EXPECT_EQ(open.index_path, "/data/x.hri");
   const LoaderOptions wanted = SomeOptions();
@@ -119,7 +120,7 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   Returned(ClientMessage(AskStats{.call = 8}));
   Returned(ClientMessage(AskRows{.call = 8, .position = {.epoch = 1, .step = 2}}));
   Returned(ClientMessage(AskRowsOf{.call = 8, .samples = {SampleId{1}}}));
-  Returned(ClientMessage(CloseJob{}));
+  Returned(ClientMessage(CloseSession{}));
 }
 
 TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
@@ -128,13 +129,13 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   EXPECT_EQ(refused.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(refused.status.message(), "no such order");
 
-  JobOpened job{
+  SessionOpened job{
       .steps_per_epoch = 12, .batches_ahead = 7, .order_parameters = {{"pools", std::int64_t{4}}}};
   job.order_origins = {{"pools", std::string("given")}};
   job.schema.push_back({.name = "image", .dtype = DType::kFloat32, .shape = {3, 8, 8}});
   job.inflation = ExpectedInflation{
       .sharing = 0.5, .of_labels = 1.25, .of_blocks_first = 3, .of_labels_first = 2.5};
-  const auto opened = std::get<JobOpened>(Returned(NodeMessage(job)));
+  const auto opened = std::get<SessionOpened>(Returned(NodeMessage(job)));
   EXPECT_EQ(opened.batches_ahead, 7);
   EXPECT_EQ(opened.schema[0].dtype, DType::kFloat32);
   EXPECT_EQ(opened.schema[0].shape, job.schema[0].shape);
@@ -190,7 +191,7 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
 }
 
 TEST(MessagesTest, EveryShorterMessageIsAnErrorAndSoIsALongerOne) {
-  std::vector<std::byte> bytes = Encode(ClientMessage(OpenJob{.options = SomeOptions()}));
+  std::vector<std::byte> bytes = Encode(ClientMessage(OpenSession{.options = SomeOptions()}));
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const auto decoded = DecodeClientMessage(std::span(bytes).first(size));
     ASSERT_EQ(decoded.status().code(), StatusCode::kDataLoss) << size << " bytes";
@@ -213,10 +214,10 @@ TEST(MessagesTest, ListsAsLongAsADatasetLieApart) {
   EXPECT_EQ(Encode(decoded), Encode(ClientMessage(run)));
   LoaderOptions options = SomeOptions();
   options.order.costs = std::make_shared<const std::vector<std::uint32_t>>(600'000, 5);
-  const IpcMessage open = Pack(ClientMessage(OpenJob{.options = options})).value();
+  const IpcMessage open = Pack(ClientMessage(OpenSession{.options = options})).value();
   ASSERT_EQ(open.fds.size(), 1U);
   const auto opened = DecodeClientMessage(open.bytes, open.fds).value();
-  EXPECT_EQ(*std::get<OpenJob>(opened).options.order.costs, *options.order.costs);
+  EXPECT_EQ(*std::get<OpenSession>(opened).options.order.costs, *options.order.costs);
 }
 
 TEST(MessagesTest, AListApartThatCanNotBeIsAnError) {
@@ -266,7 +267,7 @@ TEST(MessagesTest, AHelloOfAnotherProtocolIsReadAsFarAsItsNumber) {
 
 TEST(MessagesTest, ACurveThatCanNotBeIsAnError) {
   LoaderOptions options = SomeOptions();
-  std::vector<std::byte> bytes = Encode(ClientMessage(OpenJob{.options = options}));
+  std::vector<std::byte> bytes = Encode(ClientMessage(OpenSession{.options = options}));
   // The users of the curve's first point, 1.0, become 9.0: they no longer ascend.
   WireWriter pattern;
   pattern.PutF64(1.0);

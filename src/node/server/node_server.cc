@@ -20,7 +20,7 @@ namespace {
 constexpr IpcQueueLimits kQueueLimits{
     .bytes_max = 64 * kMiB, .messages_max = 16384, .fds_max = 256};
 
-std::vector<std::string> FoldersOf(const OpenJob& open) {
+std::vector<std::string> FoldersOf(const OpenSession& open) {
   std::vector<std::string> folders;
   for (const TierSpec& tier : open.options.tiers.tiers) {
     if (!tier.path.empty()) folders.push_back(tier.path);
@@ -134,7 +134,7 @@ Status NodeServer::OnMessage(Session& session, const ClientHello& hello) {
   return Status();
 }
 
-Status NodeServer::OnMessage(Session& session, OpenJob open) {
+Status NodeServer::OnMessage(Session& session, OpenSession open) {
   if (!session.job.empty() || open.job.empty()) {
     return Status(StatusCode::kFailedPrecondition,
                   "opening job '" + open.job + "': a connection has one job, with a name");
@@ -147,7 +147,8 @@ Status NodeServer::OnMessage(Session& session, OpenJob open) {
   }
   if (found == jobs_.end()) {
     const auto admit = [this, name = open.job](std::uint64_t bytes) { return Admit(name, bytes); };
-    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job, HostedJob::Make(open, admit, kept_));
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedSession> job,
+                              HostedSession::Make(open, admit, kept_));
     Hosted hosted{.job = std::move(job), .folders = FoldersOf(open)};
     found = jobs_.emplace(open.job, std::move(hosted)).first;
   }
@@ -160,12 +161,12 @@ Status NodeServer::OnMessage(Session& session, OpenJob open) {
   return Status();
 }
 
-Status NodeServer::FailureFor(const Session& session, const OpenJob& open) {
+Status NodeServer::FailureFor(const Session& session, const OpenSession& open) {
   ForgetFailures();
   const std::int64_t now_ns = MonotonicClock().NowNanos();
   const auto found = failures_.find(open.job);
   if (found == failures_.end()) return Status();
-  HostedJob::Failure& failure = found->second;
+  HostedSession::Failure& failure = found->second;
   const std::optional<std::int64_t> age_ns = ProcessAgeNs(session.client->pid());
   Status why = failure.why;
   if (age_ns.has_value() && *age_ns < now_ns - failure.at_ns) why = Status();
@@ -180,7 +181,7 @@ void NodeServer::ForgetFailures() {
                 [&](const auto& each) { return now_ns - each.second.at_ns >= options_.await_ns; });
 }
 
-bool NodeServer::HasToWait(const OpenJob& open) const {
+bool NodeServer::HasToWait(const OpenSession& open) const {
   const std::vector<std::string> wanted = FoldersOf(open);
   return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& each) {
     const Hosted& hosted = each.second;
@@ -193,7 +194,7 @@ bool NodeServer::HasToWait(const OpenJob& open) const {
 void NodeServer::OpenDelayed() {
   for (auto& [id, session] : sessions_) {
     if (!session.delayed.has_value()) continue;
-    OpenJob open = *std::exchange(session.delayed, std::nullopt);
+    OpenSession open = *std::exchange(session.delayed, std::nullopt);
     const Status status = OnMessage(session, std::move(open));
     if (!status.ok()) session.client->Send(Refused{.status = status});
   }
@@ -222,7 +223,7 @@ Status NodeServer::OnMessage(Session& session, const BatchNote& note) {
   return Status();
 }
 
-Status NodeServer::OnMessage(Session& session, const CloseJob& /*close*/) {
+Status NodeServer::OnMessage(Session& session, const CloseSession& /*close*/) {
   LeaveJob(session);
   session.closed = true;
   session.client->Send(RunEnded{});  // Of no run: the job is left.
@@ -247,10 +248,10 @@ void NodeServer::Reap(const std::string& name) {
   const auto found = jobs_.find(name);
   if (found->second.clients > 0) return;
   std::string gone = name;  // That of the entry.
-  if (std::optional<HostedJob::Failure> failure = found->second.job->failure()) {
+  if (std::optional<HostedSession::Failure> failure = found->second.job->failure()) {
     failures_.insert_or_assign(gone, *std::move(failure));
   }
-  std::shared_ptr<HostedJob> job = std::move(found->second.job);
+  std::shared_ptr<HostedSession> job = std::move(found->second.job);
   jobs_.erase(found);
   opener_->Submit(0, [this, gone = std::move(gone), job = std::move(job)]() mutable {
     job.reset();  // Waits for its reads.

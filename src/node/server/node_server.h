@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "ipc/server.h"
 #include "loader/machine/thread_executor.h"
-#include "node/server/hosted_job.h"
+#include "node/server/hosted_session.h"
 #include "node/server/lane_client.h"
 
 namespace headrace {
@@ -49,7 +49,7 @@ class NodeServer final : private IpcHandler {
  private:
   // A job, as long as a client is in it.
   struct Hosted {
-    std::shared_ptr<HostedJob> job;
+    std::shared_ptr<HostedSession> job;
     std::uint32_t clients = 0;
     bool ending = false;               // a client has left
     std::vector<std::string> folders;  // of its tiers
@@ -57,9 +57,9 @@ class NodeServer final : private IpcHandler {
   struct Session {
     std::shared_ptr<LaneClient> client;
     bool greeted = false;
-    bool closed = false;             // said good-bye, and may still hold batches
-    std::string job;                 // by name; empty: in none
-    std::optional<OpenJob> delayed;  // to be opened when its folders are free
+    bool closed = false;                 // said good-bye, and may still hold batches
+    std::string job;                     // by name; empty: in none
+    std::optional<OpenSession> delayed;  // to be opened when its folders are free
   };
 
   explicit NodeServer(NodeServerOptions options) : options_(std::move(options)) {}
@@ -69,22 +69,22 @@ class NodeServer final : private IpcHandler {
   void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) override;
 
   Status OnMessage(Session& session, const ClientHello& hello);
-  Status OnMessage(Session& session, OpenJob open);
+  Status OnMessage(Session& session, OpenSession open);
   Status OnMessage(Session& session, const BatchNote& note);
-  Status OnMessage(Session& session, const CloseJob& close);
+  Status OnMessage(Session& session, const CloseSession& close);
   template <typename Request>
   Status OnMessage(Session& session, Request request);
 
   // Whether a job that is about to end has a folder that this one needs: ranks that make their
   // loaders anew close the old ones one after the other.
-  [[nodiscard]] bool HasToWait(const OpenJob& open) const;
+  [[nodiscard]] bool HasToWait(const OpenSession& open) const;
   void OpenDelayed();
   void LeaveJob(Session& session);
   // Ends what has no client.
   void Reap(const std::string& name);
   // Why the job could not be opened, if the client is of the launch that failed: one that began
   // later is of the next, which may well have the name again, and succeed.
-  Status FailureFor(const Session& session, const OpenJob& open);
+  Status FailureFor(const Session& session, const OpenSession& open);
   // Forgets failures that are too old for any rank.
   void ForgetFailures();
   Result<std::uint64_t> Admit(const std::string& job, std::uint64_t bytes)
@@ -101,7 +101,7 @@ class NodeServer final : private IpcHandler {
   std::map<std::uint64_t, Session> sessions_;  // by peer
   std::map<std::string, Hosted> jobs_;
   // Of jobs that are gone, by name; each is forgotten when await_ns have passed.
-  std::map<std::string, HostedJob::Failure> failures_;
+  std::map<std::string, HostedSession::Failure> failures_;
   bool had_client_ = false;
 
   Mutex mutex_;

@@ -43,7 +43,7 @@ std::string Shown(const TiersSpec& spec) {
 }
 
 // What people set, by the names that they know.
-NamedValues ValuesOf(const OpenJob& open) {
+NamedValues ValuesOf(const OpenSession& open) {
   const LoaderOptions& options = open.options;
   const auto number = [](auto value) { return std::to_string(value); };
   return {{"dataset", open.fingerprint},
@@ -71,7 +71,7 @@ NamedValues ValuesOf(const OpenJob& open) {
 }
 
 // All but what may differ.
-std::vector<std::byte> Comparable(OpenJob open) {
+std::vector<std::byte> Comparable(OpenSession open) {
   open.options.job.rank = 0;
   open.local_rank = 0;
   open.index_path.clear();  // One index may lie in several places.
@@ -80,7 +80,7 @@ std::vector<std::byte> Comparable(OpenJob open) {
 
 }  // namespace
 
-Status CheckOpen(const OpenJob& open) {
+Status CheckOpen(const OpenSession& open) {
   constexpr std::uint32_t kLocalRanksMax = 1024;
   if (open.local_ranks < 1 || open.local_ranks > kLocalRanksMax ||
       open.local_rank >= open.local_ranks) {
@@ -102,7 +102,7 @@ Status CheckOpen(const OpenJob& open) {
   return Status();
 }
 
-Status CompareOpen(const OpenJob& first, const OpenJob& other) {
+Status CompareOpen(const OpenSession& first, const OpenSession& other) {
   const std::string doing = "rank " + std::to_string(other.options.job.rank) + " joins job '" +
                             other.job + "' of rank " + std::to_string(first.options.job.rank);
   const NamedValues of_first = ValuesOf(first);

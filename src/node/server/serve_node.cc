@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 #include "loader/ending/keeper.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 
 namespace headrace {
 namespace {
@@ -36,7 +36,7 @@ Status ServeNode(NodeServerOptions options) {
   node->Run();
   (void)kill(getpid(), SIGTERM);  // Ends the thread above, unless a signal has.
   signals.join();
-  // Jobs end within bounds (NodeJob), but a job that is being opened may wait for storage longer.
+  // Jobs end within bounds (Session), but a job that is being opened may wait for storage longer.
   // No client is left, so the process may exit without destroying it.
   if (!DestroyWithin(std::move(node), kEndNs)) _exit(0);
   return Status();

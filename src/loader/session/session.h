@@ -34,9 +34,9 @@ constexpr std::int64_t kFlushNs = 10'000'000'000;
 //
 // Thread safety: every method may be called from any thread. After the run has ended they do
 // nothing.
-class NodeRun {
+class SessionRun {
  public:
-  virtual ~NodeRun() = default;
+  virtual ~SessionRun() = default;
 
   // The lane's consumer took a batch out of its sink, when CLOCK_MONOTONIC was `taken_ns`.
   virtual void OnTaken(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) = 0;
@@ -61,20 +61,20 @@ class NodeRun {
 // in time, the process's keeper (loader/ending/) holds the job's threads, memory and tier folders
 // until it does. A forked child must not destroy the job (see forked()); there every method is
 // FailedPrecondition.
-class NodeJob {
+class Session {
  public:
   // `kept`: where its tiers in memory come from, and go to; null: they are its own. With several
   // lanes on several NUMA nodes, what is read and decoded for a lane stays on its node: threads,
   // staging and batch memory.
   //
   // Errors: those of opening what the configuration names: its schedule, its tiers, its store
-  static Result<std::unique_ptr<NodeJob>> Open(std::shared_ptr<const Index> index,
+  static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config,
                                                std::shared_ptr<KeptTiers> kept = nullptr,
                                                const NumaRequest& numa = NumaRequest());
-  ~NodeJob();
-  NodeJob(const NodeJob&) = delete;
-  NodeJob& operator=(const NodeJob&) = delete;
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   [[nodiscard]] const LoaderConfig& config() const;
   [[nodiscard]] std::uint32_t lanes() const;
@@ -97,8 +97,8 @@ class NodeJob {
   // Errors: Cancelled  before the run started, Cancel() was called, or a newer turn was taken, as
   //                    Stop() and Start() do
   //         those of OrderFactory::Make, and of following a schedule
-  Result<std::shared_ptr<NodeRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
-                                         std::optional<RunTurn> turn = std::nullopt);
+  Result<std::shared_ptr<SessionRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
+                                            std::optional<RunTurn> turn = std::nullopt);
 
   // The same with an order somebody else decided: one epoch, one lane. Only where the job's own
   // order is `exact`.
@@ -106,8 +106,8 @@ class NodeJob {
   // Errors: OutOfRange       an id that the dataset does not have
   //         InvalidArgument  several lanes; batch ends that do not ascend to the number of ids, an
   //                          epoch of 2^24 up
-  Result<std::shared_ptr<NodeRun>> StartList(const ListOrderOptions& list, BatchSink* sink,
-                                             std::optional<RunTurn> turn = std::nullopt);
+  Result<std::shared_ptr<SessionRun>> StartList(const ListOrderOptions& list, BatchSink* sink,
+                                                std::optional<RunTurn> turn = std::nullopt);
 
   // Ends the run, which delivers nothing more to its sinks, and waits up to `timeout_ns` for its
   // reads (negative: no limit, but Cancel() ends the wait). Returns false if some are still in
@@ -147,7 +147,7 @@ class NodeJob {
 
  private:
   class Impl;
-  explicit NodeJob(std::unique_ptr<Impl> impl);
+  explicit Session(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;
   std::atomic<bool> impatient_ = false;

@@ -1,4 +1,4 @@
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 #include "base/mutex.h"
 #include "base/process_id.h"
 #include "engine/engine.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/ending/keeper.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/machine.h"
@@ -17,10 +17,10 @@
 #include "loader/session/engine_run.h"
 #include "loader/session/lane_schedule.h"
 #include "loader/session/near_lanes.h"
-#include "loader/session/node_tiers.h"
 #include "loader/session/open_store.h"
 #include "loader/session/row_sources.h"
 #include "loader/session/run_totals.h"
+#include "loader/session/session_tiers.h"
 
 namespace headrace {
 namespace {
@@ -40,13 +40,13 @@ std::shared_ptr<ScratchBudget> MakeScratch(const LoaderConfig& config) {
 
 }  // namespace
 
-class NodeJob::Impl {
+class Session::Impl {
  public:
   // Resources whose creation can fail.
   struct Parts {
     std::optional<ExpectedInflation> inflation;
     std::shared_ptr<CellPool> residents;
-    std::unique_ptr<NodeTiers> tiers;
+    std::unique_ptr<SessionTiers> tiers;
     NearLanes near;
     OpenedStore store;
     std::unique_ptr<LaneSchedule> schedule;
@@ -66,7 +66,7 @@ class NodeJob::Impl {
         tiers_(std::move(parts.tiers)),
         near_(std::move(parts.near)),
         store_(std::move(parts.store)),
-        sources_(index_, config_.schema, config_.planner, tiers_.get()),
+        sources_(index_, config_.schema, config_.order, tiers_.get()),
         totals_(config_.options.job.ranks) {}
 
   ~Impl() { runs_.Close(); }
@@ -82,22 +82,23 @@ class NodeJob::Impl {
   }
   [[nodiscard]] bool forked() const { return ProcessId() != pid_; }
 
-  using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(NodeTiers&)>;
+  using MakeTiers = std::function<Result<std::unique_ptr<TierCache>>(SessionTiers&)>;
 
   using MakeOrder = std::function<Result<std::unique_ptr<Order>>()>;
 
   // Calls `make_order` and `make_tiers` once no run uses the tiers. `start`: the position in the
   // job's own order; nothing for another order.
-  Result<std::shared_ptr<NodeRun>> Begin(const MakeOrder& make_order,
-                                         const std::vector<BatchSink*>& sinks,
-                                         std::optional<Position> start, const MakeTiers& make_tiers,
-                                         std::optional<RunTurn> turn) {
+  Result<std::shared_ptr<SessionRun>> Begin(const MakeOrder& make_order,
+                                            const std::vector<BatchSink*>& sinks,
+                                            std::optional<Position> start,
+                                            const MakeTiers& make_tiers,
+                                            std::optional<RunTurn> turn) {
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<EngineRun> run,
                               runs_.Begin(
                                   turn.has_value() ? *turn : TakeTurn(),
                                   [&] { return Plan(make_order, start, make_tiers); },
                                   [&](NextRun next) { return StartRun(std::move(next), sinks); }));
-    return std::shared_ptr<NodeRun>(std::move(run));
+    return std::shared_ptr<SessionRun>(std::move(run));
   }
 
   // As RunLifecycle.
@@ -206,7 +207,7 @@ class NodeJob::Impl {
   const std::shared_ptr<PinnedBlocks> pinned_;    // null: there is no memory for them
   const std::shared_ptr<ScratchBudget> scratch_;  // null: nothing decodes
   MonotonicClock clock_;
-  const std::unique_ptr<NodeTiers> tiers_;  // null: none
+  const std::unique_ptr<SessionTiers> tiers_;  // null: none
   const NearLanes near_;
   OpenedStore store_;
   RowSources sources_;
@@ -217,21 +218,21 @@ class NodeJob::Impl {
   std::uint64_t run_count_ = 0;  // used where a run starts
 };
 
-Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> index,
+Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config, std::shared_ptr<KeptTiers> kept,
                                                const NumaRequest& numa) {
-  const Planner& planner = *config.planner;
+  const ResolvedOrder& order = *config.order;
   Impl::Parts parts;
   HEADRACE_ASSIGN_OR_RETURN(parts.schedule, LaneSchedule::Open(*index, config));
-  HEADRACE_ASSIGN_OR_RETURN(parts.inflation, planner.Inflation(*index));
+  HEADRACE_ASSIGN_OR_RETURN(parts.inflation, order.Inflation(*index));
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
-        parts.tiers, NodeTiers::Open(index, config.schema, config.options.tiers, config.planner,
-                                     config.options.verify, std::move(kept)));
+        parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
+                                        config.options.verify, std::move(kept)));
   }
-  if (planner.reads_blocks()) {
+  if (order.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(parts.residents,
-                              CellPool::Make(planner.resident_units(), planner.unit_bytes()));
+                              CellPool::Make(order.resident_units(), order.unit_bytes()));
   }
   HEADRACE_ASSIGN_OR_RETURN(parts.near,
                             NearLanes::Make({.lanes = config.options.job.ranks,
@@ -243,12 +244,12 @@ Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> inde
                                             numa));
   HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, config.options.io));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
-  return std::unique_ptr<NodeJob>(new NodeJob(std::move(impl)));
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
-NodeJob::NodeJob(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-NodeJob::~NodeJob() {
+Session::~Session() {
   impl_->Cancel();
   const bool ended = impl_->End(impatient_ ? 0 : impl_->LeftOf(kCloseNs));
   // Closing files and writing tiers may also wait for storage.
@@ -256,27 +257,27 @@ NodeJob::~NodeJob() {
   DestroyWithin(std::move(impl_), ended ? kFlushNs : 0, folders);
 }
 
-const LoaderConfig& NodeJob::config() const { return impl_->config_; }
-std::uint32_t NodeJob::lanes() const { return config().options.job.ranks; }
-std::span<const BatchField> NodeJob::schema() const { return config().schema; }
-std::uint64_t NodeJob::steps_per_epoch() const { return config().steps_per_epoch; }
-const Index& NodeJob::index() const { return *impl_->index_; }
-OrderParameters NodeJob::order_parameters() const { return config().planner->parameters(); }
-OrderParameters NodeJob::order_origins() const { return config().planner->origins(); }
-const std::optional<ExpectedInflation>& NodeJob::expected_inflation() const {
+const LoaderConfig& Session::config() const { return impl_->config_; }
+std::uint32_t Session::lanes() const { return config().options.job.ranks; }
+std::span<const BatchField> Session::schema() const { return config().schema; }
+std::uint64_t Session::steps_per_epoch() const { return config().steps_per_epoch; }
+const Index& Session::index() const { return *impl_->index_; }
+OrderParameters Session::order_parameters() const { return config().order->parameters(); }
+OrderParameters Session::order_origins() const { return config().order->origins(); }
+const std::optional<ExpectedInflation>& Session::expected_inflation() const {
   return impl_->inflation_;
 }
-bool NodeJob::forked() const { return impl_->forked(); }
+bool Session::forked() const { return impl_->forked(); }
 
-RunTurn NodeJob::TakeTurn() { return impl_->forked() ? RunTurn{} : impl_->TakeTurn(); }
+RunTurn Session::TakeTurn() { return impl_->forked() ? RunTurn{} : impl_->TakeTurn(); }
 
-Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
-                                                const std::vector<BatchSink*>& sinks,
-                                                std::optional<RunTurn> turn) {
+Result<std::shared_ptr<SessionRun>> Session::Start(Position position,
+                                                   const std::vector<BatchSink*>& sinks,
+                                                   std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   HEADRACE_CHECK(sinks.size() == lanes());
-  return impl_->Begin([&] { return config().planner->MakeOrder(position); }, sinks, position,
-                      [&](NodeTiers& tiers) {
+  return impl_->Begin([&] { return config().order->MakeOrder(position); }, sinks, position,
+                      [&](SessionTiers& tiers) {
                         const LaneSchedule& schedule = *impl_->schedule_;
                         if (schedule.file().bytes.empty()) return tiers.Begin(position);
                         return tiers.Follow(position, schedule.file_start(), schedule.file(),
@@ -285,8 +286,9 @@ Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
                       turn);
 }
 
-Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list, BatchSink* sink,
-                                                    std::optional<RunTurn> turn) {
+Result<std::shared_ptr<SessionRun>> Session::StartList(const ListOrderOptions& list,
+                                                       BatchSink* sink,
+                                                       std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   const std::string& order = config().options.order.name;
   if (order != "exact") {
@@ -302,50 +304,50 @@ Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list
   }
   HEADRACE_RETURN_IF_ERROR(CheckList(list, index().sample_count()));
   return impl_->Begin([&] { return Result<std::unique_ptr<Order>>(MakeListOrder(list)); }, {sink},
-                      std::nullopt, [&](NodeTiers& tiers) { return tiers.Begin(list); }, turn);
+                      std::nullopt, [&](SessionTiers& tiers) { return tiers.Begin(list); }, turn);
 }
 
-bool NodeJob::Stop(std::int64_t timeout_ns, std::optional<RunTurn> turn) {
+bool Session::Stop(std::int64_t timeout_ns, std::optional<RunTurn> turn) {
   return impl_->forked() || impl_->End(timeout_ns, turn);
 }
 
-void NodeJob::Cancel() {
+void Session::Cancel() {
   if (!impl_->forked()) impl_->Cancel();
 }
 
-std::int64_t NodeJob::LeftOf(std::int64_t ns) const {
+std::int64_t Session::LeftOf(std::int64_t ns) const {
   return impl_->forked() ? ns : impl_->LeftOf(ns);
 }
 
-bool NodeJob::Help() { return impl_->Help(); }
+bool Session::Help() { return impl_->Help(); }
 
-Result<std::vector<PlannedRow>> NodeJob::Explain(Position position, std::uint32_t lane) const {
+Result<std::vector<PlannedRow>> Session::Explain(Position position, std::uint32_t lane) const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   return impl_->sources().OfStep(position, lane);
 }
 
-Result<std::vector<PlannedRow>> NodeJob::ExplainRows(std::span<const SampleId> samples) const {
+Result<std::vector<PlannedRow>> Session::ExplainRows(std::span<const SampleId> samples) const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   return impl_->sources().OfSamples(samples);
 }
 
-Result<LoaderStats> NodeJob::stats(std::uint32_t lane) const {
+Result<LoaderStats> Session::stats(std::uint32_t lane) const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   return impl_->stats(lane);
 }
 
-Result<std::vector<StepTime>> NodeJob::step_times() const {
+Result<std::vector<StepTime>> Session::step_times() const {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
   return impl_->step_times();
 }
 
 // Nothing in a forked child: its tiers' locks may be held by threads that it does not have.
-std::vector<NamedTierStats> NodeJob::tier_stats() const {
+std::vector<NamedTierStats> Session::tier_stats() const {
   if (impl_->forked()) return {};
   return impl_->tier_stats();
 }
 
-std::vector<PreprocessModel::Row> NodeJob::learned() const {
+std::vector<PreprocessModel::Row> Session::learned() const {
   if (impl_->forked()) return {};
   return impl_->schedule_->learned();
 }

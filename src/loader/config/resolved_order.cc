@@ -1,4 +1,4 @@
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 
 #include <string>
 #include <utility>
@@ -27,8 +27,8 @@ const char* OriginName(ParameterOrigin origin) {
 
 }  // namespace
 
-Result<Planner> Planner::Make(const std::shared_ptr<const Index>& index, const OrderOptions& job,
-                              const OrderSpec& spec) {
+Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& index,
+                                          const OrderOptions& job, const OrderSpec& spec) {
   const OrderFactory* factory = FindOrder(spec.name);
   if (factory == nullptr) {
     std::string names;
@@ -53,37 +53,37 @@ Result<Planner> Planner::Make(const std::shared_ptr<const Index>& index, const O
     HEADRACE_ASSIGN_OR_RETURN(request.blocks,
                               MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples)));
   }
-  Planner planner(factory, std::move(request), block_samples);
+  ResolvedOrder order(factory, std::move(request), block_samples);
   // Before anything that costs: what is wrong with the job or the parameters.
-  HEADRACE_RETURN_IF_ERROR(factory->Resolve(planner.request_).status());
-  return planner;
+  HEADRACE_RETURN_IF_ERROR(factory->Resolve(order.request_).status());
+  return order;
 }
 
-OrderParameters Planner::parameters() const {
+OrderParameters ResolvedOrder::parameters() const {
   OrderParameters parameters = request_.parameters;
   if (reads_blocks()) parameters.insert_or_assign(kBlockSamples, block_samples_);
   return parameters;
 }
 
-Result<std::shared_ptr<const BlockMap>> Planner::CacheBlocks(
+Result<std::shared_ptr<const BlockMap>> ResolvedOrder::CacheBlocks(
     const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const {
   if (!reads_blocks()) return MakeIndexBlocks(index, /*block_samples=*/1, unit_bytes_min);
   if (request_.blocks->unit_bytes() >= unit_bytes_min) return request_.blocks;
   return MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples_), unit_bytes_min);
 }
 
-Result<std::unique_ptr<UseStream>> Planner::MakeUses(std::shared_ptr<const BlockMap> blocks,
-                                                     Position start) const {
+Result<std::unique_ptr<UseStream>> ResolvedOrder::MakeUses(std::shared_ptr<const BlockMap> blocks,
+                                                           Position start) const {
   const NodeSplit split{.world_size = request_.job.world_size,
                         .ranks_per_node = request_.job.ranks};
   return MakeOrderUses(*factory_, request_, std::move(blocks), split, start);
 }
 
-std::uint64_t Planner::mean_block_bytes() const {
+std::uint64_t ResolvedOrder::mean_block_bytes() const {
   return request_.blocks->total_units() / request_.blocks->block_count() * unit_bytes();
 }
 
-Status Planner::Settle(std::uint64_t rank_bytes) {
+Status ResolvedOrder::Settle(std::uint64_t rank_bytes) {
   if (reads_blocks()) {
     request_.rank_units = rank_bytes / CellPool::ChargedBytes(1, unit_bytes());
     origins_.emplace(kBlockSamples, OriginName(block_samples_ == 0 ? ParameterOrigin::kDefault
@@ -96,13 +96,13 @@ Status Planner::Settle(std::uint64_t rank_bytes) {
   return Status();
 }
 
-void Planner::AddNeeds(BudgetNeeds& needs) const {
+void ResolvedOrder::AddNeeds(BudgetNeeds& needs) const {
   if (!reads_blocks()) return;
   needs.pinned_bytes = request_.blocks->total_units() * unit_bytes();
   needs.resident_bytes = CellPool::ChargedBytes(resident_units_, unit_bytes());
 }
 
-Result<std::optional<ExpectedInflation>> Planner::Inflation(const Index& index) const {
+Result<std::optional<ExpectedInflation>> ResolvedOrder::Inflation(const Index& index) const {
   if (!reads_blocks()) return std::optional<ExpectedInflation>();
   HEADRACE_ASSIGN_OR_RETURN(const SampleTable labels, InlineLabels(index));
   return ExpectedLabelInflation(factory_->name(), request_, labels);

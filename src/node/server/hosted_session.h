@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "loader/machine/thread_executor.h"
-#include "loader/session/node_job.h"
+#include "loader/session/session.h"
 #include "node/protocol/messages.h"
 #include "node/server/collective_start.h"
 #include "node/server/lane_client.h"
@@ -37,23 +37,23 @@ class KeptTiers;
 // Thread safety: every method may be called from any thread; Note() does its work there, all others
 // have the job's own thread do it, in the order of the calls, and answer by message.
 // Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
-// as NodeJob does.
-class HostedJob {
+// as Session does.
+class HostedSession {
  public:
   // Asked with the bytes that the job is about to take, before it takes any: how many are then left
   // for what is kept for others.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
-  static Result<std::unique_ptr<HostedJob>> Make(const OpenJob& first, Admit admit,
-                                                 std::shared_ptr<KeptTiers> kept);
-  ~HostedJob();
-  HostedJob(const HostedJob&) = delete;
-  HostedJob& operator=(const HostedJob&) = delete;
+  static Result<std::unique_ptr<HostedSession>> Make(const OpenSession& first, Admit admit,
+                                                     std::shared_ptr<KeptTiers> kept);
+  ~HostedSession();
+  HostedSession(const HostedSession&) = delete;
+  HostedSession& operator=(const HostedSession&) = delete;
 
-  // A rank joins. Answered by JobOpened, or Refused: then the job is nobody's, and all of its ranks
-  // get the error. It takes part from the answer on, until Close().
-  void Open(std::shared_ptr<LaneClient> client, OpenJob open);
+  // A rank joins. Answered by SessionOpened, or Refused: then the job is nobody's, and all of its
+  // ranks get the error. It takes part from the answer on, until Close().
+  void Open(std::shared_ptr<LaneClient> client, OpenSession open);
 
   using Request = std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows,
                                AskRowsOf, StillWaiting>;
@@ -74,13 +74,13 @@ class HostedJob {
  private:
   struct Lane {
     std::shared_ptr<LaneClient> client;
-    std::uint64_t start = 0;       // of the run that it is in, or asks for
-    std::shared_ptr<NodeRun> run;  // null: it is in none
+    std::uint64_t start = 0;          // of the run that it is in, or asks for
+    std::shared_ptr<SessionRun> run;  // null: it is in none
     std::size_t tiers_in_trouble = 0;
     bool answered = false;
   };
 
-  HostedJob(const OpenJob& first, Admit admit, std::shared_ptr<KeptTiers> kept)
+  HostedSession(const OpenSession& first, Admit admit, std::shared_ptr<KeptTiers> kept)
       : first_(first),
         admit_(std::move(admit)),
         kept_(std::move(kept)),
@@ -89,9 +89,9 @@ class HostedJob {
 
   // On the job's thread.
   void Post(std::function<void()> work);
-  Status OpenFirst(const OpenJob& open, int pid);
-  Status Join(const std::shared_ptr<LaneClient>& client, const OpenJob& open);
-  void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob& open);
+  Status OpenFirst(const OpenSession& open, int pid);
+  Status Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
+  void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
   void DoStart(std::uint32_t lane, CollectiveStart::Wish wish);
   void DoClose(const std::shared_ptr<LaneClient>& client);
   void DoStillWaiting(std::uint32_t lane, const StillWaiting& still)
@@ -113,7 +113,7 @@ class HostedJob {
   void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  const OpenJob first_;
+  const OpenSession first_;
   const Admit admit_;
   const std::shared_ptr<KeptTiers> kept_;  // null: tiers in memory end with the job
 
@@ -125,9 +125,9 @@ class HostedJob {
 
   std::atomic<bool> ending_ = false;  // the destructor runs: do not retry waits
 
-  // Of the job's thread; job_ is set once, before any lane is there.
+  // Of the job's thread; session_ is set once, before any lane is there.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run
-  std::unique_ptr<NodeJob> job_;                  // null: not opened
+  std::unique_ptr<Session> session_;              // null: not opened
   std::uint32_t batches_ahead_ = 0;               // of each lane, once it is open
   std::unique_ptr<ThreadExecutor> thread_;  // Last: runs what was posted before the rest goes.
 };

@@ -26,7 +26,7 @@ namespace headrace {
 
 class Index;
 class KeptTiers;
-class Planner;
+class ResolvedOrder;
 
 // The tiers of a node, which is the job's ranks here: opened once, and kept over the runs of a
 // loader. Each node has a folder of its own in each folder, named after its first rank.
@@ -34,7 +34,7 @@ class Planner;
 // Thread safety: every method may be called from any thread; one run at a time.
 // Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads, and
 // hands those in memory to who keeps them.
-class NodeTiers {
+class SessionTiers {
  public:
   // Makes the tiers, and takes over what folders hold of a run before with the same dataset, fields
   // and `verified`: whether the run compares what it reads with the index's checksums. What was not
@@ -45,17 +45,17 @@ class NodeTiers {
   //                             that cannot be one
   //         FailedPrecondition  somebody else has the folder
   //         ResourceExhausted   no memory; those of SsdTier::Open
-  static Result<std::unique_ptr<NodeTiers>> Open(const std::shared_ptr<const Index>& index,
-                                                 std::span<const BatchField> schema,
-                                                 const TiersSpec& spec,
-                                                 std::shared_ptr<const Planner> planner,
-                                                 bool verified,
-                                                 std::shared_ptr<KeptTiers> kept = nullptr);
-  ~NodeTiers();
-  NodeTiers(const NodeTiers&) = delete;
-  NodeTiers& operator=(const NodeTiers&) = delete;
+  static Result<std::unique_ptr<SessionTiers>> Open(const std::shared_ptr<const Index>& index,
+                                                    std::span<const BatchField> schema,
+                                                    const TiersSpec& spec,
+                                                    std::shared_ptr<const ResolvedOrder> order,
+                                                    bool verified,
+                                                    std::shared_ptr<KeptTiers> kept = nullptr);
+  ~SessionTiers();
+  SessionTiers(const SessionTiers&) = delete;
+  SessionTiers& operator=(const SessionTiers&) = delete;
 
-  // For a run of the planner's own order from `start` on, or of a list.
+  // For a run of the session's own order from `start` on, or of a list.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::unique_ptr<TierCache>> Begin(Position start);
@@ -67,7 +67,7 @@ class NodeTiers {
                                             std::shared_ptr<ScheduleVerdict> verdict);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
-  // From which tier each use of a step of the planner's own order was, or is to be, by the plan of
+  // From which tier each use of a step of the session's own order was, or is to be, by the plan of
   // the newest run; nothing if that run began after it, or was of a list. Plans the run again up to
   // there: of a long one that takes seconds.
   //
@@ -79,8 +79,8 @@ class NodeTiers {
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
-  NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
-            const TiersSpec& spec);
+  SessionTiers(const PlacementFactory* factory, std::shared_ptr<const ResolvedOrder> order,
+               const TiersSpec& spec);
   Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> TakeHeld() const;
@@ -89,7 +89,7 @@ class NodeTiers {
                                        std::span<const std::vector<std::uint32_t>> held);
 
   const PlacementFactory* const factory_;
-  const std::shared_ptr<const Planner> planner_;
+  const std::shared_ptr<const ResolvedOrder> order_;
   const std::uint64_t horizon_epochs_;
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders

@@ -17,13 +17,13 @@ namespace headrace {
 class Index;
 
 // The order that a loader runs, with everything it is made from, and what it needs of memory.
-class Planner {
+class ResolvedOrder {
  public:
   // Looks `spec` up and at the dataset. Memory is not known yet: call Settle() before MakeOrder().
   //
   // Errors: InvalidArgument  no such order; those of MakeIndexBlocks and OrderFactory::Resolve
-  static Result<Planner> Make(const std::shared_ptr<const Index>& index, const OrderOptions& job,
-                              const OrderSpec& spec);
+  static Result<ResolvedOrder> Make(const std::shared_ptr<const Index>& index,
+                                    const OrderOptions& job, const OrderSpec& spec);
 
   // Fixes the parameters that were left out. `rank_bytes`: the memory for residents that each rank
   // has alone in its process, so that the order does not depend on how ranks share processes. The
@@ -70,7 +70,7 @@ class Planner {
   [[nodiscard]] std::uint64_t mean_block_bytes() const;
 
  private:
-  Planner(const OrderFactory* factory, OrderRequest request, std::int64_t block_samples)
+  ResolvedOrder(const OrderFactory* factory, OrderRequest request, std::int64_t block_samples)
       : factory_(factory), request_(std::move(request)), block_samples_(block_samples) {}
 
   const OrderFactory* factory_;

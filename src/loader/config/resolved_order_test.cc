@@ -1,4 +1,4 @@
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 
 #include <algorithm>
 #include <memory>
@@ -30,11 +30,11 @@ std::shared_ptr<const Index> MakeIndex() {
   return index;
 }
 
-std::shared_ptr<Planner> Plan(const OrderOptions& job, const OrderParameters& parameters) {
+std::shared_ptr<ResolvedOrder> Plan(const OrderOptions& job, const OrderParameters& parameters) {
   static const std::shared_ptr<const Index> index = MakeIndex();
-  auto made = Planner::Make(index, job, {.name = "epoch", .parameters = parameters});
+  auto made = ResolvedOrder::Make(index, job, {.name = "epoch", .parameters = parameters});
   EXPECT_TRUE(made.ok()) << made.status().ToString();
-  return std::make_shared<Planner>(std::move(made).value());
+  return std::make_shared<ResolvedOrder>(std::move(made).value());
 }
 
 OrderOptions JobOf(std::uint32_t world_size, std::uint32_t rank, std::uint32_t ranks) {
@@ -51,14 +51,14 @@ const OrderParameter kLimited(std::string("default, limited by memory"));
 const TiersSpec kTiers{.tiers = {{.path = "", .capacity_bytes = 100'000}}};
 
 // Three pools feed all ranks: a node reads each block, and has a use of it, once.
-TEST(PlannerTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
-  const auto planner =
+TEST(ResolvedOrderTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
+  const auto order =
       Plan(JobOf(8, 4, 4), {{"pools", std::int64_t{3}}, {"block_samples", std::int64_t{10}}});
-  ASSERT_TRUE(planner->Settle(/*rank_bytes=*/10'000'000).ok());
-  const auto room = MakeTierRoom(MakeIndex(), kTiers, *planner);
+  ASSERT_TRUE(order->Settle(/*rank_bytes=*/10'000'000).ok());
+  const auto room = MakeTierRoom(MakeIndex(), kTiers, *order);
   ASSERT_TRUE(room.ok()) << room.status().ToString();
   const PlacementRequest request =
-      MakePlacementRequest(planner, room.value(), /*horizon_epochs=*/1, Position());
+      MakePlacementRequest(order, room.value(), /*horizon_epochs=*/1, Position());
   EXPECT_EQ(request.node, 1U);
   EXPECT_EQ(request.capacity_units,
             std::vector<std::vector<std::uint64_t>>(2, room.value().capacity_units));
@@ -73,10 +73,10 @@ TEST(PlannerTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
   EXPECT_EQ(count, std::vector<std::size_t>(2, kSamples / 10));
 }
 
-TEST(PlannerTest, RanksThatAreNoNodeHaveNoTiers) {
+TEST(ResolvedOrderTest, RanksThatAreNoNodeHaveNoTiers) {
   const auto status = [](std::uint32_t world_size, std::uint32_t rank, std::uint32_t ranks) {
-    const auto planner = Plan(JobOf(world_size, rank, ranks), {});
-    return MakeTierRoom(MakeIndex(), kTiers, *planner).status();
+    const auto order = Plan(JobOf(world_size, rank, ranks), {});
+    return MakeTierRoom(MakeIndex(), kTiers, *order).status();
   };
   EXPECT_TRUE(status(4, 2, 2).ok());
   EXPECT_EQ(status(4, 1, 2).code(), StatusCode::kInvalidArgument);
@@ -86,7 +86,7 @@ TEST(PlannerTest, RanksThatAreNoNodeHaveNoTiers) {
 }
 
 // How the ranks of a job share processes.
-TEST(PlannerTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
+TEST(ResolvedOrderTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
   Prng random(11, 0, RandomStream::kOrder);
   int limited = 0;
   for (int job = 0; job < 600; ++job) {
@@ -107,13 +107,13 @@ TEST(PlannerTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
     limited += alone->origins().at("pool_bytes") == kLimited ? 1 : 0;
     for (std::uint32_t ranks = 1; ranks <= world; ++ranks) {
       const auto rank = static_cast<std::uint32_t>(random.Below(world - ranks + 1));
-      const auto planner = Plan(JobOf(world, rank, ranks), given);
-      ASSERT_TRUE(planner->Settle(rank_bytes).ok());
-      ASSERT_EQ(planner->parameters(), alone->parameters())
+      const auto order = Plan(JobOf(world, rank, ranks), given);
+      ASSERT_TRUE(order->Settle(rank_bytes).ok());
+      ASSERT_EQ(order->parameters(), alone->parameters())
           << "job " << job << ": " << ranks << " of " << world;
       // Ranks in one process have the sum of the room that they have alone.
       BudgetNeeds needs;
-      planner->AddNeeds(needs);
+      order->AddNeeds(needs);
       ASSERT_LE(needs.resident_bytes, ranks * needs_alone.resident_bytes);
     }
   }
@@ -121,12 +121,12 @@ TEST(PlannerTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
   EXPECT_LT(limited, 500);
 }
 
-TEST(PlannerTest, TheOriginOfEachParameterIsTold) {
+TEST(ResolvedOrderTest, TheOriginOfEachParameterIsTold) {
   const auto origins = [](std::uint64_t rank_bytes) {
-    const auto planner =
+    const auto order =
         Plan(JobOf(4, 0, 1), {{"block_samples", std::int64_t{4}}, {"pools", std::int64_t{4}}});
-    EXPECT_TRUE(planner->Settle(rank_bytes).ok());
-    return planner->origins();
+    EXPECT_TRUE(order->Settle(rank_bytes).ok());
+    return order->origins();
   };
   const OrderParameter given(std::string("given"));
   const OrderParameter by_default(std::string("default"));

@@ -1,4 +1,4 @@
-#include "node/server/hosted_job.h"
+#include "node/server/hosted_session.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,25 +17,25 @@ constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 
 }  // namespace
 
-Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenJob& first, Admit admit,
-                                                   std::shared_ptr<KeptTiers> kept) {
+Result<std::unique_ptr<HostedSession>> HostedSession::Make(const OpenSession& first, Admit admit,
+                                                           std::shared_ptr<KeptTiers> kept) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(first));
   HEADRACE_ASSIGN_OR_RETURN(auto thread,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-job"}));
-  std::unique_ptr<HostedJob> job(new HostedJob(first, std::move(admit), std::move(kept)));
+  std::unique_ptr<HostedSession> job(new HostedSession(first, std::move(admit), std::move(kept)));
   job->thread_ = std::move(thread);
   return job;
 }
 
-HostedJob::~HostedJob() { ending_ = true; }
+HostedSession::~HostedSession() { ending_ = true; }
 
-void HostedJob::Post(std::function<void()> work) { thread_->Submit(0, std::move(work)); }
+void HostedSession::Post(std::function<void()> work) { thread_->Submit(0, std::move(work)); }
 
-void HostedJob::Open(std::shared_ptr<LaneClient> client, OpenJob open) {
+void HostedSession::Open(std::shared_ptr<LaneClient> client, OpenSession open) {
   Post([this, client = std::move(client), open = std::move(open)] { DoOpen(client, open); });
 }
 
-void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
+void HostedSession::Do(std::shared_ptr<LaneClient> client, Request request) {
   Post([this, client = std::move(client), request = std::move(request)]() mutable {
     std::optional<std::uint32_t> lane;
     {
@@ -46,18 +46,18 @@ void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
   });
 }
 
-void HostedJob::Close(std::shared_ptr<LaneClient> client) {
+void HostedSession::Close(std::shared_ptr<LaneClient> client) {
   Post([this, client = std::move(client)] { DoClose(client); });
 }
 
-std::optional<std::uint32_t> HostedJob::LaneOf(const LaneClient& client) const {
+std::optional<std::uint32_t> HostedSession::LaneOf(const LaneClient& client) const {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (lanes_[lane].client.get() == &client) return lane;
   }
   return std::nullopt;
 }
 
-std::optional<HostedJob::Failure> HostedJob::failure() const {
+std::optional<HostedSession::Failure> HostedSession::failure() const {
   MutexLock lock(mutex_);
   if (failed_.ok()) return std::nullopt;
   Failure failure{.why = failed_, .at_ns = failed_at_ns_};
@@ -67,7 +67,7 @@ std::optional<HostedJob::Failure> HostedJob::failure() const {
   return failure.untold.empty() ? std::nullopt : std::optional(std::move(failure));
 }
 
-Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
+Status HostedSession::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Index> index, Index::Open(open.index_path));
   if (index->fingerprint() != open.fingerprint) {
     return Status(StatusCode::kFailedPrecondition,
@@ -85,20 +85,21 @@ Status HostedJob::OpenFirst(const OpenJob& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
   batches_ahead_ = config.budget.batches_max;
-  HEADRACE_ASSIGN_OR_RETURN(job_, NodeJob::Open(std::move(index), std::move(config), kept_, numa));
+  HEADRACE_ASSIGN_OR_RETURN(session_,
+                            Session::Open(std::move(index), std::move(config), kept_, numa));
   // What jobs need comes before what is kept for others; its own it has taken by now.
   if (kept_ != nullptr) kept_->ShrinkTo(left);
   return Status();
 }
 
-Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenJob& open) {
+Status HostedSession::Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(open));
   HEADRACE_RETURN_IF_ERROR(CompareOpen(first_, open));
   {
     MutexLock lock(mutex_);
     if (!failed_.ok()) return failed_;
   }
-  if (job_ == nullptr) HEADRACE_RETURN_IF_ERROR(OpenFirst(open, client->pid()));
+  if (session_ == nullptr) HEADRACE_RETURN_IF_ERROR(OpenFirst(open, client->pid()));
   MutexLock lock(mutex_);
   Lane& lane = lanes_[open.local_rank];
   if (start_.here(open.local_rank)) {
@@ -113,7 +114,7 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenJob&
   return Status();
 }
 
-void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob& open) {
+void HostedSession::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
   const Status joined = Join(client, open);
   {
     MutexLock lock(mutex_);
@@ -128,16 +129,16 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenJob&
     FailAll(joined);
     return;
   }
-  client->Send(JobOpened{.schema = {job_->schema().begin(), job_->schema().end()},
-                         .steps_per_epoch = job_->steps_per_epoch(),
-                         .batches_ahead = batches_ahead_,
-                         .order_parameters = job_->order_parameters(),
-                         .order_origins = job_->order_origins(),
-                         .inflation = job_->expected_inflation()});
+  client->Send(SessionOpened{.schema = {session_->schema().begin(), session_->schema().end()},
+                             .steps_per_epoch = session_->steps_per_epoch(),
+                             .batches_ahead = batches_ahead_,
+                             .order_parameters = session_->order_parameters(),
+                             .order_origins = session_->order_origins(),
+                             .inflation = session_->expected_inflation()});
 }
 
-void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
-                       Request& request) {
+void HostedSession::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
+                           Request& request) {
   if (auto* start = std::get_if<StartRun>(&request)) {
     DoStart(lane, {.start = start->start, .position = start->position});
   } else if (auto* list = std::get_if<StartListRun>(&request)) {
@@ -148,32 +149,32 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
     DoStillWaiting(lane, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {
-    Result<LoaderStats> got = job_->stats(lane);
+    Result<LoaderStats> got = session_->stats(lane);
     StatsReply reply{.call = stats->call, .status = got.status()};
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
       reply.stats.awaited = start_.Awaited();
     }
-    reply.learned = job_->learned();
+    reply.learned = session_->learned();
     client->Send(std::move(reply));
   } else if (const auto* steps = std::get_if<AskSteps>(&request)) {
-    Result<std::vector<StepTime>> got = job_->step_times();
+    Result<std::vector<StepTime>> got = session_->step_times();
     StepsReply reply{.call = steps->call, .status = got.status()};
     if (got.ok()) reply.steps = std::move(got).value();
     client->Send(std::move(reply));
   } else {
     const auto* rows = std::get_if<AskRows>(&request);
     const auto* rows_of = std::get_if<AskRowsOf>(&request);
-    Result<std::vector<PlannedRow>> got =
-        rows != nullptr ? job_->Explain(rows->position, lane) : job_->ExplainRows(rows_of->samples);
+    Result<std::vector<PlannedRow>> got = rows != nullptr ? session_->Explain(rows->position, lane)
+                                                          : session_->ExplainRows(rows_of->samples);
     RowsReply reply{.call = rows != nullptr ? rows->call : rows_of->call, .status = got.status()};
     if (got.ok()) reply.rows = std::move(got).value();
     client->Send(std::move(reply));
   }
 }
 
-void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
+void HostedSession::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
   LeaveRun(lane);
   const std::uint64_t start = wish.start;
   Status failed;
@@ -192,8 +193,8 @@ void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
 }
 
 // What was sent and not taken is the node's again: the client drops it when it finds it.
-void HostedJob::LeaveRun(std::uint32_t lane) {
-  std::shared_ptr<NodeRun> run;
+void HostedSession::LeaveRun(std::uint32_t lane) {
+  std::shared_ptr<SessionRun> run;
   std::shared_ptr<LaneClient> client;
   bool last = false;
   {
@@ -206,12 +207,12 @@ void HostedJob::LeaveRun(std::uint32_t lane) {
   }
   if (run != nullptr) {
     run->Leave(lane);
-    if (last) static_cast<void>(job_->Stop(0));  // Nobody needs its reads.
+    if (last) static_cast<void>(session_->Stop(0));  // Nobody needs its reads.
   }
   if (client != nullptr) client->DropUntaken();
 }
 
-void HostedJob::BeginIfAllAsked() {
+void HostedSession::BeginIfAllAsked() {
   std::optional<CollectiveStart::Wish> wish;
   Status status;
   {
@@ -222,7 +223,7 @@ void HostedJob::BeginIfAllAsked() {
     if (status.ok() && !wish.has_value()) return;
   }
   // Its reads may stay in flight for long: requests are answered meanwhile.
-  if (status.ok() && !job_->Stop(kStopSliceNs)) {
+  if (status.ok() && !session_->Stop(kStopSliceNs)) {
     if (!ending_) Post([this] { BeginIfAllAsked(); });
     return;
   }
@@ -230,11 +231,11 @@ void HostedJob::BeginIfAllAsked() {
   if (!status.ok()) EndWait(status);
 }
 
-void HostedJob::Tell(const Told& told, const Status& why) {
+void HostedSession::Tell(const Told& told, const Status& why) {
   for (const auto& [client, start] : told) client->Send(RunEnded{.start = start, .status = why});
 }
 
-void HostedJob::EndWait(const Status& why) {
+void HostedSession::EndWait(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
@@ -247,7 +248,7 @@ void HostedJob::EndWait(const Status& why) {
   Tell(told, why);
 }
 
-void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
+void HostedSession::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
   Status over;
   {
     MutexLock lock(mutex_);
@@ -256,7 +257,7 @@ void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
   if (!over.ok()) EndWait(over);
 }
 
-Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
+Status HostedSession::Begin(const CollectiveStart::Wish& wish) {
   std::vector<std::unique_ptr<LaneSink>> sinks;
   std::vector<BatchSink*> pointers;
   std::vector<bool> here;
@@ -265,15 +266,15 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
       here.push_back(start_.wish(lane).has_value());
       sinks.push_back(std::make_unique<LaneSink>(here.back() ? lanes_[lane].client : nullptr,
-                                                 lanes_[lane].start, job_->schema()));
+                                                 lanes_[lane].start, session_->schema()));
       pointers.push_back(sinks.back().get());
     }
   }
-  std::shared_ptr<NodeRun> run;
+  std::shared_ptr<SessionRun> run;
   if (wish.list.has_value()) {
-    HEADRACE_ASSIGN_OR_RETURN(run, job_->StartList(*wish.list, pointers.front()));
+    HEADRACE_ASSIGN_OR_RETURN(run, session_->StartList(*wish.list, pointers.front()));
   } else {
-    HEADRACE_ASSIGN_OR_RETURN(run, job_->Start(wish.position, pointers));
+    HEADRACE_ASSIGN_OR_RETURN(run, session_->Start(wish.position, pointers));
   }
   sinks_ = std::move(sinks);  // The run that used those before has ended.
   {
@@ -293,7 +294,7 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   return Status();
 }
 
-void HostedJob::FailAll(const Status& why) {
+void HostedSession::FailAll(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
@@ -303,12 +304,12 @@ void HostedJob::FailAll(const Status& why) {
       if (start_.here(lane)) told.emplace_back(lanes_[lane].client, lanes_[lane].start);
     }
   }
-  if (job_ != nullptr) static_cast<void>(job_->Stop(0));
+  if (session_ != nullptr) static_cast<void>(session_->Stop(0));
   Tell(told, why);
 }
 
-void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
-  std::shared_ptr<NodeRun> run;
+void HostedSession::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
+  std::shared_ptr<SessionRun> run;
   std::optional<std::uint32_t> lane;
   {
     MutexLock lock(mutex_);
@@ -326,7 +327,7 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
     run->OnTaken(*lane, *batch, taken_ns);
     MutexLock lock(mutex_);
     const Status goes_on = start_.Took(*lane, {.epoch = batch->epoch, .step = batch->step + 1},
-                                       {.steps_per_epoch = job_->steps_per_epoch(),
+                                       {.steps_per_epoch = session_->steps_per_epoch(),
                                         .batches_behind = first_.options.batches_behind});
     if (stuck.ok()) stuck = goes_on;
   }
@@ -336,8 +337,8 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 
-void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
-  std::vector<NamedTierStats> tiers = job_->tier_stats();
+void HostedSession::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
+  std::vector<NamedTierStats> tiers = session_->tier_stats();
   const auto failed = static_cast<std::size_t>(std::count_if(
       tiers.begin(), tiers.end(), [](const NamedTierStats& tier) { return tier.stats.degraded; }));
   {
@@ -348,7 +349,7 @@ void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint
   client->Send(TierTrouble{.tiers = std::move(tiers)});
 }
 
-void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
+void HostedSession::DoClose(const std::shared_ptr<LaneClient>& client) {
   std::optional<std::uint32_t> lane;
   {
     MutexLock lock(mutex_);

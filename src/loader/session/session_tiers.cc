@@ -1,9 +1,9 @@
-#include "loader/session/node_tiers.h"
+#include "loader/session/session_tiers.h"
 
 #include <string>
 
 #include "index/index.h"
-#include "loader/config/planner.h"
+#include "loader/config/resolved_order.h"
 #include "loader/ending/keeper.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/kept_tiers.h"
@@ -26,25 +26,26 @@ std::string Fingerprint(const Index& index, std::span<const BatchField> schema, 
 
 }  // namespace
 
-NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
-                     const TiersSpec& spec)
-    : factory_(factory), planner_(std::move(planner)), horizon_epochs_(spec.horizon_epochs) {}
+SessionTiers::SessionTiers(const PlacementFactory* factory,
+                           std::shared_ptr<const ResolvedOrder> order, const TiersSpec& spec)
+    : factory_(factory), order_(std::move(order)), horizon_epochs_(spec.horizon_epochs) {}
 
-Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const Index>& index,
-                                                   std::span<const BatchField> schema,
-                                                   const TiersSpec& spec,
-                                                   std::shared_ptr<const Planner> planner,
-                                                   bool verified, std::shared_ptr<KeptTiers> kept) {
+Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<const Index>& index,
+                                                         std::span<const BatchField> schema,
+                                                         const TiersSpec& spec,
+                                                         std::shared_ptr<const ResolvedOrder> order,
+                                                         bool verified,
+                                                         std::shared_ptr<KeptTiers> kept) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
-  std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
-  HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
+  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec));
+  HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
   node->kept_ = std::move(kept);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
 }
 
-NodeTiers::~NodeTiers() {
+SessionTiers::~SessionTiers() {
   for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
     // An empty tier is useless to others, and would take the place of one with entries.
     if (keys_[i].empty() || tiers_[i]->stats().entries == 0) continue;
@@ -52,13 +53,13 @@ NodeTiers::~NodeTiers() {
   }
 }
 
-Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
+Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
   const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
   for (const TierSpec& each : spec.tiers) {
     std::string& key = keys_.emplace_back();
     if (each.path.empty()) {
       key = fingerprint + "/" + std::to_string(each.capacity_bytes) + "/" +
-            std::to_string(unit_bytes) + "/" + std::to_string(planner_->job().rank);
+            std::to_string(unit_bytes) + "/" + std::to_string(order_->job().rank);
       if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
         tiers_.push_back(std::move(kept));
         continue;
@@ -71,7 +72,7 @@ Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprin
     HEADRACE_ASSIGN_OR_RETURN(
         std::unique_ptr<ThreadExecutor> executor,
         ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
-    const std::string folder = each.path + "/rank-" + std::to_string(planner_->job().rank);
+    const std::string folder = each.path + "/rank-" + std::to_string(order_->job().rank);
     Result<std::unique_ptr<SsdTier>> opened = SsdTier::Open({.folder = folder,
                                                              .capacity_bytes = each.capacity_bytes,
                                                              .unit_bytes = unit_bytes,
@@ -91,24 +92,24 @@ Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprin
   return Status();
 }
 
-Result<std::unique_ptr<TierCache>> NodeTiers::Begin(Position start) {
-  return Begin(MakePlacementRequest(planner_, room_, horizon_epochs_, start), start);
+Result<std::unique_ptr<TierCache>> SessionTiers::Begin(Position start) {
+  return Begin(MakePlacementRequest(order_, room_, horizon_epochs_, start), start);
 }
 
 // Others' lists are not known: a node that is alone.
-Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list) {
+Result<std::unique_ptr<TierCache>> SessionTiers::Begin(const ListOrderOptions& list) {
   const Position start{.epoch = list.epoch, .step = list.first_step};
-  PlacementRequest request = MakePlacementRequest(planner_, room_, /*horizon_epochs=*/1, start);
+  PlacementRequest request = MakePlacementRequest(order_, room_, /*horizon_epochs=*/1, start);
   request.node = 0;
   request.capacity_units.resize(1);
   request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<TierCache> tiers, Begin(std::move(request), start));
   MutexLock lock(mutex_);
-  request_.reset();  // Its steps are not those of the planner's own order.
+  request_.reset();  // Its steps are not those of the session's own order.
   return tiers;
 }
 
-Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
+Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request, Position start) {
   const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
@@ -117,10 +118,10 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Po
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
 
-Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position first,
-                                                     ScheduleFile file,
-                                                     std::shared_ptr<ScheduleVerdict> verdict) {
-  PlacementRequest request = MakePlacementRequest(planner_, room_, horizon_epochs_, first);
+Result<std::unique_ptr<TierCache>> SessionTiers::Follow(Position start, Position first,
+                                                        ScheduleFile file,
+                                                        std::shared_ptr<ScheduleVerdict> verdict) {
+  PlacementRequest request = MakePlacementRequest(order_, room_, horizon_epochs_, first);
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
   const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
   HEADRACE_ASSIGN_OR_RETURN(
@@ -131,15 +132,15 @@ Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position fi
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
 
-std::vector<std::vector<std::uint32_t>> NodeTiers::TakeHeld() const {
+std::vector<std::vector<std::uint32_t>> SessionTiers::TakeHeld() const {
   std::vector<Tier*> tiers;
   for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
   return TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
 }
 
-std::unique_ptr<TierCache> NodeTiers::MakeCache(PlacementRequest request, Position start,
-                                                std::unique_ptr<Placement> placement,
-                                                std::span<const std::vector<std::uint32_t>> held) {
+std::unique_ptr<TierCache> SessionTiers::MakeCache(
+    PlacementRequest request, Position start, std::unique_ptr<Placement> placement,
+    std::span<const std::vector<std::uint32_t>> held) {
   std::vector<Tier*> tiers;
   for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
   MutexLock lock(mutex_);
@@ -148,7 +149,7 @@ std::unique_ptr<TierCache> NodeTiers::MakeCache(PlacementRequest request, Positi
   return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
 }
 
-Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position position) const {
+Result<std::optional<std::vector<PlannedUse>>> SessionTiers::Planned(Position position) const {
   std::optional<PlacementRequest> request;
   Position start;
   {
