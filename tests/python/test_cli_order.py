@@ -87,7 +87,7 @@ def test_what_cannot_be_planned_is_an_error_that_names_it() -> None:
         _core.OrderStream("exact", {}, index=(10, 0))
     with pytest.raises(TypeError, match="index must be"):
         _core.OrderStream("exact", {}, index=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="no such name; there are index"):
+    with pytest.raises(TypeError, match="unexpected keyword argument; there are index"):
         _core.OrderStream("exact", {}, index=(10, 1), sed=1)  # type: ignore[call-arg]
 
 

@@ -307,7 +307,7 @@ def test_the_core_s_model_is_plain_values_in_and_out() -> None:
         _core.MachineModel(decode=[(1, 5), (1, 6)])
     with pytest.raises(errors.InvalidArgumentError, match="readers: got 0"):
         _core.MachineModel(readers=0)
-    with pytest.raises(TypeError, match="no such name; there are storage, "):
+    with pytest.raises(TypeError, match="unexpected keyword argument; there are storage, "):
         _core.MachineModel(storages=[])
     with pytest.raises(errors.InvalidArgumentError, match="must be above 0"):
         machine().to_model().storage_rate(0, 1)
