@@ -286,6 +286,7 @@ void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
       std::span<const BlockPiece>(pieces), limits, extent_of,
       [](const BlockPiece&) { return false; },
       [&](const Extent& extent, std::span<const BlockPiece> together) {
+        state_mutex_.AssertHeld();
         BlockUnit* const unit = MakeBlockUnit(block, extent, together);
         if (tiers_ != nullptr) PlanKeeps(block, *unit);
       });

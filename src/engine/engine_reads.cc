@@ -75,6 +75,7 @@ std::vector<Engine::ReadUnit*> Engine::MakeUnits(StepWork& work,
   Coalesce(
       pieces, limits, extent_of, [this](const auto& piece) { return InPlace(piece); },
       [&](const Extent& extent, const auto& together) {
+        state_mutex_.AssertHeld();
         units.push_back(MakeUnit(work, extent, together));
       });
   return units;

@@ -45,7 +45,7 @@ class FetcherTest : public ::testing::Test {
   std::vector<std::pair<Fetch*, Status>> ended_;
   Fetcher fetcher_{{.in_flight_max = 3,
                     .ended =
-                        [this](Fetch& fetch, Result<std::span<std::byte>> data) {
+                        [this](Fetch& fetch, const Result<std::span<std::byte>>& data) {
                           ended_.emplace_back(&fetch, data.status());
                         },
                     .beginning = [this](std::uint64_t count) { beginning_ += count; }}};

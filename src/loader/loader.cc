@@ -12,7 +12,7 @@ Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
   options.job.ranks = 1;
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                            Session::Open(index, std::move(config)));
+                            Session::Open(std::move(index), std::move(config)));
   return std::unique_ptr<Loader>(new Loader(std::move(session)));
 }
 

@@ -122,7 +122,7 @@ TEST(InboxThreadsTest, EveryEventOfEveryThreadIsHandledOnceAndByOneThreadAtATime
   TestExecutor executor(2);
   std::atomic<int> inside = 0;
   std::atomic<bool> overlapped = false;
-  std::vector<int> seen(kThreads * kEvents);  // Touched by the handler alone.
+  std::vector<int> seen(std::size_t{kThreads} * kEvents);  // Touched by the handler alone.
   Inbox<Event> inbox(executor, [&](std::span<Event> events) {
     if (inside.fetch_add(1) != 0) overlapped = true;
     std::uint64_t completed = 0;

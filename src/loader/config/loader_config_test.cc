@@ -59,7 +59,7 @@ TEST(LoaderConfigTest, CapacitiesAreThoseOfAllRanksOfTheNode) {
   // The tier in memory is part of memory=; the one in a folder is not.
   EXPECT_EQ(config.memory_bytes(), config.budget.staging_bytes + config.budget.batch_bytes +
                                        config.budget.scratch_bytes + 4 * kMega);
-  EXPECT_LE(config.memory_bytes(), 2 * 8 * kMega);
+  EXPECT_LE(config.memory_bytes(), 16 * kMega);
 }
 
 TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
