@@ -6,20 +6,22 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
+#include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "keywords.h"
 #include "module.h"
 #include "plan/block_map.h"
 #include "runtime/node/remote_loader.h"
@@ -109,11 +111,6 @@ void BindOptions(nb::module_& module) {
       .value("UNCHECKED", EncodedImages::kUnchecked)
       .value("DECODABLE", EncodedImages::kDecodable)
       .value("DECODABLE_OR_OTHER_KIND", EncodedImages::kDecodableOrOtherKind);
-  nb::enum_<IoChoice>(module, "IoChoice")
-      .value("AUTO", IoChoice::kAuto)
-      .value("IO_URING", IoChoice::kUring)
-      .value("THREADS", IoChoice::kThreads)
-      .value("SYNTHETIC", IoChoice::kSynthetic);
   nb::class_<LoaderOptions> options(module, "LoaderOptions", "What a Loader is made from.");
   BindJobOptions(options);
   options
@@ -158,7 +155,15 @@ void BindOptions(nb::module_& module) {
       .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
       .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
       .def_rw("threads", &LoaderOptions::threads)
-      .def_rw("io", &LoaderOptions::io)
+      .def_prop_rw(
+          "io", [](const LoaderOptions& self) { return self.io; },
+          [](LoaderOptions& self, const Text& name) { self.io = name.bytes(); })
+      .def(
+          "set_remedies",
+          [](LoaderOptions& self, const std::tuple<Text, Text, Text>& texts) {
+            self.remedies = ToRemedies(texts);
+          },
+          nb::arg("remedies"))
       .def_prop_rw(
           "substitute",
           [](const LoaderOptions& self) { return self.on_error == OnError::kSubstitute; },

@@ -222,6 +222,22 @@ def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.ND
 def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> bool:
     """Whether the bytes begin as a WebP, BMP, TIFF or PNM does."""
 
+class StoredReader:
+    """Reads stored bytes as a loader does: same stores, retries, errors."""
+
+    def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0) -> None:
+        """`threads`: reads that run at once; 0: as many as a loader's."""
+
+    def read_into(self, objects: NDArray[numpy.uint64], offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], target: bytearray | memoryview) -> None:
+        """
+        Fills all of `target` with the ranges, one after the other. Ctrl-C ends it.
+        """
+
+    def check(self, object: int) -> None:
+        """Raises unless the object is there, and as it was indexed."""
+
+    def close(self) -> None: ...
+
 class MachineModel:
     """
     What reads, decoding and epochs take on a machine: headrace docs model.
@@ -289,15 +305,6 @@ class EncodedImages(enum.Enum):
     DECODABLE = 1
 
     DECODABLE_OR_OTHER_KIND = 2
-
-class IoChoice(enum.Enum):
-    AUTO = 0
-
-    IO_URING = 1
-
-    THREADS = 2
-
-    SYNTHETIC = 3
 
 class LoaderOptions:
     """What a Loader is made from."""
@@ -411,10 +418,12 @@ class LoaderOptions:
     def threads(self, arg: int, /) -> None: ...
 
     @property
-    def io(self) -> IoChoice: ...
+    def io(self) -> str: ...
 
     @io.setter
-    def io(self, arg: IoChoice, /) -> None: ...
+    def io(self, arg: str | bytes, /) -> None: ...
+
+    def set_remedies(self, remedies: tuple[str | bytes, str | bytes, str | bytes]) -> None: ...
 
     @property
     def substitute(self) -> bool: ...
@@ -529,7 +538,13 @@ class Loader:
         """
 
 def placements() -> list[str]:
-    """Names of the placements."""
+    """Names of the placements, the default first."""
+
+def placement_keeps_blocks(name: str | bytes) -> bool:
+    """Whether tiers are of use to it."""
+
+def stores() -> list[str]:
+    """What io= may be: a store, or the first that suits."""
 
 def memory_limit_bytes() -> int:
     """
@@ -658,11 +673,34 @@ def default_rank_units(blocks: Blocks, world_size: int) -> int:
     Units that a loader without memory= has for what its order keeps, on this machine.
     """
 
-def budget_parameter(order: str | bytes) -> str:
-    """The parameter that says how many bytes stay resident; empty: none."""
+class OrderFactory:
+    """A row of the table of orders."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reads_blocks(self) -> bool: ...
+
+    @property
+    def follows_lists(self) -> bool: ...
+
+    @property
+    def takes_costs(self) -> bool: ...
+
+    @property
+    def budget_parameter(self) -> str:
+        """The parameter that says how many bytes stay resident; empty: none."""
+
+    @property
+    def reproduces_requests_of(self) -> OrderFactory | None:
+        """Of a paper's own order, to compare with: whose requests it answers."""
+
+def find_order(name: str | bytes) -> OrderFactory:
+    """The order of that name."""
 
 def order_names() -> list[str]:
-    """The orders that there are."""
+    """The orders that there are, the default first."""
 
 good_label_inflation: float = 1.05
 
@@ -810,7 +848,7 @@ def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps
     """
 
 def lane_policies() -> list[str]:
-    """Names of the policies by which ranks share a node."""
+    """Names of the policies by which ranks share a node, the default first."""
 
 class WorkerChannel:
     """A worker's end of its connection."""

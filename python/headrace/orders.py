@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +32,14 @@ class Order(ABC):
     """What `Loader(order=...)` takes besides a name."""
 
     name: ClassVar[str]
+    """In the core's table: by default that of the class, in lower case."""
+
+    added: ClassVar[Mapping[str, int | str]] = {}
+    """Parameters that it did not have at first, with what older states mean."""
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__.lower()
 
     @abstractmethod
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
@@ -42,8 +50,6 @@ class Order(ABC):
 @dataclass(frozen=True, kw_only=True)
 class Exact(Order):
     """Every sample where the seed, or the sampler, puts it."""
-
-    name: ClassVar[str] = "exact"
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         return _core.OrderSpec(self.name, {})
@@ -64,7 +70,6 @@ class Batch(Order):
         ranks_per_node: rank r is on node r // ranks_per_node; by default one.
     """
 
-    name: ClassVar[str] = "batch"
     homes: Sequence[int] | NDArray[Any] | None = None
     costs: Sequence[int] | NDArray[Any] | Literal["bytes"] | None = "bytes"
     ranks_per_node: int | None = None
@@ -104,7 +109,7 @@ class Epoch(Order):
             runs of about 1 MiB.
     """
 
-    name: ClassVar[str] = "epoch"
+    added: ClassVar[Mapping[str, int | str]] = {"first_join_permille": 0}
     pool: int | str | None = None
     pools: int | None = None
     join_share: float | None = None
@@ -145,7 +150,6 @@ class Redox(Order):
             1 MiB.
     """
 
-    name: ClassVar[str] = "redox"
     chunks_per_virtual: int | None = None
     mapping: Literal["consecutive", "interleaved"] | None = None
     refill: Literal["max_fill", "random"] | None = None
@@ -178,7 +182,22 @@ class Redox(Order):
         return _core.OrderSpec(self.name, parameters)
 
 
+class _Plain(Order):
+    """An order that has no class here, with its defaults."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["name"] = name
+
+    def to_core(self, dataset: Dataset) -> _core.OrderSpec:
+        return _core.OrderSpec(self.name, {})
+
+
 _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
+
+
+def added_parameters(order: str) -> dict[str, int | str]:
+    """Parameters that the order did not have at first, with what older states mean."""
+    return dict(_NAMED[order].added) if order in _NAMED else {}
 
 
 def costs_in_bytes(dataset: Dataset) -> NDArray[np.uint32] | None:
@@ -201,9 +220,11 @@ def as_order(order: Order | str) -> Order:
     if isinstance(order, Order):
         return order
     if isinstance(order, str):
-        return _NAMED[choice("order", order, tuple(_NAMED))]()
+        choice("order", order, tuple(_core.order_names()))
+        return _NAMED[order]() if order in _NAMED else _Plain(order)
     raise InvalidArgumentError(
-        f"order: got {order!r}, must be one of {', '.join(map(repr, _NAMED))} or of headrace.orders"
+        f"order: got {order!r}, must be one of {', '.join(map(repr, _core.order_names()))} or of "
+        "headrace.orders"
     )
 
 

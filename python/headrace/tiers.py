@@ -27,7 +27,12 @@ _SSD_UNIT_BYTES = 4096
 """No sample takes less of a disk."""
 
 PLACEMENTS = tuple(_core.placements())
-"""Names of the placements; `headrace docs placements` says what each does."""
+"""Names of the placements, the default first; `headrace docs placements` says what each does."""
+
+
+def needs_tiers(placement: str) -> bool:
+    """Whether it was chosen, and is of no use without tiers."""
+    return placement != PLACEMENTS[0] and _core.placement_keeps_blocks(placement)
 
 
 @named_fields

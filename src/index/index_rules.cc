@@ -72,6 +72,13 @@ std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attr
 
 std::optional<std::string> WhyRootIsWrong(std::string_view root) {
   if (root.find('\0') != std::string_view::npos) return "has a zero byte in its path";
+  // "SCHEME://...": objects of a store that is no file system.
+  const std::size_t scheme = root.find("://");
+  const auto is_of_scheme = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (scheme != 0 && scheme != std::string_view::npos &&
+      std::ranges::all_of(root.substr(0, scheme), is_of_scheme)) {
+    return std::nullopt;
+  }
   if (root != "." && !root.starts_with('/')) {
     return "is " + Quoted(root) + ": neither an absolute path nor \".\"";
   }

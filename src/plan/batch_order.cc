@@ -385,6 +385,11 @@ class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "batch"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
+  [[nodiscard]] bool takes_costs() const override { return true; }
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& /*resolved*/) const override {
+    return BatchSharing{};  // Samples of a batch are drawn one by one from all.
+  }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     ParameterReader reader(name(), request.parameters);

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "plan/epoch_parameters.h"
 #include "plan/epoch_pool.h"
+#include "plan/epoch_sharing.h"
 #include "plan/order_factory.h"
 
 namespace headrace {
@@ -409,6 +410,12 @@ class Factory final : public OrderFactory {
     // Of two epochs at most: what is drawn from and what fills meanwhile.
     return std::min(touched * (resolved.options.pool_units / pools),
                     2 * request.blocks->total_units());
+  }
+
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& resolved) const override {
+    if (resolved.blocks == nullptr) return std::nullopt;
+    return EpochBatchSharing(resolved);
   }
 
   [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,

@@ -97,6 +97,11 @@ class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "exact"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
+  [[nodiscard]] bool follows_lists() const override { return true; }
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& /*resolved*/) const override {
+    return BatchSharing{};  // Samples of a batch are drawn one by one from all.
+  }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(request.job).status());

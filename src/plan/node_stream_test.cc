@@ -72,7 +72,7 @@ std::vector<Case> Orders(const OrderOptions& job) {
           word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value)));
     }
     OrderRequest request{.job = job, .parameters = std::move(parameters)};
-    cases.push_back({.name = std::move(name), .order = FindOrder(order), .request = request});
+    cases.push_back({.name = std::move(name), .order = Orders().Find(order), .request = request});
     return cases.back().request;
   };
   add("exact", {});

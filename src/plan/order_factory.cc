@@ -1,21 +1,13 @@
 #include "plan/order_factory.h"
 
-#include <array>
 #include <utility>
 
 namespace headrace {
 
-std::span<const OrderFactory* const> AllOrders() {
-  static const std::array orders = {&ExactOrderFactory(), &BatchOrderFactory(),
-                                    &EpochOrderFactory(), &RedoxOrderFactory()};
+const Registry<OrderFactory>& Orders() {
+  static const Registry<OrderFactory> orders("order", {&ExactOrderFactory(), &BatchOrderFactory(),
+                                                       &EpochOrderFactory(), &RedoxOrderFactory()});
   return orders;
-}
-
-const OrderFactory* FindOrder(std::string_view name) {
-  for (const OrderFactory* order : AllOrders()) {
-    if (order->name() == name) return order;
-  }
-  return nullptr;
 }
 
 Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,

@@ -256,13 +256,17 @@ class RedoxOrder final : public Order {
 };
 
 constexpr std::int64_t kCountMax = 0x7fff'ffff;
+constexpr std::string_view kName = "redox";
 constexpr std::int64_t kNodesMax = 4096;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 60;
 
 class Factory final : public OrderFactory {
  public:
-  [[nodiscard]] std::string_view name() const override { return "redox"; }
+  [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] bool reads_blocks() const override { return true; }
+  [[nodiscard]] const OrderFactory* reproduces_requests_of() const override {
+    return &ExactOrderFactory();
+  }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     OrderParameters resolved;
@@ -293,7 +297,7 @@ class Factory final : public OrderFactory {
                     "order redox: shuffle=False, but slots give whichever sample of theirs is in "
                     "memory; use order 'exact' to have them in sequence, or shuffle=True");
     }
-    ParameterReader reader("redox", request.parameters);
+    ParameterReader reader(kName, request.parameters);
     const auto integer = [&](std::string_view name, std::int64_t otherwise, std::int64_t least,
                              std::int64_t most) {
       return static_cast<std::uint64_t>(reader.Integer(name, otherwise, least, most));

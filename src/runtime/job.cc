@@ -49,9 +49,10 @@ Result<Job> SettleJob(const std::shared_ptr<const Index>& index, LoaderOptions o
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
-  if (!options.tiers.tiers.empty() && options.io == IoChoice::kSynthetic) {
+  HEADRACE_RETURN_IF_ERROR(CheckStoreName(options.io));
+  if (!options.tiers.tiers.empty() && !ReadsStorage(options.io)) {
     return Status(StatusCode::kInvalidArgument,
-                  "tiers with io='synthetic': nothing is read that could be kept");
+                  "tiers with io='" + options.io + "': nothing is read that could be kept");
   }
   // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;

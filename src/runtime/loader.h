@@ -40,7 +40,7 @@ class Loader final : public BatchSource {
   // Errors: InvalidArgument     options that cannot be, named; a budget below one batch
   //         FailedPrecondition  io_uring was asked for and cannot be used; a tier's folder is
   //                             somebody else's
-  //         any of reading      IoChoice::kSynthetic, which reads some samples
+  //         any of reading      a store of no storage, which reads some samples
   static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
                                               LoaderOptions options);
   ~Loader() override;

@@ -8,6 +8,7 @@
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
 #include "engine/engine_options.h"
+#include "engine/lanes/lane_policies.h"
 #include "model/machine_model.h"
 #include "model/preprocess_model.h"
 #include "plan/order_factory.h"
@@ -27,7 +28,7 @@ struct LoaderField {
 
 // Which order, and what fixes it beside the job.
 struct OrderSpec {
-  std::string name = "exact";
+  std::string name = Orders().default_name();
   // Given; defaults come from the order, the dataset, the memory. Orders that read blocks have one
   // more here, "block_samples": neighbours read together; 0, the default: see MakeIndexBlocks.
   OrderParameters parameters;
@@ -41,9 +42,10 @@ struct LoaderOptions {
   OrderSpec order;
   std::uint64_t memory_bytes =
       0;  // budget of everything; 0: what is useful, a quarter of RAM at most
-  std::uint32_t batches_ahead = 0;  // 0: what the memory allows
-  int threads = 0;                  // that decode; 0: one a usable core
-  IoChoice io = IoChoice::kAuto;
+  std::uint32_t batches_ahead = 0;          // 0: what the memory allows
+  int threads = 0;                          // that decode; 0: one a usable core
+  std::string io = std::string(kAnyStore);  // which store reads: see OpenStoreOptions
+  FileRemedies remedies;                    // what errors advise: the dataset's format knows
   OnError on_error = OnError::kRaise;
   bool verify = true;           // samples against their checksums
   bool worker_results = false;  // whether to budget for results of Python workers
@@ -54,9 +56,9 @@ struct LoaderOptions {
   // What was measured of the machine, tiers in the order of `tiers`: reads come from what is
   // fastest. Nothing: tiers are faster than storage.
   std::optional<MachineModel> model;
-  // How ranks of a node share reads and decode threads: a name of LanePolicyNames(), or the path of
+  // How ranks of a node share reads and decode threads: a name of LanePolicies(), or the path of
   // a schedule that WriteSchedule() wrote for this job.
-  std::string schedule = "shared_deadline";
+  std::string schedule = LanePolicies().default_name();
   // What preprocessing was seen to take in runs before, from a machine profile; it is learned anew.
   std::vector<PreprocessModel::Row> preprocess;
 };

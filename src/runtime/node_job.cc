@@ -224,12 +224,13 @@ class NodeJob::Impl {
     options.block_read_bytes_max =
         std::min(options.block_read_bytes_max, BlockReadBytes(budget_.staging_bytes));
     // Each made-up read holds one sample.
-    if (options_.io == IoChoice::kSynthetic) {
+    const bool reads_storage = ReadsStorage(options_.io);
+    if (!reads_storage) {
       options.coalesce_bytes_max = 0;
       options.block_read_bytes_max = 0;
     }
     options.on_error = options_.on_error;
-    options.verify = options_.verify && options_.io != IoChoice::kSynthetic;
+    options.verify = options_.verify && reads_storage;
     options.seed = options_.job.seed;
     Engine::Parts parts{.index = index_.get(),
                         .schema = schema_,
@@ -394,7 +395,9 @@ Result<std::unique_ptr<NodeJob>> NodeJob::Open(std::shared_ptr<const Index> inde
                                              .batch_bytes = job.budget.batch_bytes,
                                              .shared_batches = job.options.shared_batches},
                                             numa));
-  HEADRACE_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(index, job.options.io));
+  HEADRACE_ASSIGN_OR_RETURN(
+      OpenedStore store,
+      OpenStore(index, {.io = job.options.io, .remedies = job.options.remedies}));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(job),
                                      Impl::Parts{.inflation = inflation,
                                                  .residents = std::move(residents),
@@ -447,10 +450,11 @@ Result<std::shared_ptr<NodeRun>> NodeJob::Start(Position position,
 Result<std::shared_ptr<NodeRun>> NodeJob::StartList(const ListOrderOptions& list, BatchSink* sink,
                                                     std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  if (impl_->options_.order.name != "exact") {
+  if (!impl_->planner_->follows_lists()) {
+    const auto follows = [](const OrderFactory& order) { return order.follows_lists(); };
     return Status(StatusCode::kInvalidArgument,
                   "a list of samples in order '" + impl_->options_.order.name +
-                      "': who gives the order wants it kept; use order 'exact'");
+                      "': who gives the order wants it kept; use order " + Orders().Names(follows));
   }
   if (lanes() > 1) {
     return Status(StatusCode::kInvalidArgument,

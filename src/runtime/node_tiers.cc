@@ -96,7 +96,8 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
                                                    const TiersSpec& spec,
                                                    std::shared_ptr<const Planner> planner,
                                                    bool verified, std::shared_ptr<KeptTiers> kept) {
-  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
+                            Placements().Get(spec.placement));
   std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);

@@ -36,7 +36,7 @@ struct TierSpec {
 // What a node keeps, and by which plan.
 struct TiersSpec {
   std::vector<TierSpec> tiers;  // fastest first; empty: nothing is kept
-  std::string placement = "coordinated";
+  std::string placement = Placements().default_name();
   std::uint64_t horizon_epochs = 16;  // that the plan looks ahead
 
   [[nodiscard]] std::uint64_t memory_bytes() const;  // of tiers in memory

@@ -57,6 +57,7 @@ class Planner {
   // After Settle().
   [[nodiscard]] const OrderParameters& origins() const { return origins_; }
   [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
+  [[nodiscard]] bool follows_lists() const { return factory_->follows_lists(); }
   [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }
   // Most units resident. After Settle().
   [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }

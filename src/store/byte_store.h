@@ -78,6 +78,13 @@ class ByteStore {
   // A message reads "reading PATH bytes [8, 12): CAUSE".
   virtual void Read(std::vector<ReadRequest> requests, std::stop_token stop) = 0;
 
+  // Checks, without reading, that the object is there and as it was indexed. May wait for storage.
+  // OK where objects cannot change.
+  //
+  // Errors: NotFound, FailedPrecondition, ResourceExhausted, Unavailable  as of a read
+  // A message reads "opening PATH: CAUSE".
+  [[nodiscard]] virtual Status CheckObject(ObjectId /*object*/) { return Status(); }
+
   // Copies all bytes of `extent` to `dst`, if that needs no wait for a device. `dst` has exactly
   // the size of the range, which is not empty, and needs no alignment. Reports no errors: Read()
   // does. Opens no file, because opening may wait as long as a read. For threads that use the bytes

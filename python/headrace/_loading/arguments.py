@@ -194,10 +194,11 @@ def check_samplers(
 
 def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
     """InvalidArgumentError if a sampler cannot decide the order."""
-    if order.name != "exact":
+    keeps = [each for each in _core.order_names() if _core.find_order(each).follows_lists]
+    if order.name not in keeps:
         raise InvalidArgumentError(
             f"sampler with order={order.name!r}: a sampler says which sample comes when, which "
-            "only order='exact' keeps; leave one of them out"
+            f"only order={' or '.join(map(repr, keeps))} keeps; leave one of them out"
         )
     if place is not None and place.local_world_size > 1:
         raise InvalidArgumentError(

@@ -12,9 +12,10 @@ from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
 from headrace._loading.ranks import Ranks
-from headrace._signature import Io, OnError, words
+from headrace._signature import OnError, words
 from headrace._workers._decode import pillow_is_installed
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._format import remedies
 from headrace.formats._outside import check_outside
 from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
@@ -26,16 +27,11 @@ from headrace.tiers import (
     Part,
     Tier,
     core_tiers,
+    needs_tiers,
     profile_with_tiers,
 )
 
 EPOCHS_MAX = 2**24
-_IO = {
-    "auto": _core.IoChoice.AUTO,
-    "io_uring": _core.IoChoice.IO_URING,
-    "threads": _core.IoChoice.THREADS,
-    "synthetic": _core.IoChoice.SYNTHETIC,
-}
 _UNCHECKED = _core.EncodedImages.UNCHECKED
 
 
@@ -76,7 +72,7 @@ def core_options(
 
     Raises InvalidArgumentError, naming what cannot be.
     """
-    choice("io", io, words(Io))
+    choice("io", io, tuple(_core.stores()))
     choice("on_error", on_error, words(OnError))
     options = _core.LoaderOptions()
     names = field_names(dataset, fields)
@@ -93,7 +89,8 @@ def core_options(
     options.memory_bytes = memory_bytes(memory)
     options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
     options.batches_ahead = 0 if prefetch is None else integer("prefetch", prefetch, 1, 4096)
-    options.io = _IO[io]
+    options.io = io
+    options.set_remedies(remedies(dataset.format_row, dataset.index))
     options.substitute = on_error == "substitute"
     options.verify = flag("verify", verify)
     options.order = core_order(order, dataset)
@@ -161,7 +158,7 @@ def set_tiers(
 ) -> None:
     """Writes what is kept where into the options."""
     choice("placement", placement, PLACEMENTS)
-    if not tiers and placement not in ("coordinated", "none"):
+    if not tiers and needs_tiers(placement):
         raise InvalidArgumentError(
             f"placement={placement!r} without tiers=: there is nothing to place; say what may be "
             'used, as tiers=[headrace.tiers.Ram("4GiB")]'

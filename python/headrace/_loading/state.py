@@ -11,13 +11,11 @@ from headrace._arguments import integer, shown, whole
 from headrace._dataset import Dataset
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.orders import added_parameters
 
 _VERSION = 1
 
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither.
-
-# Parameters that orders did not have at first, with what older states mean.
-_ADDED: dict[str, dict[str, Any]] = {"epoch": {"first_join_permille": 0}}
 
 
 def _parameters(
@@ -129,7 +127,7 @@ def order_parameters_to_adopt(
     They are all those of `known`, the loader's own. One that was `given` must be the state's.
     """
     order = state["order"]
-    saved = _ADDED.get(order, {}) | dict(state["order_parameters"])
+    saved = added_parameters(order) | dict(state["order_parameters"])
     for key in [*known, *saved]:
         if key not in saved or key not in known:
             what = "is missing" if key in known else "is none of them"

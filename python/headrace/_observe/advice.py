@@ -40,7 +40,7 @@ def data_facts(
     """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
     stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
     layout = "blocks" if dataset.index.block_count else "ranges"
-    if dataset.format == "folder":
+    if dataset.format_row.file_a_sample:
         layout = "files"
     decoded: set[str] = set()
     if isinstance(transform, Mapping):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.formats.pack_format import stored_shuffled
 from headrace.orders import costs_in_bytes
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -49,13 +49,7 @@ class Source:
     @property
     def stored_shuffled(self) -> bool:
         """Whether the samples were stored in a random order, as a pack's are by default."""
-        if self.dataset is None:
-            return False
-        try:
-            pack = json.loads(self.dataset.index.attributes.get("pack", "{}"))
-        except ValueError:
-            return False
-        return isinstance(pack, dict) and pack.get("order") == "shuffled"
+        return self.dataset is not None and stored_shuffled(self.dataset.index)
 
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
@@ -185,7 +179,7 @@ class Planned:
             "drop_last": self.drop_last,
             "epochs": self.epochs,
             "rank_units": self.source.rank_units(self.ranks),
-            "costs": self.source.costs if self.order == "batch" else None,
+            "costs": self.source.costs if _core.find_order(self.order).takes_costs else None,
         }
 
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
@@ -228,7 +222,7 @@ def make_planned(
     """The order with its parameters resolved; what cannot be is refused here."""
     parameters = order_values(given)
     if memory is not None:
-        name = _core.budget_parameter(order)
+        name = _core.find_order(order).budget_parameter
         if not name:
             raise InvalidArgumentError(
                 f"--memory: sizes a pool, which order {order} does not have; leave it out"
@@ -260,7 +254,7 @@ def make_planned(
 
 def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
     """With the order's own pool, where a share of a small dataset is too little."""
-    name = _core.budget_parameter(planned.order)
+    name = _core.find_order(planned.order).budget_parameter
     asked = int(planned.given[name])
     try:
         found = planned.with_given(

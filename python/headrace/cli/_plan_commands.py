@@ -106,7 +106,7 @@ def plan(
     wanted = _tiers(ram, tier, images)
     if schedule is not None:
         check_outside("--schedule", schedule, images)
-    if not wanted and placement not in ("coordinated", "none"):
+    if not wanted and tiers.needs_tiers(placement):
         raise InvalidArgumentError(
             f"--placement {placement}: there is nothing to place; say what may be used, with --ram "
             "or --tier"

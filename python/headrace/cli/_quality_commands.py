@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headrace import _core
 from headrace._dataset import image_folder
 from headrace._units import counted
 from headrace.cli import _order_commands as options
@@ -85,7 +86,7 @@ def quality(
 
 
 def _refuse_with_ids(order: str, given: dict[str, str], memory: str | None, ranks: int) -> None:
-    if order != "exact" or given or memory is not None or ranks != 1:
+    if order != _core.order_names()[0] or given or memory is not None or ranks != 1:
         raise InvalidArgumentError(
             "--ids: a log has no order, parameters, memory or ranks; leave them out"
         )

@@ -29,9 +29,9 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from headrace import _core
-from headrace._dataset import PACK_INDEX_NAME
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headrace.formats._pack_shard import Shard
+from headrace.formats.pack_format import PACK_INDEX_NAME
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/registry/registry.h"
 #include "base/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -105,6 +106,8 @@ class PlacementFactory {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Whether it looks at uses to come. Those that do not, only at those that were.
   [[nodiscard]] virtual bool clairvoyant() const = 0;
+  // Whether tiers are of use to it.
+  [[nodiscard]] virtual bool keeps_blocks() const { return true; }
 
   // Errors: InvalidArgument  a node that is none, tiers beyond kTiersMax, 2^32 - 1 blocks or more,
   //                          held blocks that do not fit or are twice in a node, a horizon of 0,
@@ -112,8 +115,6 @@ class PlacementFactory {
   [[nodiscard]] virtual Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const = 0;
 };
 
-// Errors: InvalidArgument  there is none of that name; lists those there are
-Result<const PlacementFactory*> FindPlacement(std::string_view name);
-std::span<const PlacementFactory* const> AllPlacements();
+const Registry<PlacementFactory>& Placements();
 
 }  // namespace headrace

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <array>
 #include <string>
 #include <unordered_set>
 
@@ -86,22 +84,12 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
 
 }  // namespace placement
 
-std::span<const PlacementFactory* const> AllPlacements() {
-  static const std::array placements = {&placement::None(),      &placement::Lru(),
-                                        &placement::Pinned(),    &placement::FirstTouch(),
-                                        &placement::Frequency(), &placement::Coordinated(),
-                                        &placement::Reuse(),     &placement::Belady()};
+const Registry<PlacementFactory>& Placements() {
+  static const Registry<PlacementFactory> placements(
+      "placement", {&placement::Coordinated(), &placement::Frequency(), &placement::Pinned(),
+                    &placement::FirstTouch(), &placement::Reuse(), &placement::Belady(),
+                    &placement::Lru(), &placement::None()});
   return placements;
-}
-
-Result<const PlacementFactory*> FindPlacement(std::string_view name) {
-  std::string names;
-  for (const PlacementFactory* placement : AllPlacements()) {
-    if (placement->name() == name) return placement;
-    names.append(names.empty() ? "" : ", ").append(placement->name());
-  }
-  return Status(StatusCode::kInvalidArgument,
-                "placement: got '" + std::string(name) + "', must be one of " + names);
 }
 
 }  // namespace headrace

@@ -65,7 +65,7 @@ class NodeServerTest : public ::testing::Test {
             .order = {.name = order},
             .memory_bytes = 4 * kMiB,
             .threads = 1,
-            .io = IoChoice::kThreads};
+            .io = "threads"};
   }
 
   Result<std::unique_ptr<RemoteLoader>> TryOpen(

@@ -60,7 +60,7 @@ NamedValues ValuesOf(const OpenJob& open) {
           {"memory", number(options.memory_bytes)},
           {"prefetch", number(options.batches_ahead)},
           {"threads", number(options.threads)},
-          {"io", number(static_cast<int>(options.io))},
+          {"io", options.io},
           {"on_error", number(static_cast<int>(options.on_error))},
           {"verify", number(options.verify)},
           {"Python workers", number(options.worker_results)},
@@ -75,6 +75,7 @@ std::vector<std::byte> Comparable(OpenJob open) {
   open.options.job.rank = 0;
   open.local_rank = 0;
   open.index_path.clear();  // One index may lie in several places.
+  open.options.remedies = {};
   return Encode(ClientMessage(std::move(open)));
 }
 

@@ -184,11 +184,11 @@ void Fields(WireTake& codec, PreprocessModel::Row& row) { RowOfModel(codec, row)
 
 template <typename Codec, Of<LoaderOptions> T>
 void OptionsFields(Codec& codec, T& options) {
-  auto& [fields, job, order, memory_bytes, batches_ahead, threads, io, on_error, verify, results,
-         shared, behind, tiers, model, schedule, preprocess] = options;
+  auto& [fields, job, order, memory_bytes, batches_ahead, threads, io, remedies, on_error, verify,
+         results, shared, behind, tiers, model, schedule, preprocess] = options;
   codec.List(fields, 4096);
-  codec(job, order, memory_bytes, batches_ahead, threads);
-  codec.Enum(io, IoChoice::kSynthetic);
+  codec(job, order, memory_bytes, batches_ahead, threads, io);
+  codec(remedies.changed, remedies.broken_link, remedies.special);
   codec.Enum(on_error, OnError::kSubstitute);
   codec(verify, results, shared, behind, tiers, model, schedule, preprocess);
 }

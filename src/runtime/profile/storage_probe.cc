@@ -196,7 +196,7 @@ Result<std::unique_ptr<StorageProbe>> StorageProbe::Open(std::shared_ptr<const I
                       " samples whose values all lie in its index");
   }
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store,
-                            OpenStore(index, IoChoice::kAuto, PageCache::kAvoided));
+                            OpenStore(index, {.page_cache = PageCache::kAvoided}));
   std::unique_ptr<StorageProbe> probe(new StorageProbe(std::move(index), std::move(store), *field));
   HEADRACE_RETURN_IF_ERROR(probe->LookAtObjects());
   return probe;

@@ -1,20 +1,13 @@
 #include "runtime/schedule/lane_schedule.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
+#include "engine/lanes/lane_policies.h"
 #include "engine/lanes/schedule_policy.h"
 #include "index/index.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::string_view kSharedDeadline = "shared_deadline";
-constexpr std::string_view kLobster = "lobster";
-constexpr std::string_view kLobsterSearch = "lobster_search";
-constexpr std::string_view kFixed = "fixed";
-constexpr std::array kNames = {kSharedDeadline, kLobster, kLobsterSearch, kFixed};
 
 Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
   constexpr std::string_view kWritten = "a file that `headrace plan --schedule` wrote";
@@ -28,18 +21,12 @@ Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
     return Status(StatusCode::kUnavailable, std::string(file.status().message()))
         .WithContext("opening schedule " + path);
   }
-  std::string names;
-  for (const std::string_view name : kNames) {
-    names.append(names.empty() ? "'" : ", '").append(name).append("'");
-  }
-  return Status(StatusCode::kInvalidArgument, "schedule: got '" + path + "', must be one of " +
-                                                  names + ", or " + std::string(kWritten) +
-                                                  "; there is none of that name");
+  return Status(StatusCode::kInvalidArgument,
+                "schedule: got '" + path + "', must be one of " + LanePolicies().Names() + ", or " +
+                    std::string(kWritten) + "; there is none of that name");
 }
 
 }  // namespace
-
-std::span<const std::string_view> LanePolicyNames() { return kNames; }
 
 Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index, const Job& job) {
   HEADRACE_ASSIGN_OR_RETURN(PreprocessModel learned,
@@ -47,7 +34,7 @@ Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index, con
   std::shared_ptr<const MappedFile> file;
   Position start;
   const std::string& name = job.options.schedule;
-  if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+  if (LanePolicies().Find(name) == nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
     HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header,
                               VerifySchedule({.bytes = file->bytes(), .name = name}));
@@ -68,25 +55,16 @@ LaneSchedule::LaneSchedule(const Job& job, PreprocessModel learned,
       file_start_(file_start),
       limit_({.budget = budget_, .transform = TransformHash(job.options)}, std::move(learned)) {}
 
-std::unique_ptr<LanePolicy> LaneSchedule::MakeLobster(LobsterOptions::Search search) {
-  return std::make_unique<LobsterLanePolicy>(
-      LobsterLanePolicy::Options{.budget = budget_, .search = search, .decode_threads = &limit_});
-}
-
 Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   std::shared_ptr<LanePolicy> policy;
   auto verdict = std::make_shared<ScheduleVerdict>();
+  const LanePolicyRequest request{.budget = budget_, .decode_threads = &limit_};
   if (file_ != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(
         policy, SchedulePolicy::Open({.file = file(), .start = start, .verdict = verdict},
-                                     MakeLobster(LobsterOptions::Search::kMakespan)));
-  } else if (lanes_ == 1 || name_ == kSharedDeadline) {
-    policy = nullptr;  // One lane has all there is, by whatever policy.
-  } else if (name_ == kFixed) {
-    policy = std::make_shared<FixedLanePolicy>(budget_);
-  } else {
-    policy = MakeLobster(name_ == kLobster ? LobsterOptions::Search::kMakespan
-                                           : LobsterOptions::Search::kBinarySearch);
+                                     MakeLobsterPolicy(request)));
+  } else if (lanes_ > 1) {  // One lane has all there is, by whatever policy.
+    policy = LanePolicies().Find(name_)->Make(request);
   }
   MutexLock lock(mutex_);
   if (policy_ != nullptr) {

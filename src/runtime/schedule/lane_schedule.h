@@ -54,7 +54,6 @@ class LaneSchedule {
  private:
   LaneSchedule(const Job& job, PreprocessModel learned, std::shared_ptr<const MappedFile> file,
                Position file_start);
-  [[nodiscard]] std::unique_ptr<LanePolicy> MakeLobster(LobsterOptions::Search search);
 
   const std::string name_;  // of the policy, or the file's path
   const std::uint32_t lanes_;
@@ -68,8 +67,5 @@ class LaneSchedule {
   std::shared_ptr<ScheduleVerdict> verdict_ HEADRACE_GUARDED_BY(mutex_);
   LaneCounts ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs before
 };
-
-// Names of the policies, the default first.
-std::span<const std::string_view> LanePolicyNames();
 
 }  // namespace headrace

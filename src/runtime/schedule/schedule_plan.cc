@@ -244,7 +244,7 @@ Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
   const TiersSpec& tiers = job.options.tiers;
   if (!tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
-                              FindPlacement(tiers.placement));
+                              Placements().Get(tiers.placement));
     HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *job.planner));
     HEADRACE_ASSIGN_OR_RETURN(placement, factory->Make(MakePlacementRequest(
                                              job.planner, room, tiers.horizon_epochs, plan.start)));
