@@ -2,6 +2,7 @@
 # make test    everything that CI runs; STAGES="mypy pytest" has only these (tools/test.sh names them)
 # make lint    of that only what reads the sources
 # make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
+# make coverage    which lines of src/ the C++ tests execute, a row a folder
 # make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
 # They install what is missing (saying what, first), build, and are quick the second time. The demo
@@ -11,7 +12,7 @@
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint wheel soak build setup setup-checks format stub clean
+.PHONY: demo test lint wheel soak coverage build setup setup-checks format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
@@ -27,6 +28,9 @@ wheel: setup
 
 soak: setup-checks build
 	@tools/soak.sh $(STAGES)
+
+coverage: setup-checks
+	@$(VENV)/bin/python tools/line_coverage.py
 
 build: setup
 	@tools/build_python.sh

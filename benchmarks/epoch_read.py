@@ -4,7 +4,7 @@
 
 Reads a pack of samples of about 100 KB in blocks of 1 MiB, past the page cache, without decoding,
 and before and after each run lets fio read the same files from begin to end in pieces of the same
-size. Once on the device as it is, and once, where that can be had (root, cgroup v1), under a limit
+size. Once on the device as it is, and once, where that is possible (root, cgroup v1), under a limit
 of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read a sample.
 
 The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same

@@ -13,7 +13,7 @@ is slow in two ways:
   takes 200 ms. Needs root, nbdkit with its Python plugin, and nbdfuse. The server's files are in
   memory, what is read through it is not.
 
-What cannot be measured here is said, and left out.
+Cases that cannot be measured here are skipped, with a message.
 
 Every run is a process of its own on files of which no page is in memory, that is checked; a round
 is every policy once and then once more in the opposite order (ABBA).

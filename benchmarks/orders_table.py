@@ -10,7 +10,7 @@ seed. Quality is planned, without data, over epochs 1 and 2 (so apart from the s
 Bytes and seconds are a real loader's, on a pack of samples of about 100 KB, cold, past the page
 cache, no decoding, all with the same memory, which leaves nothing over to pin blocks in. Bytes and
 reads are means of three epochs; seconds are the second's, under a limit of 400 MB/s and 1,500
-reads/s where that can be had (root, cgroup v1), else left out. Beside them the time in which fio
+reads/s where that is possible (root, cgroup v1), else left out. Beside them the time in which fio
 reads as many bytes from begin to end. Of a chunk the loader reads what `redox` keeps; the papers
 read whole chunks, which is counted from the same plan, and its time computed from the limits.
 
@@ -263,7 +263,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--size", type=int, default=1000, help="MB of samples that are read")
-    parser.add_argument("--samples", type=int, default=1_280_640, help="of which quality is told")
+    parser.add_argument(
+        "--samples", type=int, default=1_280_640, help="number of samples for quality"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small, and writes nothing")

@@ -99,7 +99,7 @@ class PyStoredReader {
       if (ProcessId() == pid_) {
         DestroyWithin(std::move(closing), kCloseNs);
       } else {
-        // Its threads are the parent's: nothing of it is touched.
+        // Its threads belong to the parent: leak it.
         static_cast<void>(new std::shared_ptr<OpenedStore>(std::move(closing)));
       }
       return true;

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS_OF_CHECKS = re.compile("clang|llvm|fio|gtest|gmock|rapidcheck|ibverbs|rdma|ruff|mypy|pytest")
+TOOLS_OF_CHECKS = re.compile(
+    "clang|llvm|fio|valgrind|gtest|gmock|rapidcheck|ibverbs|rdma|ruff|mypy|pytest"
+)
 
 
 def packages_of(which: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidy
+import tidy_classes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -99,6 +100,36 @@ VIOLATIONS = [
     ("src/base/a.h", HEADER + "#include <absl/status/status.h>\n", 2, "gRPC and Abseil"),
     ("docs/a.md", "see /home/somebody/data\n", 1, "path of one machine"),
     (".ci/run", "cd /root/x\n", 1, "path of one machine"),
+    ("docs/a.md", "Threads\ncan not stop.\n", 2, "'can not' hides its meaning; write: cannot"),
+    ("src/base/a.h", HEADER + "// resources that may not be had\n", 2, "'be had'"),
+    ("src/base/a.h", HEADER + "// decided, and nothing of it opened\n", 2, "'nothing of it'"),
+    ("python/headrace/a.py", '"""Nothing came of a run."""\n', 1, "'came of'"),
+    ("src/base/a.h", HEADER + "// Inside a step that order is not told.\n", 2, "'is not told'"),
+    ("src/base/a.h", HEADER + "// What the job tells of itself.\n", 2, "'tells of'"),
+    ("src/base/a.h", HEADER + "// notices wait to be said\n", 2, "'be said'"),
+    ("src/base/a.h", HEADER + "// Notes said together.\n", 2, "batched into one message"),
+    ("src/base/a.h", HEADER + "// a second call is of no use\n", 2, "'of no use'"),
+    ("python/headrace/a.py", 'E = "of no type that it may have"\n', 1, "expected {type}"),
+    ("python/headrace/a.py", 'E = "an argument has no such name"\n', 1, "did you mean"),
+    ("docs/a.md", "It ends, the reason named.\n", 1, "write: prints the reason"),
+    ("docs/a.md", "a page that names what it is about\n", 1, "write: name the subject"),
+    ("src/base/a.h", HEADER + "// Inserts that wait are as many as fit.\n", 2, "'is unbounded'"),
+    ("docs/a.md", "What cannot go on ends.\n", 1, "a deadlock becomes an error"),
+    ("src/base/a.h", HEADER + "// What a look at the index shows.\n", 2, "'a look at'"),
+    ("src/base/a.h", HEADER + "// What a run and its consumer meet at.\n", 2, "shared by"),
+    ("python/headrace/a.py", 'E = "what it is made from now gives 3"\n', 1, "'the saved state'"),
+    ("src/base/a.h", HEADER + "// What a job leaves that ended.\n", 2, "write: name it"),
+    ("src/base/a.h", HEADER + "// bytes that nobody vouches for\n", 2, "write: untrusted"),
+    ("docs/a.md", "What a batch was waited for is not in them.\n", 1, "exclude the wait"),
+    ("src/base/a.h", HEADER + "// as long as `visit` says true\n", 2, "write: returns true"),
+    ("docs/a.md", "It takes what memory= leaves.\n", 1, "the memory left after"),
+    ("docs/a.md", "Blocks of random mates.\n", 1, "randomly chosen samples"),
+    ("src/base/a.h", HEADER + "// as `noSuchWord` does\n", 2, "cites 'noSuchWord'"),
+    ("src/base/a.h", HEADER + "// see NoSuchCall() there\n", 2, "cites 'NoSuchCall'"),
+    ("src/base/a.h", HEADER + "/* see Noone::Reads */\n", 2, "cites 'Noone::Reads'"),
+    ("src/base/a.h", HEADER + "class Order;  // not Noone::Order\n", 2, "cites 'Noone::Order'"),
+    ("python/headrace/a.py", "x = 1  # as `no_such_word`\n", 1, "cites 'no_such_word'"),
+    ("python/headrace/a.py", '"""A.\n\nAs `no_such_word()`.\n"""\n', 3, "cites 'no_such_word'"),
 ]
 
 
@@ -129,6 +160,15 @@ def test_refuses_a_violation_and_says_where(
         ("docs/a.md", "see ~/home/data and src/root/a and https://a.b/home/c\n"),
         ("build/dev/a.h", "FIXME\n"),
         (".venv/lib/a.py", "FIXME\n"),
+        ("docs/a.md", "It cannot stop: a batch had to be read, all that it had had.\n"),
+        ("src/base/a.h", HEADER + "int a_word;  // `a_word`, not `word`\n"),
+        ("src/base/a.h", HEADER + 'const char* a = "http://Noone::Reads";\n'),
+        ("src/base/a.h", HEADER + "struct Job { int Size(); };  // Job::Size, Size()\n"),
+        (
+            "src/base/a.h",
+            HEADER + "struct A { int Size(); };\nstruct Job : A {};  // Job::Size\n",
+        ),
+        ("python/headrace/a.py", 'a_word = "NoSuch()"  # `a_word`\n'),
     ],
 )
 def test_accepts_what_only_looks_like_one(tmp_path: Path, path: str, text: str) -> None:
@@ -141,6 +181,16 @@ def test_refuses_a_folder_of_sixteen_modules_not_counting_tests(tmp_path: Path) 
     assert findings(tmp_path, {**fifteen, **tests}) == []
     assert findings(tmp_path, {"python/headrace/one_more.py": ""}) == [
         "python/headrace:1: 16 modules in one folder, limit 15: split it"
+    ]
+
+
+def test_a_member_stands_where_its_class_is_declared(tmp_path: Path) -> None:
+    planted = {
+        "src/plan/a.h": HEADER + "class Factory { int Bytes(); };\n",
+        "src/plan/b.h": HEADER + "// Factory::Bytes(), Factory::Size()\nint Size(Factory f);\n",
+    }
+    assert findings(tmp_path, planted) == [
+        "src/plan/b.h:2: the comment cites 'Factory::Size', which the code does not have"
     ]
 
 
@@ -160,3 +210,66 @@ def test_the_command_prints_findings_and_exits_with_1(tmp_path: Path) -> None:
         1,
         "src/base/a.h:1: header without #pragma once\n",
     )
+
+
+def members(public: int, private: int) -> str:
+    """The body of a C++ class of so many methods and attributes."""
+    methods = "".join(
+        f"  // Says {n}; it does.\n  int m{n}() const {{ return {n}; }}\n" for n in range(public)
+    )
+    return f" public:\n  ~A() = default;\n{methods} private:\n" + "".join(
+        f"  std::map<int, std::function<void()>> f{n}_ HEADRACE_GUARDED_BY(mutex_) = {{}};\n"
+        for n in range(private)
+    )
+
+
+@pytest.mark.parametrize(("public", "private", "refused"), [(18, 36, 0), (19, 0, 1), (0, 37, 1)])
+def test_refuses_a_class_that_declares_too_much(
+    tmp_path: Path, public: int, private: int, refused: int
+) -> None:
+    text = HEADER + f"// Does all.\nclass A {{\n{members(public, private)}}};\n"
+    found = findings(tmp_path, {"src/base/a.h": text})
+    assert len(found) == refused
+    if refused:
+        assert found[0].startswith(
+            f"src/base/a.h:3: class A: {public} public and {private} private declarations"
+        )
+    why = text.replace("// Does all.", "// Does all.\n//\n// Large: a row a field of the format.")
+    assert findings(tmp_path, {"src/base/a.h": why}) == []
+
+
+def test_the_fields_of_a_struct_are_no_declarations_and_its_methods_are(tmp_path: Path) -> None:
+    fields = "".join(f"  std::function<void(int)> f{n} = nullptr;\n" for n in range(40))
+    text = HEADER + f"struct A {{\n{fields}}};\nenum class B {{ kOne }};\n"
+    assert findings(tmp_path, {"src/base/a.h": text}) == []
+    methods = "".join(f"  void m{n}();\n" for n in range(19))
+    (found,) = findings(tmp_path, {"src/base/a.h": text.replace("};", f"{methods}}};", 1)})
+    assert "class A: 19 public and 0 private" in found
+
+
+def test_refuses_a_class_whose_methods_are_in_two_sources(tmp_path: Path) -> None:
+    planted = {
+        "src/base/ids.h": HEADER + "class A {\n public:\n  void B();\n  int C();\n};\n",
+        "src/base/ids.cc": "void A::B() {}\n",
+        "src/base/more.cc": "  // A::C( is\nint A::C() { return A::D(); }\n",
+        "src/base/CMakeLists.txt": "set(SRCS ids.cc more.cc)\nheadrace_test(ids_test)\n",
+    }
+    (found,) = findings(tmp_path, planted)
+    assert found.startswith("src/base/ids.h:2: class A: 2 public and 0 private declarations in 2 s")
+
+
+def test_refuses_a_python_class_that_declares_too_much(tmp_path: Path) -> None:
+    own = "".join(f"        self._f{n} = {n}\n" for n in range(37))
+    text = f"class A:\n    def __init__(self):\n{own}        self._f0 = 1\n"
+    (found,) = findings(tmp_path, {"python/headrace/a.py": text})
+    assert found.startswith("python/headrace/a.py:1: class A (Python): 0 public and 37 private")
+    text = text.replace("class A:\n", 'class A:\n    """All.\n\n    Large: it is a table."""\n')
+    assert findings(tmp_path, {"python/headrace/a.py": text}) == []
+    fields = "".join(f"    f{n}: int = {n}\n" for n in range(40))
+    text = f"@dataclass(frozen=True)\nclass A:\n{fields}"
+    assert findings(tmp_path, {"python/headrace/a.py": text}) == []
+
+
+def test_every_exception_is_of_a_class_that_is_there_and_still_large() -> None:
+    found = tidy_classes.classes(tidy_classes.shipped(ROOT))
+    assert set(tidy_classes.EXCEPTIONS) <= {each.name for each in found if each.is_large}

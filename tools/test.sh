@@ -4,7 +4,7 @@
 # Usage: tools/test.sh [STAGE ...]     all stages, or these; `lint`: those that only read the sources
 #
 # A stage that is run alone expects what those before it make: `package` for mypy and pytest,
-# build-PRESET for ctest-PRESET.
+# build-PRESET for ctest-PRESET, build-release for instructions.
 #
 # Ends with the seconds of each stage and pytest's own closing lines: the twenty slowest tests, failures.
 # HEADRACE_SEED: one more seed for the tests that draw schedules; the commit's hash if not set.
@@ -23,7 +23,7 @@ summary=()
 lint=(ruff ruff-format tidy format package mypy clang-tidy)
 all=("${lint[@]}")
 for preset in release asan tsan; do all+=("build-$preset" "ctest-$preset"); done
-all+=(pytest)
+all+=(instructions pytest)
 
 chosen=("$@")
 [[ ${#chosen[@]} -gt 0 ]] || chosen=("${all[@]}")
@@ -84,6 +84,7 @@ for preset in release asan tsan; do
   stage "build-$preset" build "$preset"
   stage "ctest-$preset" ctest --preset "$preset"
 done
+stage instructions python benchmarks/instructions/instructions.py
 print_summary
 # A file's tests stay in one process: what they share is made once.
 stage pytest pytest -W error -n "$jobs" --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1

@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import tidy_classes
+import tidy_words
 from source_tree import source_files
 
 LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
@@ -108,7 +110,7 @@ class Tree:
         return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
 
 
-Rule = Callable[[Tree], Iterator[Finding]]
+Rule = Callable[[Tree], Iterator[tuple[str, int, str]]]  # as Finding
 
 
 def layers(tree: Tree) -> Iterator[Finding]:
@@ -284,6 +286,11 @@ def banned(tree: Tree) -> Iterator[Finding]:
                     yield Finding(file.path, number, rule)
 
 
+def class_sizes(tree: Tree) -> Iterator[Finding]:
+    texts = {path: file.text for path, file in tree.files.items() if tidy_classes.is_shipped(path)}
+    return (Finding(*found) for found in tidy_classes.findings(texts))
+
+
 RULES: list[Rule] = [
     layers,
     doubles_in_tests_only,
@@ -292,13 +299,16 @@ RULES: list[Rule] = [
     pragma_once,
     sources_named,
     python_tests_found,
+    class_sizes,
     banned,
+    tidy_words.phrases,
+    tidy_words.names,
 ]
 
 
 def check(root: Path) -> list[Finding]:
     tree = Tree(root)
-    return sorted(finding for rule in RULES for finding in rule(tree))
+    return sorted(Finding(*found) for rule in RULES for found in rule(tree))
 
 
 def main() -> int:

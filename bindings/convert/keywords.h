@@ -33,14 +33,14 @@ class Keywords {
     if (!nanobind::try_cast(value, cast)) {
       ThrowStatus(Status(StatusCode::kInvalidArgument,
                          std::string(name) + ": got " + Text(nanobind::repr(value)).bytes() +
-                             ", which is of no type that it may have, or too large or negative"));
+                             ", expected another type, or a value in its range"));
     }
     return cast;
   }
 
   void Finish() const {
     if (taken_ == nanobind::len(given_)) return;
-    throw nanobind::type_error(("an argument has no such name; there are " + known_).c_str());
+    throw nanobind::type_error(("unexpected keyword argument; there are " + known_).c_str());
   }
 
  private:

@@ -1,4 +1,4 @@
-"""What arguments of the loader mean: sizes, names."""
+"""Parses arguments of the loader: sizes, names."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
 
 
 def shown(value: Any) -> str:
-    """`value` as an error names it: no longer than a message may be, whatever it is."""
+    """`value` for an error message, cut to a maximum length."""
     try:
         text = repr(value)
-    except Exception as error:  # An integer of 5,000 digits, for one.
+    except Exception as error:  # For example, an integer of 5,000 digits.
         return f"a {type(value).__name__} that has no repr ({type(error).__name__})"
     if len(text) <= _SHOWN_MAX:
         return text
@@ -36,7 +36,7 @@ def shown(value: Any) -> str:
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an int; None if it is none: True and False are likelier a mistake."""
+    """`value` as an int; None if it is not one: True and False are likely a mistake."""
     if isinstance(value, bool):
         return None
     try:
@@ -69,7 +69,7 @@ def given_path(doing: str, path: Any) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """`value` if it is true or false; what merely counts as one is likelier a mistake."""
+    """`value` if it is a bool; other values that are true or false are likely a mistake."""
     if type(value).__name__ not in ("bool", "bool_"):  # bool_: NumPy's
         raise InvalidArgumentError(f"{name}: got {value!r}, must be True or False")
     return bool(value)

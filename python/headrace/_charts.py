@@ -1,4 +1,4 @@
-"""What every chart needs: matplotlib, if it is there, and a file that it can be written to."""
+"""Shared by all charts: matplotlib, if installed, and checks of the output file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
 
 def matplotlib(what: str) -> tuple[Any, Any]:
-    """(rc_context, Figure); ImportError with the way out, in the name of `what`."""
+    """(rc_context, Figure); ImportError with the remedy, for `what`."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ def matplotlib(what: str) -> tuple[Any, Any]:
 
 
 def check(path: Path, what: str) -> None:
-    """That a chart can be drawn there: asked before anything that takes long."""
+    """Checks that a chart can be drawn there, before long work."""
     _, figure_class = matplotlib(what)
     formats = figure_class().canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:

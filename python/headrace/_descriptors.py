@@ -1,4 +1,4 @@
-"""What to do where descriptors run out."""
+"""Handles a lack of file descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @contextlib.contextmanager
 def taking_descriptors(doing: str) -> Iterator[None]:
-    """That there are none left is a ResourceExhaustedError, of what was done."""
+    """Turns the error of a lack of descriptors into a ResourceExhaustedError."""
     try:
         yield
     except OSError as error:
@@ -31,12 +31,12 @@ def taking_descriptors(doing: str) -> Iterator[None]:
 
 
 class Acceptor:
-    """A listener among what a selector waits for.
+    """A listening socket of a selector.
 
-    While no descriptor is left, who connects waits. The listener is ready all the time then, so it
-    is left out for a pause, instead of being tried again at once and for ever.
+    While no descriptor is left, clients wait. The listener stays ready then, so it is removed from
+    the selector for a pause, instead of being tried again in a busy loop.
 
-    Thread safety: none; of the thread that waits.
+    Thread safety: none; used by the waiting thread.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Acceptor:
         selector.register(listener, selectors.EVENT_READ)
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """What is ready; nothing if that takes too long, or the pause is over."""
+        """The ready sockets; none after the timeout, or when the pause is over."""
         if self._again is not None:
             left = self._again - self._clock()
             if left > 0:
@@ -63,7 +63,7 @@ class Acceptor:
         return [key.fileobj for key, _ in self._selector.select(timeout)]
 
     def accept(self) -> socket.socket | None:
-        """None: who connected has gone already, or waits for a descriptor."""
+        """None: the client has gone already, or waits for a descriptor."""
         try:
             return self._listener.accept()[0]
         except OSError as error:
@@ -73,7 +73,7 @@ class Acceptor:
             return None
 
     def pause(self, seconds: float) -> None:
-        """Lets nobody in for so long: who connects waits."""
+        """Accepts no client for this time: clients wait."""
         if self._again is None:
             self._selector.unregister(self._listener)
             self._again = self._clock() + seconds

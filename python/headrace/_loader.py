@@ -245,7 +245,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made]):
         self._iteration = 0  # number of the newest one
         self._iterating = False  # it has begun, and not ended
         self._warned = False
-        self._troubled: set[str] = set()  # tiers of which the user was told
+        self._troubled: set[str] = set()  # tiers that the user was warned about
         _open_loaders.add(self)
         self._monitor = watch(self, monitor)
 

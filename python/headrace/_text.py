@@ -1,7 +1,7 @@
-"""Text that may hold the name of a file, which may be any bytes.
+"""Text that may contain the name of a file, which may be any bytes.
 
 Inside Python such a name is a str as os.fsdecode() makes it, and opens the file; its bytes that are
-not UTF-8 are surrogates, which no terminal, file or log takes. What is for people is printable: a
+not UTF-8 are surrogates, which terminals, files and logs refuse. Text for people is printable: a
 byte is written as \\xNN, any other surrogate as \\uNNNN. bindings/convert/text.h does the same.
 """
 
@@ -13,19 +13,19 @@ import sys
 import unicodedata
 
 PRINTABLE = "headrace.printable"
-"""As `errors=` of what is written for people: what cannot be encoded is escaped."""
+"""An `errors=` handler for text for people: escapes what cannot be encoded."""
 
 
 def printable(text: str) -> str:
-    """`text` with what cannot be printed escaped."""
+    """`text` with unprintable characters escaped."""
     return text if text.isascii() else text.encode("utf-8", PRINTABLE).decode()
 
 
 def one_line(text: str) -> str:
-    """`text` with what is no character to see escaped: a file name may hold any.
+    """`text` with invisible characters escaped: a file name may contain any.
 
-    Such are controls as the line feed, separators of lines, and what turns the direction of a text.
-    Surrogates stay for `printable`.
+    These are control characters such as the line feed, line separators, and direction marks.
+    `printable` escapes surrogates.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -45,7 +45,7 @@ def _numbered(character: str) -> str:
 
 
 def print_any_text() -> None:
-    """From now on print() fails for no text."""
+    """From now on print() accepts any text."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=PRINTABLE)
 

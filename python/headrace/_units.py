@@ -31,13 +31,13 @@ def parse_bytes(text: str | int, what: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _UNITS:
         raise InvalidArgumentError(
-            f'{what}: "{text}" is no number of bytes; write it as 1048576, 1MiB or 1.5GB'
+            f'{what}: "{text}" is not a number of bytes; write it as 1048576, 1MiB or 1.5GB'
         )
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:
-    """The bytes that `text` means, or its share of `whole` where it says "20%"."""
+    """The bytes that `text` means, or a share of `whole` for "20%"."""
     if isinstance(text, str):
         share = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
         if share and not 0 < float(share[1]) <= 100:

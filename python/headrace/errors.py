@@ -1,7 +1,7 @@
 """Every error that headrace raises, in one tree.
 
-The core says what went wrong as a status code; each code is one exception here, which is also the
-builtin exception that Python code would expect in its place:
+Each status code of the core is one exception here, which is also the builtin exception that Python
+code would expect in its place:
 
 ==================  =========================  =================  ===============================
 status              exception                  is also            means
@@ -21,7 +21,7 @@ DataLoss            `DataLossError`            OSError            bytes are miss
 (none)              `WorkerLostError`          RuntimeError       a worker process died
 ==================  =========================  =================  ===============================
 
-The text says what was being done, to what, how much, why it failed, and what to do about it.
+The message gives the operation, its object, the numbers, the cause and the remedy.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class DataLossError(HeadraceError, OSError):
 
 
 class TransformError(HeadraceError, RuntimeError):
-    """A Python transform or collate_fn failed for a sample, or its results make no batch; or what
-    `headrace.torch.DeviceBatches` was to `prepare` failed for a batch.
+    """A Python transform or collate_fn failed for a sample, or its results make no batch; or a
+    `prepare` function of `headrace.torch.DeviceBatches` failed for a batch.
 
     `__cause__` is the exception itself, if it could be pickled; the text of a worker's ends with
     its traceback.
@@ -111,7 +111,7 @@ class TransformError(HeadraceError, RuntimeError):
     sample: int | None = None
     """Its number in the dataset."""
     path: str | None = None
-    """The file that it lies in, where that is known."""
+    """Its file, if known."""
 
 
 class WorkerLostError(HeadraceError, RuntimeError):
@@ -119,4 +119,4 @@ class WorkerLostError(HeadraceError, RuntimeError):
 
     pid: int | None = None
     exitcode: int | None = None
-    """As of multiprocessing: the negative number of a signal; None if it is not known."""
+    """As in multiprocessing: the negative number of a signal; None if not known."""

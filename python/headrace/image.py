@@ -4,8 +4,8 @@
 >>> hr.image.train(224)
 ImageTransform(size=(224, 224), random_crop_scale=(0.08, 1.0), ...)
 
-Geometry is torchvision's, resampling Pillow's (bilinear, antialiased). Random draws are keyed by
-(seed, epoch, sample): they do not depend on threads, ranks, or where a run was resumed.
+Geometry is torchvision's, resampling Pillow's (bilinear, antialiased). Random choices are keyed
+by (seed, epoch, sample): they do not depend on threads, ranks, or resumes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ImageTransform:
     wanted resolution is left, and values differ by at most 5 of 255 on photographs."""
 
     def to_core(self) -> _core.ImageTransform:
-        """As the core takes it; private to headrace."""
+        """The core's form; private to headrace."""
         if self.dtype not in ("float32", "uint8"):
             raise InvalidArgumentError(f"image dtype {self.dtype!r}: must be 'float32' or 'uint8'")
         if self.layout not in ("NCHW", "NHWC"):
@@ -67,7 +67,7 @@ class ImageTransform:
         normalised = self.mean is not None or self.std is not None
         if normalised and self.dtype == "uint8":
             raise InvalidArgumentError(
-                "image mean/std with dtype 'uint8': normalised values are no integers; leave them "
+                "image mean/std with dtype 'uint8': normalised values are not integers; leave them "
                 "out or use dtype='float32'"
             )
         core = _core.ImageTransform()

@@ -1,4 +1,4 @@
-"""Tiers: where samples are kept between epochs, and budgets that loaders share.
+"""Tiers, which keep samples between epochs, and budgets that loaders share.
 
 `headrace docs tiers` has the details.
 """
@@ -24,14 +24,14 @@ from headrace.profile import Tier as ProfileTier
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
 _SSD_UNIT_BYTES = 4096
-"""No sample takes less of a disk."""
+"""Every sample takes at least this much of a disk."""
 
 PLACEMENTS = tuple(_core.placements())
 """Names of the placements, the default first; `headrace docs placements` says what each does."""
 
 
 def needs_tiers(placement: str) -> bool:
-    """Whether it was chosen, and is of no use without tiers."""
+    """Whether the placement was chosen by the user and needs tiers."""
     return placement != PLACEMENTS[0] and _core.placement_keeps_blocks(placement)
 
 
@@ -52,13 +52,13 @@ class Ram:
 class Ssd:
     """A folder on a disk that is faster than storage.
 
-    What it holds outlives the loader: the next one with the same dataset, fields, rank and `verify`
-    takes it over, and checks every sample before use. One rank has the subfolder ``rank-N``.
+    Its entries outlive the loader: the next one with the same dataset, fields, rank and `verify`
+    reuses them, and verifies every sample before use. Each rank has a subfolder ``rank-N``.
 
     Args:
-        path: of the folder, made if it is not there.
+        path: of the folder, created if it does not exist.
         capacity: bytes of one rank, or "200GB", or "20%" of the file system.
-        threads: that read and write it.
+        threads: number of threads that read and write it.
     """
 
     path: str | os.PathLike[str]
@@ -71,7 +71,7 @@ Tier = Ram | Ssd
 
 @dataclass(frozen=True)
 class CoreTier:
-    """A tier in plain values: path "" is memory."""
+    """A tier as plain values: path "" is memory."""
 
     path: str
     capacity_bytes: int
@@ -84,7 +84,7 @@ def core_tiers(
     """The core's tiers, with their folders made unless told not to, none of them in `images`.
 
     Raises:
-        InvalidArgumentError: names what cannot be.
+        InvalidArgumentError: names the invalid value.
     """
     if tiers is None:
         return []
@@ -140,7 +140,7 @@ def _check_capacity(capacity: Any, name: str) -> None:
 
 
 def _folder(number: int, given: Any) -> str:
-    """The absolute path that is given for a tier's folder, which may have to be made."""
+    """The absolute path of a tier's folder, which may not exist yet."""
     path = os.path.abspath(given_path(f"tiers[{number}]: folder", given))
     for there in (path, _there(path)):
         if os.path.lexists(there) and not os.path.isdir(there):
@@ -153,7 +153,7 @@ def _folder(number: int, given: Any) -> str:
 
 
 def _there(path: str) -> str:
-    """`path`, or the nearest folder above it that is there."""
+    """`path`, or the nearest existing folder above it."""
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path
@@ -184,19 +184,19 @@ def _profile_tier(profile: MachineProfile, tier: CoreTier) -> ProfileTier:
 def _on_one_disk(measured: str, path: str) -> bool:
     try:
         return os.stat(measured).st_dev == os.stat(_there(path)).st_dev
-    except OSError:  # Measured on a disk that is not here now.
+    except OSError:  # Measured on a disk that is not mounted now.
         return os.path.abspath(measured) == path
 
 
 class Budget:
-    """Memory and tiers for several loaders at once: training and validation, say.
+    """Memory and tiers shared by several loaders, such as training and validation.
 
     >>> budget = hr.tiers.Budget(memory="8GiB", tiers=[hr.tiers.Ram("4GiB")])
     >>> train = hr.Loader(train_set, budget=budget.part("train", 0.9))
     >>> valid = hr.Loader(valid_set, budget=budget.part("valid", 0.1))
 
-    Each part has its share of the memory and of every tier, in a subfolder of its name. Parts of
-    all loaders that live never pass the whole.
+    Each part has its share of the memory and of every tier, in a subfolder of its name. The parts
+    of all open loaders together never exceed the whole.
 
     Thread safety: for one thread.
     """
@@ -204,7 +204,9 @@ class Budget:
     @named_arguments
     def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
         if memory is None:
-            raise InvalidArgumentError("budget: memory must be said, as bytes or 8GiB")
+            raise InvalidArgumentError(
+                "budget: memory: missing, must be bytes or a size such as 8GiB"
+            )
         self.memory = memory_bytes(memory)
         self._tiers = core_tiers(tiers)
         self._parts: dict[str, float] = {}
@@ -214,8 +216,8 @@ class Budget:
         """A share of it, in (0, 1], for one loader.
 
         Raises:
-            InvalidArgumentError: a name that is no folder name or is there already, or a share
-                that is more than what is left.
+            InvalidArgumentError: an invalid or duplicate folder name, or a share that exceeds the
+                rest.
         """
         _check_part_name(name)
         if name in self._parts:
@@ -272,7 +274,7 @@ class Part:
         self._taken_by: int | None = None  # id() of a loader: it gives the part back before it dies
 
     def take(self, loader: object) -> None:
-        """For one loader; until it gives it back."""
+        """Assigns the part to one loader, until the loader returns it."""
         if self._taken_by is not None:
             raise InvalidArgumentError(
                 f"budget: part {self.name!r} has a loader already; close it first, or take "
@@ -281,7 +283,7 @@ class Part:
         self._taken_by = id(loader)
 
     def give_back(self, loader: object) -> None:
-        """Does nothing if the loader has it no more: it may be another's by now."""
+        """Does nothing if the loader no longer has it: another may have it now."""
         if self._taken_by == id(loader):
             self._taken_by = None
 

@@ -22,7 +22,7 @@ void* MapBytes(std::uint64_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  // A wish: without it there are more page faults, once.
+  // Best effort: without huge pages the first use only takes more page faults.
   if (bytes >= kHugeFrom) (void)madvise(memory, bytes, MADV_HUGEPAGE);
   return memory;
 }
@@ -123,7 +123,7 @@ void CellPool::ForEachPiece(CellRun run, std::uint64_t offset, std::uint64_t siz
   }
   while (size > 0) {
     HEADRACE_CHECK(cell != kEnd);
-    // Neighbours are one piece.
+    // Adjacent cells count as one piece.
     const std::uint32_t first = cell;
     std::uint64_t room = unit_bytes_ - offset;
     while (room < size && next_[cell] == cell + 1) {

@@ -79,7 +79,7 @@ TEST(CellPoolTest, EveryLastCellIsOfUseWhateverWasTakenBefore) {
   pool->Release(twos[0]);
   pool->Release(twos[2]);
   pool->Release(twos[4]);
-  const CellRun six = TakeOne(*pool, 6);  // Nowhere are there six neighbours.
+  const CellRun six = TakeOne(*pool, 6);  // There are no six adjacent cells.
   EXPECT_FALSE(pool->View(six, 0, std::uint64_t{6} * 64).has_value());
   Prng random(1, 0, RandomStream::kPack);
   const std::string bytes = RandomBytes(random, std::uint64_t{6} * 64);
@@ -106,7 +106,7 @@ TEST(CellPoolTest, RunsOfOneSizeStayInOnePieceForEver) {
   for (const CellRun run : held) pool->Release(run);
 }
 
-// Against a plain model: every run has the bytes that were last written to it, and no others.
+// Against a plain model: every run has the bytes that were last written to it.
 TEST(CellPoolTest, RunsKeepTheirBytesApart) {
   struct Held {
     CellRun run;
@@ -140,7 +140,7 @@ TEST(CellPoolTest, RunsKeepTheirBytesApart) {
         ASSERT_EQ(Out(*pool, last.run, 0, last.bytes.size()), last.bytes);
         const std::uint64_t from = random.Below(last.bytes.size() + 1);
         if (const auto view = pool->View(last.run, from, last.bytes.size() - from)) {
-          // Of no bytes there need be no memory.
+          // 0 bytes may have no memory.
           ASSERT_EQ(std::string_view(reinterpret_cast<const char*>(view->data()), view->size()),
                     std::string_view(last.bytes).substr(from));
         }

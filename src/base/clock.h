@@ -4,7 +4,7 @@
 
 namespace headrace {
 
-// The time, as a constructor argument: real in production, virtual in the simulator.
+// The time as a constructor argument: CLOCK_MONOTONIC in production, virtual in the simulator.
 //
 // Thread safety: NowNanos() may be called from any thread.
 class Clock {
@@ -15,7 +15,7 @@ class Clock {
   [[nodiscard]] virtual std::int64_t NowNanos() const = 0;
 };
 
-// CLOCK_MONOTONIC.
+// The system's CLOCK_MONOTONIC. Thread safety: as Clock.
 class MonotonicClock final : public Clock {
  public:
   [[nodiscard]] std::int64_t NowNanos() const override;

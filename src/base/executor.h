@@ -6,29 +6,29 @@
 
 namespace headrace {
 
-// Runs tasks, earliest deadline first. Threads belong to whoever implements it: runtime/ has real
-// ones, sim/ none.
+// Runs tasks, earliest deadline first. The implementation owns the threads; the simulator's has
+// none.
 //
-// Thread safety: Submit() may be called from any thread, from inside a task too.
-// Shutdown: the destructor runs every task that was submitted, then returns.
+// Thread safety: Submit() may be called from any thread, also from inside a task.
+// Shutdown: the destructor runs every submitted task, then returns.
 class Executor {
  public:
   using Task = std::function<void()>;
 
   virtual ~Executor() = default;
 
-  // Runs `task` once, on a thread of the executor, never inline. Among waiting tasks the smallest
-  // `deadline` starts first, equal ones in the order of submission. A deadline is a number to
-  // compare (the sequence number of the batch a task belongs to), not a time.
+  // Runs `task` once, on a thread of the executor, never inline. Among waiting tasks the one with
+  // the smallest `deadline` starts first, equal ones in the order of submission. A deadline is a
+  // number to compare (the sequence number of the task's batch), not a time.
   virtual void Submit(std::uint64_t deadline, Task task) = 0;
 
-  // The same, of a task that works on `bytes` bytes: for executors that model how long it takes.
+  // As Submit(), for a task that works on `bytes` bytes: some executors model how long it takes.
   virtual void SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) {
     static_cast<void>(bytes);
     Submit(deadline, std::move(task));
   }
 
-  // How many tasks can run at once; at least 1.
+  // The number of tasks that can run at the same time; at least 1.
   [[nodiscard]] virtual int concurrency() const = 0;
 };
 

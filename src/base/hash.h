@@ -13,7 +13,7 @@ namespace headrace {
 // XXH3-64 of `bytes`, seed 0.
 std::uint64_t Hash64(std::span<const std::byte> bytes);
 
-// XXH3-64 of what was added so far: Hash64() for bytes that do not lie in one piece.
+// XXH3-64 of the bytes added so far: Hash64() for bytes that are not contiguous. Not thread-safe.
 class Hasher64 {
  public:
   Hasher64();
@@ -28,7 +28,7 @@ class Hasher64 {
   void* state_;  // XXH3_state_t
 };
 
-// XXH3-128 of what was added so far, seed 0. For fingerprints.
+// XXH3-128 of the bytes added so far, seed 0. For fingerprints. Not thread-safe.
 class Hasher128 {
  public:
   Hasher128();

@@ -7,7 +7,7 @@
 namespace headrace {
 namespace {
 
-// Both hashes stand in index files: a change here breaks every index there is.
+// Index files contain both hashes: a change here breaks every existing index.
 TEST(HashTest, IsXxh3) {
   const std::string_view text = "headrace";
   EXPECT_EQ(Hash64({}), 0x2d06800538d394c2u);  // XXH3_64bits of nothing, as xxHash documents it

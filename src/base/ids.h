@@ -1,7 +1,7 @@
 #pragma once
 
-// Identifiers and byte ranges that every layer shares. An id is a type of its own: a sample cannot
-// be passed where an object is meant.
+// Identifiers and byte ranges that every layer shares. Each id is a type of its own, so that a
+// sample cannot be passed as an object.
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ enum class ObjectId : std::uint64_t {};
 constexpr std::uint64_t Raw(SampleId id) { return static_cast<std::uint64_t>(id); }
 constexpr std::uint64_t Raw(ObjectId id) { return static_cast<std::uint64_t>(id); }
 
-// A run of bytes of an object.
+// A range of bytes of an object.
 struct ByteRange {
   std::uint64_t offset = 0;  // bytes from the start of the object
   std::uint64_t size = 0;    // bytes
@@ -25,7 +25,7 @@ struct ByteRange {
   friend constexpr bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// Where bytes lie: an object and a range of it.
+// An object and a range of it.
 struct Extent {
   ObjectId object{};
   ByteRange range;

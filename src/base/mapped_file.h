@@ -9,24 +9,24 @@
 
 namespace headrace {
 
-// A whole file, mapped for reading. Replaced by another of its name it stays what it was; who makes
-// it shorter meanwhile ends this process (SIGBUS).
+// A whole file, mapped for reading. Replacing the file (rename) does not change the mapping;
+// truncating it ends this process with SIGBUS.
 //
 // Thread safety: every method may be called from any thread.
 class MappedFile {
  public:
-  // Messages are the cause alone; never waits for a pipe's other end.
+  // Error messages are the cause alone. Does not block on a pipe.
   //
   // Errors: NotFound            no such file
   //         InvalidArgument     a folder, a pipe, a device: not a file
-  //         FailedPrecondition  the system does not let it be opened or mapped
+  //         FailedPrecondition  the system refuses to open or map it
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
 
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  // Valid as long as this object; none of an empty file.
+  // Valid as long as this object; empty for an empty file.
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
  private:

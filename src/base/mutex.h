@@ -1,7 +1,7 @@
 #pragma once
 
-// Locks whose use the compiler checks: clang's -Wthread-safety refuses a guarded field touched, or
-// a method called, without its mutex. Other compilers see nothing.
+// Locks whose use the compiler checks: clang's -Wthread-safety refuses access to a guarded field,
+// or a call of an annotated method, without the mutex. Other compilers ignore the annotations.
 
 #include <chrono>
 #include <condition_variable>
@@ -50,16 +50,17 @@ class HEADRACE_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// A condition variable for Mutex. Thread safety: every method may be called from any thread.
 class CondVar {
  public:
-  // Releases `mutex`, waits to be notified, and takes it again. Wakes spuriously: call in a loop
-  // on the condition.
+  // Releases `mutex`, waits for a notification, and takes `mutex` again. May wake spuriously: call
+  // it in a loop on the condition.
   void Wait(Mutex& mutex) HEADRACE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait(), but for no longer than `timeout_ns`. False if that is what ended it.
+  // As Wait(), for at most `timeout_ns`. Returns false after a timeout.
   bool WaitFor(Mutex& mutex, std::int64_t timeout_ns) HEADRACE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const auto status = condition_.wait_for(lock, std::chrono::nanoseconds(timeout_ns));

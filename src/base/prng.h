@@ -1,24 +1,24 @@
 #pragma once
 
-// Every random decision of Headrace: Philox4x32-10 (Salmon et al., "Parallel random numbers: as
-// easy as 1, 2, 3", SC'11) keyed by what the decision is about, so that it is the same on every
-// node, with any number of threads, after any resume. Specified to the bit in docs/orders.md;
-// frozen in tests.
+// The one source of randomness: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC'11), keyed by the purpose of the decision. So the result is the same on every node,
+// with any number of threads, after any resume. Specified to the bit in docs/orders.md; frozen in
+// tests.
 
 #include <array>
 #include <cstdint>
 
 namespace headrace {
 
-// What a generator is for. Part of the key: two streams of one seed and epoch share no number.
+// The purpose of a generator. Part of the key: two streams of one seed and epoch are independent.
 enum class RandomStream : std::uint32_t {
   kOrder = 1,       // the permutation of an epoch
-  kAugment = 2,     // the draws of a sample's transforms
-  kSubstitute = 3,  // which sample stands in for a corrupt one
+  kAugment = 2,     // the random choices of a sample's transforms
+  kSubstitute = 3,  // the sample that replaces a corrupt one
   kPack = 4,        // the order of samples in a pack
-  kPool = 5,        // which resident of a pool is drawn: `epoch`
+  kPool = 5,        // which chunk refills a slot: `redox`
   kChunk = 6,       // which chunk refills a slot: `redox`
-  kPlacement = 7,   // which blocks a placement keeps among equals
+  kPlacement = 7,   // which of several equal blocks a placement keeps
 };
 
 // One block of Philox4x32-10: four numbers for a counter and a key. Pure.
@@ -56,7 +56,7 @@ class Prng {
   std::uint32_t used_ = 4;  // words of block_ already given; 4: none left
 };
 
-// Epochs from here on have no generator of their own.
+// The number of epochs that have a generator.
 inline constexpr std::uint64_t kEpochsMax = std::uint64_t{1} << 24;
 
 }  // namespace headrace

@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-// 0: not asked for yet.
+// 0: not known yet.
 std::atomic<pid_t>& Known() {
   static constinit std::atomic<pid_t> known{0};
   return known;
@@ -30,7 +30,7 @@ void Renew() { Known().store(::getpid(), std::memory_order_relaxed); }
 pid_t ProcessId() {
   const pid_t known = Known().load(std::memory_order_relaxed);
   if (known != 0) return known;
-  // Without a lock, which a fork could leave locked; a handler that is there twice does no harm.
+  // No lock: a fork could leave it locked. Registering the handler twice does no harm.
   HEADRACE_CHECK(pthread_atfork(nullptr, nullptr, &Renew) == 0);
   Renew();
   return ::getpid();
@@ -39,7 +39,7 @@ pid_t ProcessId() {
 std::optional<std::int64_t> ProcessAgeNs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  // Its second field is the program's name, which may hold anything.
+  // The second field is the program's name, which may contain anything.
   constexpr int kFieldsBefore = 19;  // between the name and when it began
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;

@@ -7,15 +7,15 @@
 
 namespace headrace {
 
-// The number of this process, as getpid(), but without a system call: a child of fork() has its own
-// (of clone(2) or vfork(2) past libc it has the parent's). What has threads or locks compares it
-// with the one that it was made in: in a child both are gone, or not to be trusted.
+// The number of this process, as getpid() but without a system call. A child of fork() sees its own
+// (a child of clone(2) or vfork(2) outside libc sees its parent's). An object that has threads or
+// locks compares it with the process that made the object: in a child it can use neither.
 //
 // Thread safety: any thread.
 pid_t ProcessId();
 
-// How long ago a process began, rounded down: the system tells it to a tick, 10 ms mostly;
-// nothing of one that has ended, or that this pid namespace does not see.
+// The age of a process, rounded down; the system's resolution is a tick, mostly 10 ms. std::nullopt
+// if the process has ended or is not visible in this pid namespace.
 //
 // Thread safety: any thread.
 std::optional<std::int64_t> ProcessAgeNs(pid_t pid);

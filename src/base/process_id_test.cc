@@ -53,7 +53,7 @@ TEST(ProcessIdTest, AgeIsThatOfTheProcessWhateverItsNameAndOfNoneThatHasEnded) {
   ASSERT_EQ(kill(child, SIGKILL), 0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_EQ(ProcessAgeNs(child), std::nullopt);
-  EXPECT_EQ(ProcessAgeNs(0), std::nullopt);  // What a peer of another pid namespace is to us.
+  EXPECT_EQ(ProcessAgeNs(0), std::nullopt);  // A peer of another pid namespace has this number.
   close(ends[0]);
   close(ends[1]);
 }

@@ -22,8 +22,8 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kBytesMax = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr std::size_t kNameBytesMax = 200;  // the kernel's own limit is 249
 
-// Of Linux 6.3, not in older headers: no one can make the memory executable. Kernels may be set to
-// refuse a memfd without it.
+// Linux 6.3; older headers lack it. Forbids making the memory executable. A kernel may be
+// configured to refuse a memfd without it.
 constexpr unsigned kNoExecSeal = 0x0008;
 
 Status SystemError(const std::string& doing, int error) {
@@ -75,7 +75,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::Map(UniqueFd fd, std::uint64
   const auto refused = [&](const std::string& why) {
     return Status(StatusCode::kFailedPrecondition, doing + ": " + why);
   };
-  // Only memory files know seals; a memfd of huge pages does, too, but its pages can run out.
+  // Only memory files have seals. A memfd of huge pages has them, too, but its pages can run out.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   struct statfs system {};
   if (seals < 0 || ::fstatfs(fd.get(), &system) != 0 || system.f_type != TMPFS_MAGIC) {

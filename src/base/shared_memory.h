@@ -12,16 +12,18 @@
 
 namespace headrace {
 
-// Memory that several processes map: a sealed memfd. It has no name in any file system, so nothing
-// is left over whatever dies, and no limit on /dev/shm applies, as in containers; it is freed with
-// the last descriptor and mapping. It cannot shrink while it is mapped, so no access ever finds a
-// page gone (SIGBUS), whatever a process that shares it does.
+// Memory that several processes map: a sealed memfd. It has no name in a file system, so nothing is
+// left behind when a process dies, and limits on /dev/shm (as in containers) do not apply. The
+// kernel frees it with the last descriptor and mapping. The file cannot shrink while it is mapped,
+// so no process can cause SIGBUS in another one.
 //
-// Pages come with the first touch and read as zero. Where the system limits what may be promised
-// (vm.overcommit_memory=2) a page that it cannot give then is a SIGBUS, as for any shared memory.
+// Pages are allocated on first access and read as zero. Where the system limits overcommit
+// (vm.overcommit_memory=2), a page that it cannot allocate then causes SIGBUS, as for any shared
+// memory.
 //
 // Thread safety: every method may be called from any thread.
-// Fork: a child has the same pages, not a copy; what either writes, both see.
+// Ownership: the object owns its descriptor and its mapping.
+// Fork: parent and child share the pages; each sees what the other writes.
 class SharedMemory {
  public:
   // New memory. `name` is for people (/proc/PID/maps shows it as memfd:NAME).
@@ -31,8 +33,8 @@ class SharedMemory {
   //         FailedPrecondition memfd_create() or sealing is refused here
   static Result<std::shared_ptr<SharedMemory>> Make(std::string_view name, std::uint64_t bytes);
 
-  // The first `bytes` of what another process made, given its descriptor. Nothing is taken on
-  // trust.
+  // Maps the first `bytes` of memory that another process made, given its descriptor. Checks the
+  // descriptor: it is untrusted.
   //
   // Errors: InvalidArgument    0 bytes, or more than can be mapped
   //         FailedPrecondition not a memfd on small pages, not sealed against shrinking, smaller
@@ -44,14 +46,14 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Valid as long as this object. Begins at a page.
+  // Valid as long as this object. Page-aligned.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  // To be sent to other processes. Stays this object's.
+  // For sending to other processes. This object keeps ownership.
   [[nodiscard]] int fd() const { return fd_.get(); }
 
-  // Gives pages back to the system, for every process that maps them: they read as zero and come
-  // back with the next touch. The range must be whole pages, inside bytes(). What the system
-  // refuses stays in memory: false.
+  // Returns pages to the system, for every process that maps them; they read as zero on the next
+  // access. The range must be whole pages inside bytes(). Returns false if the system refuses: the
+  // pages then stay in memory.
   bool ReturnPages(std::uint64_t offset, std::uint64_t bytes);
 
  private:
@@ -63,8 +65,8 @@ class SharedMemory {
   const std::span<std::byte> bytes_;
 };
 
-// A new file in memory that may be sealed, and that no seal lets be executed, as some systems ask
-// for (vm.memfd_noexec). None, with errno: as of memfd_create().
+// A new memfd that can be sealed and that cannot become executable, as some systems require
+// (vm.memfd_noexec). On failure an invalid descriptor, with errno as of memfd_create().
 UniqueFd CreateMemfd(const std::string& name);
 
 }  // namespace headrace

@@ -29,7 +29,7 @@ std::uint64_t PagesOf(const SharedMemory& memory) {
   return static_cast<std::uint64_t>(stat.st_blocks) * 512 / kPage;
 }
 
-// Maps what is not as SharedMemory::Make() makes it.
+// Maps memory that SharedMemory::Make() would not make.
 Status Mapped(UniqueFd fd, std::uint64_t bytes) {
   return SharedMemory::Map(std::move(fd), bytes).status();
 }
@@ -116,7 +116,7 @@ TEST(SharedMemoryTest, WhatIsNoSealedMemfdIsRefused) {
   EXPECT_EQ(Mapped(Copy(open.get()), kPage).code(), StatusCode::kFailedPrecondition);
 }
 
-// Their pages are reserved by whoever maps them first, and may not be there.
+// Huge pages are reserved by the first mapping, and may be missing.
 TEST(SharedMemoryTest, HugePagesAreRefused) {
   UniqueFd huge(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
   if (!huge) GTEST_SKIP() << "no memfd of huge pages can be made here";

@@ -6,14 +6,14 @@
 
 namespace headrace {
 
-// A file descriptor that is closed with its owner. Errors of close() are not looked at: who writes
-// through one and has to know calls fsync() before.
+// Owns a file descriptor and closes it. Ignores errors of close(): a writer that needs to know
+// calls fsync() before.
 //
 // Thread safety: as for an int.
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}  // any negative number: none
+  explicit UniqueFd(int fd) : fd_(fd) {}  // negative: no descriptor
   ~UniqueFd() { Reset(); }
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {

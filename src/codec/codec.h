@@ -1,7 +1,7 @@
 #pragma once
 
-// codec/ turns the stored bytes of a sample into its rows of a batch: decode, augment, lay out.
-// Knows nothing of where bytes come from or when a batch is due.
+// codec/ turns the stored bytes of a sample into its rows of a batch: decode, augment, lay out. It
+// does not know where bytes come from or when a batch is due.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-// How much memory a decode may allocate beside its arguments, and how much it needs.
+// The memory that a decode may allocate besides its arguments, and the memory that it needs.
 struct ScratchLimit {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
@@ -23,8 +23,8 @@ struct ScratchLimit {
   std::uint64_t bytes_needed = 0;           // out: an upper bound, known from the header alone
 };
 
-// What the random draws of a sample's transforms are keyed by, and nothing else: not threads,
-// slots, ranks or resumes.
+// The key of the random choices of a sample's transforms. They depend on nothing else: not on
+// threads, slots, ranks or resumes.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
@@ -38,32 +38,32 @@ class FieldCodec {
  public:
   virtual ~FieldCodec() = default;
 
-  // Bytes of the row that `encoded_bytes` stored bytes become. Known before anything is read, so
-  // that batches can be laid out by the plan. Fixed-shape codecs give the same for every argument.
+  // Size of the row for `encoded_bytes` stored bytes. Known before anything is read, so that the
+  // plan can lay out batches. Codecs of fixed shape return the same for every argument.
   [[nodiscard]] virtual std::uint64_t RowBytes(std::uint64_t encoded_bytes) const = 0;
 
-  // Whether rows are the stored bytes as they are. Then they may be read straight into the batch,
-  // and Decode() is not called.
+  // Whether rows are the stored bytes. Then they may be read straight into the batch, and Decode()
+  // is not called.
   [[nodiscard]] virtual bool is_copy() const { return false; }
 
-  // Whether Decode() moves the stored bytes as they are, which then is counted as a copy.
+  // Whether Decode() only copies the stored bytes; it then counts as a copy.
   [[nodiscard]] virtual bool keeps_bytes() const { return is_copy(); }
 
-  // Fills all of `row` (of RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give
-  // equal bytes, on any thread, any number of times.
+  // Fills all of `row` (RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give equal
+  // bytes, on any thread, any number of times.
   //
-  // Errors: DataLoss         not what this codec decodes, truncated or damaged; `row` is then
+  // Errors: DataLoss         not a format of this codec, truncated or damaged; `row` is then
   //                          unspecified
-  //         InvalidArgument  decodable, but not as asked: an image beyond the pixel limit
-  // A message says what is wrong with the bytes, not which sample they are: the caller knows.
+  //         InvalidArgument  decodable, but not permitted: an image beyond the pixel limit
+  // A message describes what is wrong with the bytes; the caller adds the sample.
   Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
                 std::span<std::byte> row) const {
     ScratchLimit none;
     return DecodeWithin(encoded, key, row, none);
   }
 
-  // Upper bound of the bytes that a decode allocates beside `encoded` and `row`, for any input that
-  // it does not refuse.
+  // Upper bound of the bytes that a decode allocates besides `encoded` and `row`, for any input
+  // that it does not refuse.
   [[nodiscard]] virtual std::uint64_t ScratchBytesMax() const { return 0; }
 
   // Decode() with a limit on that memory. Sets limit.bytes_needed; if that is above the limit, does

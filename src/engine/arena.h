@@ -21,10 +21,10 @@ namespace headrace {
 // Thread safety: none. Pieces are whole pages; of `resident_max` the whole pages count.
 class Arena {
  public:
-  // Maps nothing if the system refuses: then no piece can be had.
+  // Maps nothing if the system refuses: then it has no pieces.
   explicit Arena(std::uint64_t resident_max);
   // The same in memory that other processes can map: all of `memory`, which is the arena's alone to
-  // fill and has MappedBytes(resident_max). Null, where that is 0: no piece can be had.
+  // fill and has MappedBytes(resident_max). Null, where that is 0: it has no pieces.
   Arena(std::uint64_t resident_max, std::shared_ptr<SharedMemory> memory);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -114,7 +114,7 @@ bool Engine::HaveCome(std::uint64_t number) {
   return true;
 }
 
-// True: the bytes of the row are there. False: it will be told, or it has failed.
+// True: the bytes of the row are there. False: they will come later, or it failed.
 bool Engine::AwaitKept(StepWork& work, std::uint32_t slot) {
   const Delivery& delivery = work.plan.deliveries[slot];
   const auto [block, kept] = FindKept(delivery.block_read, delivery.sample);

@@ -216,7 +216,7 @@ std::vector<ByteRange> Engine::LayOutRows(const Step& step) const {
   for (const BatchField& field : parts_.schema) {
     if (!field.ragged) continue;
     for (const Delivery& delivery : step.deliveries) {
-      // An extent that cannot be had fails with its sample, when its read is planned.
+      // An extent that the index refuses fails with its sample, when its read is planned.
       const Result<Extent> extent = parts_.index->extent(field.index_field, delivery.sample);
       const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
       // Out of cells rows are copied, so that none is a buffer to read into.

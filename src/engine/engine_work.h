@@ -64,7 +64,7 @@ struct Engine::ReadUnit {
   [[nodiscard]] bool InOneGo(std::uint64_t bytes_max) const;
 };
 
-// Tells of one piece where its bytes are.
+// Where the bytes of one piece are.
 struct Engine::Piece {
   ReadUnit* unit = nullptr;  // null before the read is planned, and of samples in cells
   std::uint64_t offset = 0;  // in the unit's data, or in the sample's cells
@@ -159,7 +159,7 @@ struct Engine::Lane {
   std::uint64_t ready = 0;      // handed over, not taken
   bool without_memory = false;  // for its next read, where it has staging memory of its own
   bool waiting = false;
-  bool ended = false;  // its sink was told the end, or its consumer is gone
+  bool ended = false;  // its sink received the end, or its consumer is gone
   StallCause stall_cause = StallCause::kStorage;
   std::int64_t stall_since_ns = 0;
   std::int64_t taken_ns = 0;  // when its consumer last took a batch; 0: none, or it waits again
@@ -191,7 +191,7 @@ struct Engine::KeptSample {
     kExpected,  // its bytes are not all there
     kUnwanted,  // the same, and nobody will ask for them
     kResident,  // in cells
-    kFailed,    // it cannot be had: BlockWork::failures says why
+    kFailed,    // BlockWork::failures has the error
     kGone,      // delivered or released
   };
 
@@ -238,7 +238,7 @@ struct Engine::BlockUnit {
 };
 
 // A block read of the plan. Lives from its step's admission until every sample that it keeps is
-// gone and nothing of it is in flight.
+// gone and none of its reads is in flight.
 struct Engine::BlockWork {
   std::uint64_t deadline = 0;  // of its step
   BlockRead plan;

@@ -44,7 +44,7 @@ Status SyncFolderOf(const std::string& path) {
   const std::string name = folder.empty() ? "." : folder;
   const UniqueFd fd(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return Failed(errno, "opening folder '" + name + "'");
-  // Some file systems cannot sync a folder; they have no better way to keep a name.
+  // Some file systems cannot sync a folder, and have no other way to make a name durable.
   if (fsync(fd.get()) == 0 || errno == EINVAL) return Status();
   return Failed(errno, "syncing folder '" + name + "'");
 }
@@ -101,7 +101,7 @@ Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> byte
 Status AtomicFile::Publish() {
   HEADRACE_RETURN_IF_ERROR(Flush());
   if (fsync(fd_.get()) != 0) return Failed(errno, "syncing");
-  // Network file systems tell of a full disk only here.
+  // Network file systems report a full disk only here.
   if (close(fd_.Release()) != 0) return Failed(errno, "closing");
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     return Failed(errno, "renaming '" + temporary_path_ + "'");

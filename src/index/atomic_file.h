@@ -36,8 +36,8 @@ class AtomicFile {
   // Writes over bytes that were appended before.
   Status WriteAt(std::uint64_t offset, std::span<const std::byte> bytes);
 
-  // Makes the file and its name durable. Once it has its name, an error to sync the folder leaves
-  // it there: it is whole. Call once, last.
+  // Makes the file and its name durable. If syncing the folder fails after the rename, the file
+  // stays: it is complete. Call once, last.
   Status Publish();
 
  private:

@@ -26,7 +26,7 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
   std::uint64_t inline_bytes = 0;
   if (field.info.is_inline &&
       __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {
-    return Wrong("field " + Quoted(field.info.name) + ": its values pass 2^64 bytes");
+    return Wrong("field " + Quoted(field.info.name) + ": its values exceed 2^64 bytes");
   }
   HEADRACE_RETURN_IF_ERROR(
       CheckCount(field, "bytes of inline values", field.inline_values.size(), inline_bytes));

@@ -5,9 +5,9 @@
 
 namespace headrace::internal {
 
-// Whether `contents` keep the rules of index_rules.h, every entry of them. O(samples).
+// Checks every entry of `contents` against the rules of index_rules.h. O(samples).
 //
-// Errors: InvalidArgument  naming the first entry that does not
+// Errors: InvalidArgument  the first entry that breaks a rule
 Status CheckContents(const IndexContents& contents);
 
 }  // namespace headrace::internal

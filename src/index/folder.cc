@@ -31,8 +31,8 @@ constexpr char kReportKey[] = "report";
 
 Status Refused(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
 
-// Absolute, without a slash at its end. Links stay as they are: a link to the newest of several
-// datasets goes on to mean that.
+// Absolute, without a slash at its end. Does not resolve links: a link to the newest of several
+// datasets keeps that meaning.
 Result<std::string> AbsoluteRoot(const std::string& root) {
   std::error_code error;
   std::string path = std::filesystem::absolute(root, error).string();
@@ -65,7 +65,7 @@ Status CheckEveryClassHasImages(const FolderReport& report,
   for (const char* kind : {"loop", "skipped"}) {
     const auto found = report.entries().find(kind);
     if (found == report.entries().end()) continue;
-    why += found->first == "loop" ? "; links to a folder around them are not followed, "
+    why += found->first == "loop" ? "; links to a folder that contains them are not followed, "
                                   : "; left out by skip=, ";
     why += CountAndNames(found->second.count, found->second.names);
   }
@@ -131,7 +131,7 @@ Result<IndexContents> Build(const std::string& root, const FolderProgress& progr
   return contents;
 }
 
-// Files beside the class folders, such as the index itself, change the root's mtime and no sample.
+// Files beside the class folders, such as the index itself, change the root's mtime but no sample.
 bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders, SkipRules& skip) {
   const Result<RootListing> listing = ListRoot(root, skip);
   if (!listing.ok()) return false;
@@ -154,7 +154,7 @@ Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProg
 bool FolderIndexIsCurrent(const Index& index) {
   const auto folders = internal::ParseNumberedTexts(index.attribute(kFoldersKey));
   const auto skip = internal::ParseTexts(index.attribute(kSkipKey));
-  if (!folders || !skip) return false;  // Those of earlier versions have no report, either.
+  if (!folders || !skip) return false;  // Indexes of earlier versions have no report either.
   Result<SkipRules> rules = SkipRules::Parse(*skip);
   if (!rules.ok()) return false;
   for (const auto& [path, mtime_ns] : *folders) {

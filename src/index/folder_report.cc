@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kDecoded = {".jpg", ".jpeg", ".png"};
 
-// With its dot, in lower case; the name itself where there is no dot.
+// With its dot, in lower case; the whole name if there is no dot.
 std::string ExtensionOf(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   std::string extension(name.substr(dot == std::string_view::npos ? 0 : dot));

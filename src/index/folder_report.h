@@ -13,17 +13,17 @@ namespace headrace::internal {
 // Why a file with the name of an image cannot be decoded. Index files and skip= use these names.
 enum class FileFinding : std::uint8_t {
   kNone,
-  kFormat,      // its name is of a format that src/codec does not decode: .webp, .bmp, ...
+  kFormat,      // its name has a format that src/codec does not decode: .webp, .bmp, ...
   kEmpty,       // zero bytes
   kBrokenLink,  // a link to nothing, or to itself
-  kSpecial,     // no regular file: a pipe, a socket, a device
+  kSpecial,     // not a regular file: a pipe, a socket, a device
   kUnreadable,  // its status cannot be read
 };
 
-// Findings by kind: their number, and the first few names in the order of the walk. The kinds are
-// the names of FileFinding (for kFormat the extension, in lower case), "hidden" (samples with a
-// part of the path below the root that begins with '.'), "loop" (links to a folder that contains
-// them, which are not followed) and "skipped" (files and folders left out by skip=).
+// The number of findings of each kind, and their first few names in the order of the walk. The
+// kinds are the names of FileFinding (for kFormat the extension, in lower case), "hidden" (samples
+// whose path below the root has a part that begins with '.'), "loop" (links to a folder that
+// contains them, which are not followed) and "skipped" (files and folders left out by skip=).
 //
 // Thread safety: as for an int.
 class FolderReport {
@@ -41,7 +41,7 @@ class FolderReport {
     return entries_;
   }
 
-  // [[kind, count, [name, ...]], ...], by kind. "[]" if there is nothing to tell.
+  // [[kind, count, [name, ...]], ...], by kind. "[]" if there are no findings.
   [[nodiscard]] std::string Json() const;
 
  private:
@@ -51,7 +51,7 @@ class FolderReport {
 // The kind of a finding in FolderReport: ".webp", "empty", ... `name` is the file's.
 std::string KindOf(FileFinding finding, std::string_view name);
 
-// Whether src/codec decodes the format of the extension of `name`, which must be an image's.
+// Whether src/codec decodes the format that the extension of `name`, an image's, stands for.
 bool IsDecodedByName(std::string_view name);
 
 // Whether a part of the path begins with '.'.

@@ -68,8 +68,8 @@ class FolderTest : public testing::Test {
     return internal::OpenIndexInMemory(file_, "/x/i", nullptr).value();
   }
 
-  // Sets the folder's mtime to its own, a second later: what a change leaves, however coarse the
-  // clock of the file system.
+  // Sets the folder's mtime to one second later, as a change would, however coarse the clock of the
+  // file system is.
   void Touch(const std::string& path) {
     fs::last_write_time(folder_ / path,
                         fs::last_write_time(folder_ / path) + std::chrono::seconds(1));
@@ -100,7 +100,7 @@ TEST_F(FolderTest, ClassesAreFoldersInOrderOfName) {
 }
 
 // sorted(os.walk()): by the whole path of the folder, '-' before '/', then by file name. So a
-// folder's files come before those of the folders in it.
+// folder's files come before those of its subfolders.
 TEST_F(FolderTest, FilesAreOrderedByPathOfTheirFolderAndThenByName) {
   Make({"c/b.jpg", "c/a/z.jpg", "c/a-b/y.jpg", "c/a/b/x.jpg", "c/B.jpg", "c/a.jpg", "c/10.jpg",
         "c/9.jpg"});
@@ -246,14 +246,14 @@ TEST_F(FolderTest, ALinkToAFolderAroundItIsNotFollowedAndReported) {
   EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
   Link(folder_.path(), "b");
   ExpectError(StatusCode::kInvalidArgument,
-              {"1: 'b'; links to a folder around them are not followed, 2: 'a/in/up', 'b'"});
+              {"1: 'b'; links to a folder that contains them are not followed, 2: 'a/in/up', 'b'"});
 }
 
 TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
   Make({"a/1.jpg", "a/closed/2.jpg"});
   fs::permissions(folder_.path(), fs::perms::all);
   fs::permissions(folder_ / "a/closed", fs::perms::none);
-  // Root reads everything.
+  // Root can read everything.
   constexpr uid_t kNobody = 65534;
   const uid_t self = geteuid();
   if (self == 0) {
@@ -297,7 +297,7 @@ TEST_F(FolderTest, TheIndexNotesPatternsThatMatchNothing) {
   EXPECT_EQ(AttributeOf(contents, "skip_unmatched"), R"(["/c","b/3.jpg"])");
 }
 
-// Files beside the class folders are not indexed, whatever is left out.
+// Files beside the class folders are not indexed, whatever is skipped.
 TEST_F(FolderTest, APatternThatMatchesOnlyFilesBesideTheClassFoldersLeavesOutNothing) {
   Make({"a/1.jpg", "b/2.jpg", "notes.txt", "c/3.jpg"});
   std::filesystem::create_directory_symlink(folder_.path() + "/c", folder_.path() + "/linked");

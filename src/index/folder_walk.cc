@@ -27,7 +27,7 @@ constexpr std::uint64_t kFilesBetweenReports = 1024;
 constexpr std::array<std::string_view, 9> kImageExtensions = {
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
-// Python lowers all of Unicode; no character beyond ASCII becomes a letter of these extensions.
+// Python lowers all of Unicode, but no character beyond ASCII becomes a letter of these extensions.
 bool HasImageExtension(std::string_view name) {
   const auto equal_lowered = [](char c, char lower) {
     return (c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) == lower;
@@ -54,7 +54,7 @@ struct DirCloser {
   void operator()(DIR* dir) const { closedir(dir); }
 };
 
-// A folder open for listing. Its status is taken before its entries are: an entry that comes later
+// A folder open for listing. Takes its mtime before its entries: an entry that is added later then
 // changes the mtime that was noted.
 struct OpenFolder {
   std::unique_ptr<DIR, DirCloser> dir;
@@ -68,7 +68,7 @@ Result<OpenFolder> OpenFolderAt(int at, const std::string& path) {
   if (!fd || fstat(fd.get(), &folder.info) != 0) return CannotRead("folder", path, errno);
   folder.dir.reset(fdopendir(fd.get()));
   if (!folder.dir) return CannotRead("folder", path, errno);
-  (void)fd.Release();  // It is the DIR's.
+  (void)fd.Release();  // DIR owns it.
   return folder;
 }
 
@@ -98,14 +98,14 @@ Result<bool> IsFolder(const OpenFolder& folder, const std::string& path, const d
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return false;
   struct stat info = {};
   if (fstatat(dirfd(folder.dir.get()), entry.d_name, &info, 0) == 0) return S_ISDIR(info.st_mode);
-  // A link to nothing is no folder, and a sample only by its name.
+  // A link to nothing is not a folder; its name decides whether it is a sample.
   const bool broken =
       errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == ENAMETOOLONG;
   if (broken || HasImageExtension(entry.d_name)) return false;
   return CannotRead("file", Joined(path, entry.d_name), errno);
 }
 
-// An image by its name, as it was found.
+// A file with the name of an image.
 struct FoundImage {
   IndexContents::Object object;
   FileFinding finding = FileFinding::kNone;
@@ -134,7 +134,7 @@ FoundImage LookAt(int at, const char* name) {
   return found;
 }
 
-// One class folder and all below it.
+// One class folder and everything below it.
 class ClassWalk {
  public:
   ClassWalk(int root, const struct stat& root_info, const WalkOptions& options, Walked& walked)
@@ -142,7 +142,8 @@ class ClassWalk {
 
   Status Run(const std::string& name) {
     folders_.push_back({.path = name});
-    // Grows while it is walked. Not recursive, and one folder open at a time: any depth will do.
+    // The vector grows during the walk. Not recursive, and one folder open at a time: any depth
+    // works.
     for (std::size_t i = 0; i < folders_.size(); ++i) HEADRACE_RETURN_IF_ERROR(Visit(i));
     std::sort(folders_.begin(), folders_.end(),
               [](const Folder& a, const Folder& b) { return TextLess(a.path, b.path); });
@@ -157,7 +158,7 @@ class ClassWalk {
     dev_t device = 0;
     ino_t inode = 0;
     std::int64_t mtime_ns = 0;
-    bool is_loop = false;                   // a link to a folder around it
+    bool is_loop = false;                   // a link to a folder that contains it
     std::vector<FoundImage> images = {};    // names below this folder
     std::vector<std::string> skipped = {};  // names below this folder
   };
@@ -168,7 +169,7 @@ class ClassWalk {
     folders_[position].device = folder.info.st_dev;
     folders_[position].inode = folder.info.st_ino;
     folders_[position].mtime_ns = MtimeNs(folder.info);
-    if (IsLoop(position)) {  // Its files are walked already; following it would never end.
+    if (IsLoop(position)) {  // Its files are walked already; following it would not end.
       folders_[position].is_loop = true;
       return Status();
     }

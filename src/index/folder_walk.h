@@ -20,7 +20,8 @@ struct RootListing {
   std::int64_t mtime_ns = 0;
   std::vector<std::string> class_folders;  // sorted
   std::vector<std::string> skipped;        // folders that `skip` leaves out, sorted
-  std::uint64_t images = 0;                // that lie beside them and belong to no class
+  std::uint64_t images = 0;                // images that lie beside the class folders and belong to
+                                           // no class
 };
 
 // Errors: NotFound            no such folder
@@ -28,10 +29,10 @@ struct RootListing {
 //         FailedPrecondition  the folder, or an entry that may be a folder, cannot be read
 Result<RootListing> ListRoot(const std::string& root, SkipRules& skip);
 
-// Nothing if there is no folder at `path`.
+// std::nullopt if there is no folder at `path`.
 std::optional<std::int64_t> FolderMtimeNs(const std::string& path);
 
-// What a walk found, class by class.
+// The images and folders found by a walk, class by class.
 struct Walked {
   std::vector<IndexContents::Object> images;  // names below the root, in order
   NumberedTexts folders;                      // path below the root and mtime in nanoseconds
@@ -43,9 +44,9 @@ struct WalkOptions {
   SkipRules& skip;
 };
 
-// Adds the images and folders of class folder `name` of `root`. A file with
-// the name of an image that cannot be read (a broken link, a pipe, a file without status) is added
-// with size 0 and time 0: so ids equal ImageFolder's, and reading it fails.
+// Adds the images and folders of class folder `name` of `root`. An image file that cannot be read
+// (a broken link, a pipe, a file without status) gets size 0 and time 0: so ids equal
+// ImageFolder's, and reading it fails.
 //
 // Errors: FailedPrecondition  a folder that cannot be read
 //         Cancelled           `progress` returned false
@@ -55,7 +56,7 @@ Status WalkClass(const std::string& root, const std::string& name, const WalkOpt
 // "3: 'a', 'b', 'c'", with at most the first few names.
 std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& names);
 
-// skip=["a", "b"], of at most the first few names.
+// skip=["a", "b"], with at most the first few names.
 std::string SkipHint(const std::vector<std::string>& names);
 
 }  // namespace headrace::internal

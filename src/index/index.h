@@ -1,9 +1,9 @@
 #pragma once
 
-// index/ knows where the bytes of every sample lie: which object, which range, which checksum. It
-// reads and writes the index file (docs/index-format.md) and builds indexes for layouts that need
-// no library (a folder of class folders). Above this layer nobody knows a format: a sample is
-// extents and inline values.
+// index/ knows where the bytes of every sample are: object, range and checksum. It reads and writes
+// the index file (docs/index-format.md) and builds indexes for formats that need no library (a
+// folder of class folders). The layers above do not know formats: a sample is extents and inline
+// values.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace headrace {
 
-// Element types of array-valued fields. The numbers stand in index files.
+// Element types of array-valued fields. Index files contain these numbers.
 enum class DType : std::uint8_t {
   kUInt8 = 0,
   kInt8 = 1,
@@ -40,7 +40,7 @@ std::uint64_t ElementBytes(DType dtype);
 std::string_view DTypeName(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
 
-// What the bytes of a field mean. The numbers stand in index files.
+// The meaning of a field's bytes. Index files contain these numbers.
 enum class FieldKind : std::uint8_t {
   kBytes = 0,  // anything, of any length
   kImage = 1,  // an encoded image: JPEG, PNG
@@ -53,7 +53,7 @@ struct FieldInfo {
   FieldKind kind = FieldKind::kBytes;
   DType dtype = DType::kUInt8;            // kArray; else kUInt8
   std::vector<std::uint64_t> shape = {};  // kArray: of one sample, {} for a scalar; else empty
-  bool is_inline = false;                 // the values lie in the index itself; kArray only
+  bool is_inline = false;                 // the index itself holds the values; kArray only
   bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
 
   // Bytes of one sample; for kArray only.
@@ -66,8 +66,8 @@ struct ObjectInfo {
   std::int64_t mtime_ns = 0;  // nanoseconds since 1970; 0: unknown, then only the size is checked
 };
 
-// A run of consecutive samples [first_sample, first_sample + sample_count) that is one contiguous
-// read, which holds the bytes of every extent field of every one of them.
+// The consecutive samples [first_sample, first_sample + sample_count), stored so that one
+// contiguous read returns the bytes of all their extent fields.
 struct BlockInfo {
   SampleId first_sample{};
   std::uint64_t sample_count = 0;
@@ -75,8 +75,8 @@ struct BlockInfo {
   std::optional<std::uint64_t> checksum;  // XXH3-64 of the extent's bytes
 };
 
-// The memory-mapped index of a dataset. Opening costs O(fields), not O(samples): what belongs to a
-// sample is checked when it is asked for.
+// The memory-mapped index of a dataset. Opening costs O(fields), not O(samples): an entry of a
+// sample is checked on access.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: strings and spans returned point into the mapping and live as long as the Index.
@@ -85,8 +85,8 @@ class Index {
   // Maps and checks `path`.
   //
   // Errors: NotFound            no such file
-  //         DataLoss            not an index, truncated, or damaged in what open checks
-  //         FailedPrecondition  of a version this build does not read, or the file cannot be read
+  //         DataLoss            not an index, truncated, or damaged where open checks it
+  //         FailedPrecondition  a version that this build does not read, or the file cannot be read
   static Result<std::shared_ptr<const Index>> Open(const std::string& path);
 
   virtual ~Index() = default;
@@ -96,27 +96,29 @@ class Index {
   [[nodiscard]] virtual std::uint64_t object_count() const = 0;
   [[nodiscard]] virtual std::uint64_t block_count() const = 0;  // 0: the dataset has no blocks
 
-  // The folder that object names are below: absolute, or where the index file itself lies if it was
-  // written with a relative root.
+  // The folder that contains the objects, absolute; the folder of the index file if it was written
+  // with a relative root.
   [[nodiscard]] virtual const std::string& root() const = 0;
 
   // 32 hexadecimal digits: XXH3-128 over fields with all their values and extents, and objects
-  // (names, sizes, mtimes); not over root, blocks and attributes. Two indexes of one fingerprint
+  // (names, sizes, mtimes); without root, blocks and attributes. Two indexes with one fingerprint
   // give the same samples in the same order.
   [[nodiscard]] virtual const std::string& fingerprint() const = 0;
 
-  // What the builder noted, by key: "format" ("folder", "pack"), "classes" (JSON list of names),
-  // ... Empty if there is no such key.
+  // A note of the builder, by key: "format" ("folder", "pack"), "classes" (JSON list of names), ...
+  // Empty if there is no such key.
   [[nodiscard]] virtual std::string_view attribute(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<std::string_view> attribute_keys() const = 0;
 
   // Bytes of the mapped file.
   [[nodiscard]] virtual std::uint64_t file_bytes() const = 0;
 
-  // The four below check what they return against the tables (an extent lies inside its object) and
-  // give DataLoss, naming the index and the entry, where it does not hold; OutOfRange for an id
-  // that does not exist; InvalidArgument for a field of the other sort. `field` is a position in
-  // fields().
+  // The four below check what they return against the tables (an extent lies inside its object).
+  // `field` is a position in fields().
+  //
+  // Errors: DataLoss         the check fails; the message names the index and the entry
+  //         OutOfRange       no such id
+  //         InvalidArgument  extent() of an inline field, or inline_value() of another
   [[nodiscard]] virtual Result<ObjectInfo> object(ObjectId id) const = 0;
   [[nodiscard]] virtual Result<BlockInfo> block(std::uint64_t position) const = 0;
   // For fields that are not inline.
@@ -125,17 +127,17 @@ class Index {
   [[nodiscard]] virtual Result<std::span<const std::byte>> inline_value(std::size_t field,
                                                                         SampleId id) const = 0;
 
-  // XXH3-64 of the sample's bytes, where has_checksums. `id` must exist.
+  // XXH3-64 of the sample's bytes, if the field has has_checksums. `id` must exist.
   [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
                                                               SampleId id) const = 0;
 
-  // Bytes that samples first, first + 1, ... have outside the index, over all fields with extents:
-  // of as many as `bytes` has room for, which must exist. What extent() refuses counts as nothing.
-  // A few ns a sample, where extent() takes tens.
+  // For samples first, first + 1, ..., one for each element of `bytes`: the bytes that they have
+  // outside the index, over all fields with extents. The samples must exist. An extent that
+  // extent() refuses counts 0. Takes a few ns a sample, where extent() takes tens.
   virtual void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const;
 
-  // inline_value() of samples first, first + 1, ... one after the other: of as many as `values` has
-  // room for. At the speed of memory, where inline_value() takes tens of ns a sample.
+  // Copies inline_value() of samples first, first + 1, ... one after the other until `values` is
+  // full. At the speed of memory, where inline_value() takes tens of ns a sample.
   //
   // Errors: those of inline_value()
   virtual Status CopyInlineValues(std::size_t field, SampleId first,
@@ -143,7 +145,7 @@ class Index {
 
   // Reads the whole file: checksums of its sections and every entry. O(samples); `headrace verify`.
   //
-  // Errors: DataLoss  naming the section or the entry
+  // Errors: DataLoss  the message names the section or the entry
   [[nodiscard]] virtual Status VerifyAll() const = 0;
 };
 

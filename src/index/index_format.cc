@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 63;
 
-// Where the numbers of the header lie; the checksum covers all before it.
+// Positions of the header's numbers; the checksum covers everything before it.
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kSectionCountAt = 12;
 constexpr std::size_t kFileBytesAt = 16;
@@ -50,7 +50,7 @@ void Append(std::string_view text, std::vector<std::byte>& to) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Takes pieces off the front of bytes that nobody vouches for.
+// Reads values from the front of untrusted bytes.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -72,7 +72,7 @@ class Cursor {
   std::span<const std::byte> bytes_;
 };
 
-// Lays sections end to end, each on the next multiple of the alignment.
+// Places sections end to end, each on the next multiple of the alignment.
 class SectionPlanner {
  public:
   explicit SectionPlanner(std::uint64_t section_count)
@@ -182,7 +182,7 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::byte* const from = file.data();
   if (file.size() < kIndexMagic.size() ||
       std::memcmp(from, kIndexMagic.data(), kIndexMagic.size()) != 0) {
-    return Damaged("not an index file: it does not begin as one");
+    return Damaged("not an index file: wrong first bytes");
   }
   if (file.size() < kHeaderBytes) {
     return Damaged("truncated: the file has " + std::to_string(file.size()) +
@@ -195,7 +195,8 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   if (version != kIndexVersion) {
     return Status(StatusCode::kFailedPrecondition,
                   "format version " + std::to_string(version) + ", this build reads version " +
-                      std::to_string(kIndexVersion) + ": write the index anew or upgrade");
+                      std::to_string(kIndexVersion) +
+                      ": build the index again or upgrade headrace");
   }
   IndexHeader header;
   header.section_count = Load<std::uint32_t>(from + kSectionCountAt);

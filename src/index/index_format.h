@@ -1,6 +1,6 @@
 #pragma once
 
-// What reader and writer of index files share: format version 1, specified to the bit in
+// The format shared by reader and writer of index files: version 1, specified to the bit in
 // docs/index-format.md. Internal to index/.
 
 #include <array>
@@ -55,7 +55,7 @@ inline constexpr std::uint64_t kSectionsMin = 8;  // 7 without a field, and a co
 // An entry of the section table.
 struct Section {
   SectionKind kind = SectionKind::kFields;
-  std::uint32_t field = 0;          // position of the field; 0 where the kind has none
+  std::uint32_t field = 0;          // position of the field; 0 for kinds without a field
   std::uint64_t offset = 0;         // from the start of the file
   std::uint64_t size = 0;           // bytes
   std::uint64_t element_bytes = 1;  // `size` is a multiple of it
@@ -74,7 +74,7 @@ struct IndexHeader {
   std::uint64_t table_checksum = 0;            // XXH3-64 of the section table
 };
 
-// Bytes of the parts whose size the counts in the header do not say.
+// Sizes of the parts whose size does not follow from the counts in the header.
 struct VariableSizes {
   std::uint64_t fields = 0;
   std::uint64_t root = 0;
@@ -82,16 +82,17 @@ struct VariableSizes {
   std::uint64_t name_bytes = 0;
 };
 
-// The one layout that a file of these counts can have: sections in order, all but the checksums
-// filled in. Nothing if it passes 2^63 bytes. `fields` must not be wrong.
+// The only layout that a file with these counts can have: sections in order, everything but their
+// checksums filled in. std::nullopt if it exceeds 2^63 bytes. `fields` must be valid.
 std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
                                                  std::span<const FieldInfo> fields,
                                                  const VariableSizes& sizes);
 
-// Where the file of these sections ends; they must not be empty.
+// The end of the last section; `sections` must not be empty.
 std::uint64_t FileBytes(std::span<const Section> sections);
 
-// XXH3-128 over counts and the checksums of what samples depend on: fields, columns, objects.
+// XXH3-128 over counts and the checksums of the sections that samples depend on: fields, columns,
+// objects.
 std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
                                          std::span<const Section> sections);
 
@@ -112,13 +113,13 @@ Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes
 void EncodeExtent(const Extent& extent, std::byte* to);
 Extent DecodeExtent(const std::byte* from);
 void EncodeBlock(const BlockInfo& block, std::byte* to);
-// Nothing if the entry is not one that EncodeBlock writes.
+// std::nullopt if the entry is not one that EncodeBlock writes.
 std::optional<BlockInfo> DecodeBlock(const std::byte* from);
 
 // "extents of field 'image'", "objects": for messages.
 std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const FieldInfo> fields);
 
-// Numbers lie in files as this machine has them; base/ refuses others.
+// Files contain numbers in this machine's byte order; base/ refuses other machines.
 template <typename T>
 T Load(const std::byte* from) {
   T value;

@@ -1,10 +1,9 @@
-// Opens damaged index files and asks for everything in them. Checksums would stop nearly every
-// random change at the door, so most inputs are edits of a valid file whose checksums are then made
-// right again.
+// Opens damaged index files and reads everything in them. The checksums would reject nearly every
+// random change, so most inputs edit a valid file and then correct its checksums.
 //
-// Input: a byte that says which valid file to start from (the lowest 4 bits), whether to make the
-// checksums right (0x10), and whether the rest is a whole file instead (0x20); then edits of 4
-// bytes: position (3 bytes, little-endian, modulo the size), value.
+// Input: a byte that selects the valid file to start from (the lowest 4 bits), whether to correct
+// the checksums (0x10), and whether the rest is a whole file instead (0x20); then edits of 4 bytes:
+// position (3 bytes, little-endian, modulo the size), value.
 
 #include <algorithm>
 #include <array>
@@ -48,7 +47,7 @@ std::vector<std::byte> Damaged(unsigned how, std::span<const std::byte> rest) {
   return file;
 }
 
-// Reads every byte, so that the sanitizer sees those outside the file.
+// Reads every byte, so that the sanitizer sees reads outside the file.
 std::uint64_t Sum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
   for (const std::byte byte : bytes) sum += static_cast<std::uint64_t>(byte);
@@ -95,9 +94,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto index = headrace::internal::OpenIndexInMemory(file, "fuzz", nullptr);
   if (!index.ok()) return 0;
   const bool whole = Walk(*index.value());
-  // VerifyAll finds whatever access finds.
+  // VerifyAll finds everything that access finds.
   HEADRACE_CHECK(whole || !index.value()->VerifyAll().ok());
-  // A file that was changed and not sealed again never passes.
+  // A changed file whose checksums were not corrected never passes.
   const bool changed = (how & kWholeFile) == 0 && file != Bases()[how % kBases];
   HEADRACE_CHECK(!changed || (how & kReseal) != 0 || !index.value()->VerifyAll().ok());
   return 0;

@@ -13,14 +13,14 @@
 namespace headrace::internal {
 namespace {
 
-// Columns of inline values up to this are checked at open: some milliseconds.
+// Inline columns up to this size are checked at open: some milliseconds.
 constexpr std::uint64_t kInlineCheckedMax = 64 * kMiB;
 
-// The sections of a file, by what they are for. All lie inside the file: checked at open.
+// The sections of a file by purpose. All lie inside the file: checked at open.
 struct Tables {
   struct Column {
     std::span<const std::byte> entries;    // extents or inline values
-    std::span<const std::byte> checksums;  // empty without
+    std::span<const std::byte> checksums;  // may be empty
   };
   std::vector<Column> columns;  // one a field
   std::span<const std::byte> objects;
@@ -29,8 +29,8 @@ struct Tables {
   std::span<const std::byte> blocks;
 };
 
-// An Index over bytes. Everything that the header, the section table and the small sections say is
-// checked before one exists; everything that the large sections say, when it is asked for.
+// An Index over bytes. The opener checks the header, the section table and the small sections;
+// entries of the large sections are checked on access.
 class IndexView final : public Index {
  public:
   struct Parts {
@@ -73,7 +73,7 @@ class IndexView final : public Index {
 
  private:
   [[nodiscard]] Status CheckColumn(std::size_t field, SampleId id, bool is_inline) const;
-  // The object's size alone: extents are checked against it, names need not be looked up.
+  // Takes the object's size alone: an extent is checked against it without looking up the name.
   [[nodiscard]] Status CheckExtent(const Extent& extent, const FieldInfo* field) const;
   [[nodiscard]] Status DamagedEntry(SectionKind kind, std::size_t field, std::uint64_t entry,
                                     const std::string& why) const;
@@ -147,7 +147,7 @@ Status IndexView::CheckExtent(const Extent& extent, const FieldInfo* field) cons
   object.size =
       Load<std::uint64_t>(parts_.tables.objects.data() + Raw(extent.object) * kObjectBytes);
   if (!WhyExtentIsWrong(extent, object, field)) return Status();
-  // The name only for the message, and only if it is whole.
+  // The name is for the message only, and used only if it is intact.
   if (const auto named = this->object(extent.object); named.ok()) object = named.value();
   return {StatusCode::kDataLoss, WhyExtentIsWrong(extent, object, field).value_or("")};
 }
@@ -163,7 +163,7 @@ Result<BlockInfo> IndexView::block(std::uint64_t position) const {
   };
   const std::byte* const entry = parts_.tables.blocks.data() + position * kBlockBytes;
   const std::optional<BlockInfo> block = DecodeBlock(entry);
-  if (!block) return damaged("its checksum is neither there nor missing");
+  if (!block) return damaged("its checksum flag is neither 0 nor 1");
   std::uint64_t first_sample = 0;
   if (position > 0) {
     const std::byte* const before = entry - kBlockBytes;
@@ -267,8 +267,8 @@ Status IndexView::VerifyAll() const {
   return VerifyBlocks();
 }
 
-// The fingerprint follows from the section table, which open has checked: with every section equal
-// to its checksum there, it is that of the contents.
+// The fingerprint follows from the section table, which open has checked: if every section matches
+// its checksum there, the fingerprint matches the contents.
 Status IndexView::VerifySections() const {
   std::uint64_t end = kHeaderBytes + kSectionEntryBytes * parts_.sections.size();
   for (const Section& section : parts_.sections) {
@@ -304,7 +304,7 @@ Status IndexView::VerifyObjects() const {
 
 Status IndexView::VerifySamples() const {
   for (std::size_t field = 0; field < parts_.fields.size(); ++field) {
-    if (parts_.fields[field].is_inline) continue;  // any bytes are a value
+    if (parts_.fields[field].is_inline) continue;  // any bytes are valid
     for (std::uint64_t i = 0; i < sample_count(); ++i) {
       if (const auto extent = this->extent(field, SampleId{i}); !extent.ok()) {
         return extent.status();
@@ -339,7 +339,7 @@ Status IndexView::VerifyBlock(std::uint64_t position, const BlockInfo& block) co
   return Status();
 }
 
-// Reads and checks the parts of a file, in the order in which one tells how to read the next.
+// Reads and checks the parts of a file in the order in which each describes the next.
 class Opener {
  public:
   explicit Opener(IndexView::Parts& parts) : parts_(parts) {}
@@ -379,7 +379,7 @@ class Opener {
     return Status();
   }
 
-  // The layout follows from the fields, so these are read before it is checked.
+  // The layout depends on the fields, so they are read before it is checked.
   Status ReadFields() {
     HEADRACE_ASSIGN_OR_RETURN(const auto bytes, Small(kFieldsSection));
     Result<std::vector<FieldInfo>> fields = DecodeFields(bytes, parts_.header.field_count);
@@ -396,7 +396,7 @@ class Opener {
                       .root = found[kRootSection].size,
                       .attributes = found[kAttributesSection].size,
                       .name_bytes = found[found.size() - kNameBytesFromEnd].size});
-    if (!plan) return Damaged("header: its counts pass the size of any file");
+    if (!plan) return Damaged("header: its counts exceed the size of any file");
     if (plan->size() != found.size()) {
       return Damaged("header: " + std::to_string(found.size()) + " sections, its fields need " +
                      std::to_string(plan->size()));
@@ -446,7 +446,7 @@ class Opener {
     return Status();
   }
 
-  // Inline values have nothing else that would show damage: not too large, they are checked here.
+  // Only the checksum shows damage of inline values: columns of moderate size are checked here.
   Status CheckInlineValues() const {
     for (const Section& section : parts_.sections) {
       if (section.kind != SectionKind::kInlineValues || section.size > kInlineCheckedMax) continue;

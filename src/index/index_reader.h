@@ -1,7 +1,7 @@
 #pragma once
 
-// The reader of index files on bytes in memory: what Index::Open() does once the file is mapped.
-// Internal to index/: for Open and for tests and fuzzers, which have no file.
+// Reads an index file from bytes in memory: what Index::Open() does once the file is mapped.
+// Internal to index/: for Open, and for tests and fuzzers, which have no file.
 
 #include <cstddef>
 #include <memory>
@@ -13,12 +13,12 @@
 
 namespace headrace::internal {
 
-// Checks `bytes` as Index::Open() does. `path` is where they come from: the folder of a relative
-// root, and the name in messages.
+// Checks `bytes` as Index::Open() does. `path` is the file that they come from: its folder resolves
+// a relative root, and messages name it.
 //
-// Ownership: `owner` keeps `bytes` alive for as long as the Index; null if the caller does.
-// Alignment: none asked of `bytes`.
-// Errors: those of Index::Open() but NotFound
+// Ownership: `owner` keeps `bytes` alive as long as the Index; null if the caller does.
+// Alignment: none required of `bytes`.
+// Errors: those of Index::Open() except NotFound
 Result<std::shared_ptr<const Index>> OpenIndexInMemory(std::span<const std::byte> bytes,
                                                        std::string path,
                                                        std::shared_ptr<const void> owner);

@@ -8,7 +8,7 @@
 namespace headrace::internal {
 namespace {
 
-// Bytes of one sample; nothing if it passes what an extent can say.
+// Bytes of one sample; std::nullopt if they exceed what an extent can hold.
 std::optional<std::uint64_t> ArrayBytes(const FieldInfo& field) {
   std::uint64_t bytes = ElementBytes(field.dtype);
   for (const std::uint64_t extent : field.shape) {
@@ -23,12 +23,14 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
     return "its name has " + std::to_string(field.name.size()) + " bytes, more than " +
            std::to_string(kFieldNameBytesMax);
   }
-  if (field.kind > FieldKind::kArray) return "is of no known kind";
-  if (field.dtype > DType::kBool) return "is of no known dtype";
+  if (field.kind > FieldKind::kArray) return "has an unknown kind";
+  if (field.dtype > DType::kBool) return "has an unknown dtype";
   if (field.is_inline && field.has_checksums) return "is inline and has checksums";
   if (field.kind != FieldKind::kArray) {
-    if (field.is_inline) return "is inline but no array";
-    if (!field.shape.empty() || field.dtype != DType::kUInt8) return "is no array but has a shape";
+    if (field.is_inline) return "is inline but not an array";
+    if (!field.shape.empty() || field.dtype != DType::kUInt8) {
+      return "is not an array but has a shape";
+    }
     return std::nullopt;
   }
   if (field.shape.size() > kRankMax) {
@@ -85,7 +87,7 @@ std::optional<std::string> WhyRootIsWrong(std::string_view root) {
   return std::nullopt;
 }
 
-// Names from a file that nobody vouches for must not lead out of the root.
+// Names from an untrusted file must not lead out of the root.
 std::optional<std::string> WhyObjectNameIsWrong(std::string_view name) {
   if (name.empty()) return "has no name";
   if (name.find('\0') != std::string_view::npos) return Quoted(name) + " has a zero byte";

@@ -1,7 +1,7 @@
 #pragma once
 
-// What an index may say. The writer refuses what breaks these rules as InvalidArgument, the reader
-// as DataLoss: one copy of each rule. Internal to index/.
+// The rules for the contents of an index, each written once. The writer returns InvalidArgument for
+// a violation, the reader DataLoss. Internal to index/.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace headrace::internal {
 
-// Limits. What an extent packs into 16 bytes sets the first three.
+// Limits. The first three follow from the 16 bytes of a packed extent.
 inline constexpr std::uint64_t kObjectsMax = std::uint64_t{1} << 40;
 inline constexpr std::uint64_t kOffsetsEnd = std::uint64_t{1} << 48;
 inline constexpr std::uint64_t kLengthsEnd = std::uint64_t{1} << 40;
@@ -25,15 +25,15 @@ inline constexpr std::uint64_t kRankMax = 64;
 
 using Attribute = std::pair<std::string_view, std::string_view>;
 
-// What contradicts the rules, or nothing.
+// The first violation, or std::nullopt.
 std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields);
 std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes);
 std::optional<std::string> WhyRootIsWrong(std::string_view root);
 std::optional<std::string> WhyObjectNameIsWrong(std::string_view name);
-// `object` is the extent's; `field` the one it belongs to, if any.
+// `object` is the extent's; `field` is the one that it belongs to, or null.
 std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectInfo& object,
                                             const FieldInfo* field);
-// `block` is the one at `position`; `first_sample` is where its predecessor ends.
+// `block` is the one at `position`; `first_sample` is the end of its predecessor.
 std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t first_sample,
                                            std::uint64_t sample_count, bool is_last);
 bool Contains(const Extent& outer, const Extent& inner);

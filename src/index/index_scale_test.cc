@@ -1,5 +1,5 @@
-// What an index of 100 M samples costs to open, on a sparse file: header and small sections are
-// real, the gigabytes between are holes, which open must not touch.
+// The cost of opening an index of 100 M samples, on a sparse file: header and small sections are
+// real, the gigabytes in between are holes, which open must not touch.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSamples = 100'000'000;
 constexpr std::uint64_t kNameBytes = 16;  // of each object
 
-// As a builder for a folder would have it: an image a file, a label; all names empty holes.
+// As for a folder: an image a file, a label; all names are holes.
 std::uint64_t WriteSparseIndex(const std::string& path) {
   using internal::SectionKind;
   const std::vector<FieldInfo> fields = {
@@ -58,7 +58,7 @@ std::uint64_t WriteSparseIndex(const std::string& path) {
   return header.file_bytes;
 }
 
-// Of the mapping of `path`, bytes that this process has touched (or the kernel around them).
+// Bytes of the mapping of `path` that this process (or the kernel around them) has touched.
 std::uint64_t ResidentBytes(const std::string& path) {
   std::ifstream maps("/proc/self/smaps");
   bool in_mapping = false;

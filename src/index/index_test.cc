@@ -207,8 +207,8 @@ TEST(IndexTest, ExtentsAndInlineValuesAreNotInterchangeable) {
             "InvalidArgument: field 'image' has extents, no inline values");
 }
 
-// The hash and what it covers are part of the format: a change here makes every saved state of a
-// loader refer to an index that no longer exists.
+// The hash and its input are part of the format: a change here makes every saved state of a loader
+// refer to an index that no longer exists.
 TEST(IndexTest, FingerprintIsFrozen) {
   const Bytes file = FileOf(SmallContents());
   EXPECT_EQ(OpenBytes(file).value()->fingerprint(), "799620758fc75fe131b7fdb0318e1736");
@@ -287,8 +287,8 @@ TEST(IndexTest, CutAnywhereItIsDataLossAtOpen) {
   EXPECT_EQ(OpenBytes(longer).status().code(), StatusCode::kDataLoss);
 }
 
-// Header, section table, small sections and inline values are checked at open; the rest by
-// VerifyAll. Between them, no flipped byte passes.
+// Open checks the header, section table, small sections and inline values; VerifyAll checks the
+// rest. Together they find any flipped byte.
 TEST(IndexTest, EveryFlippedByteIsFound) {
   const Bytes file = FileOf(SmallContents());
   const std::vector<Section> sections = internal::SectionsOf(file);
@@ -321,7 +321,7 @@ TEST(IndexTest, EveryFlippedByteIsFound) {
   EXPECT_GT(found_at_open, 3 * internal::kHeaderBytes);
 }
 
-// A file whose checksums are right and whose entries are not: a bug of a writer, or malice.
+// A file with correct checksums and wrong entries: a bug of a writer, or malice.
 class ForgedIndexTest : public testing::Test {
  protected:
   std::byte* At(SectionKind kind, std::uint64_t offset, std::uint32_t field = 0) {
@@ -339,7 +339,7 @@ class ForgedIndexTest : public testing::Test {
     if (index.ok()) index_ = index.value();
     return index.status();
   }
-  // VerifyAll must find what access finds.
+  // VerifyAll must find everything that access finds.
   void ExpectDataLoss(const Status& status, const std::string& why) {
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(std::string(status.message()), "reading index '/x/damaged.hri': " + why);
@@ -446,7 +446,7 @@ TEST_F(ForgedIndexTest, ABlockChecksumThatIsNeitherThereNorMissingIsDataLoss) {
   Store(std::uint64_t{2}, At(SectionKind::kBlocks, 40));
   ASSERT_TRUE(OpenForged().ok());
   ExpectDataLoss(index_->block(0).status(),
-                 "blocks: entry 0: its checksum is neither there nor missing");
+                 "blocks: entry 0: its checksum flag is neither 0 nor 1");
 }
 
 TEST_F(ForgedIndexTest, ABlockWithoutItsSamplesIsDataLossOfVerifyAll) {
@@ -467,17 +467,17 @@ TEST_F(ForgedIndexTest, OpenRefusesWhatContradictsTheHeader) {
   constexpr std::uint64_t kHuge = ~std::uint64_t{0};
   constexpr std::size_t kSecondEntry = internal::kHeaderBytes + internal::kSectionEntryBytes;
   refused(16, 1, "its header says 1");
-  refused(24, 4, "must be extents of field 'image'");    // samples
-  refused(24, kHuge, "pass the size of any file");       // 16 bytes each: past 2^64
-  refused(24, kHuge / 32, "pass the size of any file");  // below 2^64, past 2^63
-  refused(32, 3, "must be objects at byte");             // objects
+  refused(24, 4, "must be extents of field 'image'");      // samples
+  refused(24, kHuge, "exceed the size of any file");       // 16 bytes each: past 2^64
+  refused(24, kHuge / 32, "exceed the size of any file");  // below 2^64, past 2^63
+  refused(32, 3, "must be objects at byte");               // objects
   refused(32, kHuge, "more than 2^40");
   refused(40, 1, "must be blocks at byte");  // blocks
   refused(80, 1, "reserved bytes are not zero");
   refused(internal::kHeaderBytes + 8, kHuge, "fields: ");   // where the fields lie
   refused(internal::kHeaderBytes + 16, kHuge, "fields: ");  // and how long they are
   refused(kSecondEntry + 8, 0, "must be root at byte");
-  refused(kSecondEntry + 16, kHuge, "pass the size of any file");
+  refused(kSecondEntry + 16, kHuge, "exceed the size of any file");
   refused(kSecondEntry + 24, 2, "must be root at byte");
 }
 
@@ -506,10 +506,10 @@ TEST_F(ForgedIndexTest, OpenRefusesFieldsThatBreakTheRules) {
   };
   refused(0, 0xff, "fields: entry");         // length of the first name
   refused(3, 0xff, "entry 0 is cut short");  // a length of 4 GB
-  refused(4, 9, "is of no known kind");
-  refused(5, 11, "is of no known dtype");
+  refused(4, 9, "has an unknown kind");
+  refused(5, 11, "has an unknown dtype");
   refused(6, 4, "unknown flags 4");
-  refused(6, 1, "is inline but no array");
+  refused(6, 1, "is inline but not an array");
   refused(7, 1, "fields: ");  // rank
 }
 

@@ -19,7 +19,7 @@ using internal::IndexHeader;
 using internal::Section;
 using internal::SectionKind;
 
-// Writes one section: padding up to it, its bytes, and their checksum into its entry.
+// Writes one section: the padding before it, its bytes, and their checksum into its table entry.
 class SectionSink {
  public:
   SectionSink(AtomicFile& file, Section& section) : file_(file), section_(section) {}
@@ -44,7 +44,7 @@ class SectionSink {
   Hasher64 hasher_;
 };
 
-// Adds `count` entries of `kBytes` each, which `encode(i, to)` makes, some at a time.
+// Adds `count` entries of `kBytes` each, made by `encode(i, to)`, in batches.
 template <std::uint64_t kBytes, typename Encode>
 Status AddEntries(SectionSink& sink, std::uint64_t count, const Encode& encode) {
   constexpr std::uint64_t kAtOnce = 512;
@@ -57,8 +57,7 @@ Status AddEntries(SectionSink& sink, std::uint64_t count, const Encode& encode) 
   return Status();
 }
 
-// Writes contents that keep the rules, section by section; header and table go in last, with the
-// checksums.
+// Writes valid contents, section by section; writes header and table last, with the checksums.
 class IndexFileWriter {
  public:
   IndexFileWriter(const IndexContents& contents, AtomicFile& file)
@@ -103,7 +102,7 @@ class IndexFileWriter {
                                             .root = contents_.root.size(),
                                             .attributes = attributes_.size(),
                                             .name_bytes = name_bytes});
-    if (!sections) return {StatusCode::kInvalidArgument, "it would pass 2^63 bytes"};
+    if (!sections) return {StatusCode::kInvalidArgument, "it would exceed 2^63 bytes"};
     sections_ = std::move(*sections);
     header_.section_count = static_cast<std::uint32_t>(sections_.size());
     header_.file_bytes = internal::FileBytes(sections_);
@@ -133,7 +132,7 @@ class IndexFileWriter {
       case SectionKind::kBlocks:
         return WriteBlocks(sink);
     }
-    return {StatusCode::kInternal, "a section of no known kind was planned"};
+    return {StatusCode::kInternal, "planned a section of unknown kind"};
   }
 
   static Status WriteExtents(const std::vector<Extent>& extents, SectionSink& sink) {
@@ -150,7 +149,7 @@ class IndexFileWriter {
         });
   }
 
-  // One more than there are objects: where the last name ends.
+  // One more than there are objects: the end of the last name.
   Status WriteNameOffsets(SectionSink& sink) const {
     std::uint64_t offset = 0;
     return AddEntries<internal::kNameOffsetBytes>(

@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// What an index says, column by column, for builders to fill. Plain data.
+// The contents of an index, column by column, for builders to fill. Plain data.
 struct IndexContents {
   struct Field {
     FieldInfo info;
@@ -33,10 +33,10 @@ struct IndexContents {
 };
 
 // Writes `contents` to `path`: to a temporary file beside it, synced, then renamed over it. A
-// reader sees the old file or the new one, never a part; on an error nothing is left behind.
+// reader sees the old file or the new one, never a part. On an error no temporary file remains.
 //
 // Limits: objects below 2^40, offsets below 2^48, lengths below 2^40 bytes.
-// Errors: InvalidArgument    contents that contradict themselves, named
+// Errors: InvalidArgument    contents that break a rule; the message names the entry
 //         ResourceExhausted  the disk is full
 //         Unavailable        any other failure to write
 Status WriteIndex(const IndexContents& contents, const std::string& path);

@@ -15,7 +15,7 @@ constexpr std::array kFailing = {FileFinding::kFormat, FileFinding::kEmpty,
 
 std::string_view NameOf(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// Bytes of the character that `text`, not empty, begins with.
+// Length in bytes of the first character of `text`, which is not empty.
 std::size_t CharacterBytes(std::string_view text) {
   std::size_t bytes = 1;
   if (static_cast<unsigned char>(text[0]) < 0xc0) return bytes;

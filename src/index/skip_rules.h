@@ -1,6 +1,6 @@
 #pragma once
 
-// Which files and folders of a folder of images are left out of its index. Internal to index/.
+// Rules that leave files and folders of an image folder out of its index. Internal to index/.
 
 #include <string>
 #include <string_view>
@@ -11,35 +11,35 @@
 
 namespace headrace::internal {
 
-// Patterns and kinds, as `skip=` gives them.
+// Patterns and kinds, as given in `skip=`.
 //
 // A pattern without '/' matches the name of a file or folder anywhere below the root. A pattern
-// with
-// '/' matches the whole path below the root; a '/' at its beginning or end has no other meaning.
-// '*' matches any characters but '/', '?' one of them. A folder is left out with everything in it.
-// A kind begins with ':': one of the findings (":empty", ":broken_link", ":special",
-// ":unreadable"), ":undecodable" for these and all formats that are not decoded, or ":hidden".
+// with '/' matches the whole path below the root; a '/' at its beginning or end has no other
+// meaning. '*' matches any characters but '/', '?' one of them. A folder is left out with
+// everything in it. A kind begins with ':': one of the findings (":empty", ":broken_link",
+// ":special", ":unreadable"), ":undecodable" for these and all formats that are not decoded, or
+// ":hidden".
 //
 // Thread safety: as for an int.
 class SkipRules {
  public:
-  // Errors: InvalidArgument  an empty pattern, or an unknown kind: named, with those known
+  // Errors: InvalidArgument  an empty pattern or an unknown kind; the message lists the known ones
   static Result<SkipRules> Parse(const std::vector<std::string>& skip);
 
-  // Leaves nothing out.
+  // No rules: leaves nothing out.
   SkipRules() = default;
 
-  // Whether `path`, below the root, is left out. If so, notes every pattern that matches it, or of
-  // what may lie below it.
+  // Whether `path`, below the root, is left out. If so, marks every pattern that matches it, or
+  // that could match a path below it.
   [[nodiscard]] bool LeavesOut(std::string_view path);
 
-  // The same, noting nothing: for what is no part of the dataset anyway.
+  // As LeavesOut(), without marking: for paths that are not part of the dataset anyway.
   [[nodiscard]] bool Matches(std::string_view path) const;
 
   [[nodiscard]] bool LeavesOut(FileFinding finding) const;
 
-  // The patterns that were not noted so far, as they were given. Kinds are never among them: a
-  // folder without such files is as it should be.
+  // The patterns that were not marked so far, as given. Never includes kinds: a folder without such
+  // files is normal.
   [[nodiscard]] std::vector<std::string> Unmatched() const;
 
  private:

@@ -21,7 +21,7 @@
 
 namespace headrace::internal {
 
-// A folder of its own, deleted at the end.
+// A temporary folder, deleted at the end.
 class TestFolder {
  public:
   TestFolder() {
@@ -96,7 +96,7 @@ inline IndexContents SmallContents() {
   return contents;
 }
 
-// Contents drawn from `seed`, keeping the rules: any mix of kinds, sizes and blocks.
+// Valid contents drawn from `seed`: any mix of kinds, sizes and blocks.
 class ContentsGenerator {
  public:
   explicit ContentsGenerator(std::uint64_t seed) : prng_(seed, 0, RandomStream::kOrder) {}
@@ -157,7 +157,7 @@ class ContentsGenerator {
       for (std::uint64_t d = prng_.Below(4); d > 0; --d) {
         field.info.shape.push_back(1 + prng_.Below(4));
       }
-      // An array that is read needs room for all of its bytes: only inline ones fit any block.
+      // An array outside the index needs room for all of its bytes; an inline one fits any block.
       field.info.is_inline = true;
       field.inline_values.resize(contents.sample_count * field.info.array_bytes());
       for (std::byte& value : field.inline_values) value = static_cast<std::byte>(prng_.Below(256));
@@ -196,8 +196,8 @@ inline std::vector<Section> SectionsOf(std::span<const std::byte> file) {
   return DecodeSections(file.subspan(kHeaderBytes, count * kSectionEntryBytes));
 }
 
-// Makes every checksum of a damaged file right again, as far as its section table can be followed:
-// what then is wrong with it only the rules can find. Does not use the reader.
+// Corrects every checksum of a damaged file, as far as its section table can be followed, so that
+// only the rules can find the damage. Does not use the reader.
 inline void Reseal(std::span<std::byte> file) {
   constexpr std::size_t kHashedHeader = kHeaderBytes - 8;
   if (file.size() < kHeaderBytes) return;

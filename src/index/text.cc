@@ -20,8 +20,9 @@ struct CodePoint {
   std::size_t bytes = 0;
 };
 
-// Bytes that the sequence led by `lead` has, and the range of its second (Unicode, table 3-7:
-// neither overlong forms nor surrogates nor past U+10FFFF); 0 bytes if none starts so.
+// The length in bytes of a sequence that starts with `lead`, and the range of its second byte
+// (Unicode, table 3-7: no overlong forms, no surrogates, nothing past U+10FFFF); 0 bytes if `lead`
+// is invalid.
 struct Sequence {
   std::size_t bytes = 0;
   unsigned char second_min = 0x80;
@@ -121,8 +122,8 @@ class Parser {
 
 }  // namespace
 
-// Bytes below 0x80 are code points of their own wherever they stand, so after the common prefix it
-// is enough to go back to the last one of these.
+// A byte below 0x80 is always a whole code point, so after the common prefix the comparison starts
+// at the last such byte.
 bool TextLess(std::string_view a, std::string_view b) {
   const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
   auto at = static_cast<std::size_t>(std::distance(a.begin(), differ));

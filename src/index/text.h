@@ -1,9 +1,9 @@
 #pragma once
 
 // File names as Python sees them, for indexes that must agree with a Python library on the order
-// and the names of classes. A name is bytes; those that are not UTF-8 stand for the code points
-// U+DC80 to U+DCFF, a byte each (PEP 383, "surrogateescape"), in comparisons and in JSON. Internal
-// to index/.
+// and the names of classes. A name is bytes. In comparisons and in JSON a byte that is not valid
+// UTF-8 stands for a code point from U+DC80 to U+DCFF (PEP 383, "surrogateescape"). Internal to
+// index/.
 
 #include <cstdint>
 #include <optional>
@@ -17,18 +17,18 @@ namespace headrace::internal {
 // Whether Python sorts `a` before `b`: by code points. For valid UTF-8 that is the order of bytes.
 bool TextLess(std::string_view a, std::string_view b);
 
-// Adds `text` as a JSON string, which json.loads() and os.fsencode() turn back into its bytes.
+// Appends `text` as a JSON string, which json.loads() and os.fsencode() turn back into its bytes.
 void AppendJsonString(std::string_view text, std::string& json);
 
 std::string JsonList(const std::vector<std::string>& texts);
-// Parses what JsonList(texts) wrote. Returns nothing for anything else.
+// Parses the output of JsonList(texts). Returns std::nullopt for any other text.
 std::optional<std::vector<std::string>> ParseTexts(std::string_view json);
 
 // [[text, number], ...]
 using NumberedTexts = std::vector<std::pair<std::string, std::int64_t>>;
 std::string JsonList(const NumberedTexts& pairs);
 
-// Reads back what JsonList(NumberedTexts) wrote; nothing if it is anything else.
+// Parses the output of JsonList(NumberedTexts). Returns std::nullopt for any other text.
 std::optional<NumberedTexts> ParseNumberedTexts(std::string_view json);
 
 }  // namespace headrace::internal

@@ -6,7 +6,7 @@ namespace headrace::internal {
 
 Result<AbstractAddress> AbstractAddress::Make(std::string_view name) {
   AbstractAddress result;
-  // The first byte is 0: that makes it abstract.
+  // The first byte is 0, which makes the name abstract.
   constexpr std::size_t kNameBytesMax = sizeof(result.address.sun_path) - 1;
   if (name.empty() || name.size() > kNameBytesMax) {
     return Status(StatusCode::kInvalidArgument,

@@ -10,13 +10,13 @@
 
 namespace headrace::internal {
 
-// A name in the abstract namespace of Unix sockets: no file, gone with its owner, the same for all
-// processes of a network namespace.
+// A name in the abstract namespace of Unix sockets: no file, released with its owner, visible to
+// all processes of a network namespace.
 struct AbstractAddress {
   sockaddr_un address{};
   socklen_t size = 0;
 
-  // Errors: InvalidArgument  an empty name, or one that is too long
+  // Errors: InvalidArgument  a name that is empty or too long
   static Result<AbstractAddress> Make(std::string_view name);
 
   [[nodiscard]] const sockaddr* get() const {

@@ -19,8 +19,8 @@
 namespace headrace {
 namespace {
 
-// Waits for `events`; false if the time was over first. Errors of the socket end it, too: the call
-// that follows says which.
+// Waits for `events`; returns false after a timeout. An error of the socket ends the wait, too: the
+// next call reports it.
 bool WaitFor(int socket, short events, std::int64_t deadline_ns) {
   while (true) {
     timespec left{};
@@ -36,7 +36,7 @@ bool WaitFor(int socket, short events, std::int64_t deadline_ns) {
   }
 }
 
-// When the time is over; negative: never.
+// The absolute deadline; negative: none.
 std::int64_t DeadlineOf(std::int64_t timeout_ns) {
   if (timeout_ns < 0) return -1;
   const std::int64_t now = MonotonicClock().NowNanos();
@@ -72,7 +72,7 @@ Result<std::unique_ptr<IpcConnection>> IpcConnection::Connect(std::string_view n
                   doing + ": it is served by " + internal::Described(peer.value()) +
                       ", not by user " + std::to_string(::geteuid()) + ": choose another name");
   }
-  // A call that waits is one system call, not three.
+  // A call that may block takes one system call, not three.
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     return internal::SystemError(doing, errno);
@@ -117,7 +117,7 @@ Status IpcConnection::Send(std::span<const std::byte> bytes, std::span<const int
                            std::int64_t timeout_ns) {
   const auto packet = internal::OutPacket::Make(bytes, fds);
   if (!packet.ok()) return Explained(packet.status());
-  // Only a call that may have to be ended in time looks before it waits.
+  // Only a call with a timeout polls before it blocks.
   const bool wait = timeout_ns < 0;
   std::optional<std::int64_t> deadline_ns;
   while (true) {
@@ -146,7 +146,7 @@ Result<std::optional<IpcMessage>> IpcConnection::Receive(std::int64_t timeout_ns
 
 void IpcConnection::Shutdown() {
   shut_down_.store(true);
-  (void)::shutdown(fd_.get(), SHUT_RDWR);  // Fails if the other side has gone: nothing waits then.
+  (void)::shutdown(fd_.get(), SHUT_RDWR);  // Fails if the peer has gone: no call waits then.
 }
 
 }  // namespace headrace

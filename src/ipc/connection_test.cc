@@ -114,7 +114,7 @@ TEST_F(ConnectionTest, AMessageBeyondItsBoundsIsRefusedAndNothingIsSent) {
 }
 
 TEST_F(ConnectionTest, WhatWasSentBeforeTheOtherSideWentIsReceivedFirst) {
-  ASSERT_TRUE(other_->Send(Bytes("never read")).ok());  // Else a reset would not come.
+  ASSERT_TRUE(other_->Send(Bytes("never read")).ok());  // Otherwise there would be no reset.
   ASSERT_TRUE(one_->Send(Bytes("last words")).ok());
   one_.reset();
   EXPECT_EQ(Received().bytes.size(), 10);
@@ -164,7 +164,7 @@ TEST_F(ConnectionTest, ASenderWaitsOrGivesUpWhileTheOtherSideDoesNotRead) {
   for (unsigned i = 0; i <= sent; ++i) EXPECT_EQ(Received().bytes, Pattern(1000, i));
 }
 
-// As of Python, for a socket with a time limit.
+// As in Python, for a socket with a timeout.
 TEST_F(ConnectionTest, ASocketThatDoesNotBlockIsWaitedFor) {
   ASSERT_EQ(::fcntl(other_->fd(), F_SETFL, O_NONBLOCK), 0);
   std::jthread waiting([&] { EXPECT_EQ(Received().bytes.size(), 3); });
@@ -301,7 +301,7 @@ TEST(ConnectTest, AServerThatDoesNotAcceptKeepsNobodyWaiting) {
   EXPECT_THAT(status.message(), HasSubstr("too many wait"));
 }
 
-// A name in the abstract namespace belongs to whoever was first, whatever user that is.
+// A name in the abstract namespace belongs to the first process that takes it, of any user.
 TEST(ConnectTest, AServerOfAnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string name = UniqueSocketName();
@@ -326,8 +326,8 @@ TEST(ConnectTest, AServerOfAnotherUserIsRefused) {
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-// Property: whatever is sent both ways at once, of whatever size and with whatever descriptors,
-// comes as it was sent, in order; and none is left open.
+// Property: messages of any size and with any descriptors, sent both ways concurrently, arrive
+// unchanged and in order; and no descriptor stays open.
 TEST_F(ConnectionTest, RandomMessagesBothWaysComeAsTheyWereSent) {
   const std::size_t before = OpenFds();
   {

@@ -22,7 +22,7 @@ enum class Kind : std::uint16_t { kInline = 0, kLarge = 1 };
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(kPacketFdsMax * sizeof(int));
 
-// Asked for; the kernel may give less (net.core.wmem_max), never less than 208 KiB by default.
+// Requested size; the kernel may give less (net.core.wmem_max), by default at least 208 KiB.
 constexpr int kSocketRoomBytes = 256 * kKiB;
 
 void PutLittle(std::span<std::byte> to, std::uint64_t value) {
@@ -54,7 +54,7 @@ Result<std::vector<std::byte>> ReadLarge(int fd, std::uint64_t bytes) {
   return payload;
 }
 
-// Every descriptor that came, so that each has an owner before anything is refused.
+// Takes ownership of every received descriptor before any check can fail.
 std::vector<UniqueFd> TakeFds(msghdr& message) {
   std::vector<UniqueFd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -70,7 +70,7 @@ std::vector<UniqueFd> TakeFds(msghdr& message) {
   return fds;
 }
 
-// What a packet of `bytes`, with all the descriptors that came, says.
+// The message in a packet of `bytes`, with all received descriptors.
 Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd> fds, int flags) {
   if (bytes.size() < kHeaderBytes || (flags & MSG_TRUNC) != 0) {
     return Malformed("a packet of " + std::string(bytes.size() < kHeaderBytes ? "less" : "more") +
@@ -82,7 +82,7 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
   bytes = bytes.subspan(kHeaderBytes);
   if (kind > static_cast<std::uint64_t>(Kind::kLarge) || fd_count > kIpcFdsMax) {
     return Malformed("kind " + std::to_string(kind) + ", " + std::to_string(fd_count) +
-                     " descriptors: not of this protocol");
+                     " descriptors: not this protocol");
   }
   const bool large = kind == static_cast<std::uint64_t>(Kind::kLarge);
   const std::uint64_t expected = fd_count + (large ? 1 : 0);
@@ -92,12 +92,12 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
                       std::to_string(fds.size()) + " could be opened (ulimit -n)");
   }
   if (fds.size() != expected || (flags & MSG_CTRUNC) != 0) {
-    return Malformed(std::to_string(fds.size()) + " descriptors came, " + std::to_string(expected) +
-                     " were announced");
+    return Malformed("received " + std::to_string(fds.size()) + " descriptors, " +
+                     std::to_string(expected) + " were announced");
   }
   if (large ? !bytes.empty() || payload_bytes > kIpcMessageBytesMax
             : bytes.size() != payload_bytes) {
-    return Malformed(std::to_string(bytes.size()) + " bytes came, " +
+    return Malformed("received " + std::to_string(bytes.size()) + " bytes, " +
                      std::to_string(payload_bytes) + " were announced");
   }
   IpcMessage message;
@@ -133,7 +133,7 @@ Result<OutPacket> OutPacket::Make(std::span<const std::byte> bytes, std::span<co
   if (bytes.size() > kIpcMessageBytesMax || fds.size() > kIpcFdsMax) {
     return Status(StatusCode::kInvalidArgument,
                   "sending a message of " + FormatBytes(bytes.size()) + " and " +
-                      std::to_string(fds.size()) + " descriptors: may be " +
+                      std::to_string(fds.size()) + " descriptors: must be at most " +
                       FormatBytes(kIpcMessageBytesMax) + " and " + std::to_string(kIpcFdsMax));
   }
   OutPacket packet;
@@ -168,7 +168,7 @@ Status OutPacket::Own() {
 }
 
 Result<bool> OutPacket::Send(int socket, bool wait) const {
-  // sendmsg() takes pointers to what it does not change.
+  // sendmsg() takes pointers to non-const, but does not change the data.
   std::array<iovec, 2> parts = {
       iovec{const_cast<std::byte*>(header_.data()), header_.size()},
       iovec{const_cast<std::byte*>(inline_bytes_.data()), inline_bytes_.size()}};
@@ -209,7 +209,7 @@ Result<std::optional<IpcMessage>> ReceivePacket(int socket, bool wait) {
         ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
     if (received < 0) {
       if (errno == EINTR) continue;
-      // The peer closed before it read all of ours. What it sent comes first, with the next call.
+      // The peer closed before it read all of our messages. The next call returns what it sent.
       if (errno == ECONNRESET) continue;
       if (errno == EAGAIN) return std::optional<IpcMessage>();
       return SystemError("receiving a message", errno);
@@ -227,13 +227,13 @@ Result<ucred> PeerOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return SystemError("asking whose the other end of a connection is", errno);
+    return SystemError("reading the credentials of a peer", errno);
   }
   return peer;
 }
 
 Result<UniqueFd> ProcessOf(int socket, const ucred& peer) {
-  // By the socket, since Linux 6.5: a number may be another process's by now.
+  // From the socket, since Linux 6.5: a process number may have been reused.
   constexpr int kPeerPidFd = 77;  // SO_PEERPIDFD, which older headers do not have.
   int fd = -1;
   socklen_t size = sizeof(fd);
@@ -247,7 +247,7 @@ Result<UniqueFd> ProcessOf(int socket, const ucred& peer) {
 }
 
 void SetSocketRoom(int socket) {
-  // A wish: the kernel's default holds a message, too.
+  // Best effort: the kernel's default has room for a message, too.
   (void)::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketRoomBytes, sizeof(kSocketRoomBytes));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// How a message lies in one packet of a SOCK_SEQPACKET socket, for connection.cc and server.cc.
+// The layout of a message in one packet of a SOCK_SEQPACKET socket, for connection.cc and
+// server.cc.
 
 #include <sys/socket.h>
 
@@ -19,8 +20,8 @@
 
 namespace headrace::internal {
 
-// A packet is a header and then the payload. One of more than kInlineBytesMax, which no socket
-// buffer is sure to hold, lies in a sealed memfd instead, the first of the packet's descriptors.
+// A packet is a header and then the payload. A payload of more than kInlineBytesMax, which a socket
+// buffer may not hold, is in a sealed memfd instead, the first of the packet's descriptors.
 //
 // Header: payload bytes (4), descriptors of the message (2), kind (2), all little-endian.
 inline constexpr std::size_t kHeaderBytes = 8;
@@ -29,25 +30,26 @@ inline constexpr std::size_t kPacketFdsMax = kIpcFdsMax + 1;
 
 // A message ready to be sent, any number of times.
 //
-// Ownership: bytes and descriptors are the caller's, until Own() has copied them.
+// Thread safety: const methods from any thread.
+// Ownership: the caller owns bytes and descriptors until Own() has copied them.
 class OutPacket {
  public:
   // Errors: InvalidArgument    more bytes or descriptors than a message may have
   //         ResourceExhausted  no descriptor or memory for a large payload
   static Result<OutPacket> Make(std::span<const std::byte> bytes, std::span<const int> fds);
 
-  // True if it was sent; false, only without `wait`, if the socket has no room for it now.
+  // Returns true if it was sent; false, only without `wait`, if the socket has no room now.
   //
-  // Errors: Unavailable        the peer is gone
-  //         ResourceExhausted  the system has no memory, or too many descriptors are under way
+  // Errors: Unavailable        the peer has gone
+  //         ResourceExhausted  the system has no memory, or too many descriptors are in flight
   [[nodiscard]] Result<bool> Send(int socket, bool wait) const;
 
-  // Copies what was the caller's.
+  // Copies what the caller owns.
   //
   // Errors: ResourceExhausted  no descriptor is left
   Status Own();
 
-  // What it takes to keep it.
+  // Memory for keeping it.
   [[nodiscard]] std::uint64_t kept_bytes() const { return kHeaderBytes + payload_bytes_; }
   [[nodiscard]] std::size_t kept_fds() const { return fd_count_; }
 
@@ -57,34 +59,34 @@ class OutPacket {
   std::span<const std::byte> inline_bytes_;
   std::array<int, kPacketFdsMax> fds_{};
   std::size_t fd_count_ = 0;
-  UniqueFd large_;  // the payload, where it is not inline; the first of fds_
+  UniqueFd large_;  // a payload that is not inline; the first of fds_
 
   std::vector<std::byte> own_bytes_;
   std::vector<UniqueFd> own_fds_;
 };
 
-// The next message; nothing, only without `wait`, if there is none now. Descriptors of a packet
-// that is refused are closed.
+// The next message; std::nullopt, only without `wait`, if there is none now. Closes the descriptors
+// of a refused packet.
 //
-// Errors: Unavailable        the peer is gone: nothing will come any more
-//         DataLoss           a packet that no OutPacket is
-//         ResourceExhausted  no descriptor is left to receive one, or no memory: the message is
-//         lost
+// Errors: Unavailable        the peer has gone: there are no more messages
+//         DataLoss           an invalid packet
+//         ResourceExhausted  no descriptor or memory is left to receive one: the message is lost
 Result<std::optional<IpcMessage>> ReceivePacket(int socket, bool wait);
 
-// Who is at the other end, as the kernel says: of a connection, who connected or who listened; of a
-// pair, who made it.
+// The process at the other end, from the kernel: the one that connected or listened; for a pair,
+// the one that made it.
 //
-// Errors: Internal  the kernel does not say
+// Errors: Internal  the kernel does not report it
 Result<ucred> PeerOf(int socket);
 
-// A descriptor that is readable once the process which connected has ended; none where the system
-// gives none: before Linux 5.3, for a process of another pid namespace, without free descriptors.
+// A descriptor that is readable once the process that connected has ended; an invalid one if the
+// system has none: before Linux 5.3, for a process of another pid namespace, without free
+// descriptors.
 //
 // Errors: Unavailable  it has ended
 Result<UniqueFd> ProcessOf(int socket, const ucred& peer);
 
-// How much may be under way, in each direction, before a sender has to wait.
+// Sets how much may be in flight, in each direction, before a sender has to wait.
 void SetSocketRoom(int socket);
 
 Status SystemError(const std::string& doing, int error);

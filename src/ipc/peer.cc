@@ -31,13 +31,13 @@ Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds)
   } else if (waiting_bytes_ + packet.kept_bytes() > limits_.bytes_max ||
              waiting_.size() >= limits_.messages_max ||
              waiting_fds_ + packet.kept_fds() > limits_.fds_max) {
-    CloseLocked(Status(StatusCode::kResourceExhausted,
-                       name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
-                           " messages of " + FormatBytes(waiting_bytes_) + " with " +
-                           std::to_string(waiting_fds_) + " descriptors wait, may be " +
-                           std::to_string(limits_.messages_max) + ", " +
-                           FormatBytes(limits_.bytes_max) + ", " +
-                           std::to_string(limits_.fds_max)));
+    CloseLocked(
+        Status(StatusCode::kResourceExhausted,
+               name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
+                   " messages of " + FormatBytes(waiting_bytes_) + " with " +
+                   std::to_string(waiting_fds_) + " descriptors are queued, must be at most " +
+                   std::to_string(limits_.messages_max) + ", " + FormatBytes(limits_.bytes_max) +
+                   ", " + std::to_string(limits_.fds_max)));
     return why_;
   }
   if (const Status owned = packet.Own(); !owned.ok()) return owned.WithContext(name());
@@ -60,7 +60,7 @@ void IpcPeer::CloseLocked(const Status& why) {
   waiting_.clear();
   waiting_bytes_ = 0;
   waiting_fds_ = 0;
-  // Wakes the server's thread, which closes. Fails if the peer has gone: it is awake then.
+  // Wakes the server's thread, which closes. Fails if the peer has gone: the thread is awake then.
   (void)::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -80,7 +80,7 @@ std::optional<int> IpcPeer::OpenSocket() {
 void IpcPeer::EndWithProcess() {
   MutexLock lock(mutex_);
   process_.Reset();                            // It stays readable.
-  (void)::shutdown(socket_.get(), SHUT_RDWR);  // Fails if nobody else has it: it has ended then.
+  (void)::shutdown(socket_.get(), SHUT_RDWR);  // Fails if the connection has ended.
 }
 
 void IpcPeer::Flush() {
@@ -101,7 +101,7 @@ void IpcPeer::Flush() {
 Status IpcPeer::Detach() {
   MutexLock lock(mutex_);
   HEADRACE_CHECK(!why_.ok());
-  socket_.Reset();  // Also ends its being watched.
+  socket_.Reset();  // Also removes it from epoll.
   process_.Reset();
   return why_;
 }

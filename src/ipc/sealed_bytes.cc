@@ -16,7 +16,7 @@ namespace headrace {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-constexpr std::uint64_t kBlock = 512;  // stat's, whatever the file system's
+constexpr std::uint64_t kBlock = 512;  // stat's unit, for every file system
 
 }  // namespace
 
@@ -39,7 +39,7 @@ Result<std::uint64_t> SealedBytes(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return Status(StatusCode::kDataLoss,
-                  "receiving a message: its payload does not lie in a sealed memfd");
+                  "receiving a message: its payload is not in a sealed memfd");
   }
   struct stat stat {};
   if (::fstat(fd, &stat) != 0) return internal::SystemError("receiving a message", errno);

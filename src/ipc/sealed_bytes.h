@@ -9,23 +9,24 @@
 
 namespace headrace {
 
-// Bytes that travel in a memfd of their own: more than a socket holds, or than a message may have.
-// Nobody can change them once they are sealed, so they are read as they were sent.
+// Bytes that travel in a memfd of their own: more than a socket, or a message, may hold. They
+// cannot change once they are sealed, so they are read as they were sent.
 //
-// Thread safety: any thread. Ownership: descriptors that are given stay the caller's.
+// Thread safety: any thread.
+// Ownership: the caller keeps its descriptors.
 
 // Errors: ResourceExhausted  no memory or descriptor
 Result<UniqueFd> MakeSealed(std::span<const std::byte> bytes);
 
-// How many bytes lie in a memfd that was received. Nothing is taken on trust: there are no more
-// than its sender had memory for.
+// The size of the bytes in a received memfd. Untrusted: checks that the sender really allocated
+// that much.
 //
 // Errors: DataLoss  not a sealed memfd, or one with holes
 Result<std::uint64_t> SealedBytes(int fd);
 
-// The first bytes of it, as many as `to` has: SealedBytes() at most.
+// Reads its first bytes into `to`, whose size is at most SealedBytes().
 //
-// Errors: Internal  the system does not give them
+// Errors: Internal  the system does not return them
 Status ReadSealed(int fd, std::span<std::byte> to);
 
 }  // namespace headrace

@@ -31,7 +31,7 @@ bool Watch(int epoll, int fd, std::uint64_t id) {
   return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-// Who has the name already, as far as the system tells: "user 1000 (process 12, since 2026-11-22
+// The process that has the name already, as far as known: "user 1000 (process 12, since 2026-11-22
 // 10:03:05)".
 std::string ServerOf(const internal::AbstractAddress& address) {
   const UniqueFd client(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -91,7 +91,7 @@ Status IpcServer::Listen() {
 
 Result<std::shared_ptr<IpcPeer>> IpcServer::Add(std::unique_ptr<IpcConnection> connection) {
   HEADRACE_ASSIGN_OR_RETURN(const ucred credentials, internal::PeerOf(connection->fd()));
-  // No process to be watched: the other end is a child's, and who made the pair is its parent.
+  // No process to watch: the other end is a child's, and the pair was made by its parent.
   return AddSocket(std::move(connection->fd_), UniqueFd(), credentials);
 }
 
@@ -104,8 +104,8 @@ Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, UniqueFd 
   if (peers_.size() >= options_.peers_max) {
     ++stats_.refused_too_many;
     return Status(StatusCode::kResourceExhausted,
-                  "adding a peer: " + std::to_string(peers_.size()) + " are there, may be " +
-                      std::to_string(options_.peers_max));
+                  "adding a peer: there are " + std::to_string(peers_.size()) +
+                      ", must be at most " + std::to_string(options_.peers_max));
   }
   const std::shared_ptr<IpcPeer> peer(new IpcPeer(next_id_, std::move(socket), std::move(process),
                                                   credentials, epoll_.get(), options_.queue));
@@ -143,12 +143,12 @@ void IpcServer::Run(const std::stop_token& stop) {
       }
     }
   }
-  listener_.Reset();  // Who comes now is told that nobody serves the name.
+  listener_.Reset();  // New clients get "connection refused" from here on.
   DropAll();
 }
 
-// Without a descriptor a connection stays in the queue, and the listener stays readable: looking
-// again at once would take a whole core.
+// Without a descriptor a connection stays in the queue, and the listener stays readable: polling
+// again immediately would take a whole core.
 int IpcServer::WaitMillis() {
   if (accept_again_at_ns_ == 0) return -1;
   const std::int64_t left_ns = accept_again_at_ns_ - MonotonicClock().NowNanos();
@@ -196,7 +196,7 @@ void IpcServer::Accept(UniqueFd socket) {
     if (found.ok()) {
       process = std::move(found).value();
     } else {
-      (void)::shutdown(socket.get(), SHUT_RDWR);  // What it sent comes, and then the end.
+      (void)::shutdown(socket.get(), SHUT_RDWR);  // Delivers what it sent, then the end.
     }
   }
   const auto peer = AddSocket(std::move(socket), std::move(process), credentials.value());
@@ -210,9 +210,9 @@ void IpcServer::Accept(UniqueFd socket) {
 
 void IpcServer::OnPeerEvent(std::uint64_t id, std::uint32_t events) {
   const std::shared_ptr<IpcPeer> peer = Find(id);
-  if (peer == nullptr) return;  // Dropped by an event before this one.
+  if (peer == nullptr) return;  // Dropped by an earlier event.
   if ((events & EPOLLOUT) != 0) peer->Flush();
-  // One message a turn: a peer that sends without end does not keep the others waiting.
+  // One message a turn: a peer that sends without pause does not block the others.
   if (const std::optional<int> socket = peer->OpenSocket(); socket && (events & ~EPOLLOUT) != 0) {
     auto message = internal::ReceivePacket(*socket, /*wait=*/false);
     if (!message.ok()) {

@@ -16,20 +16,20 @@
 
 namespace headrace {
 
-// What a server does with what comes. Every call comes from the thread of Run(), one at a time: a
-// call that takes long keeps all peers waiting.
+// The callbacks of a server. All come from the thread of Run(), one at a time: a slow one delays
+// all peers.
 class IpcHandler {
  public:
   virtual ~IpcHandler() = default;
 
-  // A peer connected. Not called for those that were added.
+  // A peer connected. Not called for added peers.
   virtual void OnConnected(const std::shared_ptr<IpcPeer>& peer) = 0;
 
-  // An error drops the peer, with it as the reason.
+  // An error drops the peer, for that reason.
   virtual Status OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage message) = 0;
 
-  // The last call for a peer, once for each: Unavailable if it went by itself or died, Cancelled if
-  // the server stopped, DataLoss for what is not of the protocol, or why it was dropped.
+  // The last call for a peer, once for each. `why`: Unavailable if it closed or died, Cancelled if
+  // the server stopped, DataLoss after a violation of the protocol, or the reason of a drop.
   virtual void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) = 0;
 };
 
@@ -43,22 +43,23 @@ struct IpcServerStats {
   std::uint64_t accepted = 0;
   std::uint64_t refused_other_user = 0;
   std::uint64_t refused_too_many = 0;
-  std::uint64_t accept_pauses = 0;  // no descriptor was left
+  std::uint64_t accept_pauses = 0;  // pauses because no descriptor was left
   std::uint64_t wakeups = 0;        // of the thread of Run()
 };
 
-// Serves many processes of the same user from one thread, which the caller gives it. A peer of
-// another user is refused before a byte of it is read; one that does not read, or sends what is not
-// of the protocol, is dropped and keeps nobody waiting. One that connected goes with its process,
-// whatever children have the connection, too.
+// Serves many processes of the same user from the thread that calls Run(). A peer of another user
+// is refused before a byte of it is read. A peer that does not read, or violates the protocol, is
+// dropped and delays no other. A connection ends with the process that made it, even if children of
+// that process share it.
 //
 // Thread safety: Add(), stats() from any thread; Run() once.
-// Shutdown: Run() ends when asked to; all peers have been closed then, and the handler is not
-// called any more. Must not be destroyed while Run() runs; if it never ran, the destructor closes
-// the peers. Limits: peers_max, and for each what IpcQueueLimits says.
+// Ownership: shares its peers with their users; `handler` is the caller's.
+// Shutdown: Run() ends on request; then all peers are closed, and the handler is not called any
+// more. Must not be destroyed while Run() runs; if it never ran, the destructor closes the peers.
+// Limits: peers_max, and IpcQueueLimits for each.
 class IpcServer {
  public:
-  // From here on clients can connect; they are served by Run(). `handler` must outlive the server.
+  // From here on clients can connect; Run() serves them. `handler` must outlive the server.
   //
   // Errors: FailedPrecondition  another process serves the name
   //         InvalidArgument     a name of more than 107 bytes
@@ -68,22 +69,22 @@ class IpcServer {
   IpcServer(const IpcServer&) = delete;
   IpcServer& operator=(const IpcServer&) = delete;
 
-  // Makes a peer of the other end of `connection`, as of a child's. The handler may be called for
-  // it before this returns. Users are not compared.
+  // Makes a peer of the other end of `connection`, for example a child's. The handler may be called
+  // for it before this returns. Users are not compared.
   //
-  // Errors: ResourceExhausted   peers_max are there, or no memory to watch it
+  // Errors: ResourceExhausted   there are peers_max peers, or no memory to watch it
   //         FailedPrecondition  Run() has ended
   Result<std::shared_ptr<IpcPeer>> Add(std::unique_ptr<IpcConnection> connection)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Serves until `stop` is requested, even if that was before.
+  // Serves until `stop` is requested; returns immediately if it was before.
   void Run(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] IpcServerStats stats() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What epoll reports for what is not a peer; peers count from kFirstPeer, and of one's process
-  // kProcess is added.
+  // The epoll data of other events; peers count from kFirstPeer, and the events of a peer's process
+  // add kProcess.
   static constexpr std::uint64_t kWake = 0;
   static constexpr std::uint64_t kListener = 1;
   static constexpr std::uint64_t kFirstPeer = 2;
@@ -95,12 +96,12 @@ class IpcServer {
   Status Listen();
   void AcceptAll();
   void Accept(UniqueFd socket);
-  // `process` may be none.
+  // `process` may be invalid.
   Result<std::shared_ptr<IpcPeer>> AddSocket(UniqueFd socket, UniqueFd process,
                                              const ucred& credentials)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   void WatchListener(bool watch);
-  // How long Run() may wait: until connections are accepted again, if they are not.
+  // How long Run() may wait: until connections are accepted again, if they are paused.
   int WaitMillis();
   void OnPeerEvent(std::uint64_t id, std::uint32_t events);
   void Drop(const std::shared_ptr<IpcPeer>& peer);

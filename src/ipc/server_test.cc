@@ -36,7 +36,7 @@ std::string Text(const IpcMessage& message) {
   return text;
 }
 
-// Echoes, and keeps what happened for whoever waits for it.
+// Echoes messages, and records events for threads that wait for them.
 class Recorder final : public IpcHandler {
  public:
   void OnConnected(const std::shared_ptr<IpcPeer>& peer) override {
@@ -53,7 +53,7 @@ class Recorder final : public IpcHandler {
     if (Text(message) == "refuse me") return {StatusCode::kInvalidArgument, "as you wish"};
     std::vector<int> fds;
     for (const UniqueFd& fd : message.fds) fds.push_back(fd.get());
-    (void)peer->Send(message.bytes, fds);  // A peer that has gone is told of by OnClosed().
+    (void)peer->Send(message.bytes, fds);  // OnClosed() reports a peer that has gone.
     return {};
   }
   void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) override {
@@ -230,13 +230,13 @@ TEST_F(ServerTest, BeyondItsPeersItRefuses) {
   EXPECT_EQ(server_->stats().refused_too_many, 1);
   auto ends = IpcConnection::MakePair().value();
   const Status added = server_->Add(std::move(ends.first)).status();
-  EXPECT_EQ(added.message(), "adding a peer: 2 are there, may be 2");
+  EXPECT_EQ(added.message(), "adding a peer: there are 2, must be at most 2");
   one.reset();
   (void)handler_.WaitForEnd(handler_.WaitForPeer(0)->id());
   EXPECT_EQ(Ask(*Connect(), "4"), "4");
 }
 
-// What an abstract name does not keep out.
+// Attacks that an abstract name does not prevent.
 TEST_F(ServerTest, AnotherUserIsRefusedBeforeAByteOfItIsRead) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   Start();
@@ -278,7 +278,7 @@ TEST_F(ServerTest, APeerThatDoesNotReadIsDroppedByNameAndKeepsNobodyWaiting) {
   EXPECT_THAT(status.message(), HasSubstr("dropped, it does not read: 99 messages of 97.5 KiB"));
   EXPECT_EQ(handler_.WaitForEnd(peer->id()).message(), status.message());
   EXPECT_EQ(Ask(*other, "still here"), "still here");
-  // What its socket took is the peer's.
+  // The peer receives what is in its socket.
   std::size_t received = 0;
   while (deaf->Receive().ok()) ++received;
   EXPECT_EQ(received, sent - 99);
@@ -297,10 +297,10 @@ TEST_F(ServerTest, MessagesAndDescriptorsThatWaitAreBoundedToo) {
     EXPECT_THAT(status.message(), HasSubstr(fds == 0 ? "3 messages of" : "2 messages of"));
     (void)handler_.WaitForEnd(peer->id());
   }
-  EXPECT_EQ(OpenFds(), before - 2);  // Nothing that waited is left, and two sockets are closed.
+  EXPECT_EQ(OpenFds(), before - 2);  // No queued descriptor is left, and two sockets are closed.
 }
 
-// One message is kept whatever its size: else a large one could never be sent to who reads late.
+// One message is queued whatever its size: otherwise a slow reader could never get a large one.
 TEST_F(ServerTest, WhatWaitedComesWholeAndInOrderOnceThePeerReads) {
   Start({.queue = {.bytes_max = 2'000'000}});
   const auto late = Connect();
@@ -368,7 +368,7 @@ TEST_F(ServerTest, OfAPeerThatIsKilledNothingIsLeft) {
   (void)handler_.WaitForEnd(handler_.WaitForPeer(0)->id());
   const std::size_t before = OpenFds();
   for (std::size_t i = 1; i <= 5; ++i) {
-    // Before: the child reads no answer, and is soon sent away for that.
+    // Sent before: the child reads no answer, and is soon dropped for it.
     const std::size_t messages = handler_.messages();
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
@@ -389,7 +389,7 @@ TEST_F(ServerTest, OfAPeerThatIsKilledNothingIsLeft) {
   EXPECT_EQ(OpenFds(), before);
 }
 
-// A copy of the connection lives on in a child: of a trainer, any that it forked.
+// A copy of the connection lives on in a child: a trainer may fork any.
 TEST_F(ServerTest, APeerEndsWithItsProcessWhoeverElseHasTheConnection) {
   Start();
   std::array<int, 2> ends{};

@@ -56,21 +56,22 @@ std::span<const std::byte> WireReader::Next(std::size_t bytes) {
 
 bool WireReader::TakeBool() {
   const std::uint8_t value = TakeU8();
-  if (value > 1) Refuse("a yes or no of " + std::to_string(value));
+  if (value > 1) Refuse("a boolean of " + std::to_string(value));
   return status_.ok() && value == 1;
 }
 
 std::uint32_t WireReader::TakeU32(std::uint32_t max) {
   const std::uint32_t value = TakeU32();
   if (value <= max) return value;
-  Refuse("a number of " + std::to_string(value) + ", may be " + std::to_string(max));
+  Refuse("a number of " + std::to_string(value) + ", must be at most " + std::to_string(max));
   return 0;
 }
 
 std::size_t WireReader::TakeCount(std::size_t count_max, std::size_t element_bytes_min) {
   const std::size_t count = TakeU32();
   if (count > count_max) {
-    Refuse("a count of " + std::to_string(count) + ", may be " + std::to_string(count_max));
+    Refuse("a count of " + std::to_string(count) + ", must be at most " +
+           std::to_string(count_max));
     return 0;
   }
   if (element_bytes_min > 0 && count > remaining_bytes() / element_bytes_min) {
@@ -108,7 +109,7 @@ void WireReader::Refuse(std::string_view why) {
 
 Status WireReader::Finish() {
   if (remaining_bytes() > 0) {
-    Refuse(std::to_string(remaining_bytes()) + " bytes too many");
+    Refuse(std::to_string(remaining_bytes()) + " bytes after the last value");
   }
   return status_;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 // ipc/ carries messages and descriptors between processes of one node and one user: connection.h
-// for the side that waits, server.h for the side that serves many, wire.h for what messages say.
-// It starts no thread and knows nothing of what is sent.
+// for clients, server.h for a server of many, wire.h for the contents of messages. It starts no
+// thread and does not interpret messages.
 
 #include <bit>
 #include <cstddef>
@@ -17,8 +17,9 @@
 
 namespace headrace {
 
-// Values of a message one after the other: numbers little-endian, strings, bytes and vectors behind
-// a count of 4 bytes. Nothing says what comes: who reads knows the order.
+// Writes the values of a message one after the other: numbers little-endian; strings, bytes and
+// vectors after a count of 4 bytes. The format is not self-describing: the reader must know the
+// order.
 //
 // Thread safety: none.
 class WireWriter {
@@ -33,9 +34,9 @@ class WireWriter {
   // Below 4 GiB each, as are counts.
   void PutString(std::string_view text) { PutBytes(std::as_bytes(std::span(text))); }
   void PutBytes(std::span<const std::byte> bytes);
-  // As many elements have to follow.
+  // The caller then writes as many elements.
   void PutCount(std::size_t count);
-  // The code and the message; OK, too.
+  // The code and the message; also OK.
   void PutStatus(const Status& status);
   // put(writer, element) for each of `elements`.
   template <typename Elements, typename PutOne>
@@ -45,7 +46,7 @@ class WireWriter {
   }
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  // For the next message, in the same memory.
+  // Starts the next message, reusing the memory.
   void Clear() { bytes_.clear(); }
 
  private:
@@ -59,14 +60,15 @@ class WireWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads what a WireWriter wrote, out of bytes that may be anything. After the first mistake
-// everything reads as zero or empty, and loops over a count end; Finish() says what it was. So a
-// message is read without a test per value, and used only if Finish() is OK.
+// Reads what a WireWriter wrote, from untrusted bytes. After the first error every value reads as
+// zero or empty, and loops over a count end; Finish() returns the error. So a message is read
+// without a test per value, and used only if Finish() is OK.
 //
-// Thread safety: none. Ownership: `bytes` and `what` must outlive the reader.
+// Thread safety: none.
+// Ownership: `bytes` and `what` must outlive the reader.
 class WireReader {
  public:
-  // `what` is read, for messages: "a batch from the node process".
+  // `what`: the message's name in errors: "a batch from the node process".
   WireReader(std::string_view what, std::span<const std::byte> bytes)
       : what_(what), bytes_(bytes) {}
 
@@ -76,17 +78,17 @@ class WireReader {
   std::uint64_t TakeU64() { return Take<std::uint64_t>(); }
   std::int64_t TakeI64() { return static_cast<std::int64_t>(Take<std::uint64_t>()); }
   double TakeF64() { return std::bit_cast<double>(Take<std::uint64_t>()); }
-  // 0 or 1; anything else is a mistake.
+  // 0 or 1; anything else is an error.
   bool TakeBool();
-  // A number up to `max`: an enum's last, a lane's.
+  // A number up to `max`: the last of an enum, or a lane.
   std::uint32_t TakeU32(std::uint32_t max);
   std::string TakeString(std::size_t bytes_max);
   // Views of the message itself.
   std::span<const std::byte> TakeBytes(std::size_t bytes_max);
-  // How many elements follow, each of which takes `element_bytes_min` of the message or more: what
-  // cannot fit is a mistake, so no memory is asked for on a count's word alone.
+  // A number of elements, each of which takes at least `element_bytes_min` bytes of the message: a
+  // count that cannot fit is an error, so no memory is allocated for an unchecked count.
   std::size_t TakeCount(std::size_t count_max, std::size_t element_bytes_min);
-  // What the other side reported, into `status`; a code that does not exist is a mistake.
+  // Reads the other side's Status into `status`; an unknown code is an error.
   void TakeStatus(Status& status, std::size_t bytes_max);
   // take(reader) for each element of a vector.
   template <typename TakeOne>
@@ -98,19 +100,19 @@ class WireReader {
     return elements;
   }
 
-  // For what only the caller can know to be wrong. Keeps the first mistake.
+  // Reports an error that only the caller can detect. Keeps the first one.
   void Refuse(std::string_view why);
 
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] std::size_t remaining_bytes() const { return bytes_.size() - at_; }
 
-  // OK if every value was there, within its bounds, and nothing is left.
+  // OK if every value was there, within its bounds, and no bytes are left.
   //
-  // Errors: DataLoss  the first mistake, and where it is
+  // Errors: DataLoss  the first error, and its position
   Status Finish();
 
  private:
-  // The next `bytes` of the message; empty, and a mistake, if there are fewer.
+  // The next `bytes` of the message; empty, and an error, if there are fewer.
   std::span<const std::byte> Next(std::size_t bytes);
   template <typename Unsigned>
   Unsigned Take() {

@@ -1,7 +1,8 @@
 // Reads arbitrary bytes as an arbitrary sequence of values; and writes a sequence, reads it back
 // and expects the same.
 //
-// Input: a byte, how many of the following say what is taken, one each; the rest is the message.
+// Input: a byte, the number of following bytes that each select a value to read; the rest is the
+// message.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +23,7 @@ using headrace::WireWriter;
 constexpr std::size_t kStringBytesMax = 100;
 constexpr std::size_t kCountMax = 1000;
 
-// Takes one value of `kind` and puts the same.
+// Reads one value of `kind` and writes it again.
 void TakeAndPut(std::uint8_t kind, WireReader& reader, WireWriter& writer) {
   const auto put = [&](auto value, auto method) {
     if (reader.ok()) (writer.*method)(value);
@@ -61,7 +62,7 @@ void TakeAndPut(std::uint8_t kind, WireReader& reader, WireWriter& writer) {
     default: {
       Status status;
       reader.TakeStatus(status, kStringBytesMax);
-      // An OK with a message reads as OK: the only value that is not put back as it came.
+      // An OK with a message reads as OK: the only value that changes.
       if (reader.ok() && status.ok()) {
         reader.Refuse("a status that is OK");
       } else if (reader.ok()) {
@@ -78,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::span<const std::uint8_t> input(data + 1, size - 1);
   const std::size_t kinds = std::min<std::size_t>(data[0], input.size());
-  // A copy of just the size, so that a read past the end is one past an allocation.
+  // A copy of exactly this size, so that a read past the end leaves the allocation.
   const auto rest = std::as_bytes(input.subspan(kinds));
   const std::vector<std::byte> message(rest.begin(), rest.end());
   WireReader reader("a fuzzer's message", message);

@@ -49,7 +49,7 @@ TEST(WireTest, WhatWasPutIsTakenInOrder) {
   EXPECT_TRUE(reader.Finish().ok());
 }
 
-// Processes of two versions of a compiler, or of a package, have to agree.
+// Processes built by different compilers, or package versions, must agree.
 TEST(WireTest, TheFormatIsFrozen) {
   WireWriter writer;
   writer.PutU16(0x0102);
@@ -86,7 +86,8 @@ TEST(WireTest, TheFirstMistakeIsKeptAndNamed) {
   EXPECT_FALSE(reader.ok());
   EXPECT_FALSE(reader.TakeBool());
   reader.Refuse("something else");
-  EXPECT_EQ(reader.Finish().message(), "reading a batch, at byte 4 of 5: a number of 9, may be 8");
+  EXPECT_EQ(reader.Finish().message(),
+            "reading a batch, at byte 4 of 5: a number of 9, must be at most 8");
 }
 
 TEST(WireTest, WhatIsLeftOverIsAMistake) {
@@ -94,17 +95,17 @@ TEST(WireTest, WhatIsLeftOverIsAMistake) {
   writer.PutU16(0);
   WireReader reader("a batch", writer.bytes());
   (void)reader.TakeU8();
-  EXPECT_THAT(reader.Finish().message(), HasSubstr("1 bytes too many"));
+  EXPECT_THAT(reader.Finish().message(), HasSubstr("1 bytes after the last value"));
 }
 
 TEST(WireTest, ABoolOfTwoIsAMistake) {
   const std::array<std::byte, 1> two = {std::byte{2}};
   WireReader reader("a batch", two);
   EXPECT_FALSE(reader.TakeBool());
-  EXPECT_THAT(reader.Finish().message(), HasSubstr("a yes or no of 2"));
+  EXPECT_THAT(reader.Finish().message(), HasSubstr("a boolean of 2"));
 }
 
-// Else four bytes could ask for the memory of 2^32 elements.
+// Otherwise four bytes could request memory for 2^32 elements.
 TEST(WireTest, ACountThatCanNotFitIsAMistakeBeforeMemoryIsAskedFor) {
   WireWriter writer;
   writer.PutU32(3);
@@ -116,7 +117,7 @@ TEST(WireTest, ACountThatCanNotFitIsAMistakeBeforeMemoryIsAskedFor) {
   EXPECT_THAT(reader.Finish().message(), HasSubstr("a count of 3 of 4 bytes or more, 8 bytes"));
   WireReader bounded("a batch", writer.bytes());
   EXPECT_EQ(bounded.TakeCount(2, 0), 0);
-  EXPECT_THAT(bounded.Finish().message(), HasSubstr("a count of 3, may be 2"));
+  EXPECT_THAT(bounded.Finish().message(), HasSubstr("a count of 3, must be at most 2"));
 }
 
 TEST(WireTest, AStringBeyondItsBoundIsAMistake) {

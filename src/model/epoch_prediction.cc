@@ -62,7 +62,7 @@ Status CheckWork(const MachineModel& model, const EpochWork& work) {
   return {};
 }
 
-// One kind of reads after the other; `share` of the device's rate is for us.
+// One kind of reads after the other; we get `share` of the device's rate.
 double SecondsOf(const SizedRates& rates, const std::vector<ReadCount>& reads, double users,
                  double rate_max, double share) {
   double seconds = 0;

@@ -67,7 +67,7 @@ TEST(PredictEpochTest, TheEpochTakesAsLongAsTheBusiestResource) {
 
   work.reads_in_flight = 1;
   EXPECT_DOUBLE_EQ(SecondsOf(Predict(work), "storage"), 12);
-  EXPECT_EQ(ResourceName(Predict(work).bound), "storage");  // of equals the earlier
+  EXPECT_EQ(ResourceName(Predict(work).bound), "storage");  // of equals the first
   work.demand = 500;
   EXPECT_DOUBLE_EQ(Predict(work).seconds, 20);
   EXPECT_EQ(ResourceName(Predict(work).bound), "consumer");
@@ -161,10 +161,10 @@ TEST(StreamClockTest, FollowsTheRecurrence) {
   StreamClock clock(model, /*compute_rate=*/20);
   const Source storage{.kind = Source::Kind::kStorage};
   const Source tier{.kind = Source::Kind::kTier};
-  // fetch 4 s, write 1 s: there after 2.5 s; computed at 4.5.
+  // fetch 4 s, write 1 s: available after 2.5 s; computed at 4.5.
   EXPECT_DOUBLE_EQ(clock.Add(40, storage), 2.5);
   EXPECT_DOUBLE_EQ(clock.now(), 4.5);
-  // fetch 0.4 s, write 1 s: there at 3.2, before its turn.
+  // fetch 0.4 s, write 1 s: available at 3.2, before its turn.
   EXPECT_DOUBLE_EQ(clock.Add(40, tier), 4.5);
   EXPECT_DOUBLE_EQ(clock.available(), 3.2);
   EXPECT_DOUBLE_EQ(clock.now(), 6.5);
@@ -196,8 +196,8 @@ struct Scenario {
 
 class LowerBoundTest : public ::testing::TestWithParam<Scenario> {};
 
-// The thesis' lower bound: four workers that never wait for a read but for each other, after each
-// batch of 25 samples each, at 100 MB/s. A part of the batches is drawn; they are alike.
+// The thesis' lower bound: four workers that wait only for each other, after each batch of 25
+// samples each, at 100 MB/s. Simulates a part of the batches; they are alike.
 TEST_P(LowerBoundTest, IsTheThesis) {
   constexpr int kWorkers = 4;
   constexpr int kShare = 25;

@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// What one lane, a rank of the node, has to load and preprocess for its next batches.
+// The bytes that one lane, a rank of the node, must load and preprocess for its next batches.
 struct LaneLoad {
   std::uint64_t requests = 0;  // in the lane's queue
   double local_bytes = 0;      // in a tier of the node
@@ -19,41 +19,44 @@ struct LaneLoad {
   friend bool operator==(const LaneLoad&, const LaneLoad&) = default;
 };
 
-// Bytes a second of all threads of one lane together, over their number: n * T(n) where T is the
-// rate of one thread while n are reading. Storage is taken to give each lane the same, whatever the
-// others do (Liu et al. 2022, section 4.3).
+// Bytes a second of all threads of one lane together, by their number: n * T(n), where T is the
+// rate of one thread while n are reading. Storage is assumed to give each lane the same, whatever
+// the others do (Liu et al. 2022, section 4.3).
 struct LoadRates {
   Curve local;    // T_l
   Curve remote;   // T_r
   Curve storage;  // T_PFS
 };
 
-// How a lane's threads go about the three sorts of reads.
+// How a lane's threads divide the three kinds of reads.
 enum class LoadPools : std::uint8_t {
-  kShared,    // one pool takes all, one sort after the other: times add up (equation 1)
-  kParallel,  // a pool of that size for each sort: the slowest counts
+  kShared,    // one pool reads all kinds one after the other: times add up (equation 1)
+  kParallel,  // a pool of that size for each kind: the slowest counts
 };
 
 // T_L and T_L + T_P of a lane by its number of loading threads: equation 1 with alpha = beta =
 // gamma = n, and T(.) the rate of one thread. (The paper calls T(.) the rate of all, and then
 // multiplies it by their number.)
 //
-// More threads never take longer: where the rates fall, a lane leaves idle what does not help it.
+// More threads never take longer: if the rates fall, a lane leaves threads idle that would slow it
+// down.
 //
-// Immutable. Thread safety: as for an int. Memory: 24 bytes a thread.
+// Immutable.
+// Thread safety: as for an int.
+// Memory: 24 bytes a thread.
 class LoadModel {
  public:
   // For up to `threads_max` threads a lane, at least 1.
   LoadModel(const LoadRates& rates, int threads_max, LoadPools pools = LoadPools::kShared);
 
-  // Of the loading alone, with [1, threads_max] threads. Linear in the lane's bytes.
+  // T_L: loading alone, with [1, threads_max] threads. Linear in the lane's bytes.
   [[nodiscard]] double LoadSeconds(const LaneLoad& lane, int threads) const;
   // T_L + T_P.
   [[nodiscard]] double Seconds(const LaneLoad& lane, int threads) const {
     return LoadSeconds(lane, threads) + lane.preprocess_seconds;
   }
-  // The fewest threads with which Seconds() is at most `seconds`; 0: `threads_most` are too few,
-  // which is in [1, threads_max].
+  // The fewest threads with which Seconds() is at most `seconds`; 0: `threads_most`, in [1,
+  // threads_max], are too few.
   [[nodiscard]] int ThreadsFor(const LaneLoad& lane, double seconds, int threads_most) const;
 
   [[nodiscard]] int threads_max() const { return static_cast<int>(of_a_byte_.size()); }

@@ -27,12 +27,13 @@ std::size_t Slowest(std::span<const double> seconds) {
                                   seconds.begin());
 }
 
-// The fewest threads for each lane to take at most `seconds`; nothing where the budget does not do.
+// The fewest threads for each lane to take at most `seconds`; std::nullopt if `budget` is too
+// small.
 std::optional<LaneShares> SharesFor(std::span<const LaneLoad> lanes, const LoadModel& model,
                                     int budget, double seconds) {
   LaneShares shares;
   shares.reserve(lanes.size());
-  int left = budget - static_cast<int>(lanes.size());  // each lane has one of its own
+  int left = budget - static_cast<int>(lanes.size());  // each lane has one thread of its own
   for (const LaneLoad& lane : lanes) {
     const int threads = model.ThreadsFor(lane, seconds, left + 1);
     if (threads == 0) return std::nullopt;
@@ -42,18 +43,18 @@ std::optional<LaneShares> SharesFor(std::span<const LaneLoad> lanes, const LoadM
   return shares;
 }
 
-// Algorithm 1 for one lane. What is corrected, by the lines of the paper:
-//   2, 22  l_min is 1: no threads never load anything, and equation 1 divides by their number.
+// Algorithm 1 for one lane, with these corrections, by the lines of the paper:
+//   2, 22  l_min is 1: zero threads never load anything, and equation 1 divides by their number.
 //   3      i < |G|: there is no lane |G|.
-//   4, 17  T_dif = T_train - (T_L + T_P): only with this sign, not the one of equation 2, does line
-//          13 raise l_min for a lane that is late.
-//   5      A lane that is close enough from the start keeps what it has: L_opt was undefined.
-//   10     IsConsistent is nowhere defined, and the text stops when W is full. It stops when no
-//          number of threads is left between the bounds. Each turn halves them, so W, which was to
-//          end a search that does not, is not needed.
-//   13-16  L_th becomes L_new: else every turn tries the same number again. The bounds exclude what
-//          was tried, so that both of their ends are tried, too.
-//   18     Kept is the *smaller* difference, without its sign.
+//   4, 17  T_dif = T_train - (T_L + T_P): only with this sign, not that of equation 2, does line 13
+//          raise l_min for a lane that is late.
+//   5      A lane that is close enough from the start keeps its threads: L_opt was undefined.
+//   10     IsConsistent is not defined, and the text stops when W is full. Here the search stops
+//          when no number of threads is left between the bounds. Each iteration halves them, so W,
+//          which was to end a search that does not end, is not needed.
+//   13-16  L_th becomes L_new: otherwise every iteration tries the same number again. The bounds
+//          exclude numbers already tried, so that both of their ends are tried, too.
+//   18     Keeps the *smaller* absolute difference.
 int AlgorithmOne(const LaneLoad& lane, const LoadModel& model, int threads_most, int start,
                  double train_seconds, double tolerance_seconds) {
   int threads = start;
@@ -79,7 +80,7 @@ int AlgorithmOne(const LaneLoad& lane, const LoadModel& model, int threads_most,
   return best;
 }
 
-// Takes threads away until the shares fit, each from the lane that is least late without it.
+// Removes threads until the shares fit, each from the lane that is least late without it.
 void CutTo(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
            LaneShares& shares) {
   for (int total = Total(shares); total > budget; --total) {
@@ -97,11 +98,11 @@ void CutTo(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
   }
 }
 
-// The most that is still less than `seconds`.
+// The largest number below `seconds`.
 double Below(double seconds) { return std::nextafter(seconds, 0.0); }
 
-// Threads for `slowest` from lanes that stay ahead of `latest` without them, each from the one that
-// then is the furthest ahead. False: there are not `count` of them.
+// Finds threads for `slowest` in lanes that stay ahead of `latest` without them, each from the lane
+// that then is furthest ahead. Returns false if there are fewer than `count`.
 bool Take(int count, std::size_t slowest, double latest, std::span<const LaneLoad> lanes,
           const LoadModel& model, LaneShares& shares) {
   for (; count > 0; --count) {
@@ -120,10 +121,10 @@ bool Take(int count, std::size_t slowest, double latest, std::span<const LaneLoa
   return true;
 }
 
-// Brings the slowest lane closer to the others (equation 3, which algorithm 1 never looks at) while
-// it takes longer than `enough_seconds` and threads can be had. Ends in the least makespan: as long
-// as that is not reached, the slowest lane has too few threads for it and the others, with what is
-// spare, at least as many too many.
+// Brings the slowest lane closer to the others (equation 3, which algorithm 1 never uses) while it
+// takes longer than `enough_seconds` and there are threads to move. Reaches the least makespan:
+// until then the slowest lane has too few threads for it, and the others, with the spare ones, at
+// least as many too many.
 void Level(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
            double enough_seconds, LaneShares& shares) {
   while (true) {
@@ -142,9 +143,10 @@ void Level(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
   }
 }
 
-// What each lane gets of `budget` threads, not rounded, in parts of `total`; one at least.
+// Each lane's part of `budget` threads before rounding, in units of 1 / `total`; at least one
+// thread.
 struct Quotas {
-  std::vector<std::uint64_t> weights;  // of lanes that get more than the one
+  std::vector<std::uint64_t> weights;  // of lanes that get more than one
   Wide total = 0;
   int budget = 0;
 
@@ -176,8 +178,8 @@ LaneShares Proportional(std::span<const std::uint64_t> weights, int budget) {
     quotas.total = weights.size();
   }
 
-  // Lanes whose quota is less than one thread get that one. The others share what that leaves,
-  // which may be too little for the next: until none is left.
+  // A lane whose quota is below one thread gets one. The others share the rest, which may push the
+  // next lane below one: repeat until no lane is.
   LaneShares shares(weights.size(), 0);
   for (bool again = true; again;) {
     again = false;
@@ -192,7 +194,7 @@ LaneShares Proportional(std::span<const std::uint64_t> weights, int budget) {
     }
   }
 
-  // Whole threads, then the rest by largest remainder.
+  // Whole threads first, then the rest by largest remainder.
   std::vector<std::pair<Wide, std::size_t>> remainders;
   int spare = quotas.budget;
   for (std::size_t lane = 0; lane < weights.size(); ++lane) {
@@ -218,7 +220,7 @@ LaneShares ProportionalShares(std::span<const LaneLoad> lanes, int budget) {
 LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                           double enough_seconds) {
   CheckBudget(lanes.size(), model, budget);
-  // Nothing can be below what a lane takes with all threads but one for each other lane.
+  // Lower bound: a lane's time with all threads but one for each other lane.
   double low = enough_seconds;
   const int most = budget - static_cast<int>(lanes.size()) + 1;
   for (const LaneLoad& lane : lanes) low = std::max(low, model.Seconds(lane, most));
@@ -283,7 +285,7 @@ void SpreadSpare(std::span<const LaneLoad> lanes, const LoadModel& model, int bu
     const std::size_t slowest = Slowest(seconds);
     const int wanted =
         model.ThreadsFor(lanes[slowest], Below(seconds[slowest]), shares[slowest] + spare);
-    if (wanted <= shares[slowest]) return;  // None helps, or nothing is to be done at all.
+    if (wanted <= shares[slowest]) return;  // No thread helps, or there is no work.
     spare -= wanted - shares[slowest];
     shares[slowest] = wanted;
   }
@@ -301,12 +303,12 @@ LobsterDecision LobsterShares(std::span<const LaneLoad> lanes, const LoadModel& 
     found = MakespanShares(lanes, model, budget);
     SpreadSpare(lanes, model, budget, found);
   } else {
-    // The paper leaves tau to be tuned; a lane is not a straggler within theta of the others.
+    // The paper leaves tau to be tuned; a lane within theta of the others is not a straggler.
     const double tolerance = std::max(options.theta * options.train_seconds / 2, 1e-9);
     found = BinarySearchShares(lanes, model, budget, options.train_seconds, tolerance);
   }
   const double most = *std::max_element(seconds.begin(), seconds.end());
-  // Algorithm 1 slows down lanes that are ahead of training: not below what there was.
+  // Algorithm 1 slows down lanes that are ahead of training: accept it only if it is not worse.
   if (Makespan(lanes, model, found) <= most) decision.shares = std::move(found);
   return decision;
 }

@@ -8,47 +8,47 @@
 
 namespace headrace {
 
-// How many of a node's loading threads each of its lanes gets (Liu et al. 2022, sections 4.2 to
-// 4.4). A step of training ends when the slowest rank has its batch, so what counts is the
-// *makespan*: the largest T_L + T_P over the lanes.
+// Divides a node's loading threads among its lanes (Liu et al. 2022, sections 4.2 to 4.4). A step
+// of training ends when the slowest rank has its batch, so the aim is a small *makespan*: the
+// largest T_L + T_P over the lanes.
 //
-// Everywhere: one number for each lane, each at least 1, together at most `budget`, which is at
-// least the number of lanes and at most model.threads_max(). Among equals the first lane is
-// preferred. Pure: the same arguments, the same shares, on every machine.
+// Shares are one number for each lane, each at least 1, together at most `budget`, which is at
+// least the number of lanes and at most model.threads_max(). Among equal lanes the first is
+// preferred. Pure: the same arguments give the same shares on every machine.
 using LaneShares = std::vector<int>;
 
-// In proportion to `weights`, after one for each lane; together exactly `budget`: what is left over
-// goes to the largest remainders. All weights 0: evenly. A budget below the number of lanes gives
-// the heaviest lanes one each; that is for decode threads, which serve whoever has work.
+// In proportion to `weights`, after one for each lane; together exactly `budget`: remaining threads
+// go to the largest remainders. Evenly if all weights are 0. If the budget is below the number of
+// lanes, the heaviest lanes get one each; that is for decode threads, which serve any lane.
 LaneShares Proportional(std::span<const std::uint64_t> weights, int budget);
 
 // In proportion to the lengths of the queues: right while no lane is late.
 LaneShares ProportionalShares(std::span<const LaneLoad> lanes, int budget);
 
-// The shares with the least max(makespan, enough_seconds), with the fewest threads that give it:
+// The shares with the least max(makespan, enough_seconds) and, among these, the fewest threads:
 // exact, by binary search over the makespan. O(lanes * log(budget)) a probe, about 60 probes.
 LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                           double enough_seconds = 0);
 
-// The paper's algorithm 1, as it can run, and made to fit the shared budget: for comparison with
-// MakespanShares(). Each lane is searched alone for the number of threads that brings T_L + T_P
-// closest to `train_seconds` (equation 2); then threads move between lanes while that brings the
+// The paper's algorithm 1, corrected and fitted to the shared budget, to compare with
+// MakespanShares(). Searches each lane alone for the number of threads that brings T_L + T_P
+// closest to `train_seconds` (equation 2); then moves threads between lanes while that brings the
 // slowest, if it is later than that, closer to the others (equation 3). `tolerance_seconds` is the
 // paper's tau, above 0.
 LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               double train_seconds, double tolerance_seconds);
 
-// What each lane takes with its share.
+// T_L + T_P of each lane with its share.
 std::vector<double> SecondsOfLanes(std::span<const LaneLoad> lanes, const LoadModel& model,
                                    const LaneShares& shares);
 double Makespan(std::span<const LaneLoad> lanes, const LoadModel& model, const LaneShares& shares);
 
-// Whether a lane is late: largest - smallest > theta * train_seconds. The paper does not say what
-// imbalance is; this is what is reported as such, too.
+// Whether a lane is late: largest - smallest > theta * train_seconds. The paper does not define
+// imbalance; this definition is also the one that is reported.
 bool IsImbalanced(std::span<const double> seconds, double train_seconds, double theta);
 
-// Adds threads of `shares` up to `budget`, one after the other to the lane that is slowest then,
-// as long as that helps it.
+// Adds threads to `shares` up to `budget`, one by one to the lane that is slowest then, as long as
+// that helps it.
 void SpreadSpare(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                  LaneShares& shares);
 
@@ -56,7 +56,7 @@ struct LobsterOptions {
   enum class Search : std::uint8_t { kMakespan, kBinarySearch };
 
   double train_seconds = 0;  // T_train of a step
-  double theta = 0.1;        // of train_seconds: from here on a lane is a straggler
+  double theta = 0.1;        // of train_seconds: beyond it a lane is a straggler
   Search search = Search::kMakespan;
 };
 
@@ -65,8 +65,8 @@ struct LobsterDecision {
   bool straggler = false;  // predicted with proportional shares
 };
 
-// Proportional as long as that makes no lane a straggler; else searched, and never a makespan above
-// the proportional one's.
+// Proportional shares, if they make no lane a straggler; otherwise the result of a search, never
+// with a larger makespan than proportional shares.
 LobsterDecision LobsterShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               const LobsterOptions& options);
 

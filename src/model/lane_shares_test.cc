@@ -170,7 +170,7 @@ TEST(MakespanSharesTest, IsTheLeastOfAllShares) {
     SpreadSpare(lanes, model, budget, found);
     ASSERT_LE(Total(found), budget);
     ASSERT_EQ(Makespan(lanes, model, found), least);
-    // Algorithm 1, with nothing to wait for, ends there, too.
+    // Algorithm 1, without a training time, reaches the same.
     const LaneShares searched = BinarySearchShares(lanes, model, budget, 0, 1e-12);
     ASSERT_LE(Total(searched), budget);
     ASSERT_THAT(searched, Each(Ge(1)));
@@ -204,7 +204,7 @@ TEST(BinarySearchSharesTest, AgreesWithMakespanWithinOneThreadOnConvexCurves) {
     const LoadModel model(rates, budget);
     std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
     for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;
-    // What training takes is out of reach: loading is the bottleneck.
+    // Training is out of reach: loading is the bottleneck.
     const LaneShares exact = MakespanShares(lanes, model, budget);
     const LaneShares searched = BinarySearchShares(lanes, model, budget, 1e-6, 1e-9);
     for (std::size_t lane = 0; lane < lanes_count; ++lane) {
@@ -221,12 +221,12 @@ TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
   lanes[0].storage_bytes = 25 * kMB;
   lanes[1].storage_bytes = 50 * kMB;
   lanes[2].storage_bytes = 2 * kMB;
-  // 0.1 s: 5, 10 and 0.4 threads. More would be of no use.
+  // 0.1 s: 5, 10 and 0.4 threads. More would not help.
   EXPECT_THAT(BinarySearchShares(lanes, model, 64, 0.1, 0.001), ElementsAre(5, 10, 1));
   EXPECT_THAT(MakespanShares(lanes, model, 64, 0.1), ElementsAre(5, 10, 1));
   // A budget of 9: 25/n, 50/m, 2 MB together.
   EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 0.001), ElementsAre(3, 5, 1));
-  // A tolerance that the first shares meet: they stay (the entry case).
+  // The first shares are within the tolerance: they stay (the entry case).
   EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 100), ElementsAre(3, 3, 3));
 }
 

@@ -24,13 +24,13 @@ Status Wrong(const std::string& what, double value, std::string_view must) {
 }
 
 Status CheckPositive(const std::string& what, double value) {
-  // Written so that NaN is refused, too.
+  // Written so that it refuses NaN, too.
   return value > 0 ? Status() : Wrong(what, value, "above 0");
 }
 
 double Between(double low, double high, double share) { return low + (high - low) * share; }
 
-// Seconds that a read takes of which `users` are going on; of all of them together, per read.
+// Seconds of a read while `users` reads run: those of all of them together, per read.
 double SecondsOfRead(const SizedRates::Size& size, double users) {
   return static_cast<double>(size.bytes) / size.rate.Rate(users);
 }
@@ -39,7 +39,7 @@ double SecondsOfRead(const SizedRates::Size& size, double users) {
 
 Result<Curve> Curve::Make(std::vector<Point> points) {
   if (points.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rate curve: has no point, needs at least one");
+    return Status(StatusCode::kInvalidArgument, "rate curve: got no points, needs at least one");
   }
   double users_before = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -73,7 +73,7 @@ double Curve::RateEach(double users) const { return Rate(users) / users; }
 
 Result<SizedRates> SizedRates::Make(std::vector<Size> sizes) {
   if (sizes.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rates by size: has no size, needs at least one");
+    return Status(StatusCode::kInvalidArgument, "rates by size: got no sizes, needs at least one");
   }
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// model/ says how long things take: a read from each source, a decode with n threads. Pure
-// arithmetic over measurements (`headrace profile`); the planner names sources with it, the engine
-// prefers by it, `headrace plan` predicts with it. docs/model.md has the equations.
+// model/ predicts how long operations take: a read from each source, a decode with n threads. Pure
+// arithmetic over measurements (`headrace profile`). The planner chooses sources with it, the
+// engine prefers sources by it, `headrace plan` predicts with it. docs/model.md has the equations.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +18,8 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // A rate in bytes a second over a number of users (threads, readers). Linear between the measured
 // points, constant beyond them (Boehringer 2020, eq. 4.1).
+//
+// Thread safety: as for an int.
 class Curve {
  public:
   struct Point {
@@ -44,10 +46,12 @@ class Curve {
 
 // A rate by size of the reads (or writes) and by their users: a curve for each measured size.
 //
-// Between two sizes the *time of a read* is linear in its size: latency and bandwidth both are, so
-// the rate of a size in between is never outside the two measured ones. Below the smallest a read
-// takes as long as the smallest; above the largest the rate is constant. Of a single size nothing
-// is known about others: its rate holds for all.
+// Between two sizes the *time of a read* is linear in its size, because latency and bandwidth are;
+// so the rate of a size in between is never outside the two measured ones. Below the smallest size
+// a read takes as long as the smallest; above the largest the rate is constant. A single measured
+// size says nothing about others: its rate holds for all.
+//
+// Thread safety: as for an int.
 class SizedRates {
  public:
   struct Size {
@@ -96,12 +100,12 @@ struct MachineModel {
 //                          below 0); the message names it
 Status CheckModel(const MachineModel& model);
 
-// Where a sample's bytes can come from. The order of kinds is that of preference among equals.
+// A source of a sample's bytes. Among equals the first kind is preferred.
 struct Source {
   enum class Kind : std::uint8_t {
     kTier,     // of this node
     kPeer,     // a tier of another node
-    kStorage,  // where the dataset lives
+    kStorage,  // the dataset itself
   };
 
   Kind kind = Kind::kStorage;
@@ -110,13 +114,13 @@ struct Source {
   friend bool operator==(const Source&, const Source&) = default;
 };
 
-// Seconds that one reader waits for a read of `bytes` (Dryden et al. 2021, section 4). Infinite
-// where the model knows no such source.
+// Seconds that one reader waits for a read of `bytes` (Dryden et al. 2021, section 4). Infinite if
+// the model does not have the source.
 double SecondsFromStorage(const MachineModel& model, double bytes);
 double SecondsFromTier(const MachineModel& model, std::size_t tier, double bytes);
 double SecondsFromPeer(const MachineModel& model, std::size_t tier, double bytes);
 double SecondsFrom(const MachineModel& model, Source source, double bytes);
-// Seconds to preprocess and store `bytes` into staging memory.
+// Seconds to preprocess `bytes` and store them in staging memory.
 double SecondsToStage(const MachineModel& model, double bytes);
 
 struct RankedSource {
@@ -124,13 +128,13 @@ struct RankedSource {
   double seconds = 0;
 };
 
-// `candidates`, fastest first for a read of `bytes`; of equally fast ones this node before peers
-// before storage, and faster tiers first. Those that the model does not know come last.
+// `candidates`, fastest first for a read of `bytes`. Of equally fast ones this node is before peers
+// before storage, and faster tiers first. Those that the model does not have come last.
 std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
                                       std::span<const Source> candidates);
 
-// Whether a read of `bytes` from storage is faster than from a tier that has them. Not, where the
-// model does not know the tier.
+// Whether a read of `bytes` from storage is faster than from a tier that has them. False if the
+// model does not have the tier.
 bool StorageIsFaster(const MachineModel& model, std::size_t tier, double bytes);
 
 }  // namespace headrace

@@ -75,7 +75,7 @@ TEST(CurveTest, APointThatCannotBeIsNamed) {
 }
 
 TEST(SizedRatesTest, BetweenTwoSizesTheTimeOfAReadIsLinear) {
-  // 1 ms and 3 ms a read: at half the way 2 ms.
+  // 1 ms and 3 ms a read: 2 ms halfway.
   const SizedRates rates = SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}})},
                                              {.bytes = 9000, .rate = MakeCurve({{1, 3e6}})}})
                                .value();

@@ -14,7 +14,7 @@ namespace {
 using Point = PreprocessCurve::Point;
 using Knot = PreprocessCurve::Knot;
 
-constexpr double kErrorOfNote = 0.01;  // relative; smaller ones are not worth a piece
+constexpr double kErrorOfNote = 0.01;  // relative; smaller errors are not worth a piece
 constexpr double kParametersOfAPiece = 3;
 constexpr double kOfThePeak = 0.98;
 constexpr double kOfTheLeast = 0.5;  // a fitted line never falls below this share of any mean
@@ -22,15 +22,15 @@ constexpr double kOfTheLeast = 0.5;  // a fitted line never falls below this sha
 // A line by weighted least squares, and its error.
 struct Line {
   double middle = 0;  // threads
-  double value = 0;   // seconds in the middle
+  double value = 0;   // seconds at `middle`
   double slope = 0;
   double error = 0;  // sum of weight * residual^2
 
   [[nodiscard]] double At(double threads) const { return value + slope * (threads - middle); }
 };
 
-// Sums over the first points, so that any run of points is fitted in O(1). Numbers of threads are
-// small, so the differences of sums lose nothing that matters.
+// Prefix sums over the points, so that any range of points is fitted in O(1). Numbers of threads
+// are small, so the differences of sums are precise enough.
 class Lines {
  public:
   explicit Lines(std::span<const Point> points) : sums_(points.size() + 1) {
@@ -38,7 +38,7 @@ class Lines {
     for (const Point& point : points) total += point.weight;
     for (std::size_t i = 0; i < points.size(); ++i) {
       const auto [x, y, weight] = points[i];
-      // Relative errors count; the weights are 1 on average.
+      // Relative errors count; the mean weight is 1.
       const double w = weight / total * static_cast<double>(points.size()) / (y * y);
       sums_[i + 1] = {sums_[i].w + w,          sums_[i].x + w * x,      sums_[i].y + w * y,
                       sums_[i].xx + w * x * x, sums_[i].xy + w * x * y, sums_[i].yy + w * y * y};
@@ -66,10 +66,11 @@ class Lines {
   std::vector<Sums> sums_;
 };
 
-// The best cuts into 1, 2, ... pieces: least error and, for each end, where its last piece starts.
+// The best cuts into 1, 2, ... pieces: the least error and, for each end, the start of the last
+// piece.
 struct Cuts {
   std::vector<double> error;       // of the first i points
-  std::vector<std::size_t> start;  // of the last piece of the first i points
+  std::vector<std::size_t> start;  // start of the last piece of the first i points
 };
 
 std::vector<Cuts> BestCuts(const Lines& lines, std::size_t points) {

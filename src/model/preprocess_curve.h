@@ -5,24 +5,25 @@
 
 namespace headrace {
 
-// How long one sample takes to preprocess while so many threads do the same: a piece-wise linear
-// function of the number of threads (Liu et al. 2022, section 4.1).
+// How long one sample takes to preprocess, as a piece-wise linear function of the number of threads
+// that do the same (Liu et al. 2022, section 4.1).
 //
-// Threads share memory bandwidth and caches. Up to the knee a sample takes as long as alone, and
-// from there on longer by as much as threads are added: all together get no more done. Both parts
-// are straight lines in the seconds of a sample, which is why these are what is fitted.
+// Threads share memory bandwidth and caches. Up to the knee a sample takes as long as alone; beyond
+// it, its time grows in proportion to the threads, and total throughput is constant. Both parts are
+// straight lines in the seconds of a sample, so these are fitted.
 //
-// Between two pieces the function goes straight from the end of one to the start of the next. Below
-// the fewest threads observed a sample takes as long as with those; above the most, all threads
-// together do as many samples a second as those: no gain that nobody saw is ever predicted.
+// Between two pieces the function is a line from the end of one to the start of the next. Below the
+// fewest threads observed a sample takes as long as with those. Above the most, the throughput is
+// that of the most: a gain that was not observed is never predicted.
 //
-// Immutable. Thread safety: as for an int.
+// Immutable.
+// Thread safety: as for an int.
 class PreprocessCurve {
  public:
   struct Point {
     double threads = 0;
     double seconds = 0;  // of one sample on one thread, on average
-    double weight = 1;   // observations behind it
+    double weight = 1;   // number of observations
   };
   struct Knot {
     double threads = 0;
@@ -34,8 +35,8 @@ class PreprocessCurve {
   static constexpr int kPiecesMax = 4;
 
   // Least squares of the relative error over all ways to cut the points into at most kPiecesMax
-  // runs of neighbours with a line each: exact, by dynamic programming, O(points^2 * kPiecesMax).
-  // Another piece has to pay for itself (Bayesian information criterion over errors of 1 %).
+  // runs with a line each: exact, by dynamic programming, O(points^2 * kPiecesMax). A further piece
+  // must improve the Bayesian information criterion, for errors of 1 %.
   //
   // At least one point; threads ascend from above 0; seconds and weights above 0 and finite.
   explicit PreprocessCurve(std::span<const Point> points);
@@ -44,8 +45,8 @@ class PreprocessCurve {
   [[nodiscard]] double Seconds(double threads) const;
   // Samples a second of all threads together.
   [[nodiscard]] double Throughput(double threads) const { return threads / Seconds(threads); }
-  // The fewest threads in [1, threads_max] that get 98 % of the best throughput there: more take
-  // memory bandwidth from everybody else and give nothing. `threads_max` must be above 0.
+  // The fewest threads in [1, threads_max] that reach 98 % of the best throughput there: more would
+  // only take memory bandwidth from others. `threads_max` must be above 0.
   [[nodiscard]] int PeakThreads(int threads_max) const;
 
   [[nodiscard]] std::span<const Knot> knots() const { return knots_; }  // threads ascend

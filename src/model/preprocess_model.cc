@@ -12,9 +12,9 @@
 namespace headrace {
 namespace {
 
-constexpr double kSecondsMin = 1e-9;  // what a clock of nanoseconds sees as nothing
+constexpr double kSecondsMin = 1e-9;  // a clock of nanoseconds measures less as 0
 
-// Half octaves of bytes, ascending; a sample of no bytes is with those of one.
+// Half octaves of bytes, ascending; a sample of 0 bytes counts as 1 byte.
 int Bucket(std::uint64_t bytes) {
   bytes = std::max<std::uint64_t>(bytes, 1);
   const int octave = 63 - std::countl_zero(bytes);
@@ -27,7 +27,7 @@ int BucketOf(double bytes) {
   return Bucket(static_cast<std::uint64_t>(std::clamp(bytes, 1.0, kBytesMax)));
 }
 
-// The mean with one value more: exact up to `window` values, exponentially weighted from there on.
+// Adds a value to a mean: exact up to `window` values, exponentially weighted beyond.
 void Add(double value, std::uint64_t window, std::uint64_t& count, double& mean) {
   count = std::min(count + 1, window);
   mean += (value - mean) / static_cast<double>(count);
@@ -178,7 +178,7 @@ Result<PreprocessModel> PreprocessModel::FromRows(std::span<const Row> rows,
     HEADRACE_RETURN_IF_ERROR(CheckRow(i, row, options.window));
     const std::size_t curves = model.curves_.size();
     Sized& sized = model.SizedOf(row.transform, BucketOf(row.bytes));
-    // A curve made room for itself at the cost of another: its list did not grow.
+    // A new curve replaced another: the list did not grow.
     if (sized.means.empty() && model.curves_.size() == curves) {
       return WrongRow(i, "more than " + std::to_string(options.curves_max) +
                              " pairs of a transform and a size: no room for this one");

@@ -47,8 +47,8 @@ bool ShareCorrector::Observe(std::span<const LaneLoad> lanes,
   LaneShares moved = shares_;
   for (int moves = 0; moves < options_.moves_max && Move(loads, wanted, moved); ++moves) {
   }
-  // The threshold is for where the moves lead in the end, so that a long way is gone in small
-  // steps; what is done now may do no harm.
+  // The threshold applies to the final shares, so that a long way is gone in small steps; the
+  // current step must not make the makespan worse.
   const double now = Makespan(loads, model_, shares_);
   if (Makespan(loads, model_, wanted) > now * (1 - options_.gain_min)) return false;
   if (moved == shares_ || Makespan(loads, model_, moved) > now) return false;
@@ -67,7 +67,7 @@ std::vector<LaneLoad> ShareCorrector::CorrectedLoads() const {
       scale = std::clamp(window.measured / window.predicted, 1 / options_.scale_max,
                          options_.scale_max);
     }
-    // Times are linear in bytes, so these carry the scale.
+    // Times are linear in bytes, so the bytes carry the scale.
     loads.push_back({.requests = window.sum.requests / static_cast<std::uint64_t>(steps_),
                      .local_bytes = window.sum.local_bytes * scale / steps,
                      .remote_bytes = window.sum.remote_bytes * scale / steps,

@@ -8,16 +8,17 @@
 
 namespace headrace {
 
-// Keeps the lanes' shares right while a job runs: a plan made before it goes stale, as storage
+// Adjusts the lanes' shares while a job runs: a plan made before it becomes wrong when storage
 // slows down or one lane's samples turn out larger.
 //
-// Looks back over every `period` steps: each lane's loads are averaged, and its predicted loading
-// time is scaled by how far off it was (measured / predicted). If other shares promise a makespan
-// smaller by `gain_min`, threads move towards them, `moves_max` at a time: from the lane that is
-// furthest ahead without one of those it has too many of, to the slowest that has too few. Small
-// steps and a threshold keep noise from moving threads to and fro.
+// Every `period` steps it averages each lane's loads, and scales the lane's predicted loading time
+// by its error (measured / predicted). If other shares promise a makespan smaller by `gain_min`, it
+// moves threads towards them, `moves_max` at a time: from the lane with too many that is furthest
+// ahead without one, to the slowest lane with too few. Small steps and a threshold keep noise from
+// moving threads back and forth.
 //
-// Deterministic: no clock, the same calls give the same shares. Thread safety: none.
+// Deterministic: no clock; the same calls give the same shares.
+// Thread safety: none.
 class ShareCorrector {
  public:
   struct Options {
@@ -27,12 +28,12 @@ class ShareCorrector {
     double scale_max = 8;    // measured / predicted is kept in [1 / scale_max, scale_max]
   };
 
-  // `shares`: one for each lane, each at least 1, together the budget from here on; at most
+  // `shares`: one for each lane, each at least 1; their sum is the budget, at most
   // model.threads_max().
   ShareCorrector(const Options& options, LoadModel model, LaneShares shares);
 
-  // One step: what it asked of each lane, and how long each lane's loading took (0: not known).
-  // Returns whether shares() changed.
+  // Adds one step: the load of each lane, and how long its loading took (0: not known). Returns
+  // whether shares() changed.
   bool Observe(std::span<const LaneLoad> lanes, std::span<const double> load_seconds);
 
   [[nodiscard]] const LaneShares& shares() const { return shares_; }
@@ -42,7 +43,7 @@ class ShareCorrector {
   struct Window {
     LaneLoad sum;
     double measured = 0;   // seconds of steps that were measured,
-    double predicted = 0;  // and what was predicted for the same
+    double predicted = 0;  // and the prediction for the same steps
   };
 
   [[nodiscard]] std::vector<LaneLoad> CorrectedLoads() const;

@@ -23,7 +23,7 @@ LoadModel Storage() {
   return LoadModel(rates, 64);
 }
 
-// What lanes take whose storage is `slower` times slower than the model has it.
+// The load times of lanes whose storage is `slower` times slower than in the model.
 std::vector<double> Measured(const std::vector<LaneLoad>& lanes, const LaneShares& shares,
                              const std::vector<double>& slower) {
   const LoadModel model = Storage();
@@ -59,7 +59,7 @@ TEST(ShareCorrectorTest, MovesThreadsToALaneThatIsSlowerThanPlannedAndBack) {
     for (std::size_t lane = 0; lane < 4; ++lane) {
       moved += std::abs(corrector.shares()[lane] - before[lane]);
     }
-    EXPECT_LE(moved, 4);  // two threads, each counted where it leaves and where it comes
+    EXPECT_LE(moved, 4);  // two threads, each counted where it leaves and where it arrives
   }
   EXPECT_THAT(corrector.shares(), ElementsAre(3, 3, 7, 3));
   slower[2] = 1;

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// What a split into so many decode threads, and the rest for loading, comes to.
+// The result of `decode` decode threads, and the rest for loading.
 ThreadSplit SplitAt(int decode, const SplitRequest& request, std::span<const LaneLoad> lanes) {
   ThreadSplit split{.loading = request.threads - decode, .decode = decode};
   split.loading_of_lane = MakespanShares(lanes, *request.load, split.loading);
@@ -31,12 +31,12 @@ ThreadSplit SplitLoadAndDecode(const SplitRequest& request) {
   HEADRACE_CHECK(!request.lanes.empty() && request.samples.size() == request.lanes.size());
   HEADRACE_CHECK(request.threads > static_cast<int>(request.lanes.size()));
   std::vector<LaneLoad> lanes(request.lanes.begin(), request.lanes.end());
-  for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;  // it is counted apart
+  for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;  // counted separately
 
   const int decode_most = request.threads - static_cast<int>(lanes.size());
   ThreadSplit split = SplitAt(request.preprocess->PeakThreads(decode_most), request, lanes);
-  // One thread more may help none of several lanes that are equally late, two threads all of them:
-  // so all splits are looked at, and the first that is in time, or else the shortest, is taken.
+  // One more thread may not help several lanes that are equally late, while two threads help all of
+  // them. So all splits are tried, and the first that is in time, or else the shortest, is taken.
   for (int decode = split.decode - 1; decode >= 1 && Together(split) > request.train_seconds;
        --decode) {
     ThreadSplit next = SplitAt(decode, request, lanes);
@@ -45,7 +45,7 @@ ThreadSplit SplitLoadAndDecode(const SplitRequest& request) {
   }
 
   SpreadSpare(lanes, *request.load, split.loading, split.loading_of_lane);
-  // Those that bring no lane forward are given out, too: somebody may be slower than predicted.
+  // Threads that speed up no lane are assigned, too: a lane may be slower than predicted.
   const LaneShares& shares = split.loading_of_lane;
   const int spare = split.loading - std::accumulate(shares.begin(), shares.end(), 0);
   for (int i = 0; i < spare; ++i) {

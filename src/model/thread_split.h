@@ -8,10 +8,10 @@
 
 namespace headrace {
 
-// How many of a node's threads load and how many preprocess (Liu et al. 2022, section 4.1).
+// Divides a node's threads into loading and preprocessing (Liu et al. 2022, section 4.1).
 
 struct SplitRequest {
-  std::span<const LaneLoad> lanes;         // preprocess_seconds are not looked at
+  std::span<const LaneLoad> lanes;         // preprocess_seconds are ignored
   std::span<const std::uint64_t> samples;  // of each lane, to preprocess
   const LoadModel* load = nullptr;
   const PreprocessCurve* preprocess = nullptr;
@@ -22,17 +22,17 @@ struct SplitRequest {
 struct ThreadSplit {
   int loading = 1;
   int decode = 1;
-  double load_seconds = 0;        // the slowest lane's, with the best shares
+  double load_seconds = 0;        // of the slowest lane, with the best shares
   double preprocess_seconds = 0;  // of all lanes' samples: decode threads take any lane's
   LaneShares loading_of_lane;     // together `loading`
   LaneShares decode_of_lane;      // together `decode`, in proportion to the samples
 };
 
-// Step 1: as many decode threads as it takes to preprocess fastest, but one loading thread for each
-// lane is left. Step 2: while loading and preprocessing take longer together than training, and
-// preprocessing does not become what everything waits for, a thread goes from decode to loading;
-// where that is not reached, as many as make both together shortest. Deterministic; takes
-// O(threads) times MakespanShares().
+// Step 1: as many decode threads as preprocess fastest, but at least one loading thread stays for
+// each lane. Step 2: while loading and preprocessing together take longer than training, and
+// preprocessing does not become the bottleneck, one thread moves from decode to loading; if that
+// goal is out of reach, as many as minimise the sum of both. Deterministic; takes O(threads) times
+// MakespanShares().
 ThreadSplit SplitLoadAndDecode(const SplitRequest& request);
 
 }  // namespace headrace

@@ -60,14 +60,14 @@ TEST(SplitLoadAndDecodeTest, StartsFromThePeakAndLeavesTheRestToLoading) {
 }
 
 TEST(SplitLoadAndDecodeTest, LoadingThatIsLateGetsThreadsOfDecode) {
-  // 100 MB a lane: 0.4 s with 5 threads each and 0.033 s of preprocessing with 6. A fifth decode
-  // thread less helps neither of two equal lanes; a fourth does: 0.333 s and 0.05 s.
+  // 100 MB a lane: 0.4 s with 5 threads each and 0.033 s of preprocessing with 6. Removing a fifth
+  // decode thread helps neither of two equal lanes; removing a fourth does: 0.333 s and 0.05 s.
   const Node node = TwoLanes(100 * kMB, 10);
   const ThreadSplit split = node.Split(16, /*train_seconds=*/0.39);
   EXPECT_EQ(split.decode, 4);
   EXPECT_EQ(split.loading, 12);
   EXPECT_THAT(split.loading_of_lane, ::testing::ElementsAre(6, 6));
-  // Out of reach: as near as can be. With 2, it would be 0.286 s and 0.1 s.
+  // Out of reach: as near as possible. With 2, it would be 0.286 s and 0.1 s.
   EXPECT_EQ(node.Split(16, /*train_seconds=*/0.3).decode, 4);
 }
 

@@ -21,11 +21,11 @@ namespace {
 constexpr std::uint64_t kGlobalBatchMax = std::uint64_t{1} << 28;
 constexpr std::uint32_t kNodesMax = std::uint32_t{1} << 20;
 
-// Finds the least of some numbers, of equal ones the first: a tree of winners. Without branches on
-// the numbers, which nobody could predict.
+// Finds the least of some numbers, the first of equal ones: a tournament tree. It does not branch
+// on the numbers, which would be unpredictable.
 class LeastTree {
  public:
-  static constexpr std::uint64_t kNever = ~std::uint64_t{0};  // is least only if all are
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};  // the least only if all have it
 
   void Reset(std::size_t count, std::uint64_t value) {
     leaves_ = std::bit_ceil(count);
@@ -52,17 +52,17 @@ class LeastTree {
     at_[i] = at_[winner];
   }
 
-  // 1 is the root, the children of i are 2 i and 2 i + 1, the numbers are the last leaves_.
+  // 1 is the root, the children of i are 2 i and 2 i + 1, the numbers are the last leaves_ entries.
   std::size_t leaves_ = 1;
   std::vector<std::uint64_t> values_;
   std::vector<std::uint32_t> at_;
 };
 
-// Sorts positions of a batch by cost, the highest first, and equal costs by position: a radix sort
-// from the last byte, which keeps the order of equals.
+// Sorts positions of a batch by cost, highest first, and equal costs by position: a radix sort from
+// the last byte, which is stable.
 class CostSorter {
  public:
-  // Of positions 0, 1, ... with these costs. The span is valid until the next call.
+  // Sorts positions 0, 1, ... with these costs. The span is valid until the next call.
   std::span<const std::uint32_t> Sort(std::span<const std::uint32_t> costs) {
     entries_.resize(costs.size());
     other_.resize(costs.size());
@@ -74,7 +74,7 @@ class CostSorter {
     }
     for (std::size_t byte = 0; byte < 4; ++byte) {
       std::array<std::uint32_t, 256>& counts = counts_[byte];
-      if (counts[Digit(~costs[0], byte)] == costs.size()) continue;  // the same in all
+      if (counts[Digit(~costs[0], byte)] == costs.size()) continue;  // all have the same digit
       std::uint32_t sum = 0;
       for (std::uint32_t& count : counts) sum += std::exchange(count, sum);
       for (const Entry& entry : entries_) other_[counts[Digit(entry.key, byte)]++] = entry;
@@ -99,10 +99,10 @@ class CostSorter {
   std::vector<std::uint32_t> order_;
 };
 
-// Deals the samples of one global batch out to the ranks. Keeps its memory from batch to batch.
+// Assigns the samples of one global batch to the ranks. Reuses its memory from batch to batch.
 class Dealer {
  public:
-  // With homes, the ranks are on nodes of ranks_per_node each; without, all are on one.
+  // With homes, each node has ranks_per_node ranks; without, all ranks are on one node.
   Dealer(std::uint32_t world_size, std::optional<std::uint32_t> ranks_per_node)
       : world_size_(world_size), ranks_per_node_(ranks_per_node.value_or(world_size)) {
     const std::uint32_t nodes = (world_size_ - 1) / ranks_per_node_ + 1;
@@ -112,8 +112,8 @@ class Dealer {
 
   [[nodiscard]] std::uint32_t nodes() const { return static_cast<std::uint32_t>(ranks_.size()); }
 
-  // Gives each of `costs.size()` samples a rank, `rows` to each. `homes` has as many numbers for
-  // each sample as divides it, or is empty.
+  // Assigns each of `costs.size()` samples to a rank, `rows` samples to each. `homes` is empty or
+  // has k numbers for each sample.
   std::span<const std::uint32_t> Deal(std::uint64_t rows, std::span<const std::uint32_t> costs,
                                       std::span<const std::uint32_t> homes) {
     for (std::uint32_t node = 0; node < nodes(); ++node) room_[node] = rows * RanksOf(node);
@@ -123,7 +123,7 @@ class Dealer {
     return rank_of_;
   }
 
-  // Of the last batch.
+  // Samples of the last batch at home.
   [[nodiscard]] std::uint64_t at_home() const { return at_home_; }
   [[nodiscard]] std::uint64_t cost_max() const { return cost_max_; }
 
@@ -134,8 +134,8 @@ class Dealer {
     return std::min(ranks_per_node_, world_size_ - node * ranks_per_node_);
   }
 
-  // Fills node_of_, and leaves in room_ what homes do not take. Those with the fewest homes choose
-  // first, as others can go elsewhere; of these, the costliest.
+  // Fills node_of_, and leaves in room_ the rows that homes do not take. Samples with the fewest
+  // homes choose first, as others have alternatives; among these the costliest first.
   void SendHome(std::span<const std::uint32_t> by_cost, std::span<const std::uint32_t> homes) {
     node_of_.assign(by_cost.size(), kAnyNode);
     at_home_ = 0;
@@ -159,9 +159,9 @@ class Dealer {
     for (const std::uint32_t at : choosers_) SendHome(at, homes_of(at));
   }
 
-  // To the home with the most room, of equal ones the lowest; if none has any, nowhere.
+  // To the home with the most room, the lowest of equal ones; nowhere if none has room.
   void SendHome(std::uint32_t at, std::span<const std::uint32_t> homes) {
-    std::uint64_t best = 0;  // room, then the node, inverted
+    std::uint64_t best = 0;  // room, then the inverted node number
     for (const std::uint32_t home : homes) {
       const std::uint64_t room = home < nodes() ? room_[home] : 0;
       best = std::max(best, room << 32 | static_cast<std::uint32_t>(~home));
@@ -173,8 +173,8 @@ class Dealer {
     ++at_home_;
   }
 
-  // Fills rank_of_: the costliest sample next, to the rank with the least cost of those that may
-  // take it. A sample that may go anywhere takes none of the rows that homes were promised.
+  // Fills rank_of_: gives the next costliest sample to the cheapest rank that may take it. A sample
+  // that may go anywhere does not take a row reserved for a home.
   void Level(std::uint64_t rows, std::span<const std::uint32_t> by_cost,
              std::span<const std::uint32_t> costs) {
     StartRanks(rows);
@@ -213,12 +213,12 @@ class Dealer {
   const std::uint32_t world_size_;
   const std::uint32_t ranks_per_node_;
   CostSorter sorter_;
-  std::vector<std::uint64_t> room_;       // rows of a node that are promised to nobody
+  std::vector<std::uint64_t> room_;       // rows of each node that are not reserved
   std::vector<std::uint32_t> choosers_;   // samples by the number of their homes, then by cost
   std::vector<std::uint32_t> node_of_;    // of each sample; kAnyNode
   std::vector<std::uint64_t> rows_left_;  // of each rank
   std::vector<LeastTree> ranks_;          // of each node, by cost
-  LeastTree open_nodes_;                  // those with room, by their least rank's cost
+  LeastTree open_nodes_;                  // nodes with room, by the cost of their cheapest rank
   std::vector<std::uint32_t> rank_of_;    // of each sample
   std::uint64_t at_home_ = 0;
   std::uint64_t cost_max_ = 0;
@@ -249,7 +249,7 @@ class BatchOrder final : public Order {
     step.deliveries.resize(rows * job_.ranks);
     slots_.assign(job_.ranks, 0);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const std::uint32_t lane = ranks[i] - job_.rank;  // Far beyond job_.ranks for those below.
+      const std::uint32_t lane = ranks[i] - job_.rank;  // Wraps around for lower ranks.
       if (lane >= job_.ranks) continue;
       const std::uint32_t slot = slots_[lane]++;
       step.deliveries[lane * rows + slot] = {.sample = samples_[i], .rank = ranks[i], .slot = slot};
@@ -270,13 +270,13 @@ class BatchOrder final : public Order {
  private:
   void EnterEpoch(std::uint64_t epoch) {
     if (!job_.shuffle || epoch_ == epoch) return;
-    permutation_.reset();  // Before the next one is made: one table at a time.
+    permutation_.reset();  // Freed before the next one is made: one table at a time.
     permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder);
     epoch_ = epoch;
   }
 
-  // The samples of the next global batch, with their costs and homes. Past the end of the epoch the
-  // batch begins again.
+  // Collects the samples of the next global batch with their costs and homes. Wraps around at the
+  // end of the epoch.
   void Gather(std::uint64_t rows) {
     const std::uint64_t first = next_.step * job_.batch_size * job_.world_size;
     const std::uint64_t size = rows * job_.world_size;
@@ -314,13 +314,13 @@ class BatchOrder final : public Order {
   Dealer dealer_;
   Position next_;
   std::optional<Permutation> permutation_;
-  std::optional<std::uint64_t> epoch_;  // of permutation_
+  std::optional<std::uint64_t> epoch_;  // the epoch of permutation_
   // The global batch, by position.
   std::vector<SampleId> samples_;
   std::vector<std::uint32_t> batch_costs_;
-  std::vector<std::uint32_t> batch_homes_;  // homes_each_ a sample
-  std::vector<std::uint32_t> slots_;        // filled, of each of the stream's ranks
-  // Counted.
+  std::vector<std::uint32_t> batch_homes_;  // homes_each_ numbers a sample
+  std::vector<std::uint32_t> slots_;        // rows filled so far, of each of the stream's ranks
+  // Counters.
   std::uint64_t samples_planned_ = 0;
   std::uint64_t at_home_ = 0;
   double cost_max_ = 0;
@@ -346,7 +346,7 @@ Status CheckTables(const BatchOrderOptions& options) {
   }
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (std::ranges::none_of(*options.homes, [&](std::uint32_t home) { return home < nodes; })) {
-    return Invalid("homes of order batch: none is a node; " +
+    return Invalid("homes of order batch: no home is a node; " +
                    Counted(options.job.world_size, "rank") + ", " +
                    std::to_string(options.ranks_per_node) + " a node, are on the nodes 0 to " +
                    std::to_string(nodes - 1));

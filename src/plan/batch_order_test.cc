@@ -43,7 +43,7 @@ Ids IdsOf(const Step& step) {
   return ids;
 }
 
-// docs/orders.md on lists, without any cleverness: one global batch, all ranks.
+// A simple implementation of docs/orders.md on lists: one global batch, all ranks.
 std::vector<Ids> ModelBatch(const BatchOrderOptions& options, const Ids& samples,
                             std::uint64_t rows) {
   const std::uint32_t world = options.job.world_size;
@@ -127,8 +127,8 @@ std::vector<std::vector<Ids>> ModelEpoch(const BatchOrderOptions& options, std::
   return steps;
 }
 
-// Some job, of any shape: with none, one or several homes a sample, some of them no node; costs
-// that tie, that are 0, that fill 32 bits.
+// A random job: with no, one or several homes a sample, some of them not nodes; costs that tie,
+// that are 0, that fill 32 bits.
 BatchOrderOptions SomeJob(std::uint64_t seed) {
   Prng prng(seed, 0, RandomStream::kOrder);
   constexpr std::uint64_t kSizes[] = {1, 2, 7, 16, 61, 97, 128, 211, 360, 997};
@@ -145,7 +145,7 @@ BatchOrderOptions SomeJob(std::uint64_t seed) {
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (const std::uint64_t homes_each = prng.Below(4); homes_each != 0) {
     std::vector<std::uint32_t> homes(options.job.sample_count * homes_each);
-    const std::uint64_t favoured = 1 + prng.Below(nodes);  // more than their share is at home there
+    const std::uint64_t favoured = 1 + prng.Below(nodes);  // home to more than its share
     for (std::uint32_t& home : homes) {
       home = static_cast<std::uint32_t>(prng.Below(prng.Below(2) == 0 ? favoured : nodes + 1));
       if (home == nodes && prng.Below(2) == 0) home = kNoHome;
@@ -224,7 +224,7 @@ TEST(BatchOrderTest, HasTheGlobalBatchesOfExactAndPadsFromTheFinalOne) {
         ASSERT_EQ(given.size(), steps * options.job.batch_size * world);
         continue;
       }
-      // Every sample, and those that come again are of the final batch.
+      // Every sample; repeated ones are of the final batch.
       ASSERT_EQ(std::set(given.begin(), given.end()).size(), options.job.sample_count);
       const Ids& last = ours[(epoch + 1) * steps - 1];
       const std::set<std::uint64_t> of_last(last.begin(), last.end());
@@ -324,8 +324,8 @@ TEST(BatchOrderTest, EightNodesWhoseCachesJustHoldTheDataRead93PercentAtHome) {
   EXPECT_NEAR(ShareAtHome(0.125), 0.934, 0.003);
 }
 
-// Cost of the rank with the most over that of a rank on average: how much longer a step takes than
-// it would if all were equal.
+// Cost of the costliest rank over that of the mean rank: how much longer a step takes than if all
+// were equal.
 double Imbalance(const std::vector<std::vector<Step>>& of_ranks, const SampleTable& costs) {
   double most = 0;
   double mean = 0;
@@ -377,7 +377,7 @@ TEST(BatchOrderTest, RanksCostTheSameWhereExactLeavesOneWithMore) {
   RecordProperty("batch_with_homes", std::to_string(Imbalance(at_home, options.costs)));
   EXPECT_GT(Imbalance(exact, options.costs), 1.1);
   EXPECT_LT(Imbalance(ours, options.costs), 1.01);
-  // Between the nodes the homes decide, unless too many are at one.
+  // Homes decide between the nodes, unless a node has too many.
   EXPECT_LT(Imbalance(at_home, options.costs), 1.06);
 }
 
@@ -389,7 +389,7 @@ TEST(BatchOrderTest, CountsWhatItPlanned) {
   options.costs = Table({5, 4, 3, 2, 9, 8, 1, 6});
   auto order = MakeBatchOrder(options, {});
   ASSERT_TRUE(order.ok());
-  // Of the three at home at node 0 the cheapest goes; of the four at node 1 the two cheapest.
+  // Of three samples at home on node 0 the cheapest moves; of four on node 1 the two cheapest.
   EXPECT_EQ(IdsOf(*order.value()->Next()), (Ids{0, 1}));
   EXPECT_EQ(IdsOf(*order.value()->Next()), (Ids{6, 7}));
   EXPECT_EQ(order.value()->counters(),
@@ -574,7 +574,7 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
   EXPECT_EQ(error([](OrderRequest& r) {
               r.homes = Table({2, 2, kNoHome, 3});
             }),
-            "homes of order batch: none is a node; 2 ranks, 1 a node, are on the nodes 0 to 1");
+            "homes of order batch: no home is a node; 2 ranks, 1 a node, are on the nodes 0 to 1");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["ranks_per_node"] = std::int64_t{0}; }),
             "ranks_per_node of order batch: got 0, must be in [1, 1048576]");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["pools"] = std::int64_t{3}; }),

@@ -15,7 +15,7 @@ namespace headrace {
 namespace {
 
 constexpr std::uint64_t kBlockSamplesMax = 0xffff'ffff;
-constexpr std::uint64_t kNeighboursMax = 64;  // of a block where the dataset has none
+constexpr std::uint64_t kNeighboursMax = 64;  // samples a block where the dataset has no blocks
 
 class UniformBlocks final : public BlockMap {
  public:
@@ -50,7 +50,7 @@ class UniformBlocks final : public BlockMap {
   const std::uint64_t block_samples_;
 };
 
-// Samples that are looked up together.
+// Samples looked up in one call.
 constexpr std::uint64_t kRun = 1024;
 
 // Calls visit(sample, bytes) for samples [first, first + count).
@@ -64,8 +64,8 @@ void ForBytes(const Index& index, std::uint64_t first, std::uint64_t count, cons
   }
 }
 
-// Samples of each block where all but a shorter last have as many; else 0. `firsts`: of each block,
-// then the number of samples.
+// The number of samples of each block if all are equal, except that the last may be shorter; else
+// 0. `firsts`: the first sample of each block, then the number of samples.
 std::uint64_t EvenSamples(const std::vector<std::uint64_t>& firsts) {
   if (firsts.size() < 2) return 0;
   const std::uint64_t each = firsts[1] - firsts[0];
@@ -77,13 +77,13 @@ std::uint64_t EvenSamples(const std::vector<std::uint64_t>& firsts) {
   return each;
 }
 
-// Where blocks begin: all at multiples of one number, or by a table.
+// The first sample of each block: multiples of one number, or a table.
 class BlockFirsts {
  public:
   // `each` samples a block; the last may have fewer.
   BlockFirsts(std::uint64_t sample_count, std::uint64_t each)
       : sample_count_(sample_count), each_(each), count_((sample_count + each - 1) / each) {}
-  // `firsts`: of each block, then the number of samples.
+  // `firsts`: the first sample of each block, then the number of samples.
   explicit BlockFirsts(std::vector<std::uint64_t> firsts)
       : sample_count_(firsts.back()), each_(EvenSamples(firsts)), count_(firsts.size() - 1) {
     if (each_ == 0) table_ = std::move(firsts);
@@ -91,8 +91,8 @@ class BlockFirsts {
 
   [[nodiscard]] std::uint64_t sample_count() const { return sample_count_; }
   [[nodiscard]] std::uint64_t count() const { return count_; }
-  [[nodiscard]] std::uint64_t each() const { return each_; }  // 0: they differ
-  // Of block count(): the number of samples.
+  [[nodiscard]] std::uint64_t each() const { return each_; }  // 0: sizes differ
+  // For block count() the number of samples.
   [[nodiscard]] std::uint64_t First(std::uint64_t block) const {
     return each_ == 0 ? table_[block] : std::min(block * each_, sample_count_);
   }

@@ -12,16 +12,16 @@ namespace headrace {
 
 class Index;
 
-// How a dataset falls into blocks, and how much memory a sample takes while it is resident: what
-// orders that read blocks plan with. Immutable.
+// Divides a dataset into blocks and gives the memory that each sample takes while it is resident:
+// the input of orders that read blocks. Immutable.
 //
-// Memory is counted in *units*, the cells of CellPool: a sample takes whole ones, at least one. So
-// a budget that the plan keeps in units is kept in memory, too, whatever the sizes.
+// Memory is counted in *units*, the cells of CellPool. A sample takes whole units, at least one. So
+// a budget that the plan keeps in units holds in memory, too, whatever the sample sizes.
 //
 // Thread safety: every method may be called from any thread.
 class BlockMap {
  public:
-  // Samples first, first + 1, ..., one after the other in storage.
+  // Samples first, first + 1, ..., contiguous in storage.
   struct Block {
     SampleId first{};
     std::uint32_t count = 0;  // at least 1
@@ -33,30 +33,31 @@ class BlockMap {
   // Blocks 0, 1, ... hold the samples 0, 1, ..., each once.
   [[nodiscard]] virtual std::uint64_t block_count() const = 0;
   [[nodiscard]] virtual Block block(std::uint64_t position) const = 0;
-  // Position of the block that holds `sample`, which must be below sample_count(). Here a search of
-  // the blocks; maps whose blocks are even know better.
+  // The block that holds `sample`, which must be below sample_count(). The default is a binary
+  // search; maps with equal blocks override it.
   [[nodiscard]] virtual std::uint64_t Find(SampleId sample) const;
 
   [[nodiscard]] virtual std::uint64_t unit_bytes() const = 0;
-  // Units of samples first, first + 1, ..., as many as `units` has room for.
+  // Units of samples first, first + 1, ..., one for each element of `units`.
   virtual void Charges(SampleId first, std::span<std::uint32_t> units) const = 0;
   [[nodiscard]] virtual std::uint64_t total_units() const = 0;    // of all samples
   [[nodiscard]] virtual std::uint64_t largest_block() const = 0;  // units
 };
 
-// Blocks without data behind them: `block_samples` each, the last may be shorter; a sample is one
-// unit of one byte. `sample_count` and `block_samples` are at least 1, block_samples below 2^32.
+// Blocks without data, for tests and simulation: `block_samples` samples each, the last may be
+// shorter; a sample is one unit of one byte. `sample_count` and `block_samples` are at least 1,
+// block_samples below 2^32.
 std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
                                                   std::uint64_t block_samples);
 
-// The blocks of a dataset. With `block_samples` runs of that many neighbours; without (0) the
-// blocks of the index or, where it has none, runs that take kBlockBytes on average, 64 samples at
-// most.
+// The blocks of a dataset. With `block_samples` each block is that many consecutive samples. With 0
+// it uses the blocks of the index or, if it has none, blocks of kBlockBytes on average, at most 64
+// samples.
 //
-// A sample's bytes are those of all its stored fields, wanted or not: which fields a loader is
-// asked for must not change its order. A unit is the largest power of two in [64, 4096] bytes that
-// is not above an eighth of the mean sample, or `unit_bytes_min`, a power of two, if that is more.
-// Looks at every sample.
+// A sample's bytes are those of all its stored fields, whether the loader reads them or not: the
+// fields that a loader reads must not change its order. A unit is the largest power of two in [64,
+// 4096] bytes that is at most an eighth of the mean sample, or `unit_bytes_min`, a power of two, if
+// that is more. Takes O(samples).
 //
 // Errors: InvalidArgument  block_samples beyond 2^32 - 1, or no field is stored
 //         DataLoss         the index's blocks are not all samples, in order

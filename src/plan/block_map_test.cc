@@ -28,7 +28,7 @@ std::vector<std::uint64_t> Counts(const BlockMap& blocks) {
   return counts;
 }
 
-// What every map promises, whatever it is made from.
+// The guarantees of every map, whatever it is made from.
 void CheckRules(const BlockMap& blocks) {
   const std::vector<std::uint32_t> all = AllCharges(blocks);
   std::uint64_t next = 0;
@@ -72,7 +72,7 @@ std::shared_ptr<const BlockMap> Made(const IndexContents& contents, std::uint64_
   return std::move(blocks).value();
 }
 
-// One object that holds samples of these sizes one after the other, and no blocks.
+// One object with samples of these sizes one after the other, and no blocks.
 IndexContents Neighbours(const std::vector<std::uint64_t>& sizes) {
   IndexContents contents;
   contents.sample_count = sizes.size();
@@ -130,7 +130,7 @@ TEST(BlockMapTest, ASampleIsChargedForAllItsStoredFieldsAndNoneThatIsInline) {
   contents.fields[2].inline_values.resize(24);
   const auto blocks = Made(contents, 0);
   EXPECT_EQ(blocks->unit_bytes(), 64);
-  // 128 bytes; none, which takes a place all the same; 65.
+  // 128 bytes; 0 bytes, which take a unit all the same; 65.
   EXPECT_EQ(AllCharges(*blocks), (std::vector<std::uint32_t>{2, 1, 2}));
   EXPECT_EQ(StoredBytes(*Written(contents)), (std::vector<std::uint32_t>{128, 0, 65}));
 }
@@ -216,7 +216,7 @@ TEST(BlockMapTest, TooLargeABlockIsNamed) {
   EXPECT_EQ(status.message(), "block_samples: got 4294967296, must be below 2^32");
 }
 
-// Says what it is told of blocks, true or not.
+// An index with the given blocks, valid or not.
 class ClaimingIndex final : public Index {
  public:
   ClaimingIndex(std::uint64_t samples, std::vector<BlockInfo> blocks)

@@ -22,7 +22,7 @@ namespace {
 
 __extension__ using Uint128 = unsigned __int128;
 
-// Bounds that keep every product below 2^128 and every mistake visible.
+// Bounds that keep every product below 2^128 and reveal mistakes.
 constexpr std::int64_t kPoolBytesMax = std::int64_t{1} << 56;
 constexpr std::int64_t kPoolsMax = 0xffff'ffff;
 constexpr std::uint32_t kJoinPermilleMax = 900;
@@ -31,7 +31,7 @@ constexpr std::size_t kDrawnTogether = 48;  // pools whose cache misses overlap
 
 std::uint64_t GlobalBatch(const OrderOptions& job) { return job.batch_size * job.world_size; }
 
-// Samples that an epoch delivers, padding aside.
+// Samples that an epoch delivers, without padding.
 std::uint64_t Delivered(const OrderOptions& job, std::uint64_t steps_per_epoch) {
   return job.drop_last ? steps_per_epoch * GlobalBatch(job) : job.sample_count;
 }
@@ -46,7 +46,7 @@ Status CheckPermille(const char* name, std::uint32_t value, std::uint32_t most) 
                  std::to_string(most) + "]");
 }
 
-// What must hold before any parameter is looked at.
+// Checks that come before those of parameters.
 Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
   HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(job).status());
   if (!job.shuffle) {
@@ -55,7 +55,7 @@ Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
         "them in sequence, or shuffle=True");
   }
   if (blocks == nullptr) {
-    return Invalid("has no map of blocks to read; use order 'exact' or give blocks");
+    return Invalid("needs a map of blocks; use order 'exact' or give blocks");
   }
   if (blocks->sample_count() != job.sample_count) {
     return Invalid("the map of blocks holds " + Counted(blocks->sample_count(), "sample") +
@@ -65,7 +65,7 @@ Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
   return Status();
 }
 
-// As it is read best, and exactly.
+// Rounded for people, and exact.
 std::string BothBytes(std::uint64_t bytes) {
   const std::string rounded = FormatBytes(bytes);
   return bytes < kKiB ? rounded : rounded + " (" + Counted(bytes, "byte") + ")";
@@ -109,7 +109,7 @@ EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64
     return static_cast<std::uint64_t>(Uint128{value} * permille / kPermille);
   };
   const std::uint64_t full_join = budget - permille_of(budget, options.join_permille);
-  const auto draws_of = [&](std::uint32_t permille) {  // that empty so much of a pool
+  const auto draws_of = [&](std::uint32_t permille) {  // draws that empty this share of a pool
     return std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(Uint128{budget} * options.job.sample_count * permille /
                                       (Uint128{kPermille} * options.blocks->total_units())));
@@ -125,16 +125,17 @@ EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64
       .delay = draws_of(options.join_permille)};
 }
 
-// Steps after which a read is due that joins `positions` global positions after its issue.
+// A block read joins `positions` global positions after its issue. Returns in how many steps it is
+// due.
 std::uint64_t StepsUntilDue(std::uint64_t positions, const OrderOptions& job) {
   const std::uint64_t batch = GlobalBatch(job);
   HEADRACE_CHECK(batch > 0);
   return std::max<std::uint64_t>(1, positions / batch);
 }
 
-// What ranks of a stream draw from. A rank's pools are congruent to it modulo gcd(world_size,
-// pools), and so are the positions that are drawn from them, its own and other ranks'. Pools and
-// positions are walked in strides of that number, of which some residues are touched.
+// The pools that the ranks of a stream draw from. A rank's pools are congruent to it modulo
+// gcd(world_size, pools), and so are the positions drawn from them, its own and other ranks'. Pools
+// and positions are visited in strides of that number; only some residues are touched.
 class TouchedPools {
  public:
   TouchedPools(const OrderOptions& job, std::uint64_t pools)
@@ -145,7 +146,7 @@ class TouchedPools {
   }
 
   [[nodiscard]] std::uint64_t count() const { return Below(pools_); }
-  // Of the pool at `index`, in the order of their numbers.
+  // The number of the pool at `index`; pools are sorted by number.
   [[nodiscard]] std::uint64_t Number(std::size_t index) const {
     return index / residues_.size() * stride_ + residues_[index % residues_.size()];
   }
@@ -159,7 +160,8 @@ class TouchedPools {
            static_cast<std::uint64_t>(found - residues_.begin());
   }
 
-  // Which of the stream's ranks each touched position of a row goes to, of job.ranks or more: none.
+  // For each touched position of a row the stream's rank that it goes to; job.ranks or more: none
+  // of them.
   [[nodiscard]] std::vector<std::uint32_t> LanesOfARow(const OrderOptions& job) const {
     std::vector<std::uint32_t> lanes;
     lanes.reserve(Below(job.world_size));
@@ -198,7 +200,7 @@ class EpochOrder final : public Order {
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
     if (pools_.empty()) Enter(&step);
     Draw(&step);
-    // What was issued so long ago is due: in its own epoch it would have joined by now.
+    // A read issued that long ago is due: within its own epoch it would have joined by now.
     issued_by_step_.push_back(reads_);
     if (issued_by_step_.size() > steps_until_due_) {
       step.reads_due = issued_by_step_.front();
@@ -237,7 +239,7 @@ class EpochOrder final : public Order {
     }
   }
 
-  // Makes the pools as they are before next_, and has the step read what is resident then.
+  // Makes the pools as they are before next_, and adds reads of what is resident then to the step.
   void Enter(Step* step) {
     const std::uint64_t begin = next_.step * GlobalBatch(job_);
     struct Read {
@@ -268,7 +270,7 @@ class EpochOrder final : public Order {
       }
     }
     resident_peak_ = resident_;
-    // What joins first is read first, whichever pool it is for. Stable: a pool's order of issue.
+    // Reads are sorted by when they join, over all pools. Stable: keeps each pool's order of issue.
     std::ranges::stable_sort(reads, {}, [](const Read& read) {
       return std::tuple(!read.resident.read.again, read.resident.join, read.pool);
     });
@@ -289,7 +291,7 @@ class EpochOrder final : public Order {
     const std::uint64_t draws = touched_.Below(end) - drawn_before;
     step->deliveries.resize(rows * job_.ranks);
     step->releases.reserve(draws > step->deliveries.size() ? draws - step->deliveries.size() : 0);
-    std::vector<SampleId> drawn_here;  // if some are given once more
+    std::vector<SampleId> drawn_here;  // only for steps that pad
     if (pads) drawn_here.reserve(draws);
     std::size_t at = drawn_before % pools_.size();
     Delivery* const to = step->deliveries.data();
@@ -331,8 +333,9 @@ class EpochOrder final : public Order {
     HEADRACE_CHECK(draws - step->releases.size() + padded == step->deliveries.size());
   }
 
-  // Fills the rows past the last sample with the batch's own samples, from its first on, and tells
-  // how many. A rank has one at most: rows are those that some rank needs for samples.
+  // Fills the rows past the last sample with the batch's own samples, from its first on, and
+  // returns how many. At most one a rank: the number of rows is what the rank with the most samples
+  // needs.
   std::uint64_t Pad(std::span<const SampleId> drawn_here, std::uint64_t rows, Step* step) {
     const std::uint64_t begin = next_.step * GlobalBatch(job_);
     const std::uint64_t last_row = begin + (rows - 1) * job_.world_size;
@@ -360,7 +363,7 @@ class EpochOrder final : public Order {
     Count(step->reads.back());
   }
 
-  // What this epoch has at a position of a pool that is not this stream's.
+  // The sample at a position of a pool that is not this stream's.
   SampleId SampleAt(std::uint64_t position) {
     EpochPool pool(&plan_, position % pools_total_, next_.epoch, next_.epoch + 1);
     for (std::uint64_t i = 0;; ++i) {
@@ -379,9 +382,9 @@ class EpochOrder final : public Order {
   EpochPoolPlan plan_;
   const std::uint64_t steps_until_due_;
   Position next_;
-  std::vector<EpochPool> pools_;  // that are touched, by number; empty: not entered yet
+  std::vector<EpochPool> pools_;  // those that are touched, by number; empty: not entered yet
   std::uint64_t reads_ = 0;
-  std::deque<std::uint64_t> issued_by_step_;  // reads, up to each of the last steps
+  std::deque<std::uint64_t> issued_by_step_;  // number of reads issued up to each of the last steps
 
   std::uint64_t resident_ = 0;  // units
   std::uint64_t resident_peak_ = 0;
@@ -407,7 +410,7 @@ class Factory final : public OrderFactory {
     HEADRACE_ASSIGN_OR_RETURN(const Resolved resolved, Read(request));
     const std::uint32_t pools = resolved.options.pools;
     const std::uint64_t touched = TouchedPools(request.job, pools).count();
-    // Of two epochs at most: what is drawn from and what fills meanwhile.
+    // Of two epochs at most: the one that is drawn from and the one that fills meanwhile.
     return std::min(touched * (resolved.options.pool_units / pools),
                     2 * request.blocks->total_units());
   }

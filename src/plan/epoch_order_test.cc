@@ -68,7 +68,7 @@ std::uint64_t Delivered(const EpochOrderOptions& options) {
   return options.job.drop_last ? n / GlobalBatch(options) * GlobalBatch(options) : n;
 }
 
-// docs/orders.md on lists, slowly: the sample at every position of an epoch, padding aside.
+// A slow implementation of docs/orders.md on lists: the sample at every position, without padding.
 class Model {
  public:
   Model(const EpochOrderOptions& options, std::uint64_t epoch)
@@ -284,7 +284,7 @@ TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
   }
 }
 
-// As the factory tells it for a rank.
+// As the factory reports it for a rank.
 std::uint64_t ResidentUnits(const EpochOrderOptions& options) {
   const OrderRequest request{
       .job = options.job,
@@ -343,7 +343,7 @@ TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
       ASSERT_EQ(read.size(), options.job.sample_count);
       for (const auto& [sample, times] : read) ASSERT_EQ(times, options.job.epochs) << sample;
     }
-    // A cut gives one more piece at most.
+    // A cut adds at most one piece.
     ASSERT_LE(pieces, options.job.epochs * (options.blocks->block_count() + options.pools - 1));
     ASSERT_EQ(counters.at("blocks_read"), static_cast<double>(pieces));
     ASSERT_EQ(counters.at("samples_read"),
@@ -352,8 +352,8 @@ TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
   }
 }
 
-// Nothing but the options and the epoch matters, though a pool is filled while the epoch before is
-// drawn from it.
+// Only the options and the epoch matter, though a pool is filled while the previous epoch is drawn
+// from it.
 TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
   for (std::uint64_t seed = 0; seed < kJobs / 4; ++seed) {
     EpochOrderOptions options = RandomJob(seed);
@@ -445,8 +445,7 @@ TEST(EpochOrderTest, TheNextEpochFillsWhileThisOneDrains) {
   }
 }
 
-// So that the end of an epoch is paced as the rest of it: a delay after its issue, each read is
-// due.
+// Each read is due a delay after its issue, so that the end of an epoch is paced like the rest.
 TEST(EpochOrderTest, ReadsAreDueADelayAfterTheirIssueAcrossTheEndOfAnEpoch) {
   EpochOrderOptions options{.job = {.sample_count = 1000, .batch_size = 10, .epochs = 3},
                             .blocks = MakeUniformBlocks(1000, 5),
@@ -467,8 +466,8 @@ TEST(EpochOrderTest, ReadsAreDueADelayAfterTheirIssueAcrossTheEndOfAnEpoch) {
   EXPECT_EQ(issued.size(), 300);
 }
 
-// With a small first fill a run begins before most of its pools are there: what the first batches
-// need must not be read last.
+// With a small first fill a run begins before most of its pools are read: the reads of the first
+// batches must not come last.
 TEST(EpochOrderTest, TheRunsFirstReadsAreThoseThatJoinFirst) {
   EpochOrderOptions options{.blocks = MakeUniformBlocks(10'000, 10),
                             .pool_units = 4'000,

@@ -11,29 +11,30 @@ namespace {
 
 __extension__ using Uint128 = unsigned __int128;
 
-// A pool holds at least 1 / kShareLeast of the dataset, to mix windows far longer than a batch, ...
+// A pool holds at least 1 / kShareLeast of the dataset, to mix windows much longer than a batch,
+// ...
 constexpr std::uint64_t kShareLeast = 10;
 // ... and at most 1 / kShareMost of it, or kBytesOfSmallData if that is more.
 constexpr std::uint64_t kShareMost = 4;
 constexpr std::uint64_t kBytesOfSmallData = 256 * kMiB;
-// Between the two it is as large as needed to keep the variance inflation of a batch at most at
-// 1 + 1 / kInflationInverse if all samples of a block are alike.
+// Between the two it is just large enough to keep the variance inflation of a batch at or below 1 +
+// 1 / kInflationInverse if all samples of a block are alike.
 constexpr std::uint64_t kInflationInverse = 10;
 
-// Candidates: all divisors of the first, so that the order need not depend on the world size.
+// Candidates: divisors of the first, so that the order does not depend on most world sizes.
 constexpr std::array<std::uint64_t, 10> kPools = {48, 24, 16, 12, 8, 6, 4, 3, 2, 1};
-// A pool must hold this many mean blocks, else there are fewer pools.
+// A pool must hold this many mean blocks; otherwise there are fewer pools.
 constexpr std::uint64_t kBlocksOfAPool = 16;
-// The same if fewer pools would have room for less.
+// As kBlocksOfAPool, if fewer pools would have memory for less.
 constexpr std::uint64_t kBlocksOfATightPool = 4;
 
-// Joins before the first draw of a run: 64 MiB take a quarter of a second at 256 MiB/s.
+// Bytes that join before the first draw of a run: 64 MiB take a quarter of a second at 256 MiB/s.
 constexpr std::uint64_t kFirstFillBytes = 64 * kMiB;
 
-// The rest of the first fill joins while this much of a pool is drawn, so that the beginning of a
+// The rest of the first fill joins while this share of a pool is drawn, so that the beginning of a
 // run soon mixes as well as the rest; ...
 constexpr std::uint64_t kFirstJoinPermille = 250;
-// ... but in so many batches at least, so that the first one does not wait for much of it.
+// ... but over at least this many batches, so that the first one does not wait for much of it.
 constexpr std::uint64_t kFirstJoinBatches = 8;
 
 constexpr std::uint64_t kPermille = 1000;
@@ -62,24 +63,25 @@ std::uint64_t MeanMates(const BlockMap& blocks) {
   return CeilDivide(pairs, blocks.sample_count());
 }
 
-// Useful units of all pools together, if memory has no limit.
+// Useful units of all pools together, without a memory limit.
 //
 // Let M be the joined samples, n all samples, m those of a batch. Two mates (samples of one block)
-// meet in a batch with an excess over chance of at most 1/(2M) - 1/(2n) (plan/quality/labels.h). So
-// the inflation is at most 1 + (m - 1) * mates * (1/(2M) - 1/(2n)). This is solved for M.
+// are in the same batch with an excess over chance of at most 1/(2M) - 1/(2n)
+// (plan/quality/labels.h). So the inflation is at most 1 + (m - 1) * mates * (1/(2M) - 1/(2n)).
+// Solved for M.
 std::uint64_t UsefulUnits(const OrderOptions& job, const BlockMap& blocks,
                           std::uint32_t join_permille) {
   const std::uint64_t total = blocks.total_units();
   const std::uint64_t n = blocks.sample_count();
   const Uint128 worst = std::min(Uint128{BatchSamples(job) - 1} * MeanMates(blocks),
-                                 Uint128{n} << 16);  // No pool helps beyond this.
+                                 Uint128{n} << 16);  // A larger pool does not help.
   const std::uint64_t joined =
       CeilDivide(worst * kInflationInverse * n, Uint128{n} * 2 + worst * kInflationInverse);
-  // On average half of one block is free in a pool of kBlocksOfAPool blocks.
+  // In a pool of kBlocksOfAPool blocks half of one block is free on average.
   const std::uint64_t resident =
       CeilDivide(Uint128{joined} * kPermille * 2 * kBlocksOfAPool,
                  Uint128{kPermille - join_permille} * (2 * kBlocksOfAPool - 1));
-  // With room for all of it to join at once, and for a block that joins.
+  // Room for all samples to join at once, and for one block that joins.
   const std::uint64_t whole =
       std::min(CeilDivide(Uint128{total} * kPermille, kPermille - join_permille), 2 * total) +
       blocks.largest_block();
@@ -91,7 +93,7 @@ std::uint64_t UsefulUnits(const OrderOptions& job, const BlockMap& blocks,
                   LeastEpochPool(job, blocks, 1));
 }
 
-// Chooses how many pools there are.
+// Chooses the number of pools.
 class PoolsChoice {
  public:
   // `units`: of all pools together, given or useful.
@@ -113,7 +115,7 @@ class PoolsChoice {
     return ChooseForWorld();
   }
 
-  // How many of the units the ranks have memory for, in `pools` pools. A rank draws from the pools
+  // The units that the ranks have memory for, with `pools` pools. A rank draws from the pools
   // congruent to it modulo the greatest common divisor of pools and ranks.
   [[nodiscard]] std::uint64_t Room(std::uint64_t pools) const {
     if (!rank_units_.has_value()) return units_;
@@ -145,7 +147,7 @@ class PoolsChoice {
         if (world % pools == 0 && Holds(pools, Room(pools), mean_blocks)) return pools;
       }
     }
-    // Memory does not suffice: choose the pools that need least.
+    // Too little memory: choose the pools that need least.
     for (std::uint64_t pools = world; pools > 1; --pools) {
       if (world % pools == 0 && pools <= blocks_.block_count() &&
           (!fixed_ || Holds(pools, units_, 0))) {
@@ -162,7 +164,7 @@ class PoolsChoice {
   const std::optional<std::uint64_t> rank_units_;
 };
 
-// How a run begins.
+// The start of a run.
 struct FirstFill {
   std::uint32_t fill_permille = kPermille;
   std::uint32_t join_permille = 0;
@@ -212,7 +214,7 @@ EpochParameters FillEpochParameters(const OrderOptions& job, const BlockMap& blo
   }
   FirstFill first;
   if (given.first_fill_permille.has_value()) {
-    first.fill_permille = *given.first_fill_permille;  // Alone: one sample joins a draw.
+    first.fill_permille = *given.first_fill_permille;  // Given alone: one sample joins a draw.
   } else {
     first = UsefulFirstFill(job, blocks, parameters);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parameters of the `epoch` order that a user leaves out. docs/orders.md specifies them.
+// Defaults of the `epoch` order's parameters. docs/orders.md specifies them.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace headrace {
 
 inline constexpr std::uint32_t kEpochJoinPermille = 250;  // the default
 
-// Pools of bounded memory, together those of the whole job.
+// Pools of bounded memory; the sizes are those of the whole job.
 struct EpochParameters {
   std::uint64_t pool_units = 0;
   std::uint64_t pools = 1;
@@ -21,28 +21,28 @@ struct EpochParameters {
   std::uint32_t first_join_permille = 0;
 };
 
-// The parameters that the user gave, and what limits the others.
+// The parameters that the user gave, and the limits of the others.
 struct EpochGiven {
   std::optional<std::uint64_t> pool_units;
   std::optional<std::uint64_t> pools;  // at least 1
   std::optional<std::uint32_t> first_fill_permille;
   std::optional<std::uint32_t> first_join_permille;
   std::uint32_t join_permille = kEpochJoinPermille;  // at most 900
-  // Units that every rank has memory for, alone in its process. Nothing: no limit.
+  // Units that every rank has memory for, if it has a process of its own. std::nullopt: no limit.
   std::optional<std::uint64_t> rank_units;
 };
 
-// The least units of one of `pools` pools. It must hold two blocks, so that it draws from one while
-// the other is read, and its share of a global batch.
+// The smallest legal size of one of `pools` pools, in units. A pool must hold two blocks, to draw
+// from one while it reads the other, and its share of a global batch.
 std::uint64_t LeastEpochPool(const OrderOptions& job, const BlockMap& blocks, std::uint64_t pools);
 
-// Fills in the parameters that were left out. A pure function of the blocks, the global batch, the
-// world size and `given`. How ranks share processes (job.rank, job.ranks) has no effect; the world
-// size has none if it divides 48 and the ranks have memory for the useful pool. Computes with whole
-// numbers only, so that every machine gets the same result.
+// Fills in the missing parameters. A pure function of the blocks, the global batch, the world size
+// and `given`. How ranks share processes (job.rank, job.ranks) has no effect; neither has the world
+// size if it divides 48 and the ranks have memory for the useful pool. Uses integers only, so that
+// every machine gets the same result.
 //
 // A default pool is legal (two blocks, a batch) even if rank_units is less: the caller must
-// compare. Given parameters are not checked. `job` and `blocks` must be of one dataset.
+// compare. Does not check given parameters. `job` and `blocks` must be of one dataset.
 EpochParameters FillEpochParameters(const OrderOptions& job, const BlockMap& blocks,
                                     const EpochGiven& given);
 

@@ -49,7 +49,7 @@ std::string ErrorOf(const OrderRequest& request) {
   return std::string(status.message());
 }
 
-// Blocks of realistic sizes: a small dataset may have a larger share of it in memory.
+// Blocks of realistic sizes: a small dataset may have a larger share in memory.
 std::shared_ptr<const BlockMap> LargeBlocks(std::uint64_t blocks, std::uint32_t block_samples,
                                             std::uint32_t sample_units) {
   return std::make_shared<OddBlocks>(
@@ -88,7 +88,7 @@ TEST(EpochParametersTest, APoolHoldsWhatABatchMixesWellWithATenthToAQuarterOfThe
   // Small data, 0.2 GB: most of it.
   EXPECT_NEAR(Share(LargeRequest(200, 64, 1)), 0.82, 0.01);
   EXPECT_LT(InflationOfBlocks(LargeRequest(200, 64, 1)), 1.1);
-  // At least what the order needs: here a batch of a third of the dataset.
+  // At least the order's minimum: here a batch of a third of the dataset.
   EXPECT_NEAR(Share(LargeRequest(3'000, 16'000, 1)), 1.0 / 3, 0.001);
   // Ranks and their memory have no effect.
   OrderRequest ranks = LargeRequest(10'000, 16, 16);
@@ -180,12 +180,12 @@ TEST(EpochParametersTest, DefaultsAreLegalKeepToTheMemoryAndStay) {
   for (int job = 0; job < 3000; ++job) {
     OrderRequest request = RandomRequest(prng);
     SCOPED_TRACE("job " + std::to_string(job));
-    const OrderParameters useful = Resolved(request);  // Legal, or there would be an error.
+    const OrderParameters useful = Resolved(request);  // Legal, otherwise there would be an error.
     request.rank_units = prng.Below(2 * request.blocks->total_units());
     const OrderParameters parameters = Resolved(request);
     if (parameters != useful) ++reduced;
-    // However ranks share processes, each stream fits into the room of its ranks, unless the order
-    // needs more at the least.
+    // However ranks share processes, each stream fits into the room of its ranks, unless the
+    // order's minimum is more.
     const auto pools = static_cast<std::uint64_t>(std::get<std::int64_t>(parameters.at("pools")));
     const std::uint64_t least = LeastEpochPool(request.job, *request.blocks, pools) * pools /
                                 std::gcd(pools, std::uint64_t{request.job.world_size});
@@ -299,7 +299,7 @@ TEST(EpochParametersTest, WhatCannotBeIsNamedWithTheWayOut) {
       "order epoch: pool_bytes: 500 bytes is too little for 3 pools: a pool needs at least 200 "
       "bytes, its share of a global batch of 600 samples; give pool= at least 600 bytes, or "
       "lower pools=");
-  batch.parameters = Parameters(3, 3);  // Less than two blocks also, but these are not the least.
+  batch.parameters = Parameters(3, 3);  // Also less than two blocks, but these are not the least.
   EXPECT_THAT(ErrorOf(batch), HasSubstr("a pool needs at least 200 bytes, its share of a global"));
   EXPECT_EQ(error("pool_bytes", std::int64_t{1}),
             "order epoch: pool_bytes: 1 byte is too little for 1 pool: a pool needs at least 128 "
@@ -321,7 +321,7 @@ TEST(EpochParametersTest, AJobThatTheOrderCannotServeIsNamedWithTheWayOut) {
   request = Request(1'000, 64, 32, 2);
   request.blocks = nullptr;
   EXPECT_EQ(ErrorOf(request),
-            "order epoch: has no map of blocks to read; use order 'exact' or give blocks");
+            "order epoch: needs a map of blocks; use order 'exact' or give blocks");
   request.blocks = MakeUniformBlocks(999, 64);
   EXPECT_EQ(ErrorOf(request),
             "order epoch: the map of blocks holds 999 samples, the job has 1000; both must "

@@ -43,7 +43,7 @@ EpochSequence::Piece EpochSequence::Take(Cursor* cursor) const {
 const EpochSequence& EpochPoolPlan::Sequence(std::uint64_t epoch) {
   std::optional<Made>& made = made_[epoch % 2];
   if (!made.has_value() || made->epoch != epoch) {
-    made.reset();  // Before the new one is made: two permutations at a time, not three.
+    made.reset();  // Freed before the new one is made: two permutations at a time, not three.
     made.emplace(
         Made{epoch, EpochSequence(*options_.blocks, options_.seed, epoch, options_.stretches)});
   }
@@ -116,7 +116,7 @@ BlockRead EpochPool::Issue(std::uint64_t number) {
   piece.ordinal = issued_++;
   resident_ += next_units_;
   issue_units_ += next_units_;
-  // Of the next epoch only the first fill is ever issued: all that it has is still resident.
+  // Only the first fill of the next epoch is ever issued early: all of it is still resident.
   const std::uint64_t join = issue_units_ <= budget_
                                  ? plan_->FirstFillJoin(issue_epoch_, issue_units_)
                                  : draw_ + plan_->options().delay;

@@ -17,10 +17,11 @@
 
 namespace headrace {
 
-// How the samples that an epoch delivers are dealt to the pools of the `epoch` order: position g is
-// drawn from pool g mod pools, and the epoch's sequence of samples is cut into stretches as long.
+// Assigns the samples of an epoch to the pools of the `epoch` order: position g is drawn from pool
+// g mod pools. The epoch's sequence of samples is cut into one stretch a pool, as long as the pool
+// has positions.
 struct EpochStretches {
-  std::uint64_t delivered = 0;  // samples of an epoch, less the drop set
+  std::uint64_t delivered = 0;  // samples of an epoch, without dropped ones
   std::uint64_t pools = 1;
 
   [[nodiscard]] std::uint64_t Length(std::uint64_t pool) const {
@@ -31,28 +32,29 @@ struct EpochStretches {
   }
 };
 
-// The blocks of one epoch end to end, cut into the stretches of the pools. A block on a cut gives a
-// piece to each side. Immutable; 4 bytes a block and 16 a pool.
+// The blocks of one epoch end to end, cut into the stretches of the pools. A block on a cut is
+// divided into two pieces. Immutable.
+// Memory: 4 bytes a block and 16 a pool.
 class EpochSequence {
  public:
-  // A run of neighbours of one block.
+  // Consecutive samples of one block.
   struct Piece {
     SampleId first{};
     std::uint32_t count = 0;
   };
 
-  // Walks along the pieces of one stretch.
+  // Iterates over the pieces of one stretch.
   struct Cursor {
-    std::uint64_t at = 0;      // of the next block, in the order of the epoch
-    std::uint32_t offset = 0;  // of the next sample in it
-    std::uint64_t left = 0;    // samples to come
+    std::uint64_t at = 0;      // the next block, in the order of the epoch
+    std::uint32_t offset = 0;  // the next sample in it
+    std::uint64_t left = 0;    // samples not yet taken
   };
 
   EpochSequence(const BlockMap& blocks, std::uint64_t seed, std::uint64_t epoch,
                 const EpochStretches& stretches);
 
   [[nodiscard]] Cursor Begin(std::uint64_t pool) const;
-  // The next piece; there must be samples to come.
+  // The next piece; there must be samples left.
   [[nodiscard]] Piece Take(Cursor* cursor) const;
 
  private:
@@ -64,11 +66,11 @@ class EpochSequence {
   const BlockMap& blocks_;
   const EpochStretches stretches_;
   const Permutation permutation_;
-  std::vector<Start> starts_;  // of each pool's stretch
+  std::vector<Start> starts_;  // the start of each pool's stretch
 };
 
-// What is the same for all pools of a job, and the sequences of two neighbouring epochs, made when
-// first asked for: the one that is drawn from and the one that fills meanwhile.
+// The data shared by all pools of a job, and the sequences of two neighbouring epochs: the one that
+// is drawn from and the one that fills meanwhile. Makes a sequence on first use. Not thread-safe.
 class EpochPoolPlan {
  public:
   struct Options {
@@ -76,7 +78,7 @@ class EpochPoolPlan {
     std::uint64_t seed = 0;
     EpochStretches stretches;
     std::uint64_t budget = 0;            // units of one pool
-    std::uint64_t full_join = 0;         // of them, joined before an epoch's first draw
+    std::uint64_t full_join = 0;         // units that join before an epoch's first draw
     std::uint64_t full_join_of_run = 0;  // the same before the run's first draw
     std::uint64_t first_join = 0;        // draws of the run, while the rest joins; 0: one a draw
     std::uint64_t delay = 0;             // draws from a piece's issue until it joins
@@ -87,7 +89,7 @@ class EpochPoolPlan {
   [[nodiscard]] const Options& options() const { return options_; }
   // Valid until an epoch other than this one and its neighbours is asked for.
   const EpochSequence& Sequence(std::uint64_t epoch);
-  // The draw at which a piece of the first fill joins, the first `units` of which end with it.
+  // The draw at which a piece of the first fill joins. `units`: of the first fill up to its end.
   [[nodiscard]] std::uint64_t FirstFillJoin(std::uint64_t epoch, std::uint64_t units) const;
 
  private:
@@ -97,15 +99,15 @@ class EpochPoolPlan {
   };
 
   const Options options_;
-  std::array<std::optional<Made>, 2> made_;  // of epoch e at e mod 2
+  std::array<std::optional<Made>, 2> made_;  // the sequence of epoch e at e mod 2
 };
 
-// One pool of the `epoch` order: pieces of blocks are issued while the budget holds them, join some
-// draws later, and every draw takes one of the joined samples, uniformly. docs/orders.md has the
+// One pool of the `epoch` order. Pieces of blocks are issued while the budget holds them and join
+// some draws later; every draw takes one of the joined samples, uniformly. docs/orders.md has the
 // rules, to the bit.
 //
-// Not thread-safe. Memory: 8 bytes a resident sample, 4 more where sizes differ, 64 a resident
-// piece.
+// Thread safety: none.
+// Memory: 8 bytes a resident sample, 4 more if sizes differ, 64 a resident piece.
 class EpochPool {
  public:
   struct Drawn {
@@ -114,24 +116,24 @@ class EpochPool {
     std::uint64_t units = 0;
   };
 
-  // Something that is resident.
+  // Samples of one piece that are resident.
   struct Resident {
-    BlockRead read;             // numbered as it was issued
+    BlockRead read;             // numbered in the order of issue
     std::uint64_t join = 0;     // draw at which it joins, counted from this epoch's first; 0: has
     std::uint64_t ordinal = 0;  // in the order of issue
     std::uint32_t piece = 0;    // for SetNumber()
   };
 
-  // At the beginning of `epoch`, empty. No piece of `end_epoch` or later is issued. `plan` outlives
-  // this.
+  // Starts at the beginning of `epoch`, empty. Does not issue pieces of `end_epoch` or later.
+  // `plan` outlives this.
   EpochPool(EpochPoolPlan* plan, std::uint64_t pool, std::uint64_t epoch, std::uint64_t end_epoch);
 
-  // Whether the budget holds the next piece. While it does, it must be issued before a draw.
+  // Whether the budget holds the next piece. While it does, issue it before a draw.
   [[nodiscard]] bool CanIssue() const { return next_units_ <= budget_ - resident_; }
   BlockRead Issue(std::uint64_t number);
-  // Draws one sample, in three parts with memory to wait for between them: do each for several
-  // pools before the next. Choose() joins what is due; the epoch must have a draw left, and nothing
-  // may be issued until Take().
+  // Draws one sample in three parts, so that the memory accesses of several pools overlap: call
+  // each part for several pools before the next part. Choose() lets due pieces join; the epoch must
+  // have a draw left, and nothing may be issued until Take().
   void Choose();
   void Locate();
   Drawn Take();
@@ -139,7 +141,7 @@ class EpochPool {
     Choose();
     return Take();
   }
-  // After the last draw of an epoch that is not the last.
+  // Call after the last draw of an epoch, unless it is the last epoch.
   void BeginNextEpoch();
 
   [[nodiscard]] std::uint64_t resident_units() const { return resident_; }
@@ -151,7 +153,7 @@ class EpochPool {
  private:
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-  struct alignas(64) Piece {  // one line of the cache
+  struct alignas(64) Piece {  // one cache line
     std::uint64_t first = 0;
     std::uint64_t number = 0;
     std::uint32_t count = 0;
@@ -174,15 +176,15 @@ class EpochPool {
   void JoinFirstWaiting();
   void UpdateDue();
 
-  // What every draw touches comes first.
+  // Fields used by every draw come first.
   std::uint64_t budget_;
   std::uint64_t resident_ = 0;         // units issued and not yet drawn
   std::uint64_t next_units_ = kNever;  // of the next piece; kNever: there is none
   std::uint64_t draw_ = 0;             // in this epoch
-  std::uint64_t due_ = kNever;         // join of the first waiting piece of this epoch
+  std::uint64_t due_ = kNever;         // when the first waiting piece of this epoch joins
   std::uint64_t chosen_ = 0;           // position in joined_, from Choose() to Take()
   std::vector<Entry> joined_;
-  std::vector<Piece> pieces_;  // those with left == 0 are free, but the next one
+  std::vector<Piece> pieces_;  // entries with left == 0 are free, except the next one
   Prng words_;
 
   std::vector<std::uint32_t> free_;
@@ -193,12 +195,12 @@ class EpochPool {
   EpochPoolPlan* const plan_;
   const std::uint64_t pool_;
   const std::uint64_t end_epoch_;
-  std::uint64_t epoch_;            // that is drawn from
-  std::uint64_t issue_epoch_;      // that is issued: this one or the next
-  EpochSequence::Cursor cursor_;   // behind the next piece
-  std::uint32_t next_ = 0;         // the next piece, if next_units_ is not kNever
+  std::uint64_t epoch_;            // the epoch that is drawn from
+  std::uint64_t issue_epoch_;      // the epoch that is issued: this one or the next
+  EpochSequence::Cursor cursor_;   // after the next piece
+  std::uint32_t next_ = 0;         // the next piece, unless next_units_ is kNever
   std::uint64_t issue_units_ = 0;  // issued of issue_epoch_
-  std::uint64_t last_join_ = 0;    // of the last piece issued of issue_epoch_
+  std::uint64_t last_join_ = 0;    // when the last piece issued of issue_epoch_ joins
 };
 
 }  // namespace headrace

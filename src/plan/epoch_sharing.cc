@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-// Ordered pairs of different samples of one block, by sample: mates of a mean sample.
+// Ordered pairs of different samples of one block, per sample: the mates of a mean sample.
 double MeanMates(const BlockMap& blocks) {
   double pairs = 0;
   for (std::uint64_t i = 0; i < blocks.block_count(); ++i) {
@@ -28,8 +28,8 @@ double Number(const OrderParameters& parameters, std::string_view name) {
   return number == nullptr ? 0 : static_cast<double>(*number);
 }
 
-// Samples that a draw of the `epoch` order chooses from, over all pools. Half a block a pool is
-// free on average: the next one does not fit.
+// Samples that a draw of the `epoch` order chooses from, over all pools. On average half a block a
+// pool is free, because the next block does not fit.
 double JoinedSamples(const OrderRequest& request) {
   const BlockMap& blocks = *request.blocks;
   const auto n = static_cast<double>(blocks.sample_count());
@@ -66,14 +66,14 @@ double EpochSharing(const OrderRequest& request, double joined) {
   // Mean of exp(-d / M) over the distances d of a batch's pairs.
   const double x = static_cast<double>(batch) / joined;
   const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
-  // An epoch begins with `joined` samples of whole blocks, and ends with as many: there mates are
-  // more often together than between.
+  // An epoch begins with `joined` samples of whole blocks, and ends with as many: mates are
+  // together more often there than in between.
   const double ends = (1 + std::exp(-2 * (n - joined) / joined)) / (4 * n);
-  // A pool holds its share of the joined samples, so mates that share it are as much nearer.
+  // A pool holds its share of the joined samples, so mates within it are that much nearer.
   const double together = mates * (1 / (2 * joined) + ends) * decay * static_cast<double>(pools) *
                           SamePoolShare(batch, pools);
-  if (by_chance >= 1) return 0;  // one block is all there is
-  // Less than by chance: the form does not hold for a batch of much of the dataset.
+  if (by_chance >= 1) return 0;  // the dataset is one block
+  // Less than by chance: the formula does not hold if a batch is much of the dataset.
   return std::max(0.0, (together - by_chance) / (1 - by_chance));
 }
 

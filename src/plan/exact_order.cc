@@ -42,7 +42,7 @@ class ExactOrder final : public Order {
  private:
   void EnterEpoch(std::uint64_t epoch) {
     if (!options_.shuffle || epoch_ == epoch) return;
-    permutation_.reset();  // Before the next one is made: one table at a time.
+    permutation_.reset();  // Freed before the next one is made: one table at a time.
     permutation_.emplace(options_.sample_count, options_.seed, epoch, RandomStream::kOrder);
     epoch_ = epoch;
   }
@@ -55,7 +55,7 @@ class ExactOrder final : public Order {
   const std::uint64_t steps_per_epoch_;
   Position next_;
   std::optional<Permutation> permutation_;
-  std::optional<std::uint64_t> epoch_;  // of permutation_
+  std::optional<std::uint64_t> epoch_;  // the epoch of permutation_
 };
 
 class ListOrder final : public Order {

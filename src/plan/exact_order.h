@@ -10,18 +10,18 @@
 
 namespace headrace {
 
-// The `exact` order: everything stays as the sampler says. Padded from its own beginning.
+// The `exact` order: exactly the sampler's order. Padded from its own beginning.
 //
 // Step t of epoch e holds positions [t*G, (t+1)*G) of the epoch's permutation, G = batch_size *
-// world_size; position p goes to rank p mod world_size, slot (p mod G) / world_size: what torch's
-// DistributedSampler does with a list. Enters any position in O(1) steps: O(samples) for the
-// epoch's permutation, which takes 4 bytes a sample up to Permutation::kTableMax samples.
+// world_size. Position p goes to rank p mod world_size, slot (p mod G) / world_size, as in torch's
+// DistributedSampler. Enters any position in O(1) steps, after O(samples) for the epoch's
+// permutation, which takes 4 bytes a sample up to Permutation::kTableMax samples.
 //
 // Errors: those of StepsPerEpoch and CheckStart
 Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Position start);
 
-// An order somebody else decided: one epoch of one rank, batch after batch. For samplers and index
-// lists of the user.
+// An order given as a list: one epoch of one rank, batch after batch. For samplers and index lists
+// of the user.
 struct ListOrderOptions {
   std::vector<SampleId> ids;              // of this rank, in order; repeats are allowed
   std::vector<std::uint64_t> batch_ends;  // ascending positions in `ids`; the last is ids.size()

@@ -17,8 +17,8 @@ std::vector<Step> Pull(const OrderOptions& options, Position start = {}) {
   return steps;
 }
 
-// What torch does, spelled out on lists: DistributedSampler pads or trims the epoch's list and
-// deals it out, DataLoader cuts each rank's share into batches.
+// torch's algorithm on lists: DistributedSampler pads or trims the epoch's list and divides it,
+// DataLoader cuts each rank's share into batches.
 std::vector<std::vector<std::uint64_t>> TorchBatches(const OrderOptions& options,
                                                      std::uint64_t epoch) {
   std::vector<std::uint64_t> list(options.sample_count);

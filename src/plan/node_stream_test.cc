@@ -1,4 +1,5 @@
-// Of every order: the stream of several ranks, a node's, is the streams of these ranks together.
+// For every order: the stream of several ranks, a node's, equals the streams of these ranks
+// together.
 
 #include <algorithm>
 #include <map>
@@ -51,12 +52,12 @@ SampleTable Table(std::uint64_t samples, std::uint64_t below, std::uint64_t seed
   Prng prng(seed, 1, RandomStream::kAugment);
   std::vector<std::uint32_t> table(samples);
   for (std::uint32_t& each : table) each = static_cast<std::uint32_t>(prng.Below(below));
-  table[0] = 0;  // As a home: one that is a node of any job.
+  table[0] = 0;  // Node 0, which every job has.
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(table));
 }
 
-// Every order with these ranks, its parameters in several ways; pools that divide the world size
-// and that do not.
+// Every order with these ranks, with several parameters; pools that divide the world size and that
+// do not.
 std::vector<Case> Orders(const OrderOptions& job) {
   const std::uint64_t samples = job.sample_count;
   const auto number = [](std::int64_t value) { return OrderParameter(value); };
@@ -97,7 +98,7 @@ std::vector<Case> Orders(const OrderOptions& job) {
   return cases;
 }
 
-// Ranges of ranks: all, a half, what divides nothing; (first, how many).
+// Ranges of ranks: all, a half, one that divides nothing; (first, how many).
 std::vector<std::pair<std::uint32_t, std::uint32_t>> Ranges(std::uint32_t world) {
   std::set<std::pair<std::uint32_t, std::uint32_t>> ranges = {{0, world}};
   for (const std::uint32_t ranks : {(world + 1) / 2, world / 2, 3U}) {
@@ -137,7 +138,7 @@ void ForAll(const std::vector<std::uint64_t>& sample_counts, const Check& check)
   }
 }
 
-// Without the numbers of block reads: a stream's own.
+// Without the numbers of block reads, which differ by stream.
 bool Same(const Delivery& a, const Delivery& b) {
   return a.sample == b.sample && a.rank == b.rank && a.slot == b.slot &&
          (a.block_read == kNoBlockRead) == (b.block_read == kNoBlockRead);
@@ -180,7 +181,7 @@ TEST(NodeStreamTest, KeepsWhatIsDeliveredOrReleasedWithinThePromisedMemory) {
   });
 }
 
-// All that a stream of `epoch` reads of a sample: times.
+// For each sample how often a stream of `epoch` reads it.
 std::map<std::uint64_t, std::uint64_t> Reads(const Case& of) {
   std::map<std::uint64_t, std::uint64_t> times;
   for (const Step& step : Pull(of)) {
@@ -230,7 +231,7 @@ TEST(NodeStreamTest, RanksThatSharePoolsReadNoMoreThanOne) {
   EXPECT_EQ(EpochOrderFactory().ResidentUnits(each.request).value(), 96U);
 }
 
-// What a step names, by the samples: the numbers of reads depend on where a stream began.
+// The contents of a step by samples: the numbers of reads depend on where a stream began.
 Ids Named(const Step& step) {
   Ids ids;
   for (const Delivery& each : step.deliveries) ids.push_back(Raw(each.sample));

@@ -86,10 +86,10 @@ void ParameterReader::Computed(std::string_view name, std::string value) {
       given != nullptr && *given != OrderParameter(value)) {
     const auto* word = std::get_if<std::string>(given);
     Mistake(StatusCode::kFailedPrecondition, name,
-            "the parameters given say " +
+            "differs from the given parameters: given " +
                 (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given))) +
-                ", what it is made from now gives " + value +
-                "; give what they were made with, or begin anew without them");
+                ", now " + value +
+                "; use the inputs that they were made with, or start without these parameters");
   }
   read_.insert_or_assign(std::string(name), std::move(value));
 }

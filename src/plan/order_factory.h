@@ -18,27 +18,27 @@
 
 namespace headrace {
 
-// Parameters of an order by name, beside what every order has (OrderOptions): what a user gives,
-// and, with every default filled in, what belongs to a saved state.
+// Parameters of an order by name, besides OrderOptions. As given by a user; or with every default
+// filled in, as in a saved state.
 using OrderParameter = std::variant<std::int64_t, std::string>;
 using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
 
-// One number of each sample: frozen inputs of orders that take them.
+// One number for each sample: homes and costs of orders that take them.
 using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
 
-// What an order is made from.
+// The inputs of an order.
 struct OrderRequest {
   OrderOptions job;
-  OrderParameters parameters;              // as given, or as OrderFactory::Resolve() gave them
+  OrderParameters parameters;              // as given, or as returned by OrderFactory::Resolve()
   std::shared_ptr<const BlockMap> blocks;  // not null for orders that read blocks
-  SampleTable homes;                       // node of each sample; null: none has a home
+  SampleTable homes;                       // nodes of each sample; null: no sample has a home
   SampleTable costs;                       // of each sample, in any unit; null: equal
-  // Units (of `blocks`) that each rank has memory for, alone in its process. Limits the default of
-  // a budget_parameter(). Nothing: no limit.
+  // Units (of `blocks`) that each rank has memory for, if it has a process of its own. Limits the
+  // default of a budget_parameter(). std::nullopt: no limit.
   std::optional<std::uint64_t> rank_units;
 };
 
-// Where the value of a parameter comes from.
+// The origin of a parameter's value.
 enum class ParameterOrigin {
   kGiven,    // in OrderRequest::parameters
   kDefault,  // computed from dataset and global batch (and world size: docs/orders.md)
@@ -52,8 +52,10 @@ struct BatchSharing {
   double first = 0;  // while the rest of a run's partial first fill joins
 };
 
-// Makes one sort of order. Each lies beside its order and has a row in the table of
-// order_factory.cc: a new order is one new file and one such row. Stateless.
+// Makes one kind of order. A new order is one new file, with its factory, and one row in the table
+// of order_factory.cc. Stateless.
+//
+// Thread safety: every method may be called from any thread.
 class OrderFactory {
  public:
   virtual ~OrderFactory() = default;
@@ -66,18 +68,18 @@ class OrderFactory {
   [[nodiscard]] virtual bool takes_costs() const { return false; }
   // A paper's own order, to compare with: it answers the requests of this other one. Null: ours.
   [[nodiscard]] virtual const OrderFactory* reproduces_requests_of() const { return nullptr; }
-  // The parameter that says how many bytes the whole job keeps resident, where there is one: left
-  // out, as much as is useful, or, if that is less, as the ranks have memory for.
+  // The name of the parameter that limits the bytes resident in the whole job; empty if there is
+  // none. Its default is the useful amount or, if that is less, the memory of the ranks.
   [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
 
-  // Every parameter with its value, defaults filled in. Resolving what was resolved changes
-  // nothing, on any rank or world size that the job may go on with.
+  // Every parameter with its value, defaults filled in. Resolving a resolved request changes
+  // nothing, on any rank and world size that the job may continue with.
   //
-  // Errors: InvalidArgument  a parameter that the order does not have or a value that cannot be,
-  //                          named; those of StepsPerEpoch
+  // Errors: InvalidArgument  an unknown parameter or an invalid value, by name; those of
+  //                          StepsPerEpoch
   [[nodiscard]] virtual Result<OrderParameters> Resolve(const OrderRequest& request) const = 0;
 
-  // Units (of BlockMap) that the stream of request.job's ranks has resident at most.
+  // The most units (of BlockMap) that the stream of request.job's ranks has resident at once.
   //
   // Errors: those of Resolve()
   [[nodiscard]] virtual Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const = 0;
@@ -89,7 +91,7 @@ class OrderFactory {
     return std::nullopt;
   }
 
-  // Errors: those of Resolve(), and of CheckStart
+  // Errors: those of Resolve() and CheckStart
   [[nodiscard]] virtual Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
                                                             Position start) const = 0;
 };
@@ -108,8 +110,10 @@ const OrderFactory& BatchOrderFactory();
 const OrderFactory& EpochOrderFactory();
 const OrderFactory& RedoxOrderFactory();
 
-// Reads an order's parameters: each once, with its default and its bounds. What is wrong is kept
-// until asked for: the first mistake counts.
+// Reads an order's parameters, each once, with its default and its bounds. Keeps the first error
+// until Finish().
+//
+// Thread safety: none.
 class ParameterReader {
  public:
   ParameterReader(std::string_view order, const OrderParameters& given)
@@ -119,17 +123,18 @@ class ParameterReader {
   std::int64_t Integer(std::string_view name, std::int64_t default_value, std::int64_t least,
                        std::int64_t most);
 
-  // Position of the word given among `choices`; the default is the first.
+  // The position of the given word among `choices`; the default is the first.
   std::size_t Choice(std::string_view name, std::span<const std::string_view> choices);
 
-  // A word that the order makes itself: kept if it is the one given or none was.
+  // A word that the order computes. A user may give it, if it is the same.
   //
-  // Errors, at Finish(): FailedPrecondition  another one was given
+  // Errors, at Finish(): FailedPrecondition  the given word is a different one
   void Computed(std::string_view name, std::string value);
 
-  // All that were read, with their values.
+  // All parameters that were read, with their values.
   //
-  // Errors: the first mistake; InvalidArgument  a parameter was given that nothing read
+  // Errors: the first error of the calls above; InvalidArgument  a given parameter that no call
+  // read
   Result<OrderParameters> Finish() const;
 
  private:

@@ -66,9 +66,9 @@ TEST(ParameterReaderTest, AnotherComputedWordIsAnotherInput) {
     reader.Computed("hash", "abc");
     const std::string got = other.index() == 1 ? "xyz" : "7";
     EXPECT_EQ(Error(reader.Finish(), StatusCode::kFailedPrecondition),
-              "hash of order made up: the parameters given say " + got +
-                  ", what it is made from now gives abc; give what they were made with, or begin "
-                  "anew without them");
+              "hash of order made up: differs from the given parameters: given " + got +
+                  ", now abc; use the inputs that they were made with, or start without these "
+                  "parameters");
   }
 }
 

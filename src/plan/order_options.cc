@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// Bounds that keep every product below 2^64 and every mistake visible.
+// Bounds that keep every product below 2^64 and reveal mistakes.
 constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kBatchMax = std::uint64_t{1} << 24;
 constexpr std::uint32_t kWorldMax = std::uint32_t{1} << 20;

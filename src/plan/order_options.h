@@ -7,21 +7,21 @@
 
 namespace headrace {
 
-// What every order has to know of the job.
+// The properties of a job that every order needs.
 struct OrderOptions {
   std::uint64_t sample_count = 0;
   std::uint64_t batch_size = 1;  // of one rank
   std::uint32_t world_size = 1;
-  std::uint32_t rank = 0;   // the first of those whose deliveries the stream holds
-  std::uint32_t ranks = 1;  // of them, from `rank` on: one, or those of a node
+  std::uint32_t rank = 0;   // the first of the stream's ranks
+  std::uint32_t ranks = 1;  // number of the stream's ranks, from `rank` on: one, or those of a node
   std::uint64_t seed = 0;
-  bool shuffle = true;     // else every epoch is 0, 1, 2, ...
-  bool drop_last = false;  // drop the final, smaller global batch; else pad it to equal ranks
+  bool shuffle = true;     // false: every epoch is 0, 1, 2, ...
+  bool drop_last = false;  // drop the final, smaller global batch; otherwise pad it to equal ranks
   std::uint64_t epochs = std::uint64_t{1} << 24;  // the stream ends after this many, from epoch 0
 };
 
 // Steps of one epoch, the same for every rank and order. With drop_last the samples beyond the last
-// full global batch are dropped. Without, the sequence is padded to a multiple of world_size and
+// full global batch are dropped. Otherwise the sequence is padded to a multiple of world_size, and
 // the last batch may be smaller, by the same number on every rank.
 //
 // Errors: InvalidArgument  a count of 0 or beyond its limit, a rank not below world_size, or an

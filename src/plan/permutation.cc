@@ -69,7 +69,7 @@ std::uint64_t Permutation::Mix(std::uint64_t value) const {
 std::uint64_t Permutation::Walk(std::uint64_t position) const {
   HEADRACE_CHECK(position < size_);
   std::uint64_t value = Mix(position);
-  while (value >= size_) value = Mix(value);  // A bijection on the domain: it comes back inside.
+  while (value >= size_) value = Mix(value);  // A bijection on the domain: comes back below.
   return value;
 }
 

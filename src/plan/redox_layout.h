@@ -11,15 +11,15 @@
 
 namespace headrace {
 
-// Where samples may lie under the `redox` order: what its protocol never changes.
+// Where samples may lie under the `redox` order: the fixed part of its protocol.
 //
-// Physical chunks (the blocks) fall into virtual chunks. A position of a chunk belongs to one of
-// its virtual chunk's *slots*; a slot has so many *places* as its longest chunk has positions in
-// it: one with `slot_classes` of 0, as in the papers. Slots are numbered through all virtual
-// chunks, and so are places.
+// Physical chunks (the blocks) form virtual chunks. A position of a chunk belongs to one of its
+// virtual chunk's *slots*. A slot has as many *places* as its longest chunk has positions in it:
+// one if `slot_classes` is 0, as in the papers. Slots, and places, are numbered through all virtual
+// chunks.
 //
-// Thread safety: const methods from any thread. Memory: 4 bytes a sample, 4 more unless each takes
-// one unit, and about 16 bytes a slot.
+// Thread safety: const methods from any thread.
+// Memory: 4 bytes a sample, 4 more unless each takes one unit, and about 16 bytes a slot.
 class RedoxLayout {
  public:
   // Chunks chunk, chunk + stride, ...: `chunk_count` of them.
@@ -31,9 +31,9 @@ class RedoxLayout {
     std::uint32_t home = 0;   // node
     std::uint32_t first_slot = 0;
     std::uint32_t slot_count = 0;
-    std::uint64_t first_full = 0;   // of a bit for each slot
-    std::uint64_t first_word = 0;   // of a bit for each position, `words` for each chunk
-    std::uint64_t first_share = 0;  // of a number for each slot of each chunk
+    std::uint64_t first_full = 0;   // bits, one for each slot
+    std::uint64_t first_word = 0;   // bits, one for each position, `words` for each chunk
+    std::uint64_t first_share = 0;  // numbers, one for each slot of each chunk
 
     [[nodiscard]] std::uint32_t words() const { return (width + 63) / 64; }
   };
@@ -44,8 +44,7 @@ class RedoxLayout {
     std::uint32_t home = 0;  // node
   };
 
-  // Errors: InvalidArgument  2^32 samples or more, or blocks of another number of samples than the
-  //                          job
+  // Errors: InvalidArgument  2^32 samples or more, or blocks whose sample count is not the job's
   static Result<std::shared_ptr<const RedoxLayout>> Make(const RedoxOrderOptions& options);
 
   [[nodiscard]] std::uint32_t sample_count() const {
@@ -69,10 +68,11 @@ class RedoxLayout {
   }
   [[nodiscard]] std::uint32_t largest_sample() const { return largest_sample_; }  // units
 
-  // Slots of a chunk that are classes of several positions, `classes` apart; 0: each is a position.
+  // Classes of a chunk, each a slot of several positions; 0: each position is a slot.
   [[nodiscard]] std::uint32_t classes() const { return classes_; }
 
-  // Units that the places of one home take at most: each the largest sample that can lie in it.
+  // The most units that the places of each home take: each place the largest sample that can lie in
+  // it.
   [[nodiscard]] std::vector<std::uint64_t> UnitsOfHomes(std::uint32_t nodes) const;
 
  private:

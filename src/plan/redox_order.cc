@@ -112,7 +112,7 @@ class RedoxOrder final : public Order {
     if (epoch_ == next_.epoch) return;
     epoch_ = next_.epoch;
     if (options_.job.shuffle && options_.trace == nullptr) {
-      permutation_.reset();  // Before the next one is made: one table at a time.
+      permutation_.reset();  // Freed before the next one is made: one table at a time.
       permutation_.emplace(options_.job.sample_count, options_.job.seed, next_.epoch,
                            RandomStream::kOrder);
     }
@@ -126,7 +126,7 @@ class RedoxOrder final : public Order {
     if (next_.step != 0) RunUpTo(next_.step * batch_, step);
   }
 
-  // Slots of all requests of a step at once: each is a cache miss that waits for no other.
+  // Looks up the slots of all requests of a step together, so that their cache misses overlap.
   void LookUp(std::uint64_t begin, std::uint64_t end) {
     slots_.clear();
     for (std::uint64_t g = begin; g < std::min(end, asked_); ++g) {
@@ -134,7 +134,7 @@ class RedoxOrder final : public Order {
     }
   }
 
-  // What the steps before `begin` did to memory, without their deliveries.
+  // Applies the steps before `begin` to memory, without their deliveries.
   void RunUpTo(std::uint64_t begin, Step& step) {
     for (std::uint64_t batch = 0; batch < begin; batch += batch_) {
       LookUp(batch, batch + batch_);
@@ -193,11 +193,11 @@ class RedoxOrder final : public Order {
     return first_number_ - again_.size() + static_cast<std::uint64_t>(found - again_.begin());
   }
 
-  // The next thing to be delivered, at position g of a step of `rows` rows a rank.
+  // Delivers the next sample, at position g of a step of `rows` rows a rank.
   void Deliver(std::uint64_t g, std::uint64_t begin, std::uint64_t rows, Step& step) {
     Delivery delivery;
     if (g >= asked_) {
-      HEADRACE_CHECK(begin < asked_);  // Pads only fill up the last row, which has a request.
+      HEADRACE_CHECK(begin < asked_);  // Padding only fills up the last row, which has a request.
       delivery.sample = served_[(g - asked_) % (asked_ - begin)];
       ++padded_;
     } else if (IsRepeat(g)) {
@@ -211,7 +211,7 @@ class RedoxOrder final : public Order {
     }
     if (g < asked_) served_.push_back(delivery.sample);
     delivery.rank = static_cast<std::uint32_t>(g % requests_.world_size);
-    const std::uint32_t lane = delivery.rank - requests_.rank;  // Far beyond for those below.
+    const std::uint32_t lane = delivery.rank - requests_.rank;  // Wraps around for lower ranks.
     if (lane < requests_.ranks) {
       delivery.slot = static_cast<std::uint32_t>((g - begin) / requests_.world_size);
       step.deliveries[lane * rows + delivery.slot] = delivery;
@@ -220,7 +220,7 @@ class RedoxOrder final : public Order {
     }
   }
 
-  // Only drop_last leaves requests unmade, and so samples in memory.
+  // Only with drop_last are there requests that are not made, and so samples left in memory.
   void EndEpoch(Step& step) {
     const std::vector<RedoxResident> left = protocol_.Residents();
     HEADRACE_CHECK(left.empty() || asked_ < requests_.sample_count);
@@ -239,16 +239,16 @@ class RedoxOrder final : public Order {
   const std::vector<bool> repeats_;  // of each position of a trace; empty: none
   RedoxProtocol protocol_;
   Position next_;
-  std::optional<std::uint64_t> epoch_;  // that was entered
+  std::optional<std::uint64_t> epoch_;  // the epoch that was entered
   std::optional<Permutation> permutation_;
 
-  std::uint64_t issued_ = 0;        // reads of the stream
-  std::uint64_t first_number_ = 0;  // of the first read that the stream has seen issued this epoch
-  std::uint32_t entered_at_ = 0;    // reads of the epoch before the stream entered it
-  std::vector<std::uint32_t> again_;     // of them, those read again, ascending
-  std::vector<std::uint32_t> chunk_of_;  // of them, while entering
+  std::uint64_t issued_ = 0;          // reads of the stream
+  std::uint64_t first_number_ = 0;    // of the first read that the stream saw issued in this epoch
+  std::uint32_t entered_at_ = 0;      // reads of the epoch before the stream entered it
+  std::vector<std::uint32_t> again_;  // those of them that are read again, ascending
+  std::vector<std::uint32_t> chunk_of_;  // of these, while entering
   std::vector<SampleId> served_;         // in this step
-  std::vector<std::uint32_t> slots_;     // that its requests are for
+  std::vector<std::uint32_t> slots_;     // the slots of its requests
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;
@@ -328,7 +328,7 @@ class Factory final : public OrderFactory {
     return options;
   }
 
-  // Whole units: what is left of the bytes could not be used.
+  // Whole units: a fraction of a unit could not be used.
   static Result<std::uint64_t> Units(std::string_view name, std::uint64_t bytes,
                                      const BlockMap& blocks) {
     const std::uint64_t unit = blocks.unit_bytes();

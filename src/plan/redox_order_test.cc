@@ -27,7 +27,7 @@ std::vector<Step> Pull(const RedoxOrderOptions& options, Position start = {}) {
   return steps;
 }
 
-// What a stream keeps in memory, from what it says: by read, the samples not named yet.
+// Memory of a stream, from its steps: by read, the samples not named yet.
 class Memory {
  public:
   explicit Memory(const BlockMap& blocks) : blocks_(blocks) {}
@@ -44,7 +44,7 @@ class Memory {
   [[nodiscard]] const std::map<std::uint64_t, std::set<std::uint64_t>>& held() const {
     return held_;
   }
-  // Units after the reads of a step and before its deliveries, at most.
+  // The most units after the reads of a step and before its deliveries.
   [[nodiscard]] std::uint64_t peak() const { return peak_; }
 
  private:
@@ -81,7 +81,7 @@ class Memory {
   std::uint64_t peak_ = 0;
 };
 
-// A job and parameters of every sort, by chance: sizes that divide nothing, one sample, one chunk.
+// A random job and parameters of every kind: sizes that divide nothing, one sample, one chunk.
 RedoxOrderOptions AnyOptions(std::uint64_t seed) {
   Prng prng(seed, 0, RandomStream::kOrder, 99);
   const auto one_of = [&](const Ids& choices) { return choices[prng.Below(choices.size())]; };
@@ -183,7 +183,7 @@ TEST(RedoxOrderTest, EverySampleOnceAnEpochLessTheDropSetPlusThePadSetOnAnyNumbe
 TEST(RedoxOrderTest, EntersAtEveryStepWithWhatIsResidentThen) {
   for (std::uint64_t seed = 0; seed < kRuns; seed += 3) {
     RedoxOrderOptions options = AnyOptions(seed);
-    if (options.job.sample_count > 128) continue;  // Each step is entered: it takes the square.
+    if (options.job.sample_count > 128) continue;  // Each step is entered: quadratic time.
     options.job.rank = options.job.world_size - 1;
     const std::vector<Step> whole = Pull(options);
     Memory memory(*options.blocks);
@@ -191,7 +191,7 @@ TEST(RedoxOrderTest, EntersAtEveryStepWithWhatIsResidentThen) {
     for (std::size_t at = 0; at < whole.size(); ++at) {
       const std::vector<Step> rest = Pull(options, {whole[at].epoch, whole[at].step});
       ASSERT_EQ(rest.size(), whole.size() - at);
-      // What is read again: each read that something is left of, in order, and just that.
+      // The reads that are repeated: each read with remaining samples, in order, and only these.
       std::size_t again = 0;
       Memory from_here(*options.blocks);
       for (const auto& [number, left] : memory.held()) {

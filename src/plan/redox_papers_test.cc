@@ -1,4 +1,4 @@
-// What the papers tell of their protocol, step by step and in figures, out of the `redox` order.
+// The papers' examples of their protocol, step by step, and their figures, from the `redox` order.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ using ::testing::Le;
 using Ids = std::vector<std::uint64_t>;
 using Kept = std::vector<std::uint32_t>;
 
-// An epoch answered one request a step: who got what, and which reads it took.
+// An epoch that answers one request a step: the sample of each, and the reads that it took.
 struct Told {
   Ids answers;
   std::vector<std::pair<std::uint64_t, BlockRead>> reads;  // with the request that they were for
@@ -55,7 +55,7 @@ std::array<std::uint64_t, kCount> Files(std::uint64_t first) {
   return files;
 }
 
-// What the texts leave open is taken as simply as it goes: of equal chunks the first.
+// Details that the texts leave open take the simplest value: of equal chunks the first.
 RedoxOrderOptions Example(std::uint64_t samples, std::uint64_t chunk, std::uint32_t chunks,
                           const Ids& trace) {
   RedoxOrderOptions options;
@@ -85,8 +85,8 @@ TEST(RedoxPapersTest, BrandSection33AnswersFromAnyChunkAndRefillsTheFullerOne) {
   EXPECT_THAT(told.answers, ::testing::UnorderedElementsAre(c, f, q, x, p, y, e, o));
 }
 
-// Node 0 asks at even positions, node 1 at odd ones. The first virtual chunk is node 0's: what it
-// is asked for only fills the gaps of the tale, which is about the second one, node 1's.
+// Node 0 asks at even positions, node 1 at odd ones. The first virtual chunk is node 0's: its
+// requests only fill the gaps of the example, which is about the second chunk, node 1's.
 Ids Between(const Ids& even, const Ids& odd) {
   Ids all;
   for (std::size_t i = 0; i < even.size(); ++i) {
@@ -122,8 +122,8 @@ TEST(RedoxPapersTest, BrandSection34SendsAheadWhatIsThereAndNeverTwiceForOneSlot
   const Told told = Tell(options);
   const Ids answers = EvenAnswers(told);
   EXPECT_EQ(Ids(answers.begin() + 1, answers.begin() + 6), (Ids{g, n, h, k, a}));
-  // With g: h for m, but nothing for r (its slot is empty), k and a (in conflict with m and i). So
-  // when r is asked for, all three slots are free: Brand's figure 7, right.
+  // With g: h for m, but no sample for r (its slot is empty), k and a (in conflict with m and i).
+  // So when r is requested, all three slots are free: Brand's figure 7, right.
   EXPECT_EQ(KeptOf(told, 9)[0], Kept{});
   EXPECT_EQ(KeptOf(told, 9)[1], Kept{});
   // Without it, h is still in its slot: figure 7, left.
@@ -132,7 +132,7 @@ TEST(RedoxPapersTest, BrandSection34SendsAheadWhatIsThereAndNeverTwiceForOneSlot
 }
 
 TEST(RedoxPapersTest, BrandSection34AsksTheOtherNodeForThreeOfFive) {
-  // As above, without anybody's requests for node 0's chunk, which would be counted, too.
+  // As above, without requests for node 0's chunk, which would be counted, too.
   const auto [g, r, h, a, n, k, i, s, m] = Files<9>(9);
   RedoxOrderOptions options =
       Example(18, 3, 3, Between({0, i, r, m, k, a, 6, 7, 8}, {n, n, n, n, n, n, g, h, s}));
@@ -178,7 +178,7 @@ TEST(RedoxPapersTest, RedoxSection37RemembersWhatItSentInTheWindowBefore) {
   EXPECT_EQ(kept[2], (Kept{0, 2, 3}));  // Read 16, in conflict with 10, then with 15.
 }
 
-// What may come out of one virtual chunk, over every order of asking.
+// The possible outputs of one virtual chunk, over every order of requests.
 std::set<Ids> Outcomes(std::uint64_t slots, std::uint32_t chunks, RedoxOrderOptions::Ties ties,
                        std::uint64_t seeds) {
   std::set<Ids> outcomes;
@@ -238,8 +238,8 @@ TEST(RedoxPapersTest, FirstTiesBringTheFirstChunkFourTenthsOfAnEpochTooEarly) {
   }
 }
 
-// Redox, table 6, with the chunks of a virtual chunk and the window that fit its numbers. Without
-// optimization the sizes scale, so debug builds may do with a tenth.
+// Redox, table 6, with the chunks of a virtual chunk and the window that fit its numbers. The sizes
+// scale, so debug builds use a tenth.
 #ifdef NDEBUG
 constexpr std::uint64_t kScale = 1;
 #else

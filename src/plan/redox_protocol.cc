@@ -218,7 +218,7 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
   read.chunk = of.chunk + member * of.stride;
   const BlockMap::Block block = layout_->blocks().block(read.chunk);
   const auto first = static_cast<std::uint32_t>(Raw(block.first));
-  // The request's own sample always finds room: all others leave the largest sample's free.
+  // The request's own sample always has room: all others leave room for the largest sample.
   const std::uint64_t limit =
       memory_units_ - std::min<std::uint64_t>(memory_units_, layout_->largest_sample());
   for (const std::uint32_t position : chosen_) {

@@ -13,29 +13,31 @@
 
 namespace headrace {
 
-// The slot protocol of the papers for all nodes at once: a request goes in, the sample that answers
-// it comes out. A request is for a slot; which sample was asked for is never looked at.
+// The slot protocol of the papers for all nodes at once: takes a request, returns the sample that
+// answers it. A request is for a slot; the protocol never looks at the requested sample.
 //
-// In the order in which things happen to one request of node R for slot s, whose home is H:
+// Events of one request of node R for slot s, whose home is H, in order:
 //  1. R is not H and holds samples of s: one of them answers. No message.
-//  2. H has no sample in s: it chooses a chunk that still has one for s, reads it, and keeps what
-//     finds a free place. Nothing is evicted.
+//  2. H has no sample in s: it chooses a chunk that still has one for s, reads it, and keeps the
+//     samples that find a free place. Nothing is evicted.
 //  3. A sample of s at H answers.
-//  4. R is not H: of R's next requests to H, those whose samples H has are sent along, so far as R
-//     has places and memory for them.
+//  4. R is not H: of R's next requests to H, H sends along the samples that it has, as far as R has
+//     places and memory for them.
+//
+// Thread safety: none.
 class RedoxProtocol {
  public:
   struct Counts {
     std::uint64_t requests = 0;
     std::uint64_t misses = 0;  // reads
     std::uint64_t read_samples = 0;
-    std::uint64_t filled = 0;             // of them, kept
+    std::uint64_t filled = 0;             // samples of these that were kept
     std::uint64_t remote_reads = 0;       // requests to another node's slots
-    std::uint64_t remote_requests = 0;    // those that took a message
+    std::uint64_t remote_requests = 0;    // of these, requests that took a message
     std::uint64_t prefetched = 0;         // samples sent along
     std::uint64_t remote_units = 0;       // sent from node to node
-    std::uint64_t peak_units = 0;         // resident at once
-    std::uint64_t peak_remote_units = 0;  // of them sent along, on one node
+    std::uint64_t peak_units = 0;         // largest number resident at once
+    std::uint64_t peak_remote_units = 0;  // of these, sent along, on one node
   };
   // A chunk that was read, and the positions kept.
   struct Read {
@@ -43,12 +45,12 @@ class RedoxProtocol {
     std::vector<std::uint32_t> kept;  // ascending
   };
 
-  // Only what is a `member` is ever kept; empty: every sample.
+  // Only samples in `member` are ever kept; empty: every sample.
   RedoxProtocol(const RedoxOrderOptions& options, std::shared_ptr<const RedoxLayout> layout,
                 const std::vector<bool>& members);
 
-  // Begins an epoch: `trace(g)` is the slot that the request at position g is for, or nothing if it
-  // is not one; position g belongs to node g mod nodes. Called for g in [0, count), in order.
+  // Begins an epoch: `trace(g)` is the slot that position g requests, or std::nullopt if it
+  // requests none; position g belongs to node g mod nodes. Called for g in [0, count), in order.
   template <typename Trace>
   void Begin(std::uint64_t epoch, std::uint64_t count, Trace trace) {
     Clear(epoch);
@@ -61,15 +63,15 @@ class RedoxProtocol {
     window_->Seal();
   }
 
-  // Answers the next request. Something of `slot` must be left: it was not asked for more often
-  // than it has members.
+  // Answers the next request. `slot` must have a sample left: the epoch requests it at most once
+  // for each of its members.
   RedoxResident Serve(std::uint32_t node, std::uint32_t slot);
 
-  // Takes the reads since the last call: the epoch's reads number reads_issued() - size, ... .
+  // Takes the reads since the last call; the first is number reads_issued() - size.
   std::vector<Read> TakeReads() { return std::exchange(reads_, {}); }
   [[nodiscard]] std::uint32_t reads_issued() const { return reads_issued_; }
 
-  // What is in memory, by read, then sample.
+  // The samples in memory, by read, then sample.
   [[nodiscard]] std::vector<RedoxResident> Residents();
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -84,7 +86,8 @@ class RedoxProtocol {
   Member ChooseChunk(const RedoxLayout::Virtual& of, std::uint32_t slot);
   [[nodiscard]] bool CanFill(const RedoxLayout::Virtual& of, Member member, std::uint32_t x) const;
   [[nodiscard]] std::uint64_t Fillable(const RedoxLayout::Virtual& of, Member member) const;
-  // Positions of the chunk that find a place, those for slot x of the virtual chunk first.
+  // Chooses the positions of the chunk that find a place, those for slot x of the virtual chunk
+  // first.
   void ChoosePositions(const RedoxLayout::Virtual& of, Member member, std::uint32_t x);
   void ChooseOfClass(const RedoxLayout::Virtual& of, Member member, std::uint32_t x);
   void Keep(const RedoxLayout::Virtual& of, Member member, std::uint32_t position);
@@ -115,11 +118,11 @@ class RedoxProtocol {
   const std::uint64_t memory_units_;
   const std::uint64_t remote_units_;
 
-  // At the beginning of an epoch: a bit for each position of each chunk that is not to be kept, and
-  // where slots are classes, how many of each chunk's each slot are.
+  // At the beginning of an epoch: a bit for each position of each chunk that must not be kept;
+  // where slots are classes also the number in each slot of each chunk.
   std::vector<std::uint64_t> taken_at_first_;
   std::vector<std::uint32_t> shares_at_first_;
-  // The same now: what was kept is not to be kept again.
+  // The same now: a sample that was kept is not kept again.
   std::vector<std::uint64_t> taken_;
   std::vector<std::uint32_t> shares_;
 
@@ -128,7 +131,7 @@ class RedoxProtocol {
   std::vector<RedoxResident> places_;
   std::vector<Prng> draws_;  // of each virtual chunk
   std::optional<RedoxWindow> window_;
-  std::vector<std::uint64_t> node_units_;  // sent along and not yet asked for
+  std::vector<std::uint64_t> node_units_;  // sent along and not yet requested
 
   std::uint64_t units_ = 0;  // resident
   std::uint32_t reads_issued_ = 0;

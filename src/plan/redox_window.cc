@@ -48,7 +48,8 @@ void RedoxWindow::Seal() {
         node.ranks[node.slots[each.requests[rank]].next++] = rank;
       }
     }
-    // Each now points at its list's end: back to the beginning, which is behind the end before.
+    // Each now points to the end of its list: move it back to the beginning, the end of the list
+    // before.
     std::uint32_t begin = 0;
     for (Slot& each : node.slots) begin = std::exchange(each.next, begin) + 1;
   }
@@ -108,8 +109,8 @@ std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std
   for (const std::uint32_t each : of.to_look) {
     Slot& mine = at.slots[each];
     mine.to_look = false;
-    // That the request being served is in conflict, too, need not be asked: its sample has left a
-    // place at home, and the node held none, so there is room for all that the home has.
+    // There is no need to check that the request being served conflicts, too: its sample has freed
+    // a place at home, and the node held none, so there is room for all that the home has.
     const std::uint32_t free = layout_->slots()[each].places - mine.held;
     const std::uint32_t room = std::min(free, at_home[each]);
     const std::uint32_t first = mine.next + mine.held;

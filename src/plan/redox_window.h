@@ -17,16 +17,17 @@ struct RedoxResident {
   friend bool operator==(const RedoxResident&, const RedoxResident&) = default;
 };
 
-// The requesters' side of the `redox` order's prefetching: what each node holds of the others'
-// slots, and which of its coming requests a home may serve ahead.
+// The requesters' side of the `redox` order's prefetching: the samples that each node holds of
+// other nodes' slots, and the coming requests that a home may serve ahead.
 //
-// The papers slide a window of (slot) marks over the requests of a node to a home, and look at
-// every request in it each time. A mark that outlives a shift is a place that the requester still
-// holds; so a request's chances only change when its slot is filled at home, a place of it is freed
-// at the requester, or it enters the window. Only slots to which that happened are looked at.
+// The papers slide a window of (slot) marks over the requests of a node to a home, and check every
+// request in it each time. A mark that outlives a shift is a place that the requester still holds;
+// so the answer for a request changes only when its slot is filled at home, when a place of it is
+// freed at the requester, or when it enters the window. Only such slots are checked.
 //
 // Memory, for each node: 4 bytes for each of its requests, twice, and 12 for each slot and 8 for
 // each place of the whole layout.
+// Thread safety: none.
 class RedoxWindow {
  public:
   struct Candidate {
@@ -34,10 +35,10 @@ class RedoxWindow {
     std::uint32_t slot = 0;
   };
 
-  // `reach` requests are in a window, the one that is served among them.
+  // A window has `reach` requests, including the one that is being served.
   RedoxWindow(std::shared_ptr<const RedoxLayout> layout, std::uint32_t nodes, std::uint32_t reach);
 
-  // An epoch begins: every request to another node is added, in order, before anything else.
+  // Begins an epoch. Add every request to another node next, in order, before any other call.
   void Clear();
   void Add(std::uint32_t node, std::uint32_t slot) { lane(node, slot).requests.push_back(slot); }
   void Seal();
@@ -45,17 +46,17 @@ class RedoxWindow {
   // `node` makes its next request, for `slot` of another home.
   void Request(std::uint32_t node, std::uint32_t slot);
 
-  // What `node` holds of a slot of another home, in order of arrival but for Take().
+  // The samples that `node` holds of a slot of another home, in order of arrival until a Take().
   [[nodiscard]] std::span<RedoxResident> Held(std::uint32_t node, std::uint32_t slot);
-  // The last takes the place of the one that leaves.
+  // Removes a sample; the last one takes its place.
   RedoxResident Take(std::uint32_t node, std::uint32_t slot, std::uint32_t index);
   void Put(std::uint32_t node, std::uint32_t slot, RedoxResident resident);
 
-  // A sample has come to a place of `slot` at its home.
+  // Call when a sample has come to a place of `slot` at its home.
   void Filled(std::uint32_t slot);
 
   // The requests of `node` that may be served ahead with the one for `slot` just made, by rank.
-  // `at_home[s]` samples are in slot s of its home. Those that are not served go to Defer().
+  // `at_home[s]` samples are in slot s of its home. Call Defer() for those that are not served.
   std::span<const Candidate> Due(std::uint32_t node, std::uint32_t slot,
                                  std::span<const std::uint32_t> at_home);
   void Defer(std::uint32_t node, std::uint32_t slot) { Look(node, slot); }
@@ -65,14 +66,14 @@ class RedoxWindow {
   struct Lane {
     std::vector<std::uint32_t> requests;  // their slots
     std::uint32_t made = 0;
-    std::uint32_t seen = 0;              // have been in a window
-    std::vector<std::uint32_t> to_look;  // slots, each once
+    std::uint32_t seen = 0;              // requests that were in a window
+    std::vector<std::uint32_t> to_look;  // slots to check, each once
   };
   // Of a node and a slot.
   struct Slot {
-    std::uint32_t next = 0;  // where in Node::ranks its coming requests begin
+    std::uint32_t next = 0;  // start of its coming requests in Node::ranks
     std::uint32_t held = 0;
-    bool to_look = false;  // is in Lane::to_look
+    bool to_look = false;  // whether it is in Lane::to_look
   };
   // Of a node and all slots.
   struct Node {

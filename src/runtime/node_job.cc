@@ -50,7 +50,7 @@ std::uint64_t MemoryOf(const Job& job) {
          job.options.tiers.memory_bytes();
 }
 
-// How many steps' sources Explain() can tell of.
+// How many steps' sources Explain() knows.
 constexpr std::size_t kSourcesKept = 256;
 
 }  // namespace

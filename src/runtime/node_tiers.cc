@@ -108,7 +108,7 @@ Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const I
 
 NodeTiers::~NodeTiers() {
   for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
-    // What holds nothing is of no use to others, and would take the place of what does.
+    // An empty tier is useless to others, and would take the place of one with entries.
     if (keys_[i].empty() || tiers_[i]->stats().entries == 0) continue;
     kept_->Put(std::move(keys_[i]), std::move(tiers_[i]));
   }

@@ -20,7 +20,7 @@ Result<std::vector<BatchField>> MakeSchema(const Index& index,
 // What a store may widen a read by, both ends together.
 inline constexpr std::uint64_t kWideningMax = 2 * kBufferAlignment;
 
-// What a look at up to a thousand samples, spread over the dataset, tells of their sizes.
+// Size statistics from at most 1,000 samples, spread over the dataset.
 struct SampleSizes {
   std::uint64_t read_bytes_mean = 0;  // of one stored field
   std::uint64_t read_bytes_max = 0;

@@ -249,7 +249,7 @@ class World {
     }
   }
 
-  // The error must be that of the lowest slot of the first step that cannot be had.
+  // The error must be that of the lowest slot of the first step that fails.
   void CheckEnd(const Status& status, std::size_t next) {
     if (next == plan_.size()) {
       ASSERT_TRUE(status.ok()) << status.ToString();

@@ -67,7 +67,7 @@ class EngineBlocksTest : public ::testing::Test {
     }
   }
 
-  // Runs a plan to its end; what came of it is in ids_, reads_ and stats_.
+  // Runs a plan to its end; the results are in ids_, reads_ and stats_.
   Status Run(std::vector<Step> plan, const EngineOptions& options = {}) {
     for (std::size_t i = 0; i < plan.size(); ++i) plan[i].step = i;
     SimLoop loop;

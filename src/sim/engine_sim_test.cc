@@ -258,7 +258,7 @@ class World {
     ASSERT_EQ(label, index_.labels[Raw(sample)]);
   }
 
-  // The error must be that of the lowest slot of the first step that cannot be had.
+  // The error must be that of the lowest slot of the first step that fails.
   void CheckEnd(const Status& status, const std::optional<Step>& next) {
     if (!next.has_value()) {
       ASSERT_TRUE(status.ok()) << status.ToString();

@@ -151,7 +151,7 @@ TEST_P(EngineCloseTest, CloseWaitsForTheStoreToReturnFromReadAlsoAfterItsAnswer)
   const auto [read_now, blocks] = GetParam();
   TableIndex index;
   std::vector<BatchField> schema;
-  // Small samples that are not to be had at once go back to the machine; these a task reads.
+  // Small samples that are not in the page cache go back to the machine; these a task reads.
   FillIndex(index, schema, 1, blocks ? 100 : 400'000);
   MemoryStore bytes({{ObjectId{0}, index.objects[0]}});
   LingeringStore store(bytes, read_now);
@@ -213,7 +213,7 @@ TEST(EngineThreadsTest, CloseWithinATimeSaysThatReadsAreOutAndMayBeCalledAgain) 
   store.ReleaseAll();
   EXPECT_TRUE(engine.Close());
   EXPECT_EQ(engine.stats().reads_in_flight, 0U);
-  EXPECT_EQ(sink.end().code(), StatusCode::kInternal) << "it was told of an end";
+  EXPECT_EQ(sink.end().code(), StatusCode::kInternal) << "it received an end";
 }
 
 // Takes batches and checks them byte by byte, up to `batches_max`. Returns how many there were.

@@ -1,7 +1,7 @@
 #pragma once
 
-// store/ reads ranges of immutable objects: files through io_uring or a thread pool, memory, none
-// at all (synthetic). One interface, one conformance suite that every implementation passes.
+// store/ reads ranges of immutable objects: files through io_uring or a thread pool, memory,
+// synthetic data. One interface, and one conformance suite that every implementation passes.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace headrace {
 
-// Alignment of the buffers that reads go to, in bytes: what O_DIRECT asks for at most.
+// Alignment of read buffers, in bytes: the largest that O_DIRECT requires.
 inline constexpr std::size_t kBufferAlignment = 4096;
 
-// What ReadNow() did.
+// The result of ReadNow().
 enum class ReadNowAnswer : std::uint8_t {
   kRead,      // `dst` has the bytes
-  kNotHeld,   // the page cache does not hold them; to ask it again is in vain
-  kNotAsked,  // the file is not open, so the page cache was not asked
+  kNotHeld,   // the page cache does not hold them; do not call again
+  kNotAsked,  // the file is not open, so the page cache was not checked
 };
 
-// One range to read. A read may have to be widened to whole device blocks; so that this costs no
-// copy, the caller gives a buffer with room for that, and learns where in it the bytes came to lie.
+// One range to read. A store may read whole device blocks around the range. To avoid a copy, the
+// caller gives a buffer with room for them, and receives the position of the range in it.
 struct ReadRequest {
   // Runs exactly once. On success the span is the range's bytes (exactly range.size of them),
   // inside `buffer`. Runs on a thread of the store, or inside Read().
@@ -36,19 +36,19 @@ struct ReadRequest {
   Extent extent;
   std::span<std::byte> buffer;  // aligned to kBufferAlignment; at least BufferBytes(extent.range)
   Done done;
-  bool looked = false;  // ReadNow() has just said kNotHeld: do not ask the page cache again
+  bool looked = false;  // ReadNow() just returned kNotHeld: do not check the page cache again
 };
 
-// What a store did since it was made. Monotonic.
+// Counters since the store was made. Monotonic.
 struct StoreStats {
   std::string name;                    // "io_uring", "threads", "memory", "synthetic"
   std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
   std::uint64_t reads = 0;             // requests answered, with success or not
   std::uint64_t bytes = 0;             // bytes of the ranges answered with success
-  std::uint64_t bytes_direct = 0;      // bytes read past the page cache, widening included
-  std::uint64_t bytes_page_cache = 0;  // bytes found in the page cache; 0 where a store cannot tell
-  std::uint64_t retries = 0;           // reads that were tried again
-  std::uint64_t failures = 0;          // requests answered with an error, cancelled ones apart
+  std::uint64_t bytes_direct = 0;      // bytes read past the page cache, including widening
+  std::uint64_t bytes_page_cache = 0;  // bytes found in the page cache; 0 if a store cannot know
+  std::uint64_t retries = 0;           // tries after the first
+  std::uint64_t failures = 0;          // requests answered with an error, except Cancelled
 };
 
 // Reads ranges of immutable objects.
@@ -60,17 +60,16 @@ class ByteStore {
  public:
   virtual ~ByteStore() = default;
 
-  // Bytes that a buffer for `range` must have: range.size, or more where reads are widened.
+  // Size of a buffer for `range`: range.size, or more for a store that widens reads.
   [[nodiscard]] virtual std::size_t BufferBytes(ByteRange range) const = 0;
 
   // Starts all of `requests`; they may finish in any order. A range of size 0 gives an empty span.
-  // Fewer bytes than asked for is an error, never a success.
+  // A short read is an error, never a success.
   //
   // Errors (of a request): NotFound            no such object
   //                        OutOfRange          the range ends past the object
   //                        FailedPrecondition  the object changed since it was indexed, or may not
-  //                        be
-  //                                            read
+  //                                            be read
   //                        DataLoss            a short read; a retry will not help
   //                        ResourceExhausted   out of descriptors or memory
   //                        Unavailable         may succeed if tried again
@@ -85,15 +84,15 @@ class ByteStore {
   // A message reads "opening PATH: CAUSE".
   [[nodiscard]] virtual Status CheckObject(ObjectId /*object*/) { return Status(); }
 
-  // Copies all bytes of `extent` to `dst`, if that needs no wait for a device. `dst` has exactly
-  // the size of the range, which is not empty, and needs no alignment. Reports no errors: Read()
-  // does. Opens no file, because opening may wait as long as a read. For threads that use the bytes
-  // themselves while they are in the processor's cache.
+  // Copies all bytes of `extent` to `dst` if no device access is needed. `dst` has exactly the size
+  // of the range, which is not empty, and needs no alignment. Reports no errors: Read() does. Opens
+  // no file, because that may take as long as a read. For threads that use the bytes themselves,
+  // while they are in the processor's cache.
   virtual ReadNowAnswer ReadNow(const Extent& /*extent*/, std::span<std::byte> /*dst*/) {
     return ReadNowAnswer::kNotAsked;
   }
 
-  // Whether to try ReadNow() for the next read. After many misses mostly returns false.
+  // Whether to try ReadNow() for the next read. Mostly false after many misses.
   virtual bool MayReadNow() { return false; }
 
   [[nodiscard]] virtual StoreStats stats() const = 0;

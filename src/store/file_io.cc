@@ -19,7 +19,7 @@ StatusCode CodeOf(int error) {
     case ENOMEM:
     case ENOBUFS:
       return StatusCode::kResourceExhausted;
-    // Network and user-space file systems say EIO for a connection that was cut.
+    // Network and user-space file systems return EIO for a broken connection.
     case EIO:
     case EAGAIN:
     case EINTR:

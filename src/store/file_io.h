@@ -1,6 +1,6 @@
 #pragma once
 
-// Reading files by system call, and what the kernel's answers mean.
+// Reads files by system call and translates the kernel's errors.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace headrace {
 
-// The error that `error`, an errno, is to a store's caller; the message names the system call.
+// The Status for `error`, an errno; the message names the system call.
 Status ErrnoStatus(int error, std::string_view call);
 
 // Fills `dst` from `offset` on, unless the file ends before; returns the bytes read. Tries again
-// after EINTR and after short reads. `block` is the alignment in bytes that reads of `fd` must
-// have, 1 if none.
+// after EINTR and after short reads. `block` is the alignment in bytes that reads of `fd` need, 1
+// if none.
 //
-// Errors: those of ErrnoStatus(), but InvalidArgument for EINVAL: `fd` refuses O_DIRECT
+// Errors: those of ErrnoStatus(), except InvalidArgument for EINVAL: `fd` refuses O_DIRECT
 Result<std::size_t> ReadAt(int fd, std::span<std::byte> dst, std::uint64_t offset,
                            std::uint64_t block);
 

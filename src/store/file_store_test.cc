@@ -1,4 +1,4 @@
-// Files that are not what the index says, and limits: for every store that reads files.
+// Files that differ from the index, and limits: for every store that reads files.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -61,7 +61,7 @@ Make Uring(const UringFileStoreOptions& options) {
   };
 }
 
-// Runs `body` in a process of its own, as it may spoil this one; true if it returned true.
+// Runs `body` in a separate process, as it may damage this one; true if it returned true.
 bool InChild(const std::function<bool()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body() ? 0 : 1);
@@ -110,7 +110,7 @@ TEST_P(FileStoreTest, AFileOfAnotherSizeThanIndexedIsRefusedWithBothSizes) {
         answer.status.message(),
         Reading("[" + std::to_string(range.offset) + ", " + std::to_string(range.end()) + ")") +
             "file changed since it was indexed: size in bytes was 20000, is 20001; index "
-            "the data set again");
+            "the dataset again");
   }
 }
 
@@ -124,7 +124,7 @@ TEST_P(FileStoreTest, AFileOfAnotherTimeThanIndexedIsRefusedWithBothTimes) {
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
             Reading("[8, 12)") + "file changed since it was indexed: time of change in ns was " +
-                before + ", is " + now + "; index the data set again");
+                before + ", is " + now + "; index the dataset again");
 }
 
 TEST_P(FileStoreTest, ATimeThatIsNotKnownIsNotCompared) {
@@ -139,12 +139,12 @@ TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
   const ReadAnswer answer = ReadOne({0, kSize});
   EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(answer.status.message(),
-            Reading("[0, 20000)") + "no such file; put it back, or index the data set again");
+            Reading("[0, 20000)") + "no such file; put it back, or index the dataset again");
   std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
   EXPECT_EQ(
       ReadOne({0, kSize}).status.message(),
       Reading("[0, 20000)") +
-          "a link to /nowhere/it, which is not there; put it back, or index the data set again and "
+          "a link to /nowhere/it, which is not there; put it back, or index the dataset again and "
           "leave this file out with skip=");
 }
 
@@ -173,7 +173,7 @@ TEST_P(FileStoreTest, AnObjectIsCheckedWithoutReadingItOpenOrNot) {
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "opening " + files_.path(kObject) +
                                   ": file changed since it was indexed: size in bytes was 20000, "
-                                  "is 5000; index the data set again");
+                                  "is 5000; index the dataset again");
   EXPECT_EQ(store().stats().reads, reads);
 }
 
@@ -189,7 +189,7 @@ TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {
   }
 }
 
-// Files of sysfs say that they have a page, and give less.
+// Files of sysfs have the size of a page, but less data.
 TEST_P(FileStoreTest, AFileWithFewerBytesThanItSaysIsDataLoss) {
   const std::string path = "/sys/kernel/mm/transparent_hugepage/enabled";
   struct stat stat = {};
@@ -207,7 +207,7 @@ TEST_P(FileStoreTest, ADirectoryInThePlaceOfAFileIsRefused) {
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
             Reading("[0, 20000)") +
-                "a directory; index the data set again and leave this file out with skip=");
+                "a directory; index the dataset again and leave this file out with skip=");
 }
 
 TEST_P(FileStoreTest, APipeInThePlaceOfAFileIsRefusedAndNotWaitedFor) {
@@ -341,7 +341,7 @@ TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
       if (!fill(*first) || first->kept() != all / 2 || !fill(second)) return false;
       if (second.kept() != all / 2) return false;
       std::optional<FileTable> third(std::in_place, files, FileTableOptions{.direct = direct});
-      // Those from before give back at their next use.
+      // The older tables close files at their next use.
       if (!fill(*third) || !fill(*first) || !second.Open({ObjectId{15}, {0, 10}}).ok()) {
         return false;
       }

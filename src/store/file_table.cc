@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kDescriptorsDefault = 16384;
 
-// Tables of this process that share the default.
+// Tables of this process that share the default limit.
 std::atomic<std::size_t>& SharingTables() {
   static std::atomic<std::size_t> tables = 0;
   return tables;
@@ -61,7 +61,7 @@ Status Gone(const std::string& path, const FileRemedies& remedies) {
       "a link to " + target + ", which is not there; put it back, or " + remedies.broken_link);
 }
 
-// Errors: FailedPrecondition  `stat` is not of the file that was indexed
+// Errors: FailedPrecondition  `stat` is not that of the indexed file
 Status CheckAsIndexed(const FileInfo& info, const struct stat& stat, const FileRemedies& remedies) {
   if (!S_ISREG(stat.st_mode)) {
     return Status(StatusCode::kFailedPrecondition,
@@ -83,17 +83,17 @@ Result<struct stat> StatOf(int fd) {
   return stat;
 }
 
-// The descriptor, or an errno below 0.
+// Returns the descriptor, or a negative errno.
 int OpenForReading(const std::string& path, int flags) {
-  // O_NONBLOCK: the open of a pipe that has taken a file's name must not wait for a writer.
+  // O_NONBLOCK: opening a pipe that replaced the file must not wait for a writer.
   const int fd = ::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return -errno;
-  // Cleared again: io_uring fails reads of an O_NONBLOCK file that it cannot answer at once.
+  // Cleared again: io_uring fails reads of an O_NONBLOCK file that it cannot answer immediately.
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   return fd;
 }
 
-// What direct reads of `fd` must be aligned to, in bytes; nothing if it cannot have any.
+// The alignment in bytes that direct reads of `fd` need; std::nullopt if it does not support them.
 std::optional<std::uint64_t> DirectAlignment(int fd) {
   struct statx answer = {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &answer) != 0) return kBufferAlignment;
@@ -170,7 +170,7 @@ Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
   Result<std::shared_ptr<OpenFile>> file = OpenNow(info);
   if (!file.ok()) return file.status().WithContext(Doing(info.path, extent.range));
   if (extent.range.size == info.size) return file;
-  // Ranges come in random order: the kernel would read ahead in vain.
+  // Ranges come in random order: reading ahead would be useless.
   ::posix_fadvise(file.value()->fd(), 0, 0, POSIX_FADV_RANDOM);
   return Keep(extent.object, std::move(file).value());
 }
@@ -245,7 +245,7 @@ std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
   if (found == kept_.end()) return nullptr;
   recent_.splice(recent_.begin(), recent_, found->second.recent);
   std::shared_ptr<OpenFile> file = found->second.file;
-  closing = ForgetIdle(FilesMax());  // Tables may have been made since.
+  closing = ForgetIdle(FilesMax());  // Tables may have been made meanwhile.
   return file;
 }
 
@@ -267,7 +267,7 @@ std::vector<std::shared_ptr<OpenFile>> FileTable::ForgetIdle(std::size_t files) 
   for (auto it = recent_.end(); it != recent_.begin() && kept_.size() > files;) {
     --it;
     const auto found = kept_.find(*it);
-    // One use is the table's own, and only the table, under its lock, hands out more.
+    // One use is the table's own. Only the table, under its lock, adds uses.
     if (found->second.file.use_count() > 1) continue;
     forgotten.push_back(std::move(found->second.file));
     kept_.erase(found);

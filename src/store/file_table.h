@@ -20,9 +20,9 @@ namespace headrace {
 
 // What to do about a file that is not as it was indexed; the dataset's format knows.
 struct FileRemedies {
-  std::string changed = "index the data set again";  // it changed, or is gone
-  std::string broken_link = "index the data set again and leave this file out with skip=";
-  std::string special = "index the data set again and leave this file out with skip=";
+  std::string changed = "index the dataset again";  // it changed, or is gone
+  std::string broken_link = "index the dataset again and leave this file out with skip=";
+  std::string special = "index the dataset again and leave this file out with skip=";
 };
 
 // A file as it was when it was indexed.
@@ -32,7 +32,7 @@ struct FileInfo {
   std::int64_t mtime_ns = 0;  // nanoseconds since 1970; 0: not known, not compared
 };
 
-// Says which file an object is: an adapter of the index, which store/ may not see.
+// Maps objects to files: an adapter of the index, which store/ does not depend on.
 //
 // Thread safety: file() may be called from any thread.
 class FileCatalog {
@@ -48,7 +48,7 @@ class FileCatalog {
   }
 };
 
-// A file that is open, and was as indexed when it was opened. Closes when the last user lets go.
+// An open file that matched the index when it was opened. Closed with its last reference.
 //
 // Thread safety: every method may be called from any thread.
 class OpenFile {
@@ -61,15 +61,15 @@ class OpenFile {
   [[nodiscard]] std::uint64_t size() const { return info_.size; }  // bytes, as indexed
   [[nodiscard]] int fd() const { return fd_.get(); }               // goes through the page cache
 
-  // Whether direct_fd() may be read; if so in whole blocks of direct_alignment() bytes.
+  // Whether direct_fd() may be read, in whole blocks of direct_alignment() bytes.
   [[nodiscard]] bool direct() const { return direct_fd_ && !direct_refused_; }
   [[nodiscard]] int direct_fd() const { return direct_fd_.get(); }
   [[nodiscard]] std::uint64_t direct_alignment() const { return direct_alignment_; }
 
-  // Whether its pages are cached under the file itself: overlayfs has them under the layer's.
+  // Whether its pages are cached under this file: overlayfs caches them under the layer's file.
   [[nodiscard]] bool cache_is_its_own() const { return cache_is_its_own_; }
 
-  // Remembers that the file system takes O_DIRECT but refuses its reads (EINVAL).
+  // Remembers that the file system accepts O_DIRECT but refuses such reads (EINVAL).
   void RefuseDirect() { direct_refused_ = true; }
 
   // Whether it still is as it was indexed.
@@ -77,7 +77,8 @@ class OpenFile {
   // Errors: FailedPrecondition
   [[nodiscard]] Status CheckAsIndexed() const;
 
-  // Why a read ended `missing_bytes` early: the file shrank, or has fewer bytes than it says.
+  // The reason why a read ended `missing_bytes` early: the file shrank, or has fewer bytes than its
+  // size.
   //
   // Errors: FailedPrecondition, DataLoss
   [[nodiscard]] Status WhyShort(std::uint64_t missing_bytes) const;
@@ -95,20 +96,22 @@ class OpenFile {
 };
 
 struct FileTableOptions {
-  bool direct = false;  // open with O_DIRECT too, where the file system can
-  // Kept open; 0: a quarter of RLIMIT_NOFILE, 16384 at most, in equal shares for all such tables
-  // of the process. One that has more when another is made closes them at its next use.
+  bool direct = false;  // open with O_DIRECT, too, if the file system supports it
+  // Limit of files kept open; 0: a quarter of RLIMIT_NOFILE, at most 16384, shared equally by all
+  // such tables of the process. When another table is made, one above its new share closes files at
+  // its next use.
   std::size_t descriptors_max = 0;
 
-  // Of direct reads, in bytes, at most kBufferAlignment; 0: what the file system says.
+  // Of direct reads, in bytes, at most kBufferAlignment; 0: as the file system reports.
   std::uint64_t direct_alignment = 0;
 };
 
-// Opens the files of a catalogue, and keeps those open of which ranges are read.
+// Opens the files of a catalogue, and keeps files open whose ranges are read.
 //
-// A whole file is opened for one read and closed: such files are many and small. For anything less
-// its descriptor is kept, the least recently used ones being closed beyond `descriptors_max`. One
-// in use is never closed; while all are in use, further files are open for their reads only.
+// A file that is read whole is opened for one read and closed: such files are many and small. For
+// other ranges the descriptor is kept; beyond `descriptors_max` the least recently used one is
+// closed. A file in use is never closed; while all are in use, further files are open for their
+// reads only.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `catalog` must outlive the table and its files. Files may outlive the table.
@@ -119,21 +122,21 @@ class FileTable {
   FileTable& operator=(const FileTable&) = delete;
   ~FileTable();
 
-  // Opens the file of `extent`, at each open checking that it is as indexed.
+  // Opens the file of `extent` and checks, each time, that it matches the index.
   //
-  // Errors: NotFound            no such object, or the file is gone
+  // Errors: NotFound            no such object, or the file was removed
   //         OutOfRange          the range ends past the size in the catalogue
-  //         FailedPrecondition  changed since indexed, not a regular file, not ours to read
+  //         FailedPrecondition  changed since indexed, not a regular file, no permission to read
   //         ResourceExhausted   out of descriptors or memory
   //         Unavailable         may succeed if tried again
   // Messages are complete: "reading PATH bytes [8, 12): CAUSE".
   Result<std::shared_ptr<OpenFile>> Open(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The file of `extent` if it is open already and holds the range, else null. Never waits for
-  // storage.
+  // The file of `extent` if it is open already and contains the range, otherwise null. Never waits
+  // for storage.
   std::shared_ptr<OpenFile> FindOpen(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // As Open() without opening: for ranges of no bytes.
+  // The checks of Open() without opening: for empty ranges.
   [[nodiscard]] Status Check(const Extent& extent) const;
 
   // As ByteStore::CheckObject().
@@ -151,23 +154,23 @@ class FileTable {
 
   Result<std::shared_ptr<OpenFile>> OpenNow(FileInfo info) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The descriptor, or an errno below 0. Out of descriptors, closes files that nobody uses.
+  // Returns the descriptor, or a negative errno. If there is none left, closes unused files.
   int OpenDescriptor(const std::string& path, int flags) HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status OpenDirect(OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Find(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Keep(ObjectId object, std::shared_ptr<OpenFile> file)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  [[nodiscard]] std::size_t FilesMax() const;  // now, at least 1
+  [[nodiscard]] std::size_t FilesMax() const;  // the current limit, at least 1
 
-  // Forgets files that nobody uses, until at most `files` are kept, and returns them: closing is
-  // for after the lock.
+  // Removes unused files from the table until at most `files` are kept, and returns them: the
+  // caller closes them after releasing the lock.
   std::vector<std::shared_ptr<OpenFile>> ForgetIdle(std::size_t files)
       HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const FileCatalog& catalog_;
   const bool direct_;
-  const std::uint64_t direct_alignment_;  // bytes; 0: what the file system says
+  const std::uint64_t direct_alignment_;  // bytes; 0: as the file system reports
   const bool shares_;
   const std::size_t descriptors_max_;
 

@@ -14,7 +14,9 @@
 
 namespace headrace {
 
-// Objects that lie in memory. Answers inside Read().
+// Objects in memory. Answers inside Read().
+//
+// Thread safety, shutdown: as ByteStore.
 class MemoryStore final : public ByteStore {
  public:
   explicit MemoryStore(std::unordered_map<ObjectId, std::string> objects);

@@ -14,8 +14,8 @@ constexpr std::uint32_t kHitsMin = 64;
 constexpr std::uint32_t kMissesMax = 64;
 constexpr std::uint32_t kAskEvery = 16;
 
-// cachestat(2), Linux 6.5; older headers have neither the number, the same everywhere but on Alpha,
-// nor the types.
+// cachestat(2), Linux 6.5. Older headers lack its number, the same everywhere except on Alpha, and
+// its types.
 constexpr long kCacheStat = 451;
 struct CacheStatRange {
   std::uint64_t offset = 0;
@@ -29,8 +29,9 @@ struct CacheStat {
   std::uint64_t recently_evicted = 0;
 };
 
-// Whether the page cache holds all of a range, without touching it; nothing: the system does not
-// tell (an older one, a file that is not ours to write, a file system that keeps pages elsewhere).
+// Whether the page cache holds all of a range, without touching it. std::nullopt: the system cannot
+// tell (an older kernel, a file without write permission, a file system that caches pages
+// elsewhere).
 std::optional<bool> HoldsAll(const OpenFile& file, ByteRange range) {
   if (!file.cache_is_its_own()) return std::nullopt;
   const CacheStatRange asked = {.offset = range.offset, .size = range.size};
@@ -48,9 +49,9 @@ bool ReadCached(int fd, std::span<std::byte> dst, std::uint64_t offset) {
   return n >= 0 && static_cast<std::size_t>(n) == dst.size();
 }
 
-// A miss makes the kernel fetch what was asked for, so mostly it is asked first whether it has it.
-// Where the system does not tell, one byte at each end is asked for, which keeps that to a page:
-// only a range cached at both ends but not between is read twice.
+// A miss makes the kernel fetch the data, so usually this checks first whether the page cache holds
+// it. If the system cannot tell, it reads one byte at each end, which limits the fetch to a page:
+// only a range cached at both ends but not in between is read twice.
 bool WorthReading(const OpenFile& file, ByteRange range, std::span<std::byte> dst) {
   if (const std::optional<bool> holds = HoldsAll(file, range)) return *holds;
   return ReadCached(file.fd(), dst.first(1), range.offset) &&
@@ -67,7 +68,7 @@ bool PageCacheReader::Read(const OpenFile& file, ByteRange range, std::span<std:
   return hit;
 }
 
-// Writes only what changes: threads share the line.
+// Writes only on a change: threads share the cache line.
 void PageCacheReader::Count(bool hit) {
   std::atomic<std::uint32_t>& more = hit ? hits_in_a_row_ : misses_in_a_row_;
   std::atomic<std::uint32_t>& none = hit ? misses_in_a_row_ : hits_in_a_row_;

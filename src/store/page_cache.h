@@ -10,21 +10,21 @@
 
 namespace headrace {
 
-// Serves ranges of files that the page cache happens to hold, so that direct reads of a warm data
-// set run at memory speed. Never waits for a device. Gives up asking when asking is in vain: after
-// 64 misses in a row only every 16th range is looked for, until one is found. After 64 hits in a
-// row it reads without asking first, until it misses.
+// Serves ranges of files from the page cache, so that direct reads of a warm dataset run at memory
+// speed. Never waits for a device. Adapts to the hit rate: after 64 misses in a row it checks only
+// every 16th range, until one hits; after 64 hits in a row it reads without a check, until one
+// misses.
 //
 // Thread safety: every method may be called from any thread.
 class PageCacheReader {
  public:
-  // Copies all of `range` to the start of `dst`, and returns true; or returns false, with the bytes
-  // of `dst` undefined. `range` must not be empty and lies inside the file.
+  // Copies all of `range` to the start of `dst` and returns true; or returns false, with `dst`
+  // undefined. `range` must not be empty and lies inside the file.
   bool Read(const OpenFile& file, ByteRange range, std::span<std::byte> dst);
 
   [[nodiscard]] bool WorthAsking();
 
-  // Read(), if that is worth asking.
+  // Read(), unless recent misses make a hit unlikely.
   bool TryRead(const OpenFile& file, ByteRange range, std::span<std::byte> dst) {
     return WorthAsking() && Read(file, range, dst);
   }

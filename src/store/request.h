@@ -1,6 +1,6 @@
 #pragma once
 
-// What every store does with a request alike: check it, name it in errors, answer and count it.
+// Shared by all stores: check a request, name it in errors, answer and count it.
 
 #include <atomic>
 #include <cstddef>
@@ -24,12 +24,12 @@ std::string ObjectName(ObjectId object);
 // Errors: OutOfRange  `range` does not lie inside an object of `object_bytes`
 Status CheckRange(ByteRange range, std::uint64_t object_bytes);
 
-// A range widened to whole blocks, and where in the widened bytes it lies.
+// A range widened to whole blocks, and the position of the range in them.
 struct WidenedRange {
   ByteRange blocks;
   std::size_t lead = 0;  // bytes of `blocks` before the range
 
-  // Bytes of `blocks`, from its start, that hold all of the range; the rest is padding, and may lie
+  // Bytes of `blocks`, from its start, that contain the range; the rest is padding, and may lie
   // past the end of the object.
   std::size_t needed = 0;
 };
@@ -37,18 +37,18 @@ struct WidenedRange {
 // `alignment` is in bytes and not 0.
 WidenedRange Widen(ByteRange range, std::uint64_t alignment);
 
-// The StoreStats of a store while it runs.
+// The StoreStats of a running store.
 //
-// Thread safety: every method may be called from any thread. No lock: works after a fork.
+// Thread safety: every method may be called from any thread. Lock-free: works after a fork.
 class StoreCounters {
  public:
-  // Counts the answer, and gives it to `request`. The buffer must fit: see CheckBuffer().
+  // Counts the answer and passes it to `request`. The buffer must fit: see CheckBuffer().
   void Answer(ReadRequest& request, Result<std::span<std::byte>> result);
 
   void AddDirect(std::uint64_t bytes) { bytes_direct_ += bytes; }
   void AddPageCache(std::uint64_t bytes) { bytes_page_cache_ += bytes; }
   void AddRetry() { ++retries_; }
-  // A range that ReadNow() gave.
+  // Counts a range that ReadNow() returned.
   void AddNow(std::uint64_t bytes) {
     ++reads_;
     bytes_ += bytes;
@@ -65,7 +65,7 @@ class StoreCounters {
   std::atomic<std::uint64_t> failures_ = 0;
 };
 
-// Aborts unless the buffer is aligned and holds `bytes_min`: a wrong one is the caller's bug.
+// Aborts unless the buffer is aligned and holds `bytes_min`: a wrong buffer is the caller's bug.
 void CheckBuffer(const ReadRequest& request, std::size_t bytes_min);
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ void RetryStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
   std::vector<ReadRequest> tries;
   tries.reserve(requests.size());
   for (ReadRequest& request : requests) {
-    HEADRACE_CHECK(gate_.TryEnter());  // A store that is being destroyed must not be called.
+    HEADRACE_CHECK(gate_.TryEnter());  // A store must not be called during its destruction.
     tries.push_back(Try(std::make_shared<Attempt>(Attempt{std::move(request), stop})));
   }
   inner_->Read(std::move(tries), std::move(stop));
@@ -77,7 +77,7 @@ void RetryStore::Take(std::shared_ptr<Attempt> attempt, Result<std::span<std::by
     result = Status(StatusCode::kUnavailable, std::move(message));
   }
   counters_.Answer(attempt->request, std::move(result));
-  attempt->request.done = nullptr;  // What it holds must not outlive the store.
+  attempt->request.done = nullptr;  // Its captures must not outlive the store.
   gate_.Leave();
 }
 

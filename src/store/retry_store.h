@@ -11,15 +11,15 @@
 
 namespace headrace {
 
-// Reads again, at once, what another store answered with Unavailable. Other errors, and Unavailable
-// at the last try, go to the caller.
+// Immediately repeats reads that another store answered with Unavailable. Other errors, and
+// Unavailable at the last try, go to the caller.
 //
 // Thread safety, shutdown: as ByteStore. The inner store must allow Read() from inside a `done`.
-// stats(): reads, bytes and failures as the caller sees them; the rest, and the name, as `inner`
-// counts them, each further try being one of `retries`.
+// stats(): reads, bytes and failures are the caller's; the rest, and the name, come from `inner`,
+// and each further try counts as one of `retries`.
 class RetryStore final : public ByteStore {
  public:
-  // `tries_max` counts the first try too: at least 1.
+  // `tries_max` includes the first try: at least 1.
   RetryStore(std::unique_ptr<ByteStore> inner, int tries_max);
   ~RetryStore() override;
 
@@ -43,7 +43,7 @@ class RetryStore final : public ByteStore {
   const std::unique_ptr<ByteStore> inner_;
   const int tries_max_;
   StoreCounters counters_;
-  Gate gate_;  // a unit a request
+  Gate gate_;  // one unit per request
 };
 
 }  // namespace headrace

@@ -125,7 +125,7 @@ TEST_P(StoreConformanceTest, ReadsAreCancelledOnceStopWasRequested) {
     EXPECT_EQ(bytes.status().code(), StatusCode::kCancelled);
     EXPECT_THAT(std::string(bytes.status().message()), HasSubstr("reading "));
   }
-  ExpectBytes({{kLarge, {0, 4096}}});  // The store itself goes on.
+  ExpectBytes({{kLarge, {0, 4096}}});  // The store itself still works.
 }
 
 TEST_P(StoreConformanceTest, StopWhileReadingEndsEveryRequestOnceWithBytesOrCancelled) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What every ByteStore must do. A store passes it by a StoreCase in an INSTANTIATE_TEST_SUITE_P of
-// StoreConformanceTest; the tests are in store_conformance.cc.
+// The tests that every ByteStore must pass. A store registers a StoreCase in an
+// INSTANTIATE_TEST_SUITE_P of StoreConformanceTest; the tests are in store_conformance.cc.
 
 #include <functional>
 #include <map>
@@ -18,23 +18,23 @@ namespace headrace {
 
 using StoreObjects = std::map<ObjectId, std::string>;
 
-// A store over given objects, with whatever it needs to live.
+// A store over given objects, with everything that it needs.
 class StoreUnderTest {
  public:
   virtual ~StoreUnderTest() = default;
   virtual ByteStore& store() = 0;
 
-  // Destroys the store, and only it.
+  // Destroys only the store.
   virtual void DestroyStore() = 0;
 
-  // For stores that answer only when told: tells them. Called until everything is answered.
+  // For stores that answer only on request: requests it. Called until everything is answered.
   [[nodiscard]] virtual std::function<void()> pump() { return nullptr; }
 };
 
 struct StoreCase {
   std::string name;
 
-  // An error: the store cannot be made here; its tests are skipped, saying why.
+  // An error: the store cannot be made here; its tests are skipped with that reason.
   std::function<Result<std::unique_ptr<StoreUnderTest>>(const StoreObjects&)> make;
 };
 
@@ -52,13 +52,13 @@ class StoreConformanceTest : public testing::TestWithParam<StoreCase> {
   [[nodiscard]] ByteStore& store() { return made_->store(); }
   [[nodiscard]] const std::string& object(ObjectId id) const { return objects_.at(id); }
 
-  // The bytes that a read of `extent` must give.
+  // The expected bytes of a read of `extent`.
   [[nodiscard]] std::string Expected(const Extent& extent) const;
 
   // Reads one range; fails the test if `done` did not run exactly once.
   Result<std::string> ReadOne(const Extent& extent, std::stop_token stop = {});
 
-  // Reads many in one call, and compares their bytes.
+  // Reads many ranges in one call, and compares their bytes.
   void ExpectBytes(const std::vector<Extent>& extents);
 
   StoreObjects objects_;

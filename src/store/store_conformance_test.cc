@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-// A store without surroundings.
+// A store that needs nothing else.
 template <typename Store>
 class Alone : public StoreUnderTest {
  public:
@@ -44,7 +44,7 @@ MakeResult MakeRetry(const StoreObjects& objects) {
       std::make_unique<RetryStore>(InMemory(objects), /*tries_max=*/3)));
 }
 
-// Late answers are no fault of contract, only of patience.
+// Late answers do not violate the contract.
 MakeResult MakeFaulty(const StoreObjects& objects) {
   return MakeResult(std::make_unique<Alone<FaultyStore>>(
       std::make_unique<FaultyStore>(InMemory(objects), FaultyStoreOptions{.late = 0.5})));

@@ -57,12 +57,12 @@ std::size_t ThreadFileStore::BufferBytes(ByteRange range) const {
 void ThreadFileStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
   for (ReadRequest& request : requests) {
     CheckBuffer(request, BufferBytes(request.extent.range));
-    HEADRACE_CHECK(gate_.TryEnter());  // A store that is being destroyed must not be called.
+    HEADRACE_CHECK(gate_.TryEnter());  // A store must not be called during its destruction.
     auto shared = std::make_shared<ReadRequest>(std::move(request));
-    // Reads first: on an executor that decodes too, there is nothing to decode before they end.
+    // Reads first: on an executor that also decodes, decoding depends on them.
     executor_.Submit(0, [this, stop, shared = std::move(shared)] {
       counters_.Answer(*shared, ReadNow(*shared, stop));
-      shared->done = nullptr;  // What it holds must not outlive the store.
+      shared->done = nullptr;  // Its captures must not outlive the store.
       gate_.Leave();
     });
   }
@@ -71,7 +71,7 @@ void ThreadFileStore::Read(std::vector<ReadRequest> requests, std::stop_token st
 Status ThreadFileStore::CheckObject(ObjectId object) { return files_.CheckObject(object); }
 
 ReadNowAnswer ThreadFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  // Opening a file may wait for storage as long as a read: Read() does that.
+  // Opening a file may take as long as a read: Read() does that.
   const std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
   if (file == nullptr) return ReadNowAnswer::kNotAsked;
   if (!page_cache_.Read(*file, extent.range, dst)) return ReadNowAnswer::kNotHeld;

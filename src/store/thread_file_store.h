@@ -19,20 +19,20 @@
 namespace headrace {
 
 struct ThreadFileStoreOptions {
-  // Reads past the page cache where the file system can. Needs room for widening in every buffer.
+  // Reads past the page cache if the file system supports it. Needs room for widening in buffers.
   bool direct = false;
-  bool page_cache = true;           // with `direct`: take from the page cache what it holds already
-  std::size_t descriptors_max = 0;  // kept open; 0: see FileTableOptions
-  std::uint64_t direct_alignment = 0;  // bytes; 0: what the file system says
+  bool page_cache = true;              // with `direct`: check the page cache first
+  std::size_t descriptors_max = 0;     // kept open; 0: see FileTableOptions
+  std::uint64_t direct_alignment = 0;  // bytes; 0: as the file system reports
   std::string note = {};               // for stats(): why this store was chosen
 };
 
-// Reads files with a system call a range, each a task of an executor: for many small files, and
-// wherever io_uring is missing. Works everywhere.
+// Reads files with one system call a range, each a task of an executor: for many small files, and
+// where io_uring is missing. Works everywhere.
 //
 // Thread safety, shutdown: as ByteStore.
-// Ownership: `catalog` and `executor` must outlive the store. The executor should be for reads
-// alone, its tasks block; 32 threads or more keep an SSD busy.
+// Ownership: `catalog` and `executor` must outlive the store. Use a separate executor for reads, as
+// its tasks block; 32 threads or more keep an SSD busy.
 class ThreadFileStore final : public ByteStore {
  public:
   ThreadFileStore(const FileCatalog& catalog, Executor& executor,
@@ -58,7 +58,7 @@ class ThreadFileStore final : public ByteStore {
   FileTable files_;
   PageCacheReader page_cache_;
   StoreCounters counters_;
-  Gate gate_;  // a unit a request
+  Gate gate_;  // one unit per request
 };
 
 }  // namespace headrace

@@ -13,9 +13,9 @@
 namespace headrace {
 namespace {
 
-// Best first. A disabled ring takes as its one issuer the thread that enables it (Linux 5.10, 6.0);
-// deferred task work runs when that thread waits, not in between (6.1); cooperative work at least
-// without interrupting it (5.19).
+// Best first. A disabled ring binds to the thread that enables it as its single issuer (Linux 5.10,
+// 6.0); deferred task work runs only when that thread waits (6.1); cooperative work at least does
+// not interrupt it (5.19).
 constexpr std::array<unsigned, 3> kFlags = {
     IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
     IORING_SETUP_COOP_TASKRUN, 0};
@@ -75,7 +75,7 @@ io_uring_sqe& Uring::Next() {
 void Uring::Submit(unsigned answers) {
   const int result = answers == 0 ? io_uring_submit_and_get_events(&ring_)
                                   : io_uring_submit_and_wait(&ring_, answers);
-  // Interrupted, out of memory for the moment, or answers to be taken first. Nothing else may be.
+  // Interrupted, temporarily out of memory, or the completion queue is full. Nothing else may fail.
   HEADRACE_CHECK(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// io_uring without its errnos. Included by sources of store/ only: it brings in liburing.h.
+// Wraps io_uring. Included by sources of store/ only: it includes liburing.h.
 
 #include <liburing.h>
 
@@ -8,7 +8,9 @@
 
 namespace headrace {
 
-// One ring. Used by one thread, the one that called Start(), of the process that made it.
+// One ring.
+//
+// Thread safety: used only by the thread that called Start(), of the process that made it.
 class Uring {
  public:
   Uring() = default;
@@ -16,22 +18,22 @@ class Uring {
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
-  // Makes the ring, with the best flags that this kernel has. On any thread.
+  // Makes the ring, with the best flags of this kernel. On any thread.
   //
   // Errors: those of UringFileStore::Probe()
   Status Make(unsigned entries);
 
-  // From here on the ring belongs to the calling thread.
+  // Binds the ring to the calling thread.
   Status Start();
 
-  // A free place; there is one as long as no more than `entries` are in use.
+  // A free submission entry; there is one while at most `entries` are in use.
   io_uring_sqe& Next();
 
-  // Hands over what was prepared, and waits until `answers` are there; 0: does not wait. May
-  // return early, with part or nothing done: call it in a loop.
+  // Submits the prepared entries, and waits for `answers` completions; 0: does not wait. May return
+  // early, with part or nothing done: call it in a loop.
   void Submit(unsigned answers);
 
-  // Calls `take(user_data, result)` for each answer that is there.
+  // Calls `take(user_data, result)` for each completion.
   template <typename Take>
   void Reap(Take take) {
     unsigned head = 0;
@@ -47,7 +49,7 @@ class Uring {
  private:
   io_uring ring_ = {};
   bool made_ = false;
-  bool started_ = true;  // false: made disabled, so that Start() may choose the thread
+  bool started_ = true;  // false: made disabled, so that Start() can choose the thread
 };
 
 }  // namespace headrace

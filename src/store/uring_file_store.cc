@@ -31,22 +31,23 @@ constexpr std::uint64_t kWakeUp = ~std::uint64_t{0};  // user_data of the read o
 constexpr std::uint64_t kReadBytesMax = std::uint64_t{1} << 30;  // of one entry of the ring
 constexpr int kTriesMax = 16;                                    // of one read, for a busy kernel
 
-// With many reads in flight, answers are taken up to 8 at a time: the device has enough to do, and
-// system calls are shared. With few, each is taken at once.
+// With many reads in flight, completions are taken up to 8 at a time: the device has enough work,
+// and system calls are shared. With few, each is taken immediately.
 constexpr std::uint64_t kInFlightPerAnswer = 4;
 constexpr std::uint64_t kAnswersMax = 8;
 
-// Ranges copied from the page cache before the ring is looked after again.
+// Ranges copied from the page cache before the ring is polled again.
 constexpr int kCopiesInARow = 16;
 
 }  // namespace
 
-// The thread of the store. A request goes
-//   1. into the inbox, by Post(), which wakes the loop through an eventfd if the inbox was empty;
-//   2. into `waiting_`, when the loop empties the inbox;
-//   3. to its answer, if it needs no device; else into an operation of the ring, if one is free;
-//   4. round again for what a short read left; to its answer.
-// Stop() lets all of them through, then the loop ends.
+// The thread of the store. The steps of a request:
+//   1. Post() puts it into the inbox, and wakes the loop through an eventfd if the inbox was empty.
+//   2. The loop moves it from the inbox to `waiting_`.
+//   3. If it needs no device, the loop answers it; otherwise it becomes an operation of the ring,
+//      once one is free.
+//   4. A short read is submitted again for the rest; then the loop answers the request.
+// Stop() lets all requests finish, then the loop ends.
 class UringFileStore::Loop {
  public:
   Loop(const FileCatalog& catalog, const UringFileStoreOptions& options)
@@ -65,7 +66,7 @@ class UringFileStore::Loop {
 
   StoreCounters& counters() { return counters_; }
 
-  // From any thread.
+  // May be called from any thread.
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst);
   FileTable& files() { return files_; }
   PageCacheReader& page_cache() { return page_cache_; }
@@ -76,14 +77,14 @@ class UringFileStore::Loop {
     std::stop_token stop;
   };
 
-  // A read that the ring has.
+  // A read in flight.
   struct Operation {
     ReadRequest request;
     std::shared_ptr<OpenFile> file;
     bool direct = false;
-    WidenedRange range;   // what is read, to the start of the buffer
-    std::size_t got = 0;  // bytes of it
-    int tries = 0;        // that the kernel was too busy for
+    WidenedRange range;   // read to the start of the buffer
+    std::size_t got = 0;  // bytes read
+    int tries = 0;        // tries for which the kernel was too busy
   };
 
   void Wake();
@@ -105,13 +106,13 @@ class UringFileStore::Loop {
   StoreCounters counters_;
   UniqueFd wake_;
 
-  // Of the loop's thread.
+  // Used by the loop's thread only.
   Uring ring_;
   std::deque<Waiting> waiting_;
-  std::shared_ptr<OpenFile> opened_;  // the file of waiting_.front(), if it has been opened
+  std::shared_ptr<OpenFile> opened_;  // the file of waiting_.front(), if it is open
   std::vector<Operation> operations_;
-  std::vector<std::size_t> free_;  // of operations_
-  std::uint64_t wake_count_ = 0;   // what the read of the eventfd reads
+  std::vector<std::size_t> free_;  // indexes of operations_
+  std::uint64_t wake_count_ = 0;   // target of the read of the eventfd
   bool wake_armed_ = false;
 
   Mutex mutex_;
@@ -128,7 +129,7 @@ Status UringFileStore::Loop::Make() {
 }
 
 void UringFileStore::Loop::Run() {
-  HEADRACE_CHECK(ring_.Start().ok());  // Making it went well.
+  HEADRACE_CHECK(ring_.Start().ok());  // Make() succeeded.
   for (;;) {
     const bool stopping = TakeInbox();
     if (!stopping && !wake_armed_) ArmWakeUp();
@@ -148,10 +149,10 @@ void UringFileStore::Loop::Run() {
 
 void UringFileStore::Loop::Post(std::vector<ReadRequest> requests, const std::stop_token& stop) {
   MutexLock lock(mutex_);
-  HEADRACE_CHECK(!stopping_);  // A store that is being destroyed must not be called.
+  HEADRACE_CHECK(!stopping_);  // A store must not be called during its destruction.
   const bool wake = inbox_.empty() && !requests.empty();
   for (ReadRequest& request : requests) inbox_.push_back({std::move(request), stop});
-  // Under the lock: once it is free, all may be answered, and the loop and its eventfd be gone.
+  // Under the lock: after its release the loop and its eventfd may be destroyed.
   if (wake) Wake();
 }
 
@@ -200,7 +201,7 @@ void UringFileStore::Loop::BeginWaiting() {
   }
 }
 
-// Answers what is cancelled, wrong, empty or in the page cache. If none, opens the file.
+// Answers a request that is cancelled, wrong, empty or in the page cache; otherwise opens the file.
 bool UringFileStore::Loop::AnswerWithoutDevice(Waiting& waiting) {
   ReadRequest& request = waiting.request;
   const Extent& extent = request.extent;
@@ -230,7 +231,7 @@ bool UringFileStore::Loop::AnswerWithoutDevice(Waiting& waiting) {
 }
 
 ReadNowAnswer UringFileStore::Loop::ReadNow(const Extent& extent, std::span<std::byte> dst) {
-  // Opening a file may wait for storage as long as a read: Read() does that.
+  // Opening a file may take as long as a read: Read() does that.
   const std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
   if (file == nullptr) return ReadNowAnswer::kNotAsked;
   if (!page_cache_.Read(*file, extent.range, dst)) return ReadNowAnswer::kNotHeld;
@@ -250,7 +251,7 @@ void UringFileStore::Loop::Begin(Waiting waiting) {
   Submit(index);
 }
 
-// Decides what to read, from its start.
+// Decides what to read, from the range's start.
 void UringFileStore::Loop::Aim(Operation& operation) {
   operation.direct = operation.file->direct();
   operation.range = Widen(operation.request.extent.range,
@@ -371,8 +372,8 @@ UringFileStore::UringFileStore(UringFileStoreOptions options, std::unique_ptr<Lo
 
 UringFileStore::~UringFileStore() {
   if (Forked()) {
-    // The thread is the parent's, and may have been anywhere in these fields. Nothing here is
-    // touched; the ring and the files close when the child ends.
+    // The thread is the parent's, and may have been anywhere in these fields. Leave them alone; the
+    // ring and the files close when the child ends.
     (void)loop_.release();
   } else {
     loop_->Stop();
@@ -384,7 +385,7 @@ bool UringFileStore::Forked() const { return ProcessId() != pid_; }
 Status UringFileStore::BelongsToParent() const {
   return Status(StatusCode::kFailedPrecondition,
                 "the store belongs to process " + std::to_string(pid_) +
-                    ", of which this is a fork; open the data set again after fork");
+                    ", and this process is a fork of it; open the dataset again after fork");
 }
 
 std::size_t UringFileStore::BufferBytes(ByteRange range) const {

@@ -17,36 +17,34 @@
 namespace headrace {
 
 struct UringFileStoreOptions {
-  int queue_depth = 128;  // reads that the kernel has at once, [1, 4096]
+  int queue_depth = 128;  // reads in flight, [1, 4096]
 
-  // Reads past the page cache where the file system can; of what the page cache holds already it is
-  // asked first, if `page_cache`.
+  // Reads past the page cache if the file system supports it; with `page_cache`, checks the page
+  // cache first.
   bool direct = true;
   bool page_cache = true;
 
   std::size_t descriptors_max = 0;     // kept open; 0: see FileTableOptions
-  std::uint64_t direct_alignment = 0;  // bytes; 0: what the file system says
+  std::uint64_t direct_alignment = 0;  // bytes; 0: as the file system reports
   std::string note = {};               // for stats(): why this store was chosen
 };
 
 // Reads ranges of large files through one io_uring: many reads in flight, few system calls, one
-// thread, which submits and reaps. It opens files too, so for many small ones take threads.
+// thread, which submits and reaps. It also opens files, so for many small ones use threads.
 //
-// Requests beyond `queue_depth` wait in the store, in order; their number is what callers have
-// asked for and not been answered. A `done` runs on the store's thread and holds up all other
-// reads: it should hand on and return.
+// Requests beyond `queue_depth` wait in the store, in order; callers bound their number. A `done`
+// runs on the store's thread and delays all other reads: it should only pass the result on.
 //
 // Thread safety, shutdown: as ByteStore.
-// Ownership: `catalog` and `executor` must outlive the store. One task of the executor runs as long
-// as the store lives: it needs a thread to spare.
-// Fork: the child must not read (FailedPrecondition); it may destroy the store, which then leaves
+// Ownership: `catalog` and `executor` must outlive the store. It occupies one thread of the
+// executor as long as it lives.
+// Fork: a child must not read (FailedPrecondition); it may destroy the store, which then leaves
 // everything to the parent.
 class UringFileStore final : public ByteStore {
  public:
-  // Whether this process may use io_uring; the message says why not.
+  // Whether this process may use io_uring; the message gives the reason if not.
   //
-  // Errors: FailedPrecondition  forbidden (EPERM: containers, sysctl), or not in this kernel
-  // (ENOSYS)
+  // Errors: FailedPrecondition  forbidden (EPERM: containers, sysctl) or not in the kernel (ENOSYS)
   //         ResourceExhausted   no memory for it (ENOMEM: ulimit -l), or no descriptors
   static Status Probe();
 
@@ -73,7 +71,7 @@ class UringFileStore final : public ByteStore {
   [[nodiscard]] Status BelongsToParent() const;
 
   const UringFileStoreOptions options_;
-  const pid_t pid_;  // of the process that the loop runs in
+  const pid_t pid_;  // of the process that runs the loop
   std::unique_ptr<Loop> loop_;
 };
 

@@ -60,7 +60,7 @@ void Evict(const std::string& path) {
   ::close(fd);
 }
 
-// Of the first kSize bytes of a file. Looking does not change it.
+// Residency of the first kSize bytes of a file. Checking does not change it.
 std::ptrdiff_t PagesCached(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   void* const map = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd, 0);
@@ -168,7 +168,7 @@ TEST_F(UringFileStoreTest, DirectReadsAreCountedWithTheirWidening) {
 }
 
 TEST_F(UringFileStoreTest, RangesThatThePageCacheHoldsAreTakenFromIt) {
-  const auto store = Open();  // The file was just written: all of it is there.
+  const auto store = Open();  // The file was just written: all of it is cached.
   ExpectBytes(*store, {4097, 4096});
   EXPECT_EQ(store->stats().bytes_page_cache, 4096U);
   EXPECT_EQ(store->stats().bytes_direct, 0U);
@@ -226,9 +226,10 @@ TEST_F(UringFileStoreTest, AForkCanNotReadAndCanEnd) {
   ExpectBytes(*store, {1, 10});
   const int result = InChild([&store] {
     const ReadAnswer answer = ReadAll(*store, {{kObject, {1, 10}}}).front();
-    const std::string expected = "reading object 1 bytes [1, 11): the store belongs to process " +
-                                 std::to_string(::getppid()) +
-                                 ", of which this is a fork; open the data set again after fork";
+    const std::string expected =
+        "reading object 1 bytes [1, 11): the store belongs to process " +
+        std::to_string(::getppid()) +
+        ", and this process is a fork of it; open the dataset again after fork";
     const bool right = answer.status.code() == StatusCode::kFailedPrecondition &&
                        answer.status.message() == expected;
     if (!right) std::cerr << answer.status.ToString() << "\n";
@@ -236,7 +237,7 @@ TEST_F(UringFileStoreTest, AForkCanNotReadAndCanEnd) {
     return right ? 0 : 1;
   });
   EXPECT_EQ(result, 0);
-  ExpectBytes(*store, {100, 4000});  // The parent's goes on.
+  ExpectBytes(*store, {100, 4000});  // The parent's store still works.
 }
 
 TEST_F(UringFileStoreTest, AForkInTheMiddleOfReadsTakesNoneOfThem) {

@@ -68,7 +68,7 @@ TEST(RetryStoreTest, ChecksAgainWhatIsUnavailable) {
 }
 
 TEST(RetryStoreTest, ReadsAgainWhatIsUnavailable) {
-  // Half of all tries fail: one of ten ranges or more fails at first, none 40 times.
+  // Half of all tries fail: at least one of ten ranges fails at first, none fails 40 times.
   RetryStore store(Faulty({.seed = 1, .unavailable = 0.5}), /*tries_max=*/40);
   const std::vector<ReadAnswer> answers = ReadAll(store, EveryByte());
   for (std::size_t i = 0; i < answers.size(); ++i) {

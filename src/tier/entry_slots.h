@@ -8,29 +8,29 @@
 
 namespace headrace {
 
-// The product's high bits are well mixed, whatever samples have in common: neighbours are often of
-// one block, and looked up together. The constant is 2^64 over the golden ratio.
+// The high bits of the product are well mixed, whatever the samples have in common: samples of one
+// block are often looked up together. The constant is 2^64 over the golden ratio.
 constexpr std::uint64_t SpreadSample(SampleId sample) {
   return Raw(sample) * 0x9e37'79b9'7f4a'7c15U;
 }
 
-// A hash table of pointers to entries, by their samples. Slots lie side by side and a sample in the
-// first free one from its own on, so that a look-up misses the processor's caches once; an erase
-// moves those behind it up, so that nothing is left to be skipped.
+// A hash table of pointers to entries, by sample. Linear probing: a lookup usually costs one cache
+// miss; an erase moves the entries behind it up, so that no tombstones remain.
 //
-// Thread safety: none. Ownership: none of the entries.
+// Thread safety: none.
+// Ownership: does not own the entries.
 template <typename Entry>
 class EntrySlots {
  public:
-  // `skipped_bits` of the spread sample are the same for all samples that come here.
+  // `skipped_bits` of the hash are the same for all samples of this table.
   explicit EntrySlots(unsigned skipped_bits) : skipped_bits_(skipped_bits), slots_(kSlotsMin) {}
 
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  // Null: there is none.
+  // Null if there is none.
   [[nodiscard]] Entry* Find(SampleId sample) const { return slots_[PlaceOf(sample)].entry; }
 
-  // False, and nothing is done, if its sample has an entry.
+  // Returns false, and does nothing, if the sample has an entry.
   bool Insert(Entry* entry) {
     if (slots_[PlaceOf(entry->sample)].entry != nullptr) return false;
     if (2 * (size_ + 1) > slots_.size()) Grow();
@@ -39,13 +39,13 @@ class EntrySlots {
     return true;
   }
 
-  // There must be one.
+  // The entry must exist.
   void Erase(SampleId sample) {
     const std::size_t mask = slots_.size() - 1;
     std::size_t gap = PlaceOf(sample);
     for (std::size_t next = (gap + 1) & mask; slots_[next].entry != nullptr;
          next = (next + 1) & mask) {
-      // Whoever lies no farther from its own slot than the gap does may not go there.
+      // An entry that is no farther from its own slot than from the gap must not move there.
       const std::size_t home = HomeOf(slots_[next].sample);
       if (((next - home) & mask) < ((next - gap) & mask)) continue;
       slots_[gap] = slots_[next];
@@ -74,7 +74,7 @@ class EntrySlots {
   [[nodiscard]] std::size_t HomeOf(SampleId sample) const {
     return (SpreadSample(sample) << skipped_bits_) >> shift_;
   }
-  // Of its entry, or, if it has none, where that would go.
+  // The slot of its entry or, if it has none, the slot where it would go.
   [[nodiscard]] std::size_t PlaceOf(SampleId sample) const {
     std::size_t place = HomeOf(sample);
     while (slots_[place].entry != nullptr && slots_[place].sample != sample) {

@@ -14,21 +14,21 @@
 
 namespace headrace {
 
-// What a tier knows of an entry, whatever its medium. It lives as long as somebody refers to it:
-// the table, and every pin.
+// The medium-independent part of an entry. Reference counted: the table and every pin hold a
+// reference.
 struct TierEntry {
   SampleId sample{};
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
   std::atomic<std::uint64_t> references = 1;
-  std::atomic<bool> corrupt = false;  // found so: it is counted once
+  std::atomic<bool> corrupt = false;  // found corrupt; counted once
 };
 
-// Which sample is which entry. Looked up for every sample that is delivered, so it is cut into
-// shards by a hash of the sample: threads seldom meet at a lock.
+// Maps samples to entries. It is consulted for every delivered sample, so it is divided into shards
+// by a hash of the sample: threads rarely contend for a lock.
 //
 // Thread safety: every method may be called from any thread.
-// Ownership: a pointer that was given out is a reference, to give to Release().
+// Ownership: a returned pointer is a reference; give it back with Release().
 template <typename Entry>
 class EntryTable {
   static_assert(std::is_base_of_v<TierEntry, Entry>);
@@ -44,7 +44,7 @@ class EntryTable {
     }
   }
 
-  // The entry of `sample`; null: there is none.
+  // The entry of `sample`; null if there is none.
   [[nodiscard]] Entry* Find(SampleId sample) {
     Shard& shard = ShardOf(sample);
     MutexLock lock(shard.mutex);
@@ -59,7 +59,7 @@ class EntryTable {
     return shard.entries.Find(sample) != nullptr;
   }
 
-  // Takes `entry` in if its sample has none yet; gives it back otherwise.
+  // Adds `entry` if its sample has none yet; returns it otherwise.
   [[nodiscard]] std::unique_ptr<Entry> Add(std::unique_ptr<Entry> entry) {
     Shard& shard = ShardOf(entry->sample);
     MutexLock lock(shard.mutex);
@@ -67,8 +67,8 @@ class EntryTable {
     return entry;
   }
 
-  // Forgets the entry of `sample`, but, if `only` is not null, no other than that. Gives the
-  // table's reference; null: there was none.
+  // Removes the entry of `sample`; if `only` is not null, only if it is that one. Returns the
+  // table's reference; null if there was none.
   [[nodiscard]] Entry* Remove(SampleId sample, const Entry* only = nullptr) {
     Shard& shard = ShardOf(sample);
     MutexLock lock(shard.mutex);
@@ -78,13 +78,13 @@ class EntryTable {
     return entry;
   }
 
-  // Drops a reference; gives the entry back with the last.
+  // Drops a reference; returns the entry with the last one.
   [[nodiscard]] static std::unique_ptr<Entry> Release(Entry* entry) {
     if (entry->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return nullptr;
     return std::unique_ptr<Entry>(entry);
   }
 
-  // Calls visit(const Entry&) for each, a shard at a time under its lock.
+  // Calls visit(const Entry&) for each, one shard at a time under its lock.
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (const Shard& shard : shards_) {

@@ -23,7 +23,7 @@ TEST(EntrySlotsTest, DoesAsAMapDoesHoweverSamplesCollide) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng prng(seed, 0, RandomStream::kOrder);
-    // All bits but a few skipped: most samples want the same slots.
+    // All bits but a few are skipped: most samples collide.
     EntrySlots<Entry> slots(seed % 2 == 0 ? 4 : 58);
     std::map<std::uint64_t, std::unique_ptr<Entry>> model;
     for (int step = 0; step < 3000; ++step) {

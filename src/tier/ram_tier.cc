@@ -120,7 +120,7 @@ Status RamTier::InsertNow(SampleId sample, const TierParts& parts) {
     cells_->CopyIn(entry->run, offset, part);
     offset += part.size();
   }
-  // Another thread may have been quicker with the same sample.
+  // Another thread may have inserted the same sample first.
   std::unique_ptr<Entry> second = table_.Add(std::move(entry));
   if (second == nullptr) {
     ++inserts_;

@@ -19,19 +19,19 @@
 
 namespace headrace {
 
-// Samples in memory, in cells: see CellPool. A checksum is taken when a sample comes, and compared
-// where the engine asks for it. Every call ends inside itself: Insert() copies, Read() too.
+// Samples in memory, in cells: see CellPool. Computes a checksum on insert; the engine can have it
+// checked. Every call is synchronous: Insert() and Read() copy.
 //
-// Memory: the capacity, 4 bytes a cell, and about 120 bytes an entry beside it.
+// Memory: the capacity, 4 bytes a cell, and about 120 bytes an entry.
 //
-// Thread safety, ownership, shutdown: as Tier. Find() and the end of a pin take a lock of a
-// sixteenth of the table, and nothing else.
+// Thread safety, ownership, shutdown: as Tier. Find() and the end of a pin take only the lock of
+// one of sixteen shards.
 class RamTier final : public Tier {
  public:
   // `capacity_bytes` is rounded down to whole units.
   //
   // Errors: InvalidArgument    capacity below one unit, or units that CellPool::Make() refuses
-  //         ResourceExhausted  the system has no such memory
+  //         ResourceExhausted  the system refuses the memory
   static Result<std::unique_ptr<RamTier>> Make(std::uint64_t capacity_bytes,
                                                std::uint64_t unit_bytes);
   ~RamTier() override;
@@ -67,7 +67,7 @@ class RamTier final : public Tier {
   Result<std::span<std::byte>> ReadNow(const Pin& pin, std::span<std::byte> buffer);
   void Free(std::unique_ptr<Entry> entry);
 
-  // Erases and counts an entry whose bytes changed, once however many found it.
+  // Erases a changed entry and counts it, once for all threads that find it.
   Status Corrupt(Entry& entry);
 
   const std::uint64_t unit_bytes_;

@@ -43,7 +43,7 @@ TEST(RamTierTest, EveryCallEndsInsideItself) {
   EXPECT_EQ(read.times(), 1);
 }
 
-// The double's own faults, which the suite does not draw.
+// Faults of the test double that the suite does not produce.
 TEST(SimTierTest, FaultsAreThoseOfTheSeed) {
   const auto run = [](std::uint64_t seed) {
     ManualExecutor executor;

@@ -10,17 +10,16 @@
 #include "base/hash.h"
 #include "base/process_id.h"
 
-// An insert, in steps that may each be the last:
+// The steps of an insert. A crash may end it after any step:
 //
-//   1. Insert() charges its units, so that it is certain that it will find room.
-//   2. What was erased meanwhile is written to the journal; only then are its units free.
-//   3. The payload is written to free units. No record names them: whatever is there, nobody asks.
+//   1. Insert() charges its units, so that it is certain to find room.
+//   2. Pending erases are written to the journal; only then are their units free.
+//   3. The payload is written to free units. No record refers to them, so any content is harmless.
 //   4. The record is written. From here on a later run finds the entry.
-//   5. It is found. Its `done` is called.
+//   5. Find() returns it, and its `done` is called.
 //
-// An erase is 5 backwards at once, and 4 when the next insert comes to step 2: an entry that nobody
-// may find any more, but that the journal still has, is whole, because its units were not used
-// again.
+// An erase undoes step 5 immediately, and step 4 when the next insert comes to step 2: an entry
+// that is erased but still in the journal is intact, because its units were not used again.
 
 namespace headrace {
 namespace {
@@ -108,7 +107,7 @@ SsdTier::~SsdTier() {
   // It was never open; or this is a forked child, which must not write to its parent's journal.
   if (folder_ == nullptr || ProcessId() != pid_) return;
   MutexLock lock(journal_mutex_);
-  // What cannot be said now comes back as an entry of the next run.
+  // An erase that cannot be written now makes the entry come back in the next run.
   (void)JournalErased().ok();
   folder_->Sync();
 }
@@ -151,13 +150,13 @@ void SsdTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> 
                    std::stop_token stop, DoneRead done) {
   HEADRACE_CHECK(buffer.size() >= BufferBytes(pin));
   HEADRACE_CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % kTierBlock == 0);
-  HEADRACE_CHECK(gate_.TryEnter());  // A tier that is being destroyed must not be called.
+  HEADRACE_CHECK(gate_.TryEnter());  // A tier must not be called during its destruction.
   auto* const entry = static_cast<Entry*>(pin.entry());
   executor_.Submit(
       deadline, [this, entry, buffer, stop = std::move(stop), done = std::move(done)]() mutable {
         done(stop.stop_requested() ? Result<std::span<std::byte>>(ReadStopped(entry->sample))
                                    : ReadNow(*entry, buffer));
-        done = nullptr;  // What it holds must not outlive the tier.
+        done = nullptr;  // Its captures must not outlive the tier.
         gate_.Leave();
       });
 }
@@ -200,7 +199,7 @@ void SsdTier::Degrade(const Status& why) {
 
 Status SsdTier::TakesNoMore() const {
   return Status(StatusCode::kUnavailable,
-                "the tier takes no more, since it failed: " + stats_.degraded_reason);
+                "the tier accepts no more samples since it failed: " + stats_.degraded_reason);
 }
 
 void SsdTier::Insert(SampleId sample, TierParts parts, Done done) {
@@ -264,7 +263,7 @@ void SsdTier::RunInsert(const std::shared_ptr<Insertion>& insertion) {
   }
   std::vector<Done> tell;
   if (status.ok()) {
-    // From the record on until it is in the table, no rewrite of the journal may miss it.
+    // No rewrite of the journal may come between the record and the table: it would miss the entry.
     MutexLock lock(journal_mutex_);
     status = JournalInsert(*entry);
     tell = Settle(*insertion, std::move(entry), &status);
@@ -307,11 +306,11 @@ std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<En
   }
   used_units_ -= Units(insertion.bytes);
   if (status->ok()) {
-    // The journal has it, so it has to learn that it is gone.
+    // The journal has the entry, so it needs an erase record.
     erased_.push_back(std::move(entry));
     *status = Cancelled(sample);
   } else if (status->code() == StatusCode::kUnavailable) {
-    // Units of a record that may or may not be there are not used again: nothing is inserted now.
+    // The record may or may not be on disk: its units are not used again, and inserts stop.
     *status = status->WithContext("keeping " + SampleText(sample));
     ++stats_.inserts_failed;
     Degrade(*status);
@@ -321,12 +320,12 @@ std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<En
 
 Result<std::vector<UnitRun>> SsdTier::TakeRuns(std::uint64_t units) {
   MutexLock journal_lock(journal_mutex_);
-  // All of it, even if room is left: a gap that fits best may be among it.
+  // All of them, even if there is room: the best fitting gap may be among them.
   HEADRACE_RETURN_IF_ERROR(JournalErased());
   MutexLock lock(mutex_);
   std::optional<std::vector<UnitRun>> runs = space_.Take(units);
   if (runs.has_value()) return std::move(*runs);
-  // It was charged, so it is there, unless a failure has kept it back.
+  // The units were charged, so they are there, unless a failure withheld them.
   HEADRACE_CHECK(stats_.degraded);
   return TakesNoMore();
 }
@@ -350,11 +349,11 @@ Status SsdTier::JournalErased() {
   for (const std::unique_ptr<Entry>& entry : erased) numbers.push_back(entry->number);
   const Result<bool> rewritten = MakeRoomInJournal(numbers.size() * kEraseRecordBytes);
   Status status = rewritten.status();
-  // A journal that was just rewritten does not know them.
+  // A journal that was just rewritten does not contain them.
   if (status.ok() && !rewritten.value()) status = folder_->AppendErases(numbers);
   MutexLock lock(mutex_);
   if (!status.ok()) {
-    // At once: their units stay away, so that what was charged may not be there.
+    // Immediately: their units stay in use, so that charged units may be missing.
     Degrade(status);
     return status;
   }

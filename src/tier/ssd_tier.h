@@ -29,39 +29,39 @@
 namespace headrace {
 
 struct SsdTierOptions {
-  std::string folder;  // made if it is not there; its parent must be
+  std::string folder;  // created if it does not exist; its parent must exist
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t unit_bytes = 4096;  // a power of two, 4096 at least
-  std::string dataset;              // its fingerprint: entries of another are not reused
+  std::uint64_t unit_bytes = 4096;  // a power of two, at least 4096
+  std::string dataset;              // its fingerprint: entries of another dataset are not reused
 
-  bool direct = true;  // past the page cache, where the file system can
+  bool direct = true;  // past the page cache, if the file system supports it
 
-  // The journal is rewritten when it is larger than this and than twice what is live.
+  // Rewrite the journal when it is larger than this and than twice its live records.
   std::uint64_t journal_slack_bytes = kMiB;
   TierIo* io = nullptr;  // outlives the tier; null: TierIo::System()
 };
 
-// Samples in a folder of a local disk. What a run leaves there, the next run on the same dataset
-// finds, and believes only as far as checksums go. docs/tiers.md: the files to the byte, and what
-// is left after a crash.
+// Samples in a folder of a local disk. The next run on the same dataset finds the entries of the
+// last one, and verifies their checksums. docs/tiers.md specifies the files and what remains after
+// a crash.
 //
 // Disk: the capacity, and the journal: at most the larger of `journal_slack_bytes` and 112 bytes a
-// unit, and while it is rewritten 56 bytes a unit more.
-// Memory: about 200 bytes an entry, 1 MiB for each insert that is being written.
+// unit; during a rewrite 56 bytes a unit more.
+// Memory: about 200 bytes an entry, 1 MiB for each insert in progress.
 //
 // Thread safety, ownership, shutdown: as Tier. `executor` must outlive it; its tasks block. Reads
-// are given their deadlines, inserts one later than all.
-// Fork: a child may destroy it if no call was under way at the fork (it would wait for that call),
-// and leaves the folder as it is.
+// keep their deadlines, inserts come after all reads.
+// Fork: a child may destroy it, which leaves the folder alone, if no call was in progress at the
+// fork (it would wait for that call).
 class SsdTier final : public Tier {
  public:
-  // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, units that cannot be
+  // Errors: InvalidArgument     capacity below a unit, 2^32 units or more, an invalid unit
   //         FailedPrecondition  another loader or process uses the folder, or it cannot be used
   //         Unavailable         the disk failed, or is full
   static Result<std::unique_ptr<SsdTier>> Open(SsdTierOptions options, Executor& executor);
   ~SsdTier() override;
 
-  // What became of what the folder held: "new", "kept 12 entries", "cleared: ...".
+  // What happened to the folder's contents: "new", "kept 12 entries", "cleared: ...".
   [[nodiscard]] const std::string& note() const { return note_; }
   [[nodiscard]] bool direct() const { return folder_->data().direct(); }
 
@@ -94,7 +94,7 @@ class SsdTier final : public Tier {
     SampleId sample{};
     std::uint64_t bytes = 0;
     TierParts parts;
-    std::vector<Done> done;  // guarded by mutex_, as the next
+    std::vector<Done> done;  // guarded by mutex_, as the next one
     bool cancelled = false;
   };
 
@@ -103,19 +103,19 @@ class SsdTier final : public Tier {
 
   Result<std::span<std::byte>> ReadNow(Entry& entry, std::span<std::byte> buffer)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Forgets an entry that could not be read.
+  // Removes an entry that could not be read.
   void Drop(Entry& entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // With the last reference.
+  // Called with the last reference.
   void Free(std::unique_ptr<Entry> entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // OK: room is charged, and `insertion` runs.
+  // OK: units are charged, and `insertion` runs.
   Status Admit(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
   void RunInsert(const std::shared_ptr<Insertion>& insertion)
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
   Result<std::unique_ptr<Entry>> WritePayload(const Insertion& insertion)
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
   Status MayGoOn(const Insertion& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Ends an insertion, with its entry if it has one: gives those to tell.
+  // Ends an insertion, with its entry on success; returns the callbacks to run.
   std::vector<Done> Settle(Insertion& insertion, std::unique_ptr<Entry> entry, Status* status)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -123,7 +123,7 @@ class SsdTier final : public Tier {
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
   Status JournalInsert(Entry& entry) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
   Status JournalErased() HEADRACE_LOCKS_REQUIRED(journal_mutex_);
-  // Rewrites the journal, and says so, if `bytes` more would be too many.
+  // Rewrites the journal, and returns true, if `bytes` more would exceed its limit.
   Result<bool> MakeRoomInJournal(std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
   [[nodiscard]] Status TakesNoMore() const HEADRACE_LOCKS_REQUIRED(mutex_);
   void Degrade(const Status& why) HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -136,18 +136,18 @@ class SsdTier final : public Tier {
   std::string note_;
   std::unique_ptr<TierFolder> folder_;  // data() from any thread, the rest under journal_mutex_
   EntryTable<Entry> table_;
-  Gate gate_;  // a unit a call that is under way
+  Gate gate_;  // one unit per call in progress
 
-  // Taken before mutex_, by executor threads only: it is held while the journal is written.
+  // Taken before mutex_, by executor threads only: held while the journal is written.
   Mutex journal_mutex_;
   std::uint64_t next_number_ HEADRACE_GUARDED_BY(journal_mutex_) = 0;
 
   mutable Mutex mutex_;
   UnitSpace space_ HEADRACE_GUARDED_BY(mutex_){0};
   std::uint64_t used_units_ HEADRACE_GUARDED_BY(mutex_) = 0;  // charged, in space_ or not yet
-  std::uint64_t live_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of records of entries that exist
+  std::uint64_t live_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of records of existing entries
   std::unordered_map<SampleId, std::shared_ptr<Insertion>> inserting_ HEADRACE_GUARDED_BY(mutex_);
-  // Nobody refers to them; their units are free once the journal says so.
+  // Without references; their units are free once the journal has their erase records.
   std::vector<std::unique_ptr<Entry>> erased_ HEADRACE_GUARDED_BY(mutex_);
   TierStats stats_ HEADRACE_GUARDED_BY(mutex_);
 };

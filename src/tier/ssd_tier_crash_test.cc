@@ -1,4 +1,4 @@
-// What is left of a tier when its process, or its files, come to a bad end. Every sample has one
+// The state of a tier after its process dies, or its files are damaged. Every sample has one
 // content, so that a test knows what it must read.
 
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ constexpr std::uint64_t kUnits = 32;
 
 std::string BytesOf(std::uint64_t sample) { return RandomBytes(sample, 1 + sample * 700); }
 
-// Whether each entry that is found is right, or is dropped as damaged; how many are right.
+// Checks that each entry found is right, or dropped as damaged; returns the number of right ones.
 std::uint64_t CountRight(SsdFolder& folder) {
   std::uint64_t right = 0;
   for (const SampleId sample : folder.tier().Held()) {
@@ -56,7 +56,7 @@ void ExpectBounds(SsdFolder& folder) {
   EXPECT_EQ(names, (std::set<std::string>{"tier", kTierDataName, kTierJournalName}));
 }
 
-// That all room is there still: none was lost with what was dropped.
+// Checks that no room was lost with dropped entries.
 void ExpectAllRoomUsable(SsdFolder& folder) {
   for (const SampleId sample : folder.tier().Held()) folder.tier().Erase(sample);
   const std::string all = RandomBytes(1, kUnits * 4096);
@@ -64,7 +64,7 @@ void ExpectAllRoomUsable(SsdFolder& folder) {
   EXPECT_EQ(folder.Read(1000).value(), all);
 }
 
-// Inserts and erases until the disk does nothing more; gives what must be there.
+// Inserts and erases until the disk stops; returns the entries that must exist.
 std::set<std::uint64_t> RunUntilDead(SsdFolder& folder, std::uint64_t seed) {
   std::set<std::uint64_t> kept;
   Prng prng(seed, 0, RandomStream::kOrder);
@@ -82,8 +82,8 @@ std::set<std::uint64_t> RunUntilDead(SsdFolder& folder, std::uint64_t seed) {
   return kept;
 }
 
-// Of a process: what was written stays written, in its order. So nothing may be damaged, and what
-// was kept must be there.
+// A killed process: its writes persist, in their order. So no entry may be damaged, and every
+// inserted entry must exist.
 TEST(SsdTierCrashTest, AnEndAtAnyWriteLosesNothingThatWasKept) {
   for (std::uint64_t writes = 0;; ++writes) {
     bool died = false;
@@ -188,7 +188,7 @@ class DamageTest : public testing::Test {
     ASSERT_GT(journal_.size(), 500U);
   }
 
-  // Opens the folder with these files; gives how many entries are right.
+  // Opens the folder with these files; returns the number of right entries.
   std::uint64_t OpenWith(const std::string& data, const std::string& journal) {
     folder_.Close();
     WriteFile(folder_.data_path(), data);
@@ -239,7 +239,7 @@ TEST_F(DamageTest, FlippedBitsOfDataCostTheirEntryAndAreCounted) {
     data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << (bit % 8)));
     const std::uint64_t right = OpenWith(data, journal_);
     EXPECT_EQ(right + folder_.tier().stats().corrupt, whole);
-    EXPECT_LE(folder_.tier().stats().corrupt, 1U);  // None, where nothing lies.
+    EXPECT_LE(folder_.tier().stats().corrupt, 1U);  // None, if it is empty.
     corrupt += folder_.tier().stats().corrupt;
     ASSERT_FALSE(HasFailure());
   }

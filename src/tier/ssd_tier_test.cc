@@ -105,7 +105,7 @@ TEST(SsdTierTest, ASecondProcessIsRefused) {
 
 TEST(SsdTierTest, AForkedChildLeavesTheFolderToItsParent) {
   SsdFolder folder;
-  Fill(folder);  // The journal does not yet know that one is gone.
+  Fill(folder);  // The journal does not have the erase yet.
   const std::string journal = ContentOf(folder.journal_path());
   const pid_t child = ::fork();
   if (child == 0) {
@@ -121,7 +121,7 @@ TEST(SsdTierTest, AForkedChildLeavesTheFolderToItsParent) {
   EXPECT_NE(ContentOf(folder.journal_path()), journal);
 }
 
-// Stands for a worker process that is forked meanwhile and outlives the tier.
+// A worker process that is forked meanwhile and outlives the tier.
 TEST(SsdTierTest, AFolderCanBeOpenedAnewWhileAForkedChildLives) {
   SsdFolder folder;
   Fill(folder);
@@ -205,7 +205,7 @@ TEST(SsdTierTest, AJournalOfAnotherVersionIsCleared) {
   journal[8] = 2;
   WriteFile(folder.journal_path(), journal);
   ASSERT_TRUE(folder.Open().ok());
-  EXPECT_EQ(folder.tier().note(), "cleared: journal of another version");
+  EXPECT_EQ(folder.tier().note(), "cleared: the journal has another version");
 }
 
 TEST(SsdTierTest, FilesOfOthersAreLeftAlone) {
@@ -318,7 +318,7 @@ TEST(SsdTierTest, AFileThatShrinksWhileItIsOpenLosesItsEntries) {
   EXPECT_FALSE(folder.tier().stats().degraded);
 }
 
-// An entry's bytes are right only as that sample's.
+// An entry's bytes are valid only for that sample.
 TEST(SsdTierTest, RightBytesOfAnotherSampleDoNotPass) {
   SsdFolder folder;
   Fill(folder);
@@ -331,7 +331,7 @@ TEST(SsdTierTest, RightBytesOfAnotherSampleDoNotPass) {
   EXPECT_EQ(folder.Read(2).status().code(), StatusCode::kDataLoss);
 }
 
-// What a power loss may leave: an old journal, over data that was written later.
+// A possible state after a power loss: an old journal with newer data.
 TEST(SsdTierTest, AnOldJournalOverNewerDataLosesOnlyWhatWasOverwritten) {
   SsdFolder folder;
   Fill(folder);

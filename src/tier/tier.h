@@ -1,8 +1,8 @@
 #pragma once
 
-// tier/ keeps samples close: bounded caches in the memory of a node and on its disks. A tier does
-// as it is told (a plan decides what to keep), never passes its capacity, and never gives a byte
-// that it did not check: what it cannot give is read from storage again.
+// tier/ caches samples: bounded caches in the memory of a node and on its disks. A plan decides
+// what to keep. A tier never exceeds its capacity and never returns bytes that it did not verify:
+// on a failure the sample is read from storage again.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,35 +21,36 @@ namespace headrace {
 
 struct TierStats {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0;  // rounded as charged, entries being written and freed too
+  std::uint64_t used_bytes = 0;  // rounded to units, including entries being written and freed
   std::uint64_t used_bytes_peak = 0;
   std::uint64_t entries = 0;            // that Find() would find
-  std::uint64_t entries_inherited = 0;  // of a run before, found at the start and kept
-  std::uint64_t inserts = 0;            // that succeeded
-  std::uint64_t inserts_refused = 0;    // for want of room
+  std::uint64_t entries_inherited = 0;  // of an earlier run, found at the start and kept
+  std::uint64_t inserts = 0;            // successful ones
+  std::uint64_t inserts_refused = 0;    // for lack of room
   std::uint64_t inserts_failed = 0;     // the medium failed
   std::uint64_t erased = 0;             // by Erase()
   std::uint64_t read_bytes = 0;         // from the medium, of entries
   std::uint64_t written_bytes = 0;
-  std::uint64_t corrupt = 0;  // entries whose checksum was wrong: dropped
+  std::uint64_t corrupt = 0;  // entries with a wrong checksum: dropped
   std::uint64_t reads_failed = 0;
-  bool degraded = false;        // the medium failed: no more inserts, or nothing at all
+  bool degraded = false;        // the medium failed: no more inserts, or no service at all
   std::string degraded_reason;  // the first failure
 };
 
-// One sample in a tier is an *entry*: the bytes of its stored fields, one after the other, with a
-// checksum.
+// A bounded cache of samples. An *entry* is one sample: the bytes of its stored fields, one after
+// the other, with a checksum.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: a tier outlives its pins and every call's `done`.
 // Shutdown: the destructor waits until every `done` has run.
 class Tier {
  public:
-  // Runs exactly once per call, on any thread, inside the call too.
+  // Runs exactly once per call, on any thread, possibly inside the call.
   using Done = std::function<void(Status)>;
   using DoneRead = std::function<void(Result<std::span<std::byte>>)>;
 
-  // Keeps the memory of an entry from being used again, whatever is erased meanwhile. Move-only.
+  // A reference to an entry: its memory is not reused before the pin ends, even after an erase.
+  // Move-only.
   class Pin {
    public:
     Pin() = default;
@@ -87,36 +88,37 @@ class Tier {
   // "RAM", "SSD /nvme/cache"
   [[nodiscard]] virtual std::string name() const = 0;
 
-  // Whether bytes can be had with View() and CopyOut().
+  // Whether View() and CopyOut() work.
   [[nodiscard]] virtual bool in_memory() const = 0;
 
-  // What room is counted in, and how many of them an entry of `bytes` takes: at least one, and no
-  // room is lost beside, so that a plan which counts units knows what fits.
+  // Capacity is counted in units of this size; an entry of `bytes` takes at least one. Nothing else
+  // uses capacity, so a plan that counts units knows what fits.
   [[nodiscard]] virtual std::uint64_t unit_bytes() const = 0;
   [[nodiscard]] std::uint64_t Units(std::uint64_t bytes) const {
     return bytes == 0 ? 1 : (bytes - 1) / unit_bytes() + 1;
   }
 
-  // The entry of `sample`, pinned; an empty pin: there is none.
+  // A pin on the entry of `sample`; an empty pin if there is none.
   [[nodiscard]] virtual Pin Find(SampleId sample) = 0;
 
-  // In memory only: elsewhere View() gives nothing, the others abort. Bytes of an entry: where they
-  // lie, if in one piece; or a copy. Not checked. The range must lie inside the entry.
+  // The bytes of an entry, as one span or as a copy; not verified. Only for tiers in memory: for
+  // others View() returns std::nullopt, and the others abort. The range must lie inside the entry.
+  // View() also returns std::nullopt if the range is not contiguous.
   [[nodiscard]] virtual std::optional<std::span<const std::byte>> View(
       const Pin& pin, std::uint64_t offset, std::uint64_t size) const = 0;
   virtual void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const = 0;
 
-  // In memory only. Compares the bytes with their checksum.
+  // Only for tiers in memory. Verifies the checksum of the bytes.
   //
   // Errors: DataLoss  they changed; the entry is erased and counted
   virtual Status Check(const Pin& pin) = 0;
 
-  // Bytes of a buffer to read an entry into, which has to be aligned to 4096.
+  // Size of a buffer to read an entry into, which must be aligned to 4096.
   [[nodiscard]] virtual std::size_t BufferBytes(const Pin& pin) const = 0;
 
-  // Reads and checks all of an entry; `done` gets where in `buffer` it lies. Among reads that wait
-  // the smallest `deadline` is first; reads go before inserts. Pin and buffer live until `done`. An
-  // entry that was erased after it was pinned is read as before.
+  // Reads and verifies all of an entry; `done` gets its position in `buffer`. Among waiting reads
+  // the one with the smallest `deadline` is first; reads go before inserts. Pin and buffer must
+  // live until `done`. An entry that was erased after it was pinned is still read.
   //
   // Errors: DataLoss     the checksum is wrong, or bytes are missing; the entry is erased, counted
   //         Unavailable  the medium failed: the tier is degraded, the entry erased
@@ -124,9 +126,10 @@ class Tier {
   virtual void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
                     std::stop_token stop, DoneRead done) = 0;
 
-  // Keeps a sample, whose bytes are `parts`, one after the other: they live until `done`. OK too
-  // if it is there already; while another insert of it runs, both end as that one does. Found when
-  // `done` says OK, and not before. Inserts that wait are as many as the caller has memory for.
+  // Inserts a sample, whose bytes are `parts`, one after the other; they must live until `done`. OK
+  // if it is there already. While another insert of it runs, both get that one's result. Find()
+  // finds it once `done` was called with OK, not before. The queue of inserts is unbounded; callers
+  // bound it.
   //
   // Errors: ResourceExhausted  there is no room now
   //         Unavailable        the medium failed or is full: the tier is degraded
@@ -134,8 +137,8 @@ class Tier {
   virtual void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts,
                       Done done) = 0;
 
-  // From now on it is not found, and an insert of it that runs is cancelled; its room is free when
-  // the last pin and insert of it are gone.
+  // Removes an entry: Find() no longer finds it, and a running insert of it is cancelled. Its room
+  // is free when its last pin and insert end.
   virtual void Erase(SampleId sample) = 0;
 
   // Samples that Find() would find, in no order.

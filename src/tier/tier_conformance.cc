@@ -25,7 +25,7 @@ std::string Copied(Tier& tier, const Tier::Pin& pin, std::uint64_t offset, std::
   return text;
 }
 
-// The bytes of a sample: `units` of them less a few.
+// The bytes of a sample: a few less than `units` units.
 std::string BytesOfUnits(std::uint64_t seed, std::uint64_t units) {
   return RandomBytes(seed, units * 4096 - seed % 1000);
 }
@@ -114,7 +114,7 @@ TEST_P(TierConformanceTest, RangesOfWhatIsInMemoryCanBeViewedAndCopied) {
   for (const auto& [offset, size] : ranges) {
     EXPECT_TRUE(Copied(tier(), pin, offset, size) == bytes.substr(offset, size));
     const auto view = tier().View(pin, offset, size);
-    ASSERT_TRUE(view.has_value());  // Nothing was erased yet: it lies in one piece.
+    ASSERT_TRUE(view.has_value());  // Nothing was erased yet: it is contiguous.
     EXPECT_TRUE(std::ranges::equal(*view, std::as_bytes(std::span(bytes)).subspan(offset, size)));
   }
 }
@@ -305,7 +305,7 @@ TEST_P(TierConformanceTest, StatsAddUp) {
   EXPECT_EQ(stats.inserts_refused + stats.inserts_failed + stats.corrupt + stats.reads_failed, 0U);
 }
 
-// A tier whose answers wait to be told shows what happens between a call and its end.
+// A tier that answers only on request shows the state between a call and its end.
 TEST_P(TierConformanceTest, AnEraseCancelsTheInsertThatWaits) {
   const TierPump pump = made_->pump();
   if (pump == nullptr) return;
@@ -367,7 +367,7 @@ TEST_P(TierConformanceTest, TheDestructorWaitsUntilEveryAnswerWasGiven) {
     tier().Read(pin, i, buffers.back().bytes(), {}, answers[i].done_read());
   }
   const TierPump pump = made_->pump();
-  // A pin does not outlive its tier; reads that wait hold the entry by themselves.
+  // A pin must not outlive its tier; waiting reads hold the entry themselves.
   if (pump != nullptr) pump();
   for (std::size_t i = 20; i < 40; ++i) (void)answers[i].Wait(pump);
   pin.Reset();
@@ -375,7 +375,7 @@ TEST_P(TierConformanceTest, TheDestructorWaitsUntilEveryAnswerWasGiven) {
   for (const TierAnswer& answer : answers) EXPECT_EQ(answer.times(), 1);
 }
 
-// A plain model, and pins that stay through whatever happens to their samples.
+// Against a plain model, with pins that stay whatever happens to their samples.
 TEST_P(TierConformanceTest, DoesAsAMapDoesWhateverTheOrderOfCalls) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Make(kUnits);
@@ -418,7 +418,7 @@ TEST_P(TierConformanceTest, DoesAsAMapDoesWhateverTheOrderOfCalls) {
   }
 }
 
-// Samples have one content each, so that any thread knows what it must read.
+// Each sample has one content, so that any thread knows what it must read.
 TEST_P(TierConformanceTest, ThreadsAtOnceSeeOnlyRightBytesAndNoRoomIsLost) {
   constexpr int kThreads = 4;
   constexpr int kSteps = 300;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What every Tier must do. A tier passes it by a TierCase in an INSTANTIATE_TEST_SUITE_P of
-// TierConformanceTest; the tests are in tier_conformance.cc.
+// The tests that every Tier must pass. A tier registers a TierCase in an INSTANTIATE_TEST_SUITE_P
+// of TierConformanceTest; the tests are in tier_conformance.cc.
 
 #include <cstdint>
 #include <functional>
@@ -19,22 +19,22 @@
 
 namespace headrace {
 
-// A tier with whatever it needs to live.
+// A tier with everything that it needs.
 class TierUnderTest {
  public:
   virtual ~TierUnderTest() = default;
   virtual Tier& tier() = 0;
 
-  // Destroys the tier, and only it.
+  // Destroys only the tier.
   virtual void DestroyTier() = 0;
 
-  // For tiers that answer only when told: tells them.
+  // For tiers that answer only on request: requests it.
   [[nodiscard]] virtual TierPump pump() { return nullptr; }
 
   // Changes the stored bytes of an entry.
   virtual void Corrupt(SampleId sample) = 0;
 
-  // From now on the medium takes, or gives, nothing. False: it cannot fail.
+  // From now on the medium fails writes, or reads. Returns false if it cannot fail.
   virtual bool FailInserts() { return false; }
   virtual bool FailReads() { return false; }
 };
@@ -42,7 +42,7 @@ class TierUnderTest {
 struct TierCase {
   std::string name;
 
-  // An error: the tier cannot be made here; its tests are skipped, saying why.
+  // An error: the tier cannot be made here; its tests are skipped with that reason.
   std::function<Result<std::unique_ptr<TierUnderTest>>(std::uint64_t capacity_bytes,
                                                        std::uint64_t unit_bytes)>
       make;
@@ -60,13 +60,13 @@ class TierConformanceTest : public testing::TestWithParam<TierCase> {
 
   [[nodiscard]] Tier& tier() { return made_->tier(); }
 
-  // Each waits for its end.
+  // Waits for the result.
   Status Insert(std::uint64_t sample, const std::string& bytes, std::size_t part_count = 1) {
     return InsertAndWait(tier(), SampleId{sample}, bytes, made_->pump(), part_count);
   }
   Result<std::string> Read(const Tier::Pin& pin) { return ReadAndWait(tier(), pin, made_->pump()); }
 
-  // That it is found with these bytes, however they are got.
+  // Expects the sample with these bytes, by every way to read them.
   void ExpectHeld(std::uint64_t sample, const std::string& bytes);
   void ExpectNotHeld(std::uint64_t sample);
 

@@ -87,7 +87,7 @@ MakeResult MakeSimManual(std::uint64_t capacity_bytes, std::uint64_t unit_bytes)
 
 class Ssd final : public TierUnderTest {
  public:
-  // No threads: answers when told.
+  // No threads: answers on request.
   Ssd(const std::string& parent, int threads) : parent_(parent), files_(parent) {
     if (threads > 0) {
       executor_ = std::make_unique<TestExecutor>(threads);
@@ -105,7 +105,7 @@ class Ssd final : public TierUnderTest {
     options.unit_bytes = unit_bytes;
     options.dataset = "dataset";
     options.direct = direct;
-    // Rewritten often where that is quick.
+    // Small, so that it is rewritten often.
     options.journal_slack_bytes = parent_.empty() ? kMiB : 1000;
     options.io = &io_;
     HEADRACE_ASSIGN_OR_RETURN(tier_, SsdTier::Open(std::move(options), *executor_));
@@ -121,7 +121,7 @@ class Ssd final : public TierUnderTest {
     if (manual_ == nullptr) return nullptr;
     return [this] { manual_->RunAll(); };
   }
-  // Where the entry lies is not known from here: its bytes are looked for in the file.
+  // The entry's position is unknown here: search the file for its bytes.
   void Corrupt(SampleId sample) override {
     const std::string bytes =
         FindAndRead(*tier_, sample, pump()).value().value();  // as they are now

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kChunkBytes = kMiB;
 constexpr std::size_t kChunksKept = 8;
 
-// Where the next bytes of an entry lie in the file.
+// Iterates over the pieces of an entry in the file.
 class Cursor {
  public:
   Cursor(std::span<const UnitRun> runs, std::uint64_t unit_bytes)
@@ -31,7 +31,7 @@ class Cursor {
     std::uint64_t bytes;
   };
 
-  // As many of the next `bytes` as lie in one piece.
+  // The longest contiguous piece of the next `bytes`.
   Piece Next(std::uint64_t bytes) {
     HEADRACE_CHECK(!runs_.empty());
     const std::uint64_t left = runs_.front().count * unit_bytes_ - inside_;
@@ -47,7 +47,7 @@ class Cursor {
  private:
   std::span<const UnitRun> runs_;
   const std::uint64_t unit_bytes_;
-  std::uint64_t inside_ = 0;  // bytes of the first run that were given
+  std::uint64_t inside_ = 0;  // bytes of the first run that were returned
 };
 
 }  // namespace
@@ -77,7 +77,7 @@ void TierData::GiveChunk(Chunk chunk) {
   if (chunks_.size() < kChunksKept) chunks_.push_back(std::move(chunk));
 }
 
-// Gathers parts into blocks and writes those.
+// Collects parts into blocks and writes these.
 class TierData::Writer {
  public:
   Writer(TierData& data, std::span<const UnitRun> runs)
@@ -86,7 +86,7 @@ class TierData::Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // 0 or -errno.
+  // Returns 0 or -errno.
   int Add(std::span<const std::byte> part) {
     hasher_.Add(part);
     while (!part.empty()) {
@@ -155,7 +155,7 @@ int TierData::WriteBehind(std::uint64_t offset, std::uint64_t bytes) {
   const auto size = static_cast<off64_t>(bytes);
   constexpr unsigned kAll =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  // File systems without it keep pages as they like; what a disk says is an error.
+  // File systems without it cache pages as they like; errors of the disk count.
   if (::sync_file_range(file_.get(), from, size, kAll) != 0 && (errno == EIO || errno == ENOSPC)) {
     return -errno;
   }

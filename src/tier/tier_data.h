@@ -17,31 +17,31 @@
 
 namespace headrace {
 
-// The data file of a tier: payloads in runs of units, read and written past the page cache where
-// the file system can. A buffered write is pushed out and dropped from the cache at once, so that a
-// tier does not take the memory of others, and a failing disk is noticed by who wrote.
+// The data file of a tier: payloads in runs of units, read and written past the page cache if the
+// file system supports it. A buffered write is flushed and dropped from the cache immediately, so
+// that a tier does not take the memory of others, and the writer sees the disk's errors.
 //
-// Memory: a buffer of 1 MiB for each write that runs.
+// Memory: a buffer of 1 MiB for each write in progress.
 // Thread safety: every method may be called from any thread.
 class TierData {
  public:
-  // `direct`: a descriptor of the same file opened with O_DIRECT; invalid: there is none. `path` is
-  // for messages.
+  // `direct`: a descriptor of the same file opened with O_DIRECT; invalid if there is none. `path`
+  // is for messages.
   TierData(std::string path, UniqueFd file, UniqueFd direct, std::uint64_t unit_bytes, TierIo& io);
 
-  // Writes `parts`, one after the other, and zeros up to the next block; gives their Hash64.
+  // Writes `parts`, one after the other, and zeros up to the next block; returns their Hash64.
   //
   // Errors: Unavailable  the medium failed or is full, or the file was removed
   Result<std::uint64_t> Write(std::span<const UnitRun> runs, const TierParts& parts);
 
-  // Fills the beginning of `to`, which has room for whole blocks, with `bytes`. Gives how many
+  // Reads `bytes` into the beginning of `to`, which has room for whole blocks. Returns how many
   // there were: fewer if the file is too short.
   //
   // Errors: Unavailable  the medium failed
   Result<std::uint64_t> Read(std::span<const UnitRun> runs, std::uint64_t bytes,
                              std::span<std::byte> to);
 
-  // Gives all room back, if `clear`; then makes the file so many bytes.
+  // Frees all disk space, if `clear`; then sets the file's size.
   Status Resize(bool clear, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const { return file_.get(); }
@@ -53,7 +53,7 @@ class TierData {
 
   Chunk TakeChunk() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void GiveChunk(Chunk chunk) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // 0 or -errno.
+  // Returns 0 or -errno.
   int WriteAt(std::span<const std::byte> blocks, std::uint64_t offset);
   int WriteBehind(std::uint64_t offset, std::uint64_t bytes);
 
@@ -62,7 +62,7 @@ class TierData {
   const UniqueFd direct_;
   const std::uint64_t unit_bytes_;
   TierIo& io_;
-  std::atomic<bool> direct_refused_ = false;  // opened, but its reads and writes are EINVAL
+  std::atomic<bool> direct_refused_ = false;  // opened, but its reads and writes fail with EINVAL
 
   Mutex mutex_;
   std::vector<Chunk> chunks_ HEADRACE_GUARDED_BY(mutex_);  // not in use

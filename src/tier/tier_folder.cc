@@ -25,7 +25,7 @@ Status Refused(const std::string& what, const std::string& why) {
   return Status(StatusCode::kFailedPrecondition, what + ": " + why);
 }
 
-// Of a call to open something: what is wrong with a name or a right is for the user to mend.
+// For a call that opens something: the user must correct a wrong name or missing permission.
 Status OpenError(int error, const std::string& doing) {
   const bool medium = error == EIO || error == ENOSPC || error == EDQUOT || error == ENOMEM ||
                       error == EMFILE || error == ENFILE || error == ESTALE;
@@ -41,12 +41,12 @@ std::uint64_t NewGeneration() {
   return number;
 }
 
-// What a journal of this header may have: more is no journal of ours.
+// The largest journal with this header: a larger file is not our journal.
 std::uint64_t JournalBytesMax(const JournalHeader& header) {
   return 64 * kMiB + 4 * InsertRecordBytes(1) * header.capacity_units;
 }
 
-// The kind of an entry that is no file. For messages.
+// The kind of an entry that is not a file. For messages.
 std::string KindOf(int folder, const char* name, mode_t mode) {
   if (S_ISLNK(mode)) {
     std::array<char, 4096> target{};
@@ -74,7 +74,7 @@ TierFolder::TierFolder(TierFolderOptions options)
       io_(options_.io != nullptr ? *options_.io : TierIo::System()),
       pid_(ProcessId()) {}
 
-// After close() alone, forked children that inherited the descriptor would still hold the lock.
+// close() alone would leave the lock with forked children that inherited the descriptor.
 TierFolder::~TierFolder() {
   if (folder_ && ProcessId() == pid_) (void)::flock(folder_.get(), LOCK_UN);
 }
@@ -86,7 +86,7 @@ Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
   for (const char* name : {kTierDataName, kTierJournalName, kTierJournalNewName}) {
     HEADRACE_RETURN_IF_ERROR(folder->CheckIsFile(name));
   }
-  // Of a rewrite that did not end. Fails where there is none.
+  // Left over from an interrupted rewrite. Fails if there is none.
   (void)::unlinkat(folder->folder_.get(), kTierJournalNewName, 0);
   Result<JournalContents> journal = folder->ReadJournal();
   if (!journal.ok() && journal.status().code() == StatusCode::kUnavailable) {
@@ -101,11 +101,11 @@ Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
   } else {
     folder->Reconcile(std::move(journal).value(), data_bytes, *found);
   }
-  // First the journal, then the data: until it is replaced, the old one is of the old data.
+  // First the journal, then the data: until it is replaced, the old journal describes the old data.
   Status written = folder->Rewrite(found->entries);
   if (!written.ok() && data_bytes > 0) {
-    // A disk that is full of what it keeps: it is a cache, and gives way. Without a journal nothing
-    // that is left of the data is believed.
+    // The disk is full of this cache's own data: clear it. Without a journal the remaining data is
+    // not used.
     (void)::unlinkat(folder->folder_.get(), kTierJournalName, 0);
     HEADRACE_RETURN_IF_ERROR(folder->data().Resize(/*clear=*/true, 0));
     clear = true;
@@ -138,7 +138,7 @@ Status TierFolder::Lock() {
 }
 
 Result<UniqueFd> TierFolder::OpenFile(const char* name, int flags) {
-  // O_NONBLOCK: a pipe that has taken a file's name must not be waited for.
+  // O_NONBLOCK: do not wait for a pipe that replaced the file.
   UniqueFd fd(::openat(folder_.get(), name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
   if (!fd && errno == ENOENT) {
     return Status(StatusCode::kNotFound, "it has no '" + std::string(name) + "'");
@@ -164,7 +164,7 @@ Result<std::uint64_t> TierFolder::OpenData() {
   HEADRACE_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(kTierDataName, O_RDWR | O_CREAT));
   UniqueFd direct;
   if (options_.direct) {
-    // A file system that cannot is no error.
+    // A file system without O_DIRECT is not an error.
     direct = UniqueFd(::openat(folder_.get(), kTierDataName,
                                O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   }
@@ -202,7 +202,7 @@ void TierFolder::Reconcile(JournalContents contents, std::uint64_t data_bytes,
                            TierFolderFound& found) {
   const std::uint64_t units = std::min(header().capacity_units, data_bytes / header().unit_bytes);
   found.next_number = contents.next_number;
-  // From the last: where two claim a unit, the later was written there.
+  // From the last: if two entries claim a unit, the later one was written there.
   for (auto entry = contents.live.rbegin(); entry != contents.live.rend(); ++entry) {
     if (Inside(*entry, units) && found.space.Reserve(entry->runs)) {
       found.entries.push_back(std::move(*entry));
@@ -260,7 +260,7 @@ Status TierFolder::Rewrite(std::span<const JournalEntry> entries) {
   header.generation = NewGeneration();
   std::uint64_t bytes = 0;
   Status status = WriteJournal(file.value().get(), header, entries, &bytes);
-  // Renamed before it is on the disk, it might be found empty after a power loss.
+  // If it were renamed before it is on disk, it might be empty after a power loss.
   if (status.ok()) {
     int error = io_.Sync(file.value().get());
     if (error == 0) error = io_.Rename(folder_.get(), kTierJournalNewName, kTierJournalName);
@@ -270,7 +270,7 @@ Status TierFolder::Rewrite(std::span<const JournalEntry> entries) {
     (void)::unlinkat(folder_.get(), kTierJournalNewName, 0);
     return status;
   }
-  (void)::fsync(folder_.get());  // File systems that cannot have no better way to keep a name.
+  (void)::fsync(folder_.get());  // Some file systems cannot sync a folder.
   journal_ = std::move(file).value();
   journal_bytes_ = bytes;
   options_.header = header;

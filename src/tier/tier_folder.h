@@ -26,12 +26,12 @@ inline constexpr const char* kTierJournalNewName = "headrace-tier.journal.new";
 
 struct TierFolderOptions {
   std::string path;
-  JournalHeader header;  // less its generation
+  JournalHeader header;  // without its generation
   bool direct = true;
   TierIo* io = nullptr;  // null: TierIo::System()
 };
 
-// What a folder held that is of use.
+// The usable contents of a folder.
 struct TierFolderFound {
   std::vector<JournalEntry> entries;
   std::uint64_t next_number = 0;
@@ -40,9 +40,9 @@ struct TierFolderFound {
   std::string note;           // "new", "kept 12 entries", "cleared: it was of another dataset"
 };
 
-// The folder of a tier, held under a lock as long as this lives: a data file and the journal that
-// says what is in it. A kill, or a power loss, at any moment leaves a journal that can be read up
-// to some record, or one that cannot be read and is replaced.
+// The folder of a tier, locked as long as this object lives: a data file and the journal that
+// describes it. After a kill or a power loss at any moment the journal is readable up to some
+// record, or is unreadable and replaced.
 //
 // Thread safety: data() as TierData; the others one thread at a time.
 // Shutdown: the destructor releases the lock, even if forked children have inherited its
@@ -54,11 +54,11 @@ class TierFolder {
   TierFolder(const TierFolder&) = delete;
   TierFolder& operator=(const TierFolder&) = delete;
 
-  // Makes the folder (not its parents), locks it, reads what it holds, and begins a journal of its
-  // own with what is kept.
+  // Makes the folder (not its parents), locks it, reads its contents, and begins a new journal with
+  // what is kept.
   //
-  // Errors: FailedPrecondition  somebody else uses it; it is no folder, or one of our names in it
-  //                             is no file; no right to use it
+  // Errors: FailedPrecondition  it is in use; it is not a folder, or one of our names in it is
+  //                             not a file; no permission
   //         Unavailable         the disk failed, or is full
   static Result<std::unique_ptr<TierFolder>> Open(TierFolderOptions options,
                                                   TierFolderFound* found);
@@ -66,22 +66,22 @@ class TierFolder {
   [[nodiscard]] const JournalHeader& header() const { return options_.header; }
   [[nodiscard]] TierData& data() { return *data_; }
 
-  // Bytes of the journal: every Append() adds, Rewrite() leaves what is live.
+  // Bytes of the journal: every Append() adds, Rewrite() leaves the live records.
   [[nodiscard]] std::uint64_t journal_bytes() const { return journal_bytes_; }
 
   // Each returns when the record would survive the death of this process; not of the machine. After
-  // an error nothing can be appended: the journal may end in half a record.
+  // an error nothing more can be appended: the journal may end in half a record.
   //
   // Errors: Unavailable  the disk failed, or is full, or the journal was removed
   Status AppendInsert(const JournalEntry& entry);
   Status AppendErases(std::span<const std::uint64_t> numbers);
 
-  // Replaces the journal, at once or not at all, by one of `entries`, sorted by number.
+  // Atomically replaces the journal by one of `entries`, sorted by number.
   //
-  // Errors: Unavailable  as above; the journal is as it was
+  // Errors: Unavailable  as above; the journal is unchanged
   Status Rewrite(std::span<const JournalEntry> entries);
 
-  // To the disk, as far as it is not there: for a clean end.
+  // Flushes everything to the disk: for a clean end.
   void Sync();
 
  private:
@@ -90,10 +90,10 @@ class TierFolder {
   [[nodiscard]] std::string PathOf(const char* name) const { return options_.path + "/" + name; }
   Status Lock();
   Result<UniqueFd> OpenFile(const char* name, int flags);
-  // FailedPrecondition if `name` exists and is no regular file.
+  // FailedPrecondition if `name` exists and is not a regular file.
   [[nodiscard]] Status CheckIsFile(const char* name) const;
-  Result<std::uint64_t> OpenData();  // its bytes
-  // The journal that is there, if it is one of ours; the reason, if not.
+  Result<std::uint64_t> OpenData();  // Returns its size in bytes.
+  // The existing journal if it is ours; otherwise an error.
   Result<JournalContents> ReadJournal();
   void Reconcile(JournalContents contents, std::uint64_t data_bytes, TierFolderFound& found);
   Status Append(std::span<const std::byte> records);

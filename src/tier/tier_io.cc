@@ -44,7 +44,7 @@ int WriteFully(TierIo& io, int fd, std::span<const std::byte> from, std::uint64_
     const ssize_t n = io.Write(fd, from, offset);
     if (n == -EINTR) continue;
     if (n < 0) return static_cast<int>(n);
-    // A direct write that ended inside a block has to begin with that block again.
+    // After a direct write that ended inside a block, the next one must begin with that block.
     const std::uint64_t written = static_cast<std::uint64_t>(n) / block * block;
     if (written == 0) return -ENOSPC;
     offset += written;

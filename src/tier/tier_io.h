@@ -1,7 +1,7 @@
 #pragma once
 
-// The system calls of an SSD tier: one place to say what their answers mean, and one to have them
-// fail in tests.
+// The system calls of an SSD tier: one place to translate their errors, and to make them fail in
+// tests.
 
 #include <sys/types.h>
 
@@ -14,10 +14,10 @@
 
 namespace headrace {
 
-// What memory and offsets of direct reads and writes are aligned to, in bytes.
+// Alignment of memory and offsets of direct reads and writes, in bytes.
 inline constexpr std::uint64_t kTierBlock = 4096;
 
-// Each does what its system call does; the result below 0 is -errno.
+// Each does what its system call does; a negative result is -errno.
 //
 // Thread safety: every method may be called from any thread.
 class TierIo {
@@ -28,19 +28,19 @@ class TierIo {
   virtual int Sync(int fd);  // fdatasync
   virtual int Rename(int folder, const char* from, const char* to);
 
-  // What a tier uses unless it is given another.
+  // The default of a tier.
   static TierIo& System();
 };
 
 // Unavailable: "DOING: No space left on device; free space there, or lower the tier's capacity".
 Status TierIoError(int error, const std::string& doing);
 
-// Writes all of `from`. Goes on after EINTR and short writes; `block`: the alignment of `fd` in
-// bytes, 1 if none. Gives 0 or -errno.
+// Writes all of `from`. Continues after EINTR and short writes; `block`: the alignment of `fd` in
+// bytes, 1 if none. Returns 0 or -errno.
 int WriteFully(TierIo& io, int fd, std::span<const std::byte> from, std::uint64_t offset,
                std::uint64_t block);
 
-// Reads until `to` is full or the file ends. Gives the bytes, or -errno.
+// Reads until `to` is full or the file ends. Returns the number of bytes, or -errno.
 ssize_t ReadFully(TierIo& io, int fd, std::span<std::byte> to, std::uint64_t offset,
                   std::uint64_t block);
 

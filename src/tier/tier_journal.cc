@@ -43,7 +43,7 @@ std::uint64_t Seal(std::uint64_t generation, std::uint64_t offset,
   return HashOf<3>({content, generation, offset});
 }
 
-// A record of `bytes` at the end of `out`, its first 16 bytes set.
+// Begins a record of `bytes` at the end of `out` and sets its first 16 bytes.
 std::span<std::byte> Begin(std::vector<std::byte>& out, std::uint64_t bytes, std::uint32_t kind,
                            std::uint64_t number) {
   out.resize(out.size() + bytes);
@@ -54,12 +54,13 @@ std::span<std::byte> Begin(std::vector<std::byte>& out, std::uint64_t bytes, std
   return record;
 }
 
-// Fills in what has been live so far.
+// Applies records to the list of live entries.
 class Replay {
  public:
   explicit Replay(const JournalHeader& header) : header_(header) {}
 
-  // The record that `rest` begins with, at `offset` of the file: its bytes, or 0 if it is none.
+  // Applies the first record of `rest`, at `offset` of the file. Returns its size; 0 if it is
+  // invalid.
   std::uint64_t Apply(std::span<const std::byte> rest, std::uint64_t offset) {
     if (rest.size() < kEraseRecordBytes) return 0;
     const auto bytes = Load<std::uint32_t>(rest, 0);
@@ -112,7 +113,7 @@ class Replay {
     return true;
   }
 
-  // One that is not known was dropped before this journal was written.
+  // An unknown one was dropped before this journal was written.
   bool Erase(std::uint64_t number) {
     const auto found = by_number_.find(number);
     if (found != by_number_.end()) Forget(found->second);
@@ -128,7 +129,7 @@ class Replay {
   }
 
   const JournalHeader header_;
-  std::vector<std::optional<JournalEntry>> entries_;  // in order of their numbers
+  std::vector<std::optional<JournalEntry>> entries_;  // in the order of their numbers
   std::unordered_map<std::uint64_t, std::size_t> by_number_;
   std::unordered_map<SampleId, std::size_t> by_sample_;
   std::uint64_t next_number_ = 0;
@@ -181,7 +182,7 @@ Result<JournalContents> ParseJournal(std::span<const std::byte> file) {
     return Status(StatusCode::kDataLoss, "not a journal of a tier");
   }
   if (Load<std::uint64_t>(file, 8) != kVersion) {
-    return Status(StatusCode::kFailedPrecondition, "journal of another version");
+    return Status(StatusCode::kFailedPrecondition, "the journal has another version");
   }
   JournalContents contents;
   contents.header = {Load<std::uint64_t>(file, 16),

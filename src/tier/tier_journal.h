@@ -1,7 +1,7 @@
 #pragma once
 
-// The format of a tier's journal: which sample lies where in the data file. docs/tiers.md has it to
-// the byte. Pure: bytes in, bytes out.
+// The format of a tier's journal: the position of each sample in the data file. docs/tiers.md
+// specifies it to the byte. Pure: bytes in, bytes out.
 
 #include <array>
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace headrace {
 
-// What a journal, and the data file beside it, are of. Another one says nothing about our samples.
+// Identifies a journal and its data file. Another header means other samples.
 struct JournalHeader {
   std::uint64_t unit_bytes = 0;
   std::uint64_t capacity_units = 0;
   std::array<std::uint64_t, 2> dataset{};  // a fingerprint
 
-  // Of this one file. Part of every record's checksum: what a disk still has of an older journal is
-  // not taken for a record of this one.
+  // Identifies this file. Part of every record's checksum: a remnant of an older journal on the
+  // disk does not pass as a record of this one.
   std::uint64_t generation = 0;
 
   friend bool operator==(const JournalHeader&, const JournalHeader&) = default;
@@ -32,7 +32,7 @@ inline constexpr std::size_t kJournalHeaderBytes = 64;
 inline constexpr std::size_t kEraseRecordBytes = 24;
 
 struct JournalEntry {
-  std::uint64_t number = 0;  // no other entry has it: a sample may come, go and come again
+  std::uint64_t number = 0;  // unique: a sample may be inserted, erased and inserted again
   SampleId sample{};
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
@@ -43,15 +43,15 @@ struct JournalEntry {
 
 constexpr std::uint64_t InsertRecordBytes(std::uint64_t runs) { return 48 + 8 * runs; }
 
-// The checksum of an entry, of its bytes' Hash64 and of what they are: right bytes of another
-// sample, size or dataset do not pass.
+// The checksum of an entry, over its bytes' Hash64 and its identity: the bytes of another sample,
+// size or dataset do not pass.
 std::uint64_t EntryChecksum(std::uint64_t hash_of_bytes, SampleId sample, std::uint64_t bytes,
                             const std::array<std::uint64_t, 2>& dataset);
 
 std::array<std::byte, kJournalHeaderBytes> EncodeJournalHeader(const JournalHeader& header);
 
-// Appends records to `out`, which will lie in the file from `offset` on. A record is valid at its
-// own offset only.
+// Appends records to `out`, whose position in the file is `offset`. A record is valid only at its
+// own offset.
 void EncodeInsert(const JournalHeader& header, std::uint64_t offset, const JournalEntry& entry,
                   std::vector<std::byte>& out);
 void EncodeErase(const JournalHeader& header, std::uint64_t offset, std::uint64_t number,
@@ -60,15 +60,15 @@ void EncodeErase(const JournalHeader& header, std::uint64_t offset, std::uint64_
 struct JournalContents {
   JournalHeader header;
   std::vector<JournalEntry> live;  // inserted and not erased, the last of its sample; by number
-  std::uint64_t next_number = 0;   // greater than all that were used
-  std::uint64_t valid_bytes = 0;   // header and records; what follows is of no use
+  std::uint64_t next_number = 0;   // greater than all used numbers
+  std::uint64_t valid_bytes = 0;   // header and records; ignore what follows
 };
 
-// Reads a journal as far as it is valid: the first record that is not, ends it. What is live need
-// not be true: two entries may claim one unit if the disk lost a record. Memory: a few times
-// `file`.
+// Reads a journal up to the first invalid record. Live entries may contradict each other: two may
+// claim one unit if the disk lost a record.
+// Memory: a few times `file`.
 //
-// Errors: FailedPrecondition  of another version
+// Errors: FailedPrecondition  another version
 //         DataLoss            not a journal, or its header is damaged
 Result<JournalContents> ParseJournal(std::span<const std::byte> file);
 

@@ -1,9 +1,9 @@
-// Reads damaged journals. Checksums would stop nearly every random change at the first record, so
-// most inputs say what to write, as it may never be written, and the checksums are right.
+// Reads damaged journals. The checksums would reject nearly every random change at the first
+// record, so most inputs describe records to write, also impossible ones, with correct checksums.
 //
-// Input: a byte that says whether the rest is a whole file (0x01); else pieces of 12 bytes, each a
-// record: kind (0: insert, of as many runs as the sample has odd; 1: erase; 2: 8 bytes as they
-// are), sample, number, size in half units, runs of (first, count).
+// Input: a byte that says whether the rest is a whole file (0x01); otherwise pieces of 12 bytes,
+// each a record: kind (0: insert, with as many runs as an odd sample has; 1: erase; 2: 8 bytes as
+// they are), sample, number, size in half units, runs of (first, count).
 
 #include <array>
 #include <cstdint>
@@ -46,7 +46,7 @@ std::vector<std::byte> Written(std::span<const std::uint8_t> input) {
   return file;
 }
 
-// What whoever uses the entries relies on.
+// The guarantees that users of the entries rely on.
 void CheckContents(const JournalContents& contents, std::size_t file_bytes) {
   HEADRACE_CHECK(contents.valid_bytes <= file_bytes);
   std::map<SampleId, std::uint64_t> samples;
@@ -78,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   HEADRACE_CHECK(contents.ok() || whole_file);
   if (!contents.ok()) return 0;
   CheckContents(contents.value(), file.size());
-  // What is valid, is valid without what follows.
+  // A valid prefix stays valid without the rest.
   const auto again = headrace::ParseJournal(std::span(file).first(contents.value().valid_bytes));
   HEADRACE_CHECK(again.ok() && again.value().live == contents.value().live);
   return 0;

@@ -116,11 +116,11 @@ TEST(TierJournalTest, ARecordIsOfItsFileAndPlace) {
   file.Insert(kFirst);
   File stale(other);
   stale.Insert(kFirst);
-  // A record of the file that this one has replaced, in its own place.
+  // A record of an older file, at its own offset.
   File mixed;
   mixed.bytes().insert(mixed.bytes().end(), stale.bytes().begin() + 64, stale.bytes().end());
   EXPECT_TRUE(mixed.Parse().live.empty());
-  // One of this file, in another place.
+  // A record of this file, at another offset.
   File moved;
   moved.Erase(7);
   moved.bytes().insert(moved.bytes().end(), file.bytes().begin() + 64, file.bytes().end());

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tiers say and count alike.
+// Messages and counters shared by tiers.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +31,8 @@ inline Status NoRoom(SampleId sample, std::uint64_t bytes, std::uint64_t free_by
 }
 
 inline Status Changed(SampleId sample, std::uint64_t bytes) {
-  return Status(StatusCode::kDataLoss,
-                "reading " + SampleText(sample) + ", " + FormatBytes(bytes) +
-                    ": checksum mismatch: the bytes are not those that were kept");
+  return Status(StatusCode::kDataLoss, "reading " + SampleText(sample) + ", " + FormatBytes(bytes) +
+                                           ": checksum mismatch: the bytes have changed");
 }
 
 inline Status ReadStopped(SampleId sample) {

@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// Units of a data file that follow each other.
+// Consecutive units of a data file.
 struct UnitRun {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
@@ -18,11 +18,12 @@ struct UnitRun {
   friend bool operator==(const UnitRun&, const UnitRun&) = default;
 };
 
-// Which units of a data file are free. Gives one run where one is long enough, the shortest such;
-// several where none is, the longest first: so nothing is lost to gaps, and what can lie in one
-// piece does.
+// The free units of a data file. Returns the shortest run that is long enough or, if there is none,
+// several runs, the longest first: so fragmentation wastes nothing, and entries are contiguous
+// where possible.
 //
-// Memory: about 100 bytes a gap. Cost: a logarithm of the gaps.
+// Memory: about 100 bytes a gap.
+// Cost: logarithmic in the number of gaps.
 // Thread safety: none.
 class UnitSpace {
  public:
@@ -30,14 +31,14 @@ class UnitSpace {
 
   [[nodiscard]] std::uint64_t free_units() const { return free_units_; }
 
-  // Runs of `units` in all, which is not 0; nothing, and nothing taken: fewer are free.
+  // Runs of `units` in all, which is not 0; std::nullopt, and takes nothing, if fewer are free.
   std::optional<std::vector<UnitRun>> Take(std::uint64_t units);
 
-  // Takes all of `runs`; false, and takes nothing, unless each lies inside and every unit is free
-  // and named once.
+  // Takes all of `runs`; returns false, and takes nothing, unless each lies inside and every unit
+  // is free and listed once.
   bool Reserve(std::span<const UnitRun> runs);
 
-  // Runs that were taken.
+  // Frees runs that were taken.
   void Free(std::span<const UnitRun> runs);
 
  private:
@@ -47,7 +48,7 @@ class UnitSpace {
   void Remove(UnitRun gap);
 
   std::uint64_t free_units_ = 0;
-  std::map<std::uint32_t, std::uint32_t> by_first_;  // no two gaps touch
+  std::map<std::uint32_t, std::uint32_t> by_first_;  // no two gaps are adjacent
   std::set<std::pair<std::uint32_t, std::uint32_t>> by_count_;
 };
 

@@ -43,7 +43,7 @@ class Told:
         self._some.set()
 
     def first(self) -> str:
-        assert self._some.wait(HANG_S), "nobody was told"
+        assert self._some.wait(HANG_S), "no thread was notified"
         return self.texts[0]
 
 
@@ -78,7 +78,7 @@ class WithoutRoom:
         server._serve = begin  # type: ignore[method-assign]
 
     def connect(self, client: socket.socket, name: str) -> str:
-        """What is said of it."""
+        """The message about it."""
         with descriptors(1000, 256) as taken:
             assert len(taken) < 1000
             self._none_is_left.set()

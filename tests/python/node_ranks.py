@@ -118,7 +118,7 @@ def fork():
     child = os.fork()
     if child == 0:
         ends = select.poll()
-        ends.register(0, 0)  # Nothing is said to the child: that its pipe ends, once the test does.
+        ends.register(0, 0)  # No message to the child: its pipe ends with the test.
         ends.poll()
         os._exit(0)
     return child

@@ -206,7 +206,7 @@ def test_16_bit_colour_pngs_equal_pillow_and_grey_ones_keep_the_upper_byte() -> 
     data = png16(2, 3, colour)
     ours = _core.decode_image(data, transform(width=30, height=20))
     np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
-    grey = png16(0, 1, colour[..., :1])  # Pillow clips these at 255: of no use to anybody
+    grey = png16(0, 1, colour[..., :1])  # Pillow clips these at 255, which is useless
     ours = _core.decode_image(grey, transform(width=30, height=20))
     np.testing.assert_array_equal(ours, np.repeat(colour[..., :1] >> 8, 3, axis=2))
 

@@ -81,7 +81,7 @@ def test_a_warning_that_cannot_be_shown_without_a_descriptor_does_not_end_the_th
 
 
 def run(program: str, dataset: Path) -> None:
-    """Runs a program of hungry_program.py: nothing of this process may lack a descriptor."""
+    """Runs a program of hungry_program.py: this process itself must not run out of descriptors."""
     command = [sys.executable, "-W", "error", hungry_program.__file__, program, str(dataset)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

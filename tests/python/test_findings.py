@@ -220,7 +220,7 @@ def test_the_commands_say_it_too_and_advise_no_deletion(mixed: Path, tmp_path: P
     assert {each["kind"]: (each["count"], each["examples"]) for each in said["report"]} == FOUND
     text = command("index", mixed).stdout
     assert "files: 1 of zero bytes: 'class0/empty.jpg'" in text
-    # An index with skip is no other folder's index: training is told where it gets it from.
+    # An index with skip is not the folder's cached one: the message names the file for training.
     assert 'hr.open(path, skip=":undecodable")' in text
     assert "`headrace index PATH --skip :undecodable -o FILE.hri`" in text
     advised = tmp_path / "good.hri"

@@ -293,7 +293,7 @@ def test_what_the_user_tells_a_sampler_after_a_restore_counts(dataset: hr.Datase
 
 
 class Batches:
-    """A batch sampler that says nothing of its batch size."""
+    """A batch sampler without a batch size."""
 
     def __iter__(self) -> Iterator[list[int]]:
         yield list(range(40))

@@ -389,7 +389,7 @@ def test_between_processes_nothing_is_copied_but_messages(source: str) -> None:
         assert expected["copied"] == got["copied"] == COUNT * 8
         assert expected["messages"] == 0
         messages.append(got["messages"])
-    # 1.2 MB of pixels more, and what is said of them is the same but for a memory or two.
+    # 1.2 MB of pixels more, and the same messages but for a memory or two.
     assert min(messages) > COUNT * 8
     assert abs(messages[1] - messages[0]) < 500
 

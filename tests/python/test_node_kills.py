@@ -1,4 +1,4 @@
-"""kill -9 at random steps, again and again: who is left goes on or is told, and nothing is left.
+"""kill -9 at random steps, many times: other ranks continue or get an error; nothing is left.
 
 HEADRACE_KILLS=50 has fifty of them.
 """

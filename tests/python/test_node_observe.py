@@ -1,4 +1,4 @@
-"""What ranks of a node process are told of it."""
+"""Statistics and messages about a node process, as its ranks see them."""
 
 from __future__ import annotations
 

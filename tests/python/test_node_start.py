@@ -1,4 +1,4 @@
-"""How ranks come by their node process, and what they are told when they do not."""
+"""How ranks find their node process, and their errors if they do not."""
 
 from __future__ import annotations
 

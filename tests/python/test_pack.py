@@ -172,7 +172,7 @@ def test_killed_at_any_point_and_run_again_the_bytes_are_the_same(
     expected = write_pack(hr.open(original), tmp_path / "expected", FINE)
     target = tmp_path / "pack"
     steps = random.Random(11)
-    # A block is told of before the next is begun: half of all are several shards.
+    # Progress reports a block before the next one begins: half of all are several shards.
     for after in (expected.blocks // 2, *(steps.randrange(1, 12) for _ in range(3))):
         done = subprocess.run(
             [sys.executable, "-c", PACK_AND_DIE, original, target, str(after)], check=False
@@ -315,7 +315,7 @@ def test_what_is_there_is_not_touched_unless_asked(original: Path, tmp_path: Pat
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "dear.jpg").write_bytes(b"1")
-    with pytest.raises(errors.InvalidArgumentError, match="is no pack, so it is left alone"):
+    with pytest.raises(errors.InvalidArgumentError, match="is not a pack, so it is not replaced"):
         write_pack(source, photos, overwrite=True)
     with pytest.raises(errors.NotFoundError, match="there is no folder"):
         write_pack(source, tmp_path / "a" / "b")

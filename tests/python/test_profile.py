@@ -127,10 +127,10 @@ def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
     ):
         hr.profile.load(path)
     path.write_text("schema = ")
-    with pytest.raises(errors.InvalidArgumentError, match=r"machine\.toml: no TOML: "):
+    with pytest.raises(errors.InvalidArgumentError, match=r"machine\.toml: not TOML: "):
         hr.profile.load(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(errors.InvalidArgumentError, match="no TOML"):
+    with pytest.raises(errors.InvalidArgumentError, match="not TOML"):
         hr.profile.load(path)
     path.write_text("schema = 2\n[storage]\n")
     with pytest.raises(errors.InvalidArgumentError, match="schema: got 2, this headrace reads 1"):

@@ -99,7 +99,7 @@ def test_wrong_arguments_are_told_before_anything_is_measured(
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     for options, message in (
-        (("--output", other), "is no machine profile"),
+        (("--output", other), "is not a machine profile"),
         (("--output", tmp_path / "none" / "m.toml"), "no such folder"),
         (("--plot", tmp_path / "none" / "m.png"), "no such folder"),
         (("--plot", tmp_path / "m.zzz"), "no format '.zzz'"),

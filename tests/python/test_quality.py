@@ -310,7 +310,7 @@ def test_without_matplotlib_the_chart_says_what_to_install(
         (("--samples", "9", "--ids", __file__), "something else than numbers"),
         (("--samples", "9", "--order", "best"), "must be one of 'exact'"),
         (("--samples", "9", "--memory", "10%"), "sizes a pool, which order exact does not have"),
-        (("--samples", "99", "--order", "epoch", "--memory", "much"), "no number of bytes"),
+        (("--samples", "99", "--order", "epoch", "--memory", "much"), "not a number of bytes"),
         (("--samples", "9", "--ranks", "2", "--batch", "3"), "must be a multiple of 2"),
         (("--samples", "9", "--ranks", "0"), "--ranks: got 0"),
         (("--samples", "9", "--ranks", "2", "--ranks-per-node", "3"), "--ranks-per-node: got 3"),

@@ -51,7 +51,7 @@ WORDS = {"batch", "epoch", "exact", "fixed", "folder", "frequency", "none", "pin
 def python_strings(text: str) -> Iterator[tuple[int, str, bool]]:
     """(line, string, whether something is compared with it) of a Python source.
 
-    Not docstrings, and not the defaults of arguments, which are what users are told.
+    Without docstrings and the defaults of arguments, which are documentation.
     """
     tree = ast.parse(text)
     left_out: set[int] = set()

@@ -34,7 +34,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 class CountsItself:
-    """A sampler that goes on to its next epoch when it is asked, and can be told one."""
+    """A sampler that goes on to its next epoch when iterated, and has set_epoch()."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -49,7 +49,7 @@ class CountsItself:
 
 
 class ShowsNoEpoch:
-    """A sampler that is told its epoch, and does not show it."""
+    """A sampler with set_epoch(), but without `epoch`."""
 
     def __init__(self, seed: int) -> None:
         self.told = DistributedSampler(NUMBERS, 2, 1, seed=seed)

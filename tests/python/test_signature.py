@@ -37,7 +37,7 @@ MEANT = {
     ),
     "in_order": (True, r"in_order=True: .*always come in order.*leave it out"),
 }
-"""Of each argument that only DataLoader has: a value, and what is said."""
+"""For each argument that only DataLoader has: a value, and the message."""
 
 
 def test_every_argument_of_dataloader_is_ours_or_is_explained() -> None:

@@ -402,7 +402,7 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [5.0]}, r"tiers\[0\]: got 5.0"),
         ({"tiers": 7}, "tiers: got 7"),
         ({"tiers": [Ram(0)]}, r"tiers\[0\] capacity: got 0"),
-        ({"tiers": [Ram("5 apples")]}, "no number of bytes"),
+        ({"tiers": [Ram("5 apples")]}, "not a number of bytes"),
         ({"tiers": [Ram(10)]}, "RAM tier: got 10 bytes"),
         ({"tiers": [Ram("120%")]}, r"tiers\[0\] capacity: got \"120%\", must be above 0%"),
         ({"tiers": [wrong(Ram, None)]}, r"tiers\[0\] capacity: got None, must be bytes"),

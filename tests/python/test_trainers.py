@@ -152,7 +152,7 @@ def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
         (
             "state lost",
             "FailedPreconditionError: iterating a DataLoader of Accelerate's: it begins epoch 0, "
-            "and the stream was told to go on in epoch 1, by load_state_dict() or set_epoch(): "
+            "but the stream continues in epoch 1, by load_state_dict() or set_epoch(): "
             "samples would be repeated; tell the prepared DataLoader, too: set_epoch(1)",
         ),
         (

@@ -1,5 +1,5 @@
 """What mypy knows of the package; read by test_signature.py, never run. An error that is expected
-is ignored by its code: mypy tells of those that do not come."""
+is ignored by its code: mypy reports those that are missing."""
 
 from __future__ import annotations
 

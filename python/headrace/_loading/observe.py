@@ -1,4 +1,4 @@
-"""What a Loader tells of itself: the part of `headrace.Loader` that reads counters only."""
+"""Statistics of a Loader: the part of `headrace.Loader` that only reads counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace._workers import Core
 
 _REUSE_EPOCHS = 3
-_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes longer than a look at a chart may.
+_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes too long for a chart.
 
 
 class Observed:

@@ -25,7 +25,7 @@ _WAY_OUT = (
 
 
 class Found(NamedTuple):
-    """A rank that the process was told of."""
+    """The rank of the process, and its source."""
 
     rank: int
     world_size: int
@@ -67,9 +67,9 @@ class Ranks:
         self.rank = integer("rank", rank, 0, self.world_size - 1)
 
     def check(self) -> None:
-        """Refuses to read where the process has been told of another rank since.
+        """Refuses to read if the process has got another rank since.
 
-        A process group that has ended tells of none: its ranks go on as they are.
+        A process group that has ended has no ranks: its loaders continue as they are.
 
         Raises:
             FailedPreconditionError: with both, and what to do.

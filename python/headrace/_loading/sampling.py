@@ -103,7 +103,7 @@ class SamplerSource:
     def last(self) -> Drawn | None:
         """What a state knows of the epoch drawn last; None if no restore could compare it.
 
-        A sampler that is told its epoch and does not show it (`set_epoch` without `epoch`) cannot
+        A sampler whose epoch is set but not readable (`set_epoch` without `epoch`) cannot
         be asked for an epoch again: which one it was is not known.
         """
         last = self._known.get(self._drawn - 1)
@@ -119,7 +119,7 @@ class SamplerSource:
 
     @property
     def epoch(self) -> int | None:
-        """The sampler's own epoch, if it is told one and shows it (DistributedSampler)."""
+        """The sampler's own epoch, if it has `set_epoch` and `epoch` (DistributedSampler)."""
         if self._teller is None:
             return None
         found = (whole(getattr(each, "epoch", None)) for each in _layers(self._source))
@@ -183,7 +183,7 @@ class SamplerSource:
     def draw_again(self, state: Mapping[str, Any], base_seed: bool = True) -> EpochPlan:
         """The epoch that a state was saved in, or before.
 
-        A sampler that keeps its epoch was told the number when the state was loaded. Any other is
+        A sampler that keeps its epoch got the number when the state was loaded. Any other is
         asked as often as it was: one that draws from a generator gives epoch e when asked for the
         (e + 1)-th time.
 

@@ -1,1 +1,1 @@
-"""What a loader tells of itself: the verdict, traces, metrics, and who asks from outside."""
+"""Reports of a loader: the verdict, traces, metrics, and the monitor for other processes."""

@@ -1,4 +1,4 @@
-"""Answers who asks a loader of the same user, from another process, what it is doing."""
+"""Answers requests of other processes of the same user for a loader's statistics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REQUESTS = ("stats", "report")
 
 _REQUEST_BYTES_MAX = 64
 _ANSWER_BYTES_MAX = 256 * 2**20
-_SECONDS_MAX = 2.0  # That one who asks may take, to ask and to listen.
+_SECONDS_MAX = 2.0  # Time that a client may take for its request and the answer.
 _ORDINALS_MAX = 1024
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _TIMEVAL = struct.Struct("@ll")  # seconds, microseconds
-_PEERS_MAX = 64  # that are answered at a time,
-_PEERS_OF_PID_MAX = 8  # and so many of them of one process.
-_BACKLOG = 128  # that wait to be let in; more wait for that
+_PEERS_MAX = 64  # clients served at a time,
+_PEERS_OF_PID_MAX = 8  # and the most of one process.
+_BACKLOG = 128  # length of the accept queue
 _REFUSED_MAX = 64  # in a turn; then comes a pause:
 _PAUSE_S = 0.01
 _NAME = re.compile(r"@headrace-(\d+)-(\d+)-(\d+)$")
@@ -40,11 +40,11 @@ _NAME = re.compile(r"@headrace-(\d+)-(\d+)-(\d+)$")
 _ordinals = itertools.count()
 
 Answer = Callable[[str], dict[str, Any]]
-"""What is said to a request of REQUESTS; on the monitor's thread."""
+"""The answer to a request of REQUESTS; on the monitor's thread."""
 
 
 class _Peer:
-    """One who asks: what was heard of it, and what it is still to be told."""
+    """A client: the bytes received from it, and those still to send."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection, self.pid = connection, pid
@@ -65,7 +65,7 @@ class _Peer:
         return self.heard[:_REQUEST_BYTES_MAX].decode("ascii", "replace").strip()
 
     def tell(self) -> bool:
-        """Whether all is told that it will take now."""
+        """Sends what its socket takes now; returns whether everything is sent."""
         assert self.left is not None
         self.left = self.left[self.connection.send(self.left) :]
         return not self.left
@@ -75,10 +75,9 @@ class Monitor:
     """One thread that answers on an abstract Unix socket.
 
     The name is @headrace-UID-PID-N, N counting the process's loaders that are monitored. Only
-    processes of the same user are answered, so many conversations of each at a time, and none is
-    waited for. Whoever else connects is let go at once, so many in a turn; then there is a pause,
-    in which the thread takes no time from training: so much is all that a flood gets of it. What it
-    asks the loader for are copies of counters.
+    processes of the same user are served, a limited number at a time, without blocking on any. The
+    thread drops other connections immediately, a limited number in a turn; then it pauses, to limit
+    the time that a flood can take from training. It only copies counters of the loader.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -94,7 +93,7 @@ class Monitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. In a forked child, which does not have it, lets go of the sockets."""
+        """Ends the thread. In a forked child, which does not have it, closes the sockets."""
         if self._wake.fileno() < 0:
             return
         self._closing = True
@@ -108,7 +107,7 @@ class Monitor:
             each.close()
 
     def _serve(self) -> None:
-        _core.exempt_thread()  # Who closes this waits for it, at the interpreter's end, too.
+        _core.exempt_thread()  # The closing thread waits for it, also at the interpreter's end.
         with selectors.PollSelector() as selector:  # Of any number of descriptors, and takes none.
             selector.register(self._woken, selectors.EVENT_READ)
             acceptor = Acceptor(selector, self._listener, "answering 'headrace top'")
@@ -126,7 +125,7 @@ class Monitor:
                     self._let_go(selector, peer)
 
     def _patience(self) -> float | None:
-        """Seconds until somebody has taken too long."""
+        """Seconds until the first client times out."""
         if not self._peers:
             return None
         return max(0.0, min(peer.until for peer in self._peers.values()) - time.monotonic())
@@ -161,12 +160,12 @@ class Monitor:
         except BlockingIOError:
             selector.modify(peer.connection, peer.waits_for)
             return
-        except OSError:  # Whoever asked is gone.
+        except OSError:  # The client is gone.
             pass
         self._let_go(selector, peer)
 
     def _let_go(self, selector: selectors.BaseSelector, peer: _Peer) -> None:
-        with contextlib.suppress(KeyError):  # The loader was closed by what it was asked.
+        with contextlib.suppress(KeyError):  # The request closed the loader.
             selector.unregister(peer.connection)
         self._peers.pop(peer.connection, None)
         peer.connection.close()
@@ -176,7 +175,7 @@ class Monitor:
             return {"error": f"no such request: {request!r}"}
         try:
             return self._answer(request)
-        except Exception as error:  # The loader is being closed: its user is not to hear of it.
+        except Exception as error:  # The loader is being closed: do not report it to the user.
             return {"error": str(error)}
 
 
@@ -207,7 +206,7 @@ def _listen() -> tuple[socket.socket, int]:
 
 
 def _credentials_of(peer: socket.socket) -> tuple[int, int]:
-    """(pid, uid), as of when it connected."""
+    """(pid, uid) at the time of connecting."""
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return pid, uid
@@ -215,13 +214,13 @@ def _credentials_of(peer: socket.socket) -> tuple[int, int]:
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """Where a loader of this user answers."""
+    """The address of a loader of this user."""
 
     pid: int
     ordinal: int
 
     def ask(self, request: str = "stats") -> dict[str, Any] | None:
-        """None: it is gone, busy for too long, or not ours."""
+        """None: it is gone, busy for too long, or another user's."""
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with peer, contextlib.suppress(OSError, ValueError):
             # Waits while others stand in the queue; with a timeout of Python's it would fail then.
@@ -248,7 +247,7 @@ def _receive_all(peer: socket.socket) -> bytes:
 
 
 def find_loaders(names: Path = Path("/proc/net/unix")) -> list[Address]:
-    """Those of this user that are monitored, on this machine."""
+    """The monitored loaders of this user on this machine."""
     try:
         lines = names.read_text(errors="replace").splitlines()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What each command does: arguments in, a report or JSON out."""
+"""The commands: arguments in, a report or JSON out."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from headrace.formats.pack_format import PARAMETERS
 _BAR_WIDTH = 30
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
-# Paths are str, not Path: that would make "." of an empty one, the current folder.
+# Paths are str: Path would turn an empty one into ".", the current folder.
 DatasetPath = Annotated[
     str, typer.Argument(help="A folder of class folders, a pack, or an index file (.hri).")
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Threads that work at a time; default: two for each core, to 8.")
+    int | None, typer.Option(help="Number of threads; default: two for each core, at most 8.")
 ]
 
 
@@ -62,10 +62,10 @@ def index(
     skip: Skip = None,
     as_json: Json = False,
 ) -> None:
-    """List the files of a folder anew, write its index, and say what cannot be decoded.
+    """List the files of a folder again, write its index, and report what cannot be decoded.
 
-    Opening a folder does this by itself the first time; run it after files were changed in place.
-    Files are told by name and size, none is opened.
+    Opening a folder does this the first time; run it after files were changed in place. It reads
+    names and sizes, and opens no file.
 
     Example: [bold]headrace index /data/images[/bold]
     """
@@ -93,7 +93,7 @@ def index(
 
 
 def _print_findings(dataset: _dataset.Dataset) -> None:
-    """What was found, and what to do about it; nothing if all is well."""
+    """The findings, and what to do about them; nothing if there are none."""
     for finding in dataset.report:
         print(f"files: {finding}")
     if any(not finding.can_be_decoded for finding in dataset.report):
@@ -102,8 +102,8 @@ def _print_findings(dataset: _dataset.Dataset) -> None:
             'them, open the folder with hr.open(path, skip=":undecodable"), or write an index of '
             "the others, `headrace index PATH --skip :undecodable -o FILE.hri`, and open that, or "
             "a pack, `headrace pack PATH TARGET --skip :undecodable`; "
-            'Loader(on_error="substitute") has others in their place; formats that Pillow reads, '
-            "it decodes for a Python transform="
+            'Loader(on_error="substitute") replaces them by others; for a Python transform= '
+            "Pillow decodes the formats that it reads"
         )
 
 
@@ -112,25 +112,25 @@ def pack(
     target: Annotated[str, typer.Argument(help="The folder to create.")],
     order: Annotated[
         str,
-        typer.Option(help="shuffled: block-mates are random samples; source: as they come."),
+        typer.Option(help="shuffled: blocks are random samples; source: in the source's order."),
     ] = "shuffled",
-    seed: Annotated[int, typer.Option(help="Of the shuffle: same seed, same pack.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffle: same seed, same pack.")] = 0,
     block_size: Annotated[str, typer.Option(help="Bytes a block; one block is one read.")] = "1MiB",
     block_samples: Annotated[
-        int | None, typer.Option(help="Samples a block, whatever their bytes; not --block-size.")
+        int | None, typer.Option(help="Samples a block, of any size; instead of --block-size.")
     ] = None,
     shard_size: Annotated[str, typer.Option(help="Bytes a file.")] = "256MiB",
     skip: Skip = None,
     workers: Workers = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a pack that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing pack.")] = False,
     restart: Annotated[
-        bool, typer.Option(help="Discard what an interrupted run has finished.")
+        bool, typer.Option(help="Discard the finished part of an interrupted run.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Rewrite a dataset as a pack: Arrow files whose batches are blocks of random mates.
+    """Rewrite a dataset as a pack: Arrow files; each record batch is a block of random samples.
 
-    An interrupted run is continued by the same command. The pack appears whole or not at all.
+    The same command continues an interrupted run. The pack appears complete or not at all.
 
     Example: [bold]headrace pack /data/images /data/images.pack --block-size 2MiB[/bold]
     """
@@ -174,7 +174,7 @@ def pack(
 
 
 def inspect(path: DatasetPath, as_json: Json = False) -> None:
-    """Show what a dataset is like: counts, sizes, classes, blocks and how well they are mixed.
+    """Show a dataset: counts, sizes, classes, blocks and how well they are mixed.
 
     Example: [bold]headrace inspect /data/images.pack[/bold]
     """
@@ -233,7 +233,7 @@ def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:
 
 
 def _progress(*columns: str | ProgressColumn) -> Progress:
-    """On a terminal only, and on stderr: stdout is for results."""
+    """Progress on stderr, on a terminal only: stdout is for results."""
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 

@@ -25,7 +25,9 @@ def _pages() -> dict[str, str]:
 
 
 def docs(
-    page: Annotated[str | None, typer.Argument(help="Its name; without one: all names.")] = None,
+    page: Annotated[
+        str | None, typer.Argument(help="Name of the page; default: list all names.")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print the Markdown as it is.")] = False,
 ) -> None:
     """Print a page of the documentation, or the list of pages.

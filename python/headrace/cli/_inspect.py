@@ -1,4 +1,4 @@
-"""What a dataset is like: counts, sizes, blocks, how well its blocks are mixed."""
+"""Describes a dataset: counts, sizes, blocks, how well its blocks are mixed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def report(dataset: Dataset) -> list[dict[str, Any]]:
-    """What indexing came upon, ready for JSON."""
+    """The findings of indexing, ready for JSON."""
     return [
         {"kind": each.kind, "count": each.count, "examples": list(each.examples)}
         for each in dataset.report
@@ -82,8 +82,8 @@ def _blocks(dataset: Dataset) -> dict[str, Any] | None:
     }
     labels = _labels(dataset)
     if labels is not None:
-        # How much of a block is its most frequent label: 1 where a block is all one class. Where
-        # mates are random it comes near to what `label_share_random` says: blocks of as many
+        # The share of a block that has its most frequent label: 1 if a block is one class. If
+        # its samples are random it is near `label_share_random`, that of blocks of as many
         # samples, dealt at random.
         result["label_share"] = _label_share(labels, first_samples, counts)
         shuffled = np.random.Generator(np.random.PCG64(0)).permutation(labels)

@@ -1,4 +1,4 @@
-"""`headrace node`: the process that the ranks of a node share, as a service."""
+"""`headrace node`: a node process that runs as a service."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.errors import InvalidArgumentError
 
 
 def node(
-    name: Annotated[str, typer.Option(help="By which loaders find it: Loader(node=NAME).")],
+    name: Annotated[str, typer.Option(help="The name for loaders: Loader(node=NAME).")],
     memory: Annotated[
         str | None,
-        typer.Option(help="Of all jobs together, as 64GiB or 50%; default: what each asks for."),
+        typer.Option(help="Limit of all jobs together, such as 64GiB or 50%; default: no limit."),
     ] = None,
 ) -> None:
     """Serve the loaders of this user on this machine, until Ctrl-C or SIGTERM.
 
-    Outlives the jobs: what a job's tiers hold is there for the next one with the same data.
+    Outlives its jobs: the next job with the same data reuses their tiers.
 
     Example: [bold]headrace node --name train --memory 64GiB[/bold]
     """

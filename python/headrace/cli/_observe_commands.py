@@ -23,19 +23,19 @@ _INTERVAL_MIN = 0.1
 
 def top(
     pids: Annotated[
-        list[int] | None, typer.Argument(help="Only of these processes; by default of all.")
+        list[int] | None, typer.Argument(help="Only these processes; default: all.")
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once, and end.")] = False,
     as_json: Json = False,
     as_prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format.")
     ] = False,
 ) -> None:
-    """Show what this user's loaders are doing: rates, who waits for what, and what to do about it.
+    """Show this user's running loaders: rates, waits by cause, and advice.
 
-    Of loaders made with monitor=True, or with HEADRACE_MONITOR=1 in their environment. In a
-    terminal it goes on until Ctrl-C; rates are of the time since the look before.
+    Shows loaders made with monitor=True, or with HEADRACE_MONITOR=1 in their environment. In a
+    terminal it runs until Ctrl-C; rates are those since the last update.
 
     Example: [bold]headrace top[/bold]
     """
@@ -59,11 +59,11 @@ def top(
     try:
         board.look(_addresses(pids))
         if once or not console.is_terminal:
-            # What reads a pipe wants whole lines, whatever their length.
+            # For a pipe, lines are never cut.
             console.print(board.render(console), soft_wrap=not console.is_terminal)
         else:
             _watch(console, board, pids, interval)
-    except KeyboardInterrupt:  # How one leaves it.
+    except KeyboardInterrupt:  # The normal way to leave.
         return
 
 
@@ -93,20 +93,18 @@ def _addresses(pids: list[int] | None) -> list[Address]:
 
 
 def report(
-    pid: Annotated[
-        int | None, typer.Argument(help="Of this process; by default of the only one there is.")
-    ] = None,
+    pid: Annotated[int | None, typer.Argument(help="The process; default: the only one.")] = None,
     loader: Annotated[
-        int | None, typer.Option(help="Number of the loader, as top has it after the dot.")
+        int | None, typer.Option(help="Number of the loader: in top, after the dot.")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The chart, in the format of its name.")
     ] = Path("headrace-report.png"),
 ) -> None:
-    """Draw what a loader did lately: times of batches, who waited when, imbalance, reuse, bytes.
+    """Draw a loader's recent steps: times of batches, waits, imbalance, reuse, bytes.
 
-    Of a loader made with monitor=True, or with HEADRACE_MONITOR=1 in its environment. In the
-    program itself: loader.report("chart.png").
+    The loader must be made with monitor=True, or with HEADRACE_MONITOR=1 in its environment. In
+    the program itself: loader.report("chart.png").
 
     Example: [bold]headrace report 4242 -o loader.png[/bold]
     """

@@ -1,4 +1,4 @@
-"""`headrace order`: which sample comes when, and what the planner counted."""
+"""`headrace order`: the samples of an order, and the planner's counters."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Words = Annotated[
     ),
 ]
 OrderName = Annotated[str, typer.Option(help="exact, batch, epoch or redox.")]
-Samples = Annotated[int | None, typer.Option(help="Plan this many, without a dataset.")]
+Samples = Annotated[int | None, typer.Option(help="Plan this many samples, without a dataset.")]
 BlockSamples = Annotated[
     int | None, typer.Option(help="Samples a block; default: the dataset's blocks, or 64.")
 ]
 Memory = Annotated[
-    str | None, typer.Option(help="Of the order's pool: 10% of the dataset, or bytes.")
+    str | None, typer.Option(help="Memory of the order's pool: 10% of the dataset, or bytes.")
 ]
 Batch = Annotated[int | None, typer.Option(help="Samples a step, of all ranks; default: 256.")]
-Epochs = Annotated[int, typer.Option(help="How many to plan.")]
-Ranks = Annotated[int, typer.Option(help="That share each batch.")]
-Seed = Annotated[int, typer.Option(help="Of the order.")]
+Epochs = Annotated[int, typer.Option(help="Number of epochs to plan.")]
+Ranks = Annotated[int, typer.Option(help="Ranks that share each batch.")]
+Seed = Annotated[int, typer.Option(help="Seed of the order.")]
 DropLast = Annotated[bool, typer.Option("--drop-last", help="Drop the last, smaller batch.")]
-Unshuffled = Annotated[bool, typer.Option("--no-shuffle", help="Samples as they lie on storage.")]
+Unshuffled = Annotated[bool, typer.Option("--no-shuffle", help="Samples in storage order.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the order; may be repeated."),
@@ -48,7 +48,7 @@ def open_source(
     samples: int | None,
     block_samples: int | None,
 ) -> tuple[_orders.Source, dict[str, str]]:
-    """What to plan over, and the order's parameters as given."""
+    """The samples to plan, and the order's parameters as given."""
     path, parameters = _orders.split_arguments(words or [])
     _orders.parse_settings(settings or [], parameters)
     dataset = None if path is None else _dataset.find_dataset(path)
@@ -64,16 +64,20 @@ def order(
     batch: Batch = None,
     epochs: Epochs = 1,
     ranks: Ranks = 1,
-    rank: Annotated[int | None, typer.Option(help="Only this one's; default: all.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Only this rank's samples; default: all.")
+    ] = None,
     seed: Seed = 0,
     drop_last: DropLast = False,
     no_shuffle: Unshuffled = False,
     settings: Settings = None,
-    limit: Annotated[int | None, typer.Option(help="Print the first so many; default: 64.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Number of samples to print; default: 64.")
+    ] = None,
     hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print which samples an order gives, one after the other, or a hash of them. Reads no sample.
+    """Print the samples of an order, one after the other, or a hash of them. Reads no sample.
 
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
@@ -134,7 +138,7 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
 
 
 def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None:
-    """Plans no further than it prints."""
+    """Plans only the samples that it prints."""
     ranks = range(planned.ranks) if rank is None else [rank]
     streams = [planned.stream(each) for each in ranks]
     ids: list[int] = []

@@ -1,4 +1,4 @@
-"""An order as a command line names it: over a dataset or none, planned without reading anything."""
+"""An order from the command line, with or without a dataset, planned without reading samples."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from headrace.orders import costs_in_bytes
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 _DEFAULT_BATCH = 256
-_CHUNK_SAMPLES = 1 << 20  # planned at a time
+_CHUNK_SAMPLES = 1 << 20  # planned together
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is planned over: a dataset's blocks, or blocks that are only counted."""
+    """The samples to plan: a dataset's blocks, or synthetic blocks."""
 
     blocks: _core.Blocks
     dataset: _dataset.Dataset | None
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         return self.blocks.sample_count
 
     @property
     def total_bytes(self) -> int:
-        """What all samples take in memory; without a dataset, a byte each."""
+        """Memory of all samples; without a dataset, a byte each."""
         return self.blocks.total_units * self.blocks.unit_bytes
 
     @functools.cached_property
@@ -53,11 +53,11 @@ class Source:
 
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
-        """The bytes of each sample, which order `batch` of a Loader levels; None: all are equal."""
+        """The bytes of each sample, which a Loader's `batch` order balances; None: all equal."""
         return None if self.dataset is None else costs_in_bytes(self.dataset)
 
     def rank_units(self, ranks: int) -> int | None:
-        """What a Loader on this machine has for an order's pool; None without a dataset: no limit.
+        """Memory of a Loader on this machine for an order's pool; None without a dataset: no limit.
 
         In the units of `blocks`, for one rank.
         """
@@ -83,7 +83,7 @@ def make_source(
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """What typer left: a DATASET, and the order's own parameters as `--name value`."""
+    """Arguments that typer did not parse: a DATASET, and parameters of the order."""
     dataset: str | None = None
     parameters: dict[str, str] = {}
     rest = list(arguments)
@@ -104,7 +104,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, dict[str, str
 
 
 def parse_settings(settings: Sequence[str], parameters: dict[str, str]) -> None:
-    """Adds what `--set NAME=VALUE` said."""
+    """Adds a parameter of `--set NAME=VALUE`."""
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
@@ -158,7 +158,7 @@ class Planned:
 
     source: Source
     order: str
-    given: dict[str, int | str]  # parameters that are not left to the order
+    given: dict[str, int | str]  # given parameters
     parameters: dict[str, int | str]  # with every default filled in
     batch: int  # of all ranks together
     ranks: int
@@ -168,7 +168,7 @@ class Planned:
     epochs: int
 
     def job(self, rank: int) -> JobArguments:
-        """What every order has to know."""
+        """The job, as every order needs it."""
         return {
             "index": self.source.blocks,
             "batch_size": self.batch // self.ranks,
@@ -188,19 +188,19 @@ class Planned:
         return _core.OrderStream(order or self.order, parameters, **self.job(rank))
 
     def with_given(self, given: dict[str, int | str]) -> Planned:
-        """The same job and order with other parameters; InvalidArgumentError if they cannot be."""
+        """The same job and order with other parameters; InvalidArgumentError if invalid."""
         parameters = _core.OrderStream(self.order, given, **self.job(0)).parameters
         return replace(self, given=given, parameters=parameters)
 
     def expected_inflation(self) -> dict[str, float | None] | None:
-        """What the order is expected to do to the labels of a batch, as a Loader expects it."""
+        """The expected effect of the order on the labels of a batch, as in a Loader."""
         return _core.expected_inflation(
             self.order, self.parameters, labels=self.source.labels, **self.job(0)
         )
 
     @property
     def positions(self) -> int:
-        """Of one epoch, over all ranks: samples less the drop set, plus the pad set."""
+        """Samples of one epoch over all ranks: without the drop set, plus the pad set."""
         if self.drop_last:
             return self.source.samples // self.batch * self.batch
         return -(-self.source.samples // self.ranks) * self.ranks
@@ -219,7 +219,7 @@ def make_planned(
     drop_last: bool = False,
     epochs: int = 1,
 ) -> Planned:
-    """The order with its parameters resolved; what cannot be is refused here."""
+    """The order with its parameters resolved; refuses invalid ones."""
     parameters = order_values(given)
     if memory is not None:
         name = _core.find_order(order).budget_parameter
@@ -253,7 +253,7 @@ def make_planned(
 
 
 def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
-    """With the order's own pool, where a share of a small dataset is too little."""
+    """Uses the order's default pool if a share of a small dataset is too little."""
     name = _core.find_order(planned.order).budget_parameter
     asked = int(planned.given[name])
     try:
@@ -299,7 +299,7 @@ def global_ids(
 
 
 def describe_resident(planned: Planned, stream: _core.OrderStream) -> str:
-    """For a table: how much the stream has in memory at most."""
+    """For a table: the most that the stream has in memory."""
     return amount(planned.source, stream.resident_units * planned.source.blocks.unit_bytes)
 
 

@@ -1,4 +1,4 @@
-"""`headrace plan`: what a job would read from where, and how long it would take."""
+"""`headrace plan`: predicts the reads of a job by source, and its time."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def plan(
     order: OrderName = "exact",
     batch: Annotated[int, typer.Option(help="Samples a step, of one rank.")] = 256,
     epochs: Annotated[
-        int, typer.Option(help="How many to plan, from the first; at most --job-epochs.")
+        int, typer.Option(help="Number of epochs to plan, from the first; at most --job-epochs.")
     ] = 3,
     job_epochs: Annotated[
-        int | None, typer.Option(help="Of the whole job, which placements look ahead to.")
+        int | None, typer.Option(help="Epochs of the whole job; placements look ahead to its end.")
     ] = None,
-    ranks: Annotated[int, typer.Option(help="Of the job, each a node of its own.")] = 1,
-    rank: Annotated[int, typer.Option(help="Whose reads are planned.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of the order.")] = 0,
+    ranks: Annotated[int, typer.Option(help="Ranks of the job, each a node of its own.")] = 1,
+    rank: Annotated[int, typer.Option(help="The rank whose reads are planned.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the order.")] = 0,
     drop_last: DropLast = False,
     no_shuffle: Unshuffled = False,
     block_samples: BlockSamples = None,
     settings: Settings = None,
     memory: Annotated[
-        str | None, typer.Option(help="Of the loader: bytes, or a share of the machine's.")
+        str | None, typer.Option(help="Memory of the loader: bytes, or a share of the machine's.")
     ] = None,
     ram: Annotated[str | None, typer.Option(help="A tier in memory of this capacity.")] = None,
     tier: Annotated[
@@ -70,31 +70,33 @@ def plan(
         typer.Option(metavar="FOLDER=CAPACITY", help="A tier in a folder; may be repeated."),
     ] = None,
     placement: Annotated[
-        str, typer.Option(help="By which plan tiers are filled: " + ", ".join(tiers.PLACEMENTS))
+        str, typer.Option(help="The policy that fills tiers: " + ", ".join(tiers.PLACEMENTS))
     ] = "coordinated",
-    horizon: Annotated[int | None, typer.Option(help="Epochs that it looks ahead.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Epochs that the policy looks ahead.")] = None,
     profile: Annotated[
-        Path | None, typer.Option(help="What headrace profile measured, to predict times with.")
+        Path | None, typer.Option(help="A machine profile, to predict times.")
     ] = None,
     demand: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="What the training takes: 1200 (samples/s) or 500MB/s."),
+        typer.Option(metavar="RATE", help="The rate of the training: 1200 (samples/s) or 500MB/s."),
     ] = None,
     schedule: Annotated[
         Path | None,
-        typer.Option(help="Write the threads of each rank, and what tiers do, step for step."),
+        typer.Option(
+            help="Write the threads of each rank, and the operations of tiers, step by step."
+        ),
     ] = None,
     local_ranks: Annotated[
         int, typer.Option(help="With --schedule: ranks of the node, from --rank on.")
     ] = 1,
     step_seconds: Annotated[
-        float, typer.Option(help="With --schedule: that the training takes for a step, if known.")
+        float, typer.Option(help="With --schedule: seconds of training for a step, if known.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Plan a job: what each epoch reads from where, and, with a profile, how long it takes.
+    """Predict the reads of each epoch of a job by source and, with a profile, its time.
 
-    Reads no sample, and writes nothing but --schedule. Tiers are planned as empty at the start.
+    Reads no sample, and writes only --schedule. Tiers are empty at the start of the plan.
 
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
@@ -149,7 +151,7 @@ def plan(
     predicted = [
         None if machine is None else _predict(machine, each, rate, ranks) for each in planned
     ]
-    # A dataset that is all in its index has nothing to keep.
+    # A dataset whose fields are all in the index needs no tiers.
     names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
     resolved, expected = planner.order_parameters, planner.expected_inflation
     if as_json:
@@ -181,7 +183,7 @@ def _write_schedule(
 
 
 def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
-    """As for a loader, but no folder is made."""
+    """As for a loader, but makes no folder."""
     given: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
     for text in folders or []:
         path, equals, capacity = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""`headrace profile`: what this machine does with a dataset, and which order that speaks for."""
+"""`headrace profile`: measures this machine with a dataset, and recommends an order."""
 
 from __future__ import annotations
 
@@ -36,25 +36,27 @@ def profile(
     ] = None,
     tier: Annotated[
         list[str] | None,
-        typer.Option(metavar="FOLDER", help="That may hold copies, measured too; may be repeated."),
+        typer.Option(
+            metavar="FOLDER", help="A folder for copies, to measure, too; may be repeated."
+        ),
     ] = None,
     demand: Annotated[
         str | None,
         typer.Option(
-            metavar="RATE", help="What the training takes: 1200 (samples a second) or 500MB/s."
+            metavar="RATE", help="The rate of the training: 1200 (samples a second) or 500MB/s."
         ),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Samples are used as they are stored: decode nothing.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="To measure for, about.")] = SECONDS_DEFAULT,
+    seconds: Annotated[float, typer.Option(help="Approximate time to measure.")] = SECONDS_DEFAULT,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine under a dataset's storage, and say which order to take.
+    """Measure this machine with a dataset's storage, and recommend an order.
 
     Reads at random past the page cache, copies memory, decodes; with --tier it writes, too.
-    Run it while nothing else runs.
+    Run it on an idle machine.
 
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """
@@ -86,13 +88,13 @@ def profile(
 def _label_inflation(
     dataset: _dataset.Dataset, order: str, block_samples: int | None
 ) -> float | None:
-    """As a Loader of this order expects it on this machine."""
+    """The expected inflation of a Loader with this order on this machine."""
     if not _core.find_order(order).reads_blocks:
         return None
     source = _orders.make_source(dataset, None, block_samples)
     try:
         planned = _orders.make_planned(source, order, {})
-    except InvalidArgumentError:  # no pool of such blocks fits into this machine's memory
+    except InvalidArgumentError:  # this machine has no memory for a pool of such blocks
         return None
     expected = planned.expected_inflation()
     return None if expected is None else expected["of_labels"]
@@ -113,7 +115,7 @@ def _plain(machine: MachineProfile, advice: Advice, output: Path | None) -> dict
 
 
 def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None:
-    console = Console(highlight=False, markup=False)  # a path may hold brackets
+    console = Console(highlight=False, markup=False)  # a path may contain brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
         f"{facts.path}: {counted(facts.samples, 'sample')} of {format_bytes(facts.sample_bytes)} "
@@ -199,7 +201,7 @@ def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> 
 
 
 def order_text(candidate: Candidate) -> str:
-    """As it stands in a script."""
+    """The order as written in a script."""
     if candidate.block_samples is None:  # the dataset's own blocks, or none
         return f'order="{candidate.order}"'
     return f"order=hr.orders.Epoch(block_samples={candidate.block_samples})"

@@ -1,4 +1,4 @@
-"""How well an order, or any loader's log of sample numbers, is shuffled."""
+"""Measures the shuffle of an order, or of a loader's log of sample numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure(planned: Planned, ranks_per_node: int) -> dict[str, Any]:
 
 
 def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
-    """Of the rows that these ranks get, in the order of global positions."""
+    """The report on the rows of these ranks, in the order of global positions."""
     members = list(ranks)
     batch = planned.batch // planned.ranks * len(members)
     whole = len(members) == planned.ranks
@@ -66,7 +66,7 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
     pieces: Iterator[tuple[Ids, Ids | None]]
     original = _core.find_order(planned.order).reproduces_requests_of
     if original is not None and whole:
-        # It answers its requests with other samples: M10 says how far off.
+        # It answers its requests with other samples: M10 measures the distance.
         asked = global_ids([planned.stream(rank, original.name) for rank in members], batch)
         pieces = zip(given, asked, strict=True)
     else:
@@ -85,7 +85,7 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
 
 
 def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, Any]:
-    """The report on a log of so many epochs of equal length."""
+    """The report on a log of `epochs` epochs of equal length."""
     if epochs < 1 or len(log) % epochs:
         raise InvalidArgumentError(
             f"--epochs: got {epochs}, the log holds {counted(len(log), 'number')}, which are not "
@@ -126,7 +126,7 @@ def first_epoch_ids(planned: Planned) -> Ids:
 def _epochs(
     pieces: Iterator[tuple[Ids, Ids | None]], positions: int
 ) -> Iterator[tuple[Ids, Ids | None, bool]]:
-    """The pieces, cut where an epoch ends, and whether it does."""
+    """The pieces, cut at the end of each epoch, and whether a piece ends one."""
     left = positions
     for ids, asked in pieces:
         start = 0
@@ -138,9 +138,9 @@ def _epochs(
             start = end
 
 
-# Effects that fewer, larger pools make smaller.
+# Effects that larger pools reduce.
 _OF_THE_POOL = ("batch_inflation", "window_drift", "label_mix")
-_MARGIN = 1.1  # An effect that is just good enough here may not be with another seed.
+_MARGIN = 1.1  # An effect just within the limit may exceed it with another seed.
 
 
 _GOOD = ("excellent", "good")
@@ -150,7 +150,7 @@ _WHOLE_FILL: dict[str, int | str] = {"first_fill_permille": 1000}
 def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Planned | None]:
     """What to change so that the verdict is good, in this order's own parameters; and the result.
 
-    That it suffices is measured, not assumed; None: it is not known.
+    Measures that the change suffices; None: no change is known.
     """
     if not planned.shuffle:
         return "shuffle: leave --no-shuffle out, as Loader(shuffle=True)", None
@@ -174,7 +174,7 @@ def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Plann
 
 
 def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tuple[str, Planned]]:
-    """What might do, in words: larger and larger pools, each also with a whole first fill."""
+    """Candidates with a description: larger pools, each also with a whole first fill."""
     fill = "; and have the first batch wait for all of it: --set first_fill_permille=1000"
     for text, each in _larger_pools(planned, name, effect):
         if each is not planned:

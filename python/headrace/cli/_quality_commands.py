@@ -33,7 +33,7 @@ def quality(
     batch: options.Batch = None,
     epochs: options.Epochs = 1,
     ranks: options.Ranks = 1,
-    ranks_per_node: Annotated[int, typer.Option(help="Print nodes of so many, too.")] = 1,
+    ranks_per_node: Annotated[int, typer.Option(help="Report nodes of this many ranks, too.")] = 1,
     seed: options.Seed = 0,
     drop_last: options.DropLast = False,
     no_shuffle: options.Unshuffled = False,
@@ -41,10 +41,10 @@ def quality(
     plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure how well an order shuffles, or a log of what any loader delivered.
+    """Measure the shuffle of an order, or of the log of any loader.
 
-    Grades the effects on training, and says what to change. Each measure stands beside what a
-    uniform permutation gives. Without options: what a Loader does on this machine. Reads no sample.
+    Grades the effects on training, and says what to change. Prints each measure beside its value
+    for a uniform permutation. Default: the order of a Loader on this machine. Reads no sample.
 
     Example: [bold]headrace quality /data/images --order epoch --memory 10% --batch 256[/bold]
     """

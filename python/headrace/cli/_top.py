@@ -1,4 +1,4 @@
-"""The table of `headrace top`: what loaders say now, and since they were last asked."""
+"""The table of `headrace top`: figures of loaders, and rates since the last update."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TIMES = ("ready", "step p50", "p99")
 _WIDE = (*_WHERE, "waiting", *CAUSES, *_TIMES, "apart", "tiers")
 _NARROW = (*_WHERE, "waits for", *_TIMES)  # of 80 columns
 _ASKED_MAX = 64  # at a time
-_ENDED_MAX = 8  # of the loaders that have ended, so many are shown: the last
+_ENDED_MAX = 8  # number of ended loaders shown: the last ones
 
 
 def ask_all(addresses: Iterable[Address], request: str = "stats") -> Snapshots:
-    """Of those that answer; those that do not are waited for at the same time."""
+    """The snapshots of loaders that answer; waits for all of them concurrently."""
     asked = list(addresses)
     with ThreadPoolExecutor(_ASKED_MAX) as threads:
         answers = list(threads.map(lambda address: address.ask(request), asked))
@@ -39,8 +39,8 @@ def rank_rows(
     before: dict[str, Any] | None,
     elsewhere: Collection[int] = (),
 ) -> list[dict[str, str]]:
-    """A row for each rank of a loader but those `elsewhere`: rates since `before`, or since it was
-    made."""
+    """A row for each rank of a loader except those `elsewhere`: rates since `before`, or since it
+    was made."""
     stats = now["stats"]
     was = {rank["rank"]: rank for rank in before["stats"]["ranks"]} if before else {}
     seconds = stats["seconds"] - (before["stats"]["seconds"] if before else 0.0)
@@ -50,7 +50,7 @@ def rank_rows(
         if not own and rank["rank"] in elsewhere:
             continue
         made = _change(rank, was.get(rank["rank"]), "samples")
-        if own:  # What it took is known of the rank itself only; it may be asked of others later.
+        if own:  # Only the rank itself knows what it took; other ranks' figures may be newer.
             made = stats["samples"] - (before["stats"]["samples"] if before else 0)
         stall = {
             cause: _change(rank["stall"], was.get(rank["rank"], {}).get("stall"), cause)
@@ -79,12 +79,12 @@ def rank_rows(
 
 
 def _waits_no_more(state: str) -> dict[str, str]:
-    """The columns of waiting, of a rank or loader that is not there."""
+    """The columns of waiting for a rank or loader without figures."""
     return dict.fromkeys((*CAUSES, "ready"), "") | {"waiting": state, "waits for": state}
 
 
 def _change(now: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> float:
-    """Since `before`; a counter that went back is another loader's."""
+    """The difference to `before`; a counter that went back belongs to another loader."""
     change: float = now[name] - (before[name] if before else 0)
     return max(change, 0)
 
@@ -114,12 +114,12 @@ def _hits(sources: Mapping[str, Any] | None) -> str:
 
 
 class Board:
-    """What loaders said, look by look. One that has ended stays, with what it said last."""
+    """Snapshots of loaders, update by update. One that has ended keeps its last snapshot."""
 
     def __init__(self) -> None:
         self._now: Snapshots = {}  # of all that are shown, the last
         self._before: Snapshots = {}
-        self._silent: dict[Address, str] = {}  # why: shown after the others, without rates
+        self._silent: dict[Address, str] = {}  # the reason: shown after the others, without rates
 
     def look(self, found: Collection[Address]) -> None:
         answers = ask_all(found)
@@ -158,7 +158,7 @@ class Board:
         return rows
 
     def _verdicts(self) -> list[str]:
-        by_text: dict[str, str] = {}  # Ranks of a node say the same of it: once is enough.
+        by_text: dict[str, str] = {}  # Ranks of a node report the same about it: show it once.
         for address, said in self._now.items():
             if address not in self._silent:
                 by_text.setdefault(said["stats"]["verdict"], _named(address))

@@ -1,4 +1,4 @@
-"""Whether a dataset is what its index says: files, checksums, every sample."""
+"""Compares a dataset with its index: files, checksums, every sample."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headrace._dataset import Dataset, object_path
 from headrace.errors import HeadraceError
 
 _PIECE_BYTES = 8 * 2**20  # read at a time
-_TASKS_MAX = 4096  # files are dealt with in runs, so that millions of them stay few tasks
+_TASKS_MAX = 4096  # files are grouped, so that millions of them are few tasks
 
 Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as indexed."""
+    """A difference from the index."""
 
     message: str
     sample: int | None = None  # None: a file or the index itself
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     samples: int = 0
     samples_compared: int = 0  # against a checksum
@@ -42,7 +42,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as indexed."""
+        """Whether everything matches the index."""
         return not self.problems
 
 
@@ -51,8 +51,8 @@ def verify(
 ) -> Report:
     """Checks the index, then every file's size and time, then every sample that has a checksum.
 
-    Where the index has no checksums, files are checked but their contents are not. What else a file
-    must be, its format says.
+    If the index has no checksums, it checks files but not their contents. What else a file must be,
+    its format says.
     """
     index = dataset.index
     report = Report(samples=len(dataset), files=index.object_count)
@@ -91,7 +91,7 @@ _Extents = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
 
 
 def _samples_of_objects(index: _core.Index) -> Callable[[int], _Extents]:
-    """For an object: by field, (samples, offsets, sizes, checksums) that lie in it."""
+    """For an object: by field, the (samples, offsets, sizes, checksums) in it."""
     columns = {}
     for position, info in enumerate(index.fields):
         checksums = None if info.is_inline else index.checksums(position)
@@ -131,7 +131,7 @@ def _verify_objects(
 def _verify_object(
     dataset: Dataset, reader: _core.StoredReader, number: int, extents: _Extents, report: Report
 ) -> None:
-    """Adds to `report` what is found in one file."""
+    """Adds the findings of one file to `report`."""
     reader.check(number)
     path = object_path(dataset.index, number)
     read = functools.partial(_read, reader, number)

@@ -66,7 +66,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as error:
             _fail("stopped", EXIT_INTERRUPTED, error)
         except BrokenPipeError:
-            # Whoever read has enough: no error. Nothing may be flushed into the pipe at exit.
+            # The reader closed the pipe: not an error. Do not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_PIPE) from None
         except MemoryError as error:
@@ -106,9 +106,7 @@ def _machine() -> str:
 
 @app.callback(invoke_without_command=True)
 def _options(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where in the code an error arose.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
@@ -123,7 +121,7 @@ def _options(
 for _command in (_commands.index, _commands.pack, _commands.inspect, _commands.verify):
     app.command(_command.__name__)(_guarded(_command))
 
-# They take the parameters of any order as options of their own.
+# They accept the parameters of any order as options.
 _ANY_OPTION = {"ignore_unknown_options": True}
 
 app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.order))
@@ -137,5 +135,5 @@ app.command("docs")(_guarded(_docs_commands.docs))
 
 
 def main() -> None:
-    """Runs the command line and exits with a code that means something."""
+    """Runs the command line and exits with a code of `headrace docs cli`."""
     app()

@@ -1,1 +1,1 @@
-"""Dataset formats: builders of those that need a library, and what indexing a folder found."""
+"""Builders of dataset formats that need a library, and findings of indexing a folder."""

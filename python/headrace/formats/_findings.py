@@ -1,6 +1,6 @@
-"""What indexing a folder found that its user should know: files that cannot be decoded, and more.
+"""The findings of indexing a folder: files that cannot be decoded, and others.
 
-The walk (src/index/folder_report.h) writes it into the index; here it becomes sentences.
+The walk (src/index/folder_report.h) writes them into the index; this module describes them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headrace._arguments import shown
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 
-_HIDDEN = "hidden (a part of the path begins with '.'), read as all others"
+_HIDDEN = "hidden (a part of the path begins with '.'), read like all others"
 _NO_FAULT = {  # of one file, and of several
     "hidden": (_HIDDEN, _HIDDEN),
     "loop": (
-        "link to a folder around it, not followed",
-        "links to folders around them, not followed",
+        "link to a folder that contains it, not followed",
+        "links to folders that contain them, not followed",
     ),
     "skipped": ("left out, as asked", "left out, as asked"),
 }
@@ -36,24 +36,24 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Files of one kind that indexing a folder came upon."""
+    """Files of one kind that indexing a folder found."""
 
     kind: str
     """An extension (".webp": a format that headrace does not decode), "empty" (zero bytes),
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
-    to a folder around it, not followed), "skipped" (left out by `skip=`)."""
+    to a folder that contains it, not followed), "skipped" (left out by `skip=`)."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""
 
     @property
     def has_bytes(self) -> bool:
-        """Whether there is something to read in these files, whatever it is."""
+        """Whether these files have bytes to read, decodable or not."""
         return self.kind not in _FAULTS
 
     @property
     def can_be_decoded(self) -> bool:
-        """Whether nothing speaks against decoding these files with headrace's own decoder."""
+        """Whether headrace's own decoder may be able to decode these files."""
         return self.kind in _NO_FAULT
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Finding:
 
 
 def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:
-    """What the index says; nothing if it is of a version that noted none, or of no folder."""
+    """The findings in the index; none in an index of an old version, or not of a folder."""
     try:
         return tuple(
             Finding(str(kind), int(count), tuple(map(str, names)))
@@ -76,15 +76,15 @@ def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:
 
 
 def skip_of(index: _core.Index) -> tuple[str, ...]:
-    """What the index leaves out."""
+    """The `skip` of the index."""
     try:
         return tuple(map(str, json.loads(index.attributes.get("skip", "[]"))))
     except (ValueError, TypeError):
-        return ()  # The index is checked where it is opened.
+        return ()  # The index is checked when it is opened.
 
 
 def skip_patterns(skip: str | Iterable[str]) -> tuple[str, ...]:
-    """The argument, in one order, each once: what it leaves out depends on neither."""
+    """The argument, sorted and without duplicates, neither of which changes its effect."""
     wanted: object = skip
     if isinstance(wanted, bytes) or not isinstance(wanted, Iterable):
         raise _not_patterns(wanted)
@@ -127,13 +127,13 @@ def warn_of_skip(index: _core.Index) -> None:
 
 WAY_OUT = (
     'leave them out with skip=":undecodable" in hr.open() (on the command line: --skip '
-    ':undecodable), or have others in their place with Loader(on_error="substitute"); what Pillow '
+    ':undecodable), or replace them with Loader(on_error="substitute"); what Pillow '
     "reads, it decodes for a Python transform="
 )
 
 
 def callers_level() -> int:
-    """As `stacklevel` of a warning that the caller of this gives: whoever called headrace."""
+    """The `stacklevel` of a warning that this function's caller gives: the caller of headrace."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -145,7 +145,7 @@ _told: set[tuple[str, str]] = set()
 
 
 def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: str) -> None:
-    """One warning a dataset and process, of files that will fail; none if there are no findings."""
+    """Warns, once for each dataset and process, of files that will fail, if there are any."""
     wrong = list(findings)
     key = (path, index.fingerprint)
     if not wrong or key in _told:
@@ -153,7 +153,7 @@ def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: s
     _told.add(key)
     warnings.warn(
         f"headrace: {doing} {path}: files that cannot be decoded: {'; '.join(map(str, wrong))}. "
-        f"Each is a sample, which fails when its turn comes: {WAY_OUT}",
+        f"Each is a sample, which fails when it is read: {WAY_OUT}",
         RuntimeWarning,
         stacklevel=callers_level(),
     )

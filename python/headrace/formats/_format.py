@@ -1,4 +1,4 @@
-"""What headrace knows of a dataset's format: one row of the table in `headrace.formats.table`."""
+"""The interface of a dataset format: a row of the table in `headrace.formats.table`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Sample = dict[str, Any]
 
 @dataclass(frozen=True)
 class Opened:
-    """An index, and how it was come by."""
+    """An index, and where it comes from."""
 
     index: _core.Index
     named: str | None = None  # the index file, if the user named it
-    is_new: bool = False  # made now
+    is_new: bool = False  # built by this call
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user asks for beside the path."""
+    """The arguments of `headrace.open` beside the path."""
 
     index: str | os.PathLike[str] | None = None  # where it is kept; None: where the format says
     skip: tuple[str, ...] | None = None  # patterns, sorted; None: not given
@@ -39,13 +39,16 @@ class Wanted:
 
 
 class Format(ABC):
-    """A format: how its datasets are recognised, indexed, checked and repaired."""
+    """Recognises, indexes and checks the datasets of one format.
+
+    Thread safety: stateless; every method may be called from any thread.
+    """
 
     name: ClassVar[str]
-    """What the attribute "format" of its indexes says."""
+    """The value of the attribute "format" of its indexes."""
 
     opens: ClassVar[str]
-    """What it is, with an article: for the list of what headrace opens."""
+    """A noun phrase with its article, for the list of what headrace opens."""
 
     file_a_sample: ClassVar[bool] = False
     """Whether each sample is a file of its own."""
@@ -56,16 +59,16 @@ class Format(ABC):
 
     @abstractmethod
     def open(self, path: str, wanted: Wanted) -> Opened:
-        """The index of the dataset at `path`, made if there is none that is true."""
+        """Returns the index of the dataset at `path`; builds it if there is none or it is stale."""
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
-        """Makes the index anew, whatever there is: it, and its file."""
+        """Builds the index even if there is one. Returns it and the path of its file."""
         raise InvalidArgumentError(
             f"indexing {path}: this is {self.opens}, which has its index already"
         )
 
     def is_current(self, index: _core.Index) -> bool:
-        """Whether the index still lists what is there. Files are checked when they are opened."""
+        """Whether the index still lists the files that exist. Stores check each file they open."""
         return True
 
     @abstractmethod
@@ -73,30 +76,33 @@ class Format(ABC):
         """What to do when a file is gone or is not as it was indexed."""
 
     def leave_out(self, index: _core.Index, kind: str) -> str:
-        """What to do about a file of a kind (":special") that cannot be read."""
+        """What to do about an unreadable file of a kind of `skip=`, such as ":special"."""
         return self.remedy(index)
 
     def source_folder(self, index: _core.Index) -> str | None:
-        """The folder in which each file that is added becomes a sample; None: there is none."""
+        """The folder in which every added file becomes a sample; None if there is none."""
         return None
 
     def file_fault(
         self, index: _core.Index, number: int, read: Callable[[int, int], bytes]
     ) -> str | None:
-        """What is wrong with a file whose samples are good. `read(offset, size)` reads it."""
+        """A fault of a file whose samples are good; None if there is none.
+
+        `read(offset, size)` reads the file.
+        """
         return None
 
     def hint(self, suffixes: Set[str]) -> str:
-        """What to say of a folder that is no dataset, with files of these suffixes."""
+        """Advice for a folder that is not a dataset and has files with these suffixes."""
         return ""
 
     @abstractmethod
     def own_samples(self, path: str) -> Iterator[Sample]:
-        """Each sample, read without headrace: by the format's own library, to compare with."""
+        """Yields each sample, read by the format's own library. Tests compare it with headrace."""
 
 
 def refuse_skip(doing: str, skip: tuple[str, ...] | None) -> None:
-    """For datasets whose samples are fixed."""
+    """Raises if there are patterns, for datasets whose samples are fixed."""
     if skip:
         raise InvalidArgumentError(
             f"{doing}: skip={list(skip)!r} was given, but its samples are fixed; leave skip "
@@ -105,7 +111,7 @@ def refuse_skip(doing: str, skip: tuple[str, ...] | None) -> None:
 
 
 def remedies(row: Format, index: _core.Index) -> tuple[str, str, str]:
-    """What the core's errors advise: of a file that changed, a link to nothing, no regular file."""
+    """Advice for the core's errors: a changed file, a broken link, a file that is not regular."""
     return (
         row.remedy(index),
         row.leave_out(index, ":broken_link"),

@@ -1,4 +1,4 @@
-"""Where nothing may be written: into the classes of a folder of images."""
+"""Refuses to write into the classes of a folder of images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.errors import InvalidArgumentError
 
 
 def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = False) -> None:
-    """Refuses to write to `path` where an index of the folder of images `root` would see it.
+    """Refuses to write to `path` if an index of the folder of images `root` would find it.
 
     Every folder in `root` is a class, also one that is a link, and every image below that a sample.
     Files beside the class folders are neither.
@@ -21,7 +21,7 @@ def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = 
         text = os.fsdecode(path)
         places = [(Path(at(text)), Path(at(root))) for at in (os.path.abspath, os.path.realpath)]
     except (TypeError, ValueError):
-        return  # Named by what uses the path.
+        return  # The user of the path names it.
     inside = [a.is_relative_to(b) if is_folder else b in a.parent.parents for a, b in places]
     real, base = places[-1]
     if any(inside) or any(real.is_relative_to(each) for each in _linked_classes(base)):
@@ -32,11 +32,11 @@ def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = 
 
 
 def _linked_classes(root: Path) -> list[Path]:
-    """Where the folders in `root` (resolved) are that are links; loops are no classes."""
+    """Real paths of the folders in `root` (resolved) that are links; loops are not classes."""
     try:
         with os.scandir(root) as entries:
             links = [each.path for each in entries if each.is_symlink() and each.is_dir()]
     except OSError:
-        return []  # Named by what reads it.
+        return []  # The reader names it.
     around = (root, *root.parents)
     return [each for each in map(Path, map(os.path.realpath, links)) if each not in around]

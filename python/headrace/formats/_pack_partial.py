@@ -1,14 +1,14 @@
 """The hidden folder beside the target in which a pack grows, and how it becomes the target.
 
-`.NAME.partial/` holds `data/`, which is to become NAME, and `journal/`: the parameters, and a
-record of each finished shard. A shard is finished when it was written, synced and read back; only
+`.NAME.partial/` holds `data/`, which will become NAME, and `journal/`: the parameters, and a record
+of each finished shard. A shard is finished when it was written, synced and read back; only
 then its record appears. Publishing:
 
 1. the index is written into `data/`; `journal/publishing` names its fingerprint;
 2. `data/` is renamed to NAME, or exchanged with it when an older pack is replaced;
 3. `.NAME.partial/` is removed.
 
-A crash before 2 leaves the old state, after 2 the new one; the marker of step 1 tells the next run
+A crash before 2 leaves the old state, after 2 the new one; the marker of step 1 shows the next run
 which.
 """
 
@@ -72,7 +72,7 @@ class PartialPack:
         os.close(self._lock)
 
     def begin(self, parameters: dict[str, Any], restart: bool) -> None:
-        """Continues what is there if it was begun with the same parameters."""
+        """Continues an earlier run if it was begun with the same parameters."""
         noted = self._journal / "parameters.json"
         if restart:
             self._clear()
@@ -84,7 +84,7 @@ class PartialPack:
                 raise InvalidArgumentError(
                     f"packing to {self.target}: an interrupted run is kept in {self.folder}, but "
                     f"it was begun with other input: {_differences(before, parameters)}; repeat "
-                    "it with those to continue, or pass --restart (restart=True) to begin anew"
+                    "it with those to continue, or pass --restart (restart=True) to begin again"
                 )
         else:
             self._clear()
@@ -109,7 +109,7 @@ class PartialPack:
         return False
 
     def shard_name(self, number: int, digest: int) -> str:
-        """Names say what is inside: an index never meets the shards of another pack."""
+        """The name contains a digest: an index never matches the shards of another pack."""
         return f"shard-{number:05d}-{digest:016x}.arrow"
 
     def load(self, number: int) -> Shard | None:
@@ -155,7 +155,7 @@ class PartialPack:
             )
 
     def tidy(self, names: set[str]) -> None:
-        """Removes from `data/` what an interrupted run left half-written."""
+        """Removes unfinished files of an interrupted run from `data/`."""
         for path in self.data.iterdir():
             if path.name not in names:
                 path.unlink()
@@ -197,7 +197,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path`, synced, when the block ends; after an error, none."""
+    """A file that replaces `path`, synced, when the block ends; not after an error."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
@@ -213,7 +213,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames in `path` outlive a power cut."""
+    """Makes renames in `path` durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -222,7 +222,7 @@ def sync_folder(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Swaps two folders at one moment, so that `old` names a whole pack at any time."""
+    """Atomically exchanges two folders, so that `old` is a whole pack at any time."""
     libc = ctypes.CDLL(None, use_errno=True)
     status = libc.renameat2(
         _AT_FDCWD,
@@ -236,6 +236,8 @@ def _exchange(new: Path, old: Path) -> None:
     code = ctypes.get_errno()
     if code not in (errno.EINVAL, errno.ENOSYS):
         raise UnavailableError(f"replacing {old}: {os.strerror(code)}")
-    aside = new.parent / "replaced"  # A file system that cannot exchange: a moment without a pack.
+    aside = (
+        new.parent / "replaced"
+    )  # A file system without exchange: for a moment there is no pack.
     old.rename(aside)
     new.rename(old)

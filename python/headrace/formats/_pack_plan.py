@@ -1,4 +1,4 @@
-"""Which sample goes into which block of which shard: decided before a byte is copied.
+"""Assigns samples to blocks and shards, before a byte is copied.
 
 The plan is a function of the source index and the parameters alone. So a pack is the same with any
 number of workers, and after any number of interruptions.
@@ -17,7 +17,7 @@ from headrace import _core
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
 
-ALIGNMENT = 4096  # bytes: what direct reads ask for
+ALIGNMENT = 4096  # bytes: required by direct reads
 BLOCK_BYTES = 2**20
 SHARD_BYTES = 256 * 2**20
 _PACK_STREAM = 4  # RandomStream::kPack
@@ -27,16 +27,16 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class PackParameters:
-    """What decides the bytes of a pack, beside the source."""
+    """The parameters that, with the source, determine the bytes of a pack."""
 
     order: Literal["shuffled", "source"] = "shuffled"
     seed: int = 0
-    block_bytes: int = BLOCK_BYTES  # a block ends before it would pass this
+    block_bytes: int = BLOCK_BYTES  # a block ends before it would exceed this
     block_samples: int | None = None  # or: exactly so many samples, whatever their bytes
     shard_bytes: int = SHARD_BYTES
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be."""
+        """Refuses invalid values."""
         if self.order not in ("shuffled", "source"):
             raise InvalidArgumentError(
                 f'pack order: got "{self.order}", must be "shuffled" or "source"'
@@ -59,7 +59,7 @@ class PackParameters:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """The samples of the pack in order, and where blocks and shards are cut."""
+    """The samples of the pack in order, and the limits of blocks and shards."""
 
     order: U64  # source sample of each pack sample
     block_starts: U64  # first pack sample of each block, and the sample count at the end
@@ -103,7 +103,7 @@ def make_plan(index: _core.Index, parameters: PackParameters) -> PackPlan:
 
 
 def _cut(sizes: U64, limit: int) -> U64:
-    """Starts of runs whose sum stays within `limit`; what is larger alone is a run of its own."""
+    """Starts of runs whose sum stays within `limit`; a larger value is a run of its own."""
     ends = np.cumsum(sizes, dtype=np.uint64)
     starts = [0]
     base = 0

@@ -29,7 +29,7 @@ _READS_A_BLOCK = 8  # parallel reads while a block is gathered
 
 @dataclass(frozen=True)
 class Shard:
-    """What was written, as found by reading the file again."""
+    """A written shard, as found by reading the file again."""
 
     file_bytes: int
     digest: int  # file_digest()
@@ -45,7 +45,7 @@ class Column:
     """A field of one block: `data` holds the values of extent fields, end to end."""
 
     field: _core.Field
-    values: npt.NDArray[Any]  # inline: one a sample; else: where each value ends, from 0 on
+    values: npt.NDArray[Any]  # inline: one a sample; else: the end of each value, from 0 on
     data: bytearray
     checksums: U64
 
@@ -96,7 +96,7 @@ class ShardWriter:
         self._schema_bytes = len(b"ARROW1\0\0") + self._schema.serialize().size
         self._readers = readers
         self._progress = progress
-        self._headers: dict[int, int] = {}  # by padding; any thread may fill in what it finds
+        self._headers: dict[int, int] = {}  # by padding; any thread may add entries
 
     def write(self, path: str, blocks: list[U64]) -> Shard:
         """Writes the source samples of each of `blocks` to `path`, syncs, and verifies."""
@@ -169,7 +169,7 @@ class ShardWriter:
         )
 
     def _check_source(self, samples: U64, block: Block) -> None:
-        """Compares with the source's own checksums, where it has them."""
+        """Compares with the source's own checksums, if it has them."""
         for position, column in enumerate(block):
             if not column.field.has_checksums:
                 continue
@@ -195,7 +195,7 @@ class ShardWriter:
         return pa.record_batch(arrays, schema=self._schema)
 
     def _offset_in_body(self, block: Block) -> int:
-        """Where the first extent field's bytes start in the batch's body."""
+        """The position of the first extent field's bytes in the batch's body."""
         offset = 0
         for column in block:
             if not column.field.is_inline:
@@ -206,7 +206,7 @@ class ShardWriter:
         return offset
 
     def _padding(self, position: int) -> int:
-        """Bytes of metadata that bring the data at `position`, less the header, to a boundary."""
+        """Bytes of metadata that align the data at `position`, without the header."""
         pad = -(position + self._header_bytes(0)) % ALIGNMENT
         if (position + self._header_bytes(pad)) % ALIGNMENT != 0:
             raise InternalError(f"padding a batch at {position}: {pad} bytes do not align it")
@@ -232,7 +232,7 @@ class ShardWriter:
         return known
 
     def _verify(self, path: str, written: list[Block]) -> Shard:
-        """Reads the shard from the device; compares each sample with what the source gave."""
+        """Reads the shard from the device and compares each sample with the source."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -242,7 +242,7 @@ class ShardWriter:
             return _locate(fd, path, size, digest, written)
         except pa.ArrowException as error:
             raise DataLossError(
-                f"verifying {path}: it reads back as no Arrow file ({error}); {_SUSPECT}"
+                f"verifying {path}: what was read back is not an Arrow file ({error}); {_SUSPECT}"
             ) from error
         finally:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""An index file: of a dataset that somebody indexed, in whatever format."""
+"""An index file of a dataset in any format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.formats._format import INDEX_SUFFIX, Format, Opened, Sample, Wante
 
 
 class IndexFile(Format):
-    """Also the row of indexes that name no format, or one that is not in the table."""
+    """Also used for indexes whose format is not in the table."""
 
     name: ClassVar[str] = "unknown"
     opens: ClassVar[str] = f"an index file ({INDEX_SUFFIX})"

@@ -1,6 +1,6 @@
-"""Packs: a dataset rewritten as Arrow files whose record batches are blocks of random mates.
+"""Packs: Arrow files; each record batch is one block of randomly chosen samples.
 
-`headrace docs pack-format` says what a pack is. `write_pack` reads any dataset through its index.
+`headrace docs pack-format` specifies a pack. `write_pack` reads any dataset through its index.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class PackResult:
-    """What `write_pack` did."""
+    """The result of `write_pack`."""
 
     path: str
     samples: int
@@ -74,7 +74,7 @@ def write_pack(
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
     for each core, at most 8). An interrupted run leaves its finished shards in `.NAME.partial`
     beside the target; the same call continues it, `restart` discards it. `progress` is called
-    with bytes done and bytes in all; what it raises stops the work.
+    with bytes done and bytes in all; an exception from it stops the work.
 
     Memory: three blocks for each worker, and about 100 bytes for each sample.
     """
@@ -114,7 +114,7 @@ def write_pack(
 
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
-    """Everything that the bytes of a pack depend on: shards of two inputs are not mixed."""
+    """Everything that determines the bytes of a pack: shards of two inputs are never mixed."""
     return parameters.to_dict() | {
         "source_fingerprint": source.fingerprint,
         "pyarrow": pa.__version__,
@@ -149,26 +149,26 @@ def _check_target(target: Path, overwrite: bool) -> None:
     is_pack = (target / PACK_INDEX_NAME).exists()
     if not is_pack and not _is_empty(target):
         raise InvalidArgumentError(
-            f"packing to {target}: it exists and is no pack, so it is left alone; choose another "
-            "place"
+            f"packing to {target}: it exists and is not a pack, so it is not replaced; choose "
+            "another place"
         )
     if is_pack and not overwrite and not (target.parent / f".{target.name}.partial").exists():
         raise _target_exists(target)
 
 
 def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
-    """What was finished is kept for a restart, and `error` says so; nothing else stays behind."""
+    """Keeps finished shards for a restart, and says so in `error`; removes other files."""
     if partial.has_finished_shards():
         error.add_note(
             f"finished shards are kept in {partial.folder}: run the same command again to "
-            "continue, or with --restart (restart=True) to begin anew"
+            "continue, or with --restart (restart=True) to begin again"
         )
     else:
         partial.remove()
 
 
 class _NoRoomError(Exception):
-    """The disk cannot hold the pack: found before anything was written."""
+    """The disk cannot hold the pack: checked before writing."""
 
 
 def _with_notes(error: HeadraceError, of: BaseException) -> HeadraceError:
@@ -178,9 +178,9 @@ def _with_notes(error: HeadraceError, of: BaseException) -> HeadraceError:
 
 
 def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
-    """How much is needed and how much there is, and the way out."""
+    """The space needed, the space free, and the remedy."""
     free = _free_bytes(partial.target.parent)
-    there = f"{format_bytes(free)} are free" if free is not None else "what is free is not known"
+    there = f"{format_bytes(free)} are free" if free is not None else "the free space is not known"
     if needed is None:
         return f"{before}{there} in {partial.target.parent}; make room, or pack to another disk"
     return (
@@ -190,7 +190,7 @@ def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """What this user may still write there; None: the file system does not say."""
+    """Bytes that this user may still write there; None: not known."""
     system = os.statvfs(folder)
     if not system.f_blocks:
         return None
@@ -237,7 +237,7 @@ class _Packer:
         self._kept = self._finished()
 
     def _finished(self) -> dict[int, Shard]:
-        """Those of an interrupted run."""
+        """The shards of an interrupted run."""
         return {
             number: shard
             for number in range(self._plan.shard_count)
@@ -245,14 +245,14 @@ class _Packer:
         }
 
     def bytes_left(self) -> int:
-        """What is at least to be written still: the values of the shards that are not finished."""
+        """The least bytes to write: the values of the shards that are not finished."""
         kept = sum(int(self._plan.shard_data_bytes[number]) for number in self._finished())
         return self._total - kept
 
     def check_room(self) -> None:
-        """Refuses a disk that cannot hold the pack, before hours are spent on finding out."""
+        """Refuses a disk that cannot hold the pack, before hours of work."""
         names = {self._partial.shard_name(n, s.digest) for n, s in self._kept.items()}
-        self._partial.tidy(names)  # What is not kept takes no room.
+        self._partial.tidy(names)  # Discarded files take no room.
         needed, free = self.bytes_left(), _free_bytes(self._partial.target.parent)
         if free is not None and needed > free:
             where = f"packing to {self._partial.target}: "
@@ -275,7 +275,7 @@ class _Packer:
                 finally:  # also on Ctrl-C
                     self._stop.set()
                     pool.shutdown(wait=True, cancel_futures=True)
-        # The cause, not those who stopped because of it.
+        # The first cause, not the stops that followed.
         errors = [f.exception() for f in futures.values() if not f.cancelled()]
         causes = [e for e in errors if e is not None and not isinstance(e, CancelledError)]
         for error in causes or [e for e in errors if e is not None]:
@@ -303,7 +303,7 @@ class _Packer:
         try:
             self._partial.store(number, shard)
         except BaseException:
-            finished.unlink(missing_ok=True)  # Without its record it is of no use.
+            finished.unlink(missing_ok=True)  # Without its record it is useless.
             raise
         return shard
 
@@ -319,7 +319,7 @@ class _Packer:
         contents = _core.IndexContents(source.sample_count, ".")
         names = [self._partial.shard_name(n, shard.digest) for n, shard in enumerate(shards)]
         sizes = np.array([shard.file_bytes for shard in shards], np.uint64)
-        # A copied pack is the same pack: its shards are known by name, size and checksums.
+        # A copied pack is the same pack: name, size and checksums identify its shards.
         contents.add_objects(names, sizes, np.zeros(len(shards), np.int64))
         sample_counts = [int(shard.block_samples.sum()) for shard in shards]
         numbers = np.arange(len(shards), dtype=np.uint64)

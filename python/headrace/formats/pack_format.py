@@ -18,7 +18,7 @@ from headrace.formats._format import Format, Opened, Sample, Wanted, refuse_skip
 PACK_INDEX_NAME = "pack.hri"
 _DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`
 PARAMETERS = "pack"
-"""The attribute of a pack's index that says, in JSON, how it was made."""
+"""The attribute of a pack's index that records, in JSON, how it was made."""
 
 
 class Pack(Format):
@@ -45,7 +45,7 @@ class Pack(Format):
     def file_fault(
         self, index: _core.Index, number: int, read: Callable[[int, int], bytes]
     ) -> str | None:
-        """Its name has the digest of all its bytes: Arrow's headers and labels, too."""
+        """Compares all bytes, including Arrow's headers, with the digest in the file's name."""
         name, size, _ = index.object(number)
         written = re.search(r"-([0-9a-f]{16})\.arrow$", name)
         if written is None or file_digest(read, size) == int(written[1], 16):
@@ -78,7 +78,7 @@ def file_digest(read: Callable[[int, int], bytes], size: int) -> int:
 
 
 def pack_attributes(parameters: dict[str, Any]) -> dict[str, str]:
-    """What the index of a pack says of how it was made."""
+    """The attributes of a pack's index that record how it was made."""
     return {
         "format": Pack.name,
         PARAMETERS: json.dumps({"version": 1} | parameters),
@@ -86,7 +86,7 @@ def pack_attributes(parameters: dict[str, Any]) -> dict[str, str]:
 
 
 def pack_parameters(index: _core.Index) -> dict[str, Any] | None:
-    """How the pack was made; None: the index is of no pack, or says it in another way."""
+    """How the pack was made; None if the index does not describe a pack."""
     try:
         parameters = json.loads(index.attributes.get(PARAMETERS, "null"))
     except ValueError:

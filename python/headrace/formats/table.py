@@ -1,4 +1,4 @@
-"""The dataset formats: the only place that lists them. A new one is one file and one row here."""
+"""The table of dataset formats. A new format is one file and one row here."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from headrace.formats.pack_format import Pack
 OTHER = IndexFile()
 
 FORMATS: tuple[Format, ...] = (Folder(), Pack(), OTHER)
-"""A path is of the last that recognises it: the most special comes last."""
+"""The last one that recognises a path is used, so the most specific comes last."""
 
 
 def recognise(path: str) -> Format | None:
-    """The format of what is at `path`; None: of none. Raises OSError if that cannot be seen."""
+    """The format of `path`; None if no format recognises it. Raises OSError."""
     return next((each for each in reversed(FORMATS) if each.recognises(path)), None)
 
 
 def format_of(index: _core.Index) -> Format:
-    """The format that the index is of."""
+    """The format of the dataset that the index describes."""
     name = index.attributes.get("format", OTHER.name)
     return next((each for each in FORMATS if each.name == name), OTHER)
 
 
 def described() -> str:
-    """What can be opened, for errors."""
+    """A list of what headrace opens, for errors."""
     return "headrace opens: " + ", ".join(each.opens for each in FORMATS)

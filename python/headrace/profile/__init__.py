@@ -1,4 +1,4 @@
-"""What a machine can do, as `headrace profile` measured it, and what an epoch takes on it.
+"""Machine profiles of `headrace profile`, and predictions of epochs from them.
 
 >>> machine = hr.profile.load("machine.toml")
 >>> work = hr.profile.EpochWork(samples=10_000, decode_bytes=1e9, storage_reads=[(100_000, 10_000)])

@@ -1,4 +1,4 @@
-"""Which order to take on a machine: the strictest that is fast enough."""
+"""Recommends an order for a machine: the strictest that is fast enough."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from headrace.profile._predict import (
 )
 
 ENOUGH = 0.95
-"""Of what is asked for; less is noise of the measurement."""
+"""Share of the demand that suffices; smaller differences are measurement noise."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order, with what it would give."""
+    """An order, with its predicted rate."""
 
     order: str
     block_bytes: int | None  # of one read; None: samples are read one by one
     block_samples: int | None  # None: the dataset's own blocks, or no blocks at all
     samples_per_second: float
-    bound: str  # by what
-    storage_rate: float  # bytes a second that storage gives to such reads
+    bound: str  # the limiting resource
+    storage_rate: float  # bytes a second of storage for such reads
     feeds: bool
     label_inflation: float | None
     """Of a batch, expected: a Loader warns above `_core.good_label_inflation`. None: not known."""
 
     @property
     def mixes(self) -> bool:
-        """Whether a Loader with it does not warn of the mix of labels."""
+        """Whether a Loader with it would not warn about the mix of labels."""
         return self.label_inflation is None or self.label_inflation <= _core.good_label_inflation
 
 
@@ -48,10 +48,10 @@ LabelInflation = Callable[[str, int | None], float | None]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, and why."""
+    """The recommendation, and its reason."""
 
     chosen: Candidate
-    demand: float  # samples a second: as given, or what decoding can use
+    demand: float  # samples a second: as given, or the rate of decoding
     decode: float  # samples a second that all threads decode
     why: str
     candidates: Sequence[Candidate]
@@ -80,9 +80,9 @@ def advise(
 ) -> Advice:
     """The strictest order that feeds `demand` samples a second.
 
-    None: what decoding on all threads could use. Of blocks the smallest that is fast enough:
-    smaller ones shuffle better. What mixes labels too little is advised only if nothing else is
-    fast enough, with the remedy. If nothing at all is, what is fastest.
+    None: the rate of decoding on all threads. Of blocks the smallest that is fast enough: smaller
+    ones shuffle better. An order that mixes labels too little is recommended only if no other is
+    fast enough, with the remedy. If none is, the fastest one.
     """
     samples = profile.dataset.samples
     size = profile.dataset.sample_bytes
@@ -125,7 +125,7 @@ def advise(
         for block in (_block_sizes(profile) if each.reads_blocks else [None])
     ]
     feeding = [each for each in candidates if each.feeds]
-    # The first that mixes; if none does, the first.
+    # The first that mixes labels well; if none does, the first.
     chosen = min(feeding, key=lambda each: not each.mixes, default=None)
     if chosen is None:
         best = max(each.samples_per_second for each in candidates)
@@ -140,7 +140,7 @@ def advise(
 
 
 def _block_sizes(profile: MachineProfile) -> list[int]:
-    """Of reads that hold several samples: those measured, and the dataset's own blocks."""
+    """Sizes of reads that hold several samples: the measured ones, and the dataset's blocks."""
     if profile.storage.reads != "ranges":
         return []
     sizes = [each.read_bytes for each in profile.storage.rates]
@@ -168,11 +168,11 @@ def _why(
             f"blocks of {format_bytes(chosen.block_bytes)} at {_rate(chosen.storage_rate)}"
         )
     threads = f"{profile.host.cpus} thread" + ("s" if profile.host.cpus > 1 else "")
-    copied = profile.decode.what == "copy"  # no images, or images given as their bytes
+    copied = profile.decode.what == "copy"  # no images, or images as encoded bytes
     what = "copy" if copied else f"decode ({profile.decode.what})"
     parts.append(f"{threads} {what} {decode:,.0f} samples/s")
     if demand is not None:
-        parts.append(f"asked for are {demand:,.0f}")
+        parts.append(f"the demand is {demand:,.0f}")
     if not chosen.mixes:
         parts.append(
             "labels inside its blocks are alike: their mix varies "

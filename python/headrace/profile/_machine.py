@@ -1,4 +1,4 @@
-"""A machine profile: what is in one, and its TOML file."""
+"""A machine profile, and its TOML file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from headrace.profile._toml import to_toml
 
 SCHEMA = 1
 
-_KNEE = 0.9  # of the best rate: more users than give this much are of little use
+_KNEE = 0.9  # of the best rate: more users gain little
 _READS = ("ranges", "files")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a second by how many do it at once: threads, or reads in flight."""
+    """Bytes a second by the number of users: threads, or reads in flight."""
 
     users: tuple[int, ...]
     bytes_per_second: tuple[float, ...]
     """Of all of them together; the median of some slices."""
     spread: tuple[float, ...]
-    """(largest - smallest slice) / median: how far to trust it."""
+    """(largest - smallest slice) / median: the uncertainty."""
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -62,17 +62,17 @@ class SizedRates:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Where it was measured."""
+    """The machine that was measured."""
 
     cpus: int
-    """That this process may use."""
+    """Those that this process may use."""
     memory_bytes: int
     kernel: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFacts:
-    """What of the dataset the numbers depend on."""
+    """The properties of the dataset that the numbers depend on."""
 
     path: str
     format: str
@@ -96,7 +96,7 @@ class Storage:
     direct: bool
     """Whether the reads went past the page cache."""
     cold_share: float | None
-    """Bytes that came from devices / bytes read; None: the system does not tell."""
+    """Bytes from devices / bytes read; None: not known."""
     rates: tuple[SizedRates, ...]
 
 
@@ -124,16 +124,16 @@ class Tier:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a loader saw preprocessing take, on average."""
+    """The mean time of preprocessing, as measured by a loader."""
 
     transform: int
-    """A hash of what was done to the samples."""
+    """A hash of the fields and the transform."""
     bytes: float
     """Of the samples as stored, on average."""
     threads: int
-    """That preprocessed at once."""
+    """Threads that preprocessed concurrently."""
     count: int
-    """Samples that were looked at, up to some hundred."""
+    """Number of samples measured, up to some hundred."""
     seconds: float
     """Of one sample on one thread."""
 
@@ -152,12 +152,12 @@ class MachineProfile:
     decode: DecodeRates
     tiers: tuple[Tier, ...] = ()
     peer_bytes_per_second: float | None = None
-    """From one other node. Not measured: written by hand, where there are several nodes."""
+    """From one other node. Not measured: add it by hand if there are several nodes."""
     preprocess: tuple[Preprocess, ...] = ()
     """Not measured: learned by loaders (`headrace.Loader.save_profile`)."""
 
     def to_model(self) -> _core.MachineModel:
-        """As the core computes with it; private to headrace."""
+        """The core's model; private to headrace."""
         return _core.MachineModel(
             storage=_sized_points(self.storage.rates),
             readers=self.storage.rates[-1].rates.users_enough,
@@ -218,7 +218,7 @@ class MachineProfile:
         return plain
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file, whole or not at all. Replaces nothing but another profile."""
+        """Writes the file atomically. Replaces only another profile."""
         target = Path(given_path("writing profile", path))
         check_target(target)
         handle, partial = tempfile.mkstemp(
@@ -236,7 +236,7 @@ class MachineProfile:
 
 
 def check_target(path: Path) -> None:
-    """That a profile may be written there: asked before minutes are spent on measuring it."""
+    """Checks that a profile may be written there, before minutes of measuring."""
     if not path.parent.is_dir():
         raise NotFoundError(f"writing profile {path}: no such folder {path.parent}")
     if not path.exists():
@@ -245,7 +245,7 @@ def check_target(path: Path) -> None:
         _parse(path)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
-            f"writing profile {path}: the file exists and is no machine profile, so it is not "
+            f"writing profile {path}: the file exists and is not a machine profile, so it is not "
             f"replaced; name another ({error})"
         ) from error
 
@@ -283,7 +283,7 @@ def _parse(path: Path) -> dict[str, Any]:
     except IsADirectoryError:
         raise InvalidArgumentError(f"profile {path}: this is a folder, must be a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"profile {path}: no TOML: {error}") from error
+        raise InvalidArgumentError(f"profile {path}: not TOML: {error}") from error
     schema = values.get("schema")
     if schema != SCHEMA or "storage" not in values:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""Measures a machine under a dataset's storage: which points, in which turn, for how long."""
+"""Measures a machine with a dataset's storage: the points, their sequence and times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ SECONDS_DEFAULT = 40.0
 
 _READ_SIZES = tuple(4096 << 2 * power for power in range(6))  # 4 KiB to 4 MiB
 _DEPTHS = (1, 4, 16, 64)
-_IN_FLIGHT_BYTES_MAX = 64 * 2**20  # more at once tells nothing new, and takes long on slow storage
+_IN_FLIGHT_BYTES_MAX = (
+    64 * 2**20
+)  # more in flight adds no information, and takes long on slow storage
 _TIER_SIZES = (65536, 2**20)
 _TIER_THREADS = (1, 4, 16)
 _TIER_FILE_BYTES = 256 * 2**20
@@ -45,8 +47,8 @@ _TIER_SHARE_OF_FREE = 0.05
 _TIER_FILL_SECONDS = 3.0
 _ROUNDS = 5
 _ROUNDS_LEAST = 3
-_OVERTIME = 1.5  # for the least rounds
-_SLICE_SECONDS_LEAST = 0.05  # rather fewer rounds than shorter slices
+_OVERTIME = 1.5  # for the minimum of rounds
+_SLICE_SECONDS_LEAST = 0.05  # fewer rounds are better than shorter slices
 _COUNTED_SHARE = 0.7  # of a slice's time; the rest is its start and end
 _DIRECT_SHARE = 0.99
 _IMAGE_SIZE = 224
@@ -57,7 +59,7 @@ Run = Callable[[float, float], _core.Slice]
 
 @dataclass
 class _Point:
-    """One place of a curve, and what its slices gave."""
+    """One point of a curve, and the results of its slices."""
 
     run: Run  # of (seconds, most seconds)
     rates: list[float] = field(default_factory=list)
@@ -97,7 +99,7 @@ class _Line:
 
 @dataclass
 class _Cold:
-    """Whether storage was asked, or a cache."""
+    """Whether storage answered, or a cache."""
 
     read_bytes: int = 0
     device_bytes: int = 0
@@ -122,10 +124,10 @@ def measure(
     seconds: float = SECONDS_DEFAULT,
     progress: Progress | None = None,
 ) -> MachineProfile:
-    """Measures for about `seconds`, in rounds over all points, so that noise falls on all alike.
+    """Measures for about `seconds`, in rounds over all points, so that noise affects all equally.
 
-    `raw`: samples are taken as they are stored, images too. At least one round is made, however
-    slow the machine is: each slice has its most seconds, too.
+    `raw`: samples are used as they are stored, images too. Makes at least one round, even on a slow
+    machine: each slice has a maximum of seconds, too.
     """
     if not 0 < seconds <= 3600:
         raise InvalidArgumentError(f"seconds: got {seconds}, must be above 0 and at most 3600")
@@ -233,7 +235,7 @@ def _probe_folder(folder: Path, seconds: float) -> _core.FolderProbe:
     if room < _TIER_FILE_BYTES_MIN:
         raise ResourceExhaustedError(
             f"tier {folder}: measuring takes {format_bytes(_TIER_FILE_BYTES_MIN)}, and at most 5 % "
-            f"of what is free, which is {format_bytes(room)}; free some"
+            f"of the free space, which is {format_bytes(room)}; free some"
         )
     fill_seconds = min(_TIER_FILL_SECONDS, max(seconds / 10, 0.1))
     return _core.FolderProbe(os.fspath(folder), min(_TIER_FILE_BYTES, room), fill_seconds)
@@ -272,7 +274,7 @@ def _facts(dataset: Dataset) -> DatasetFacts:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that `path` is on: "ext4", "nfs4"; "unknown" if not told."""
+    """The type of the file system that `path` is on: "ext4", "nfs4"; or "unknown"."""
     where = os.path.realpath(path)
     found = ("", "unknown")
     try:

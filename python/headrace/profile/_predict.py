@@ -1,4 +1,4 @@
-"""What an epoch takes on a machine: the longest each resource needs (`headrace docs model`)."""
+"""Predicts an epoch on a machine: the time of its busiest resource (`headrace docs model`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 
 READS_IN_FLIGHT = 64
-"""Of single samples that the loader has under way at once."""
+"""Reads of single samples that the loader has in flight."""
 BLOCK_READS_IN_FLIGHT = 16
-"""Of blocks that its memory is divided for."""
+"""Reads of blocks that its memory is divided for."""
 
 Reads = Sequence[tuple[float, float]]
 """(bytes of a read, how many reads)"""
@@ -23,7 +23,7 @@ Reads = Sequence[tuple[float, float]]
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class TierWork:
-    """What an epoch asks of one tier."""
+    """The work of one epoch for one tier."""
 
     reads: Reads = ()
     writes: Reads = ()
@@ -32,26 +32,26 @@ class TierWork:
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class EpochWork:
-    """What one epoch asks of one node."""
+    """The work of one epoch for one node."""
 
     samples: float
     decode_bytes: float = 0
     """Stored bytes that are decoded."""
     copy_bytes: float = 0
-    """Bytes moved from memory to memory beside that: blocks into a pool."""
+    """Bytes moved from memory to memory in addition: blocks into a pool."""
     storage_reads: Reads = ()
     tiers: Sequence[TierWork] = ()
     """By position in the profile's tiers; may be shorter."""
     peer_bytes: float = 0
     """Received from other nodes."""
     demand: float | None = None
-    """Samples a second that the trainer takes; None: as many as come."""
+    """Samples a second that the trainer takes; None: no limit."""
     threads: int | None = None
-    """That decode and copy; None: the profile's cpus."""
+    """Threads that decode and copy; None: the profile's cpus."""
     reads_in_flight: int = READS_IN_FLIGHT
-    """Of this node at storage. The loader has up to 64 in `exact`, 16 where it reads blocks."""
+    """Of this node at storage. The loader has up to 64 in `exact`, 16 if it reads blocks."""
     storage_sharers: int = 1
-    """Nodes that read the storage like this one, at once."""
+    """Nodes that read the storage concurrently, as much as this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Prediction:
 
     @property
     def samples_per_second(self) -> float:
-        """Infinite if nothing takes any time."""
+        """Infinite if no resource takes any time."""
         return self.samples / self.seconds if self.seconds else math.inf
 
 
@@ -76,7 +76,7 @@ def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
     """An epoch's time: everything overlaps, so it is what the busiest resource needs.
 
     Raises:
-        InvalidArgumentError: a count that cannot be, or a tier or peers that the profile lacks.
+        InvalidArgumentError: an invalid count, or a tier or peers that the profile lacks.
     """
     for name, given, kind in (("profile", profile, MachineProfile), ("work", work, EpochWork)):
         if not isinstance(given, kind):

@@ -1,4 +1,4 @@
-"""A table of a TOML file whose every key is checked."""
+"""A table of a TOML file, with checks of every key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.errors import InvalidArgumentError
 
 
 class Table:
-    """Values by key, each taken once by what it must be; errors name file, key and value."""
+    """Values by key, each taken once by its type; errors name file, key and value."""
 
     def __init__(self, file: str, place: str, values: dict[str, Any]) -> None:
         self._file = file
@@ -21,12 +21,12 @@ class Table:
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Whether it is there: for keys that may be left out."""
+        """Whether the key exists: for optional keys."""
         self._known.append(key)
         return key in self._values
 
     def finish(self) -> None:
-        """What was not asked for is a mistake."""
+        """Keys that were not taken are an error."""
         for key in self._values:
             if key not in self._known:
                 names = ", ".join(dict.fromkeys(self._known))
@@ -42,7 +42,7 @@ class Table:
         return value
 
     def choice(self, key: str, allowed: Sequence[str]) -> str:
-        """One of some words."""
+        """One of the given words."""
         must = "one of " + ", ".join(map(repr, allowed))
         value = self._take(key, must)
         if value not in allowed:
@@ -95,7 +95,7 @@ class Table:
         return float(value)
 
     def ascending(self, key: str) -> list[int]:
-        """Whole numbers above 0, each above the one before; at least one."""
+        """Ascending whole numbers above 0; at least one."""
         values = self._list(key, "a list of whole numbers that ascend from 1 or above")
         before = 0
         for position, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""Writes a profile as TOML, with comments that say what it means."""
+"""Writes a profile as TOML, with comments that explain it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMMENTS = {
     "decode": "From stored bytes to rows of a batch, by threads.",
     "tier": "A folder that may hold copies: reads and writes by size and threads.",
     "preprocess": "What loaders saw one sample take on one of so many threads; `transform` is a\n"
-    "# hash of what was done to it.",
+    "# hash of the fields and the transform.",
     "peers": "From one other node. Not measured: written by hand.",
 }
 
@@ -67,7 +67,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # TOML's basic strings escape as JSON does, but for what JSON leaves as it is: DEL.
+        # TOML's basic strings escape as JSON does, except for DEL, which JSON does not escape.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, datetime.datetime):
         return value.isoformat()

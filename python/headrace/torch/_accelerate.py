@@ -51,11 +51,11 @@ def checked_reader(server: Server) -> Reader | None:
 
 
 def check_epoch(server: Server, epoch: int) -> None:
-    """Refuses that Accelerate's loader, by counting, undoes what the stream was told."""
+    """Refuses that Accelerate's loader, by counting, undoes set_epoch() of the stream."""
     told = _told_epoch(server.loader)
     if checked_reader(server) is not None and told not in (None, epoch):
         raise FailedPreconditionError(
-            f"{_DOING}: it begins epoch {epoch}, and the stream was told to go on in epoch {told}, "
+            f"{_DOING}: it begins epoch {epoch}, but the stream continues in epoch {told}, "
             "by load_state_dict() or set_epoch(): samples would be repeated; tell the prepared "
             f"DataLoader, too: set_epoch({told})"
         )
@@ -81,7 +81,7 @@ def _reader(server: Server) -> Reader | None:
 
 
 def _told_epoch(loader: Loader) -> int | None:
-    """The epoch that its next iteration was told to be."""
+    """The epoch that was set for its next iteration."""
     if loader._next is None or (loader._untouched and not loader._next[1]):
         return None
     return loader._next[0]

@@ -133,7 +133,7 @@ class DeviceBatches(NotADataLoader):
                 given.append((ahead[0].mark, ahead[0].source))
                 while given and (len(given) > self._depth or self._copies.is_done(given[0][0])):
                     self._copies.wait(given.popleft()[0])
-                yield self._give(ahead.popleft(), iteration)  # And keeps nothing of it.
+                yield self._give(ahead.popleft(), iteration)  # And keeps no reference.
             if failure is not None:
                 raise failure
             if iteration == self._iteration:

@@ -6,7 +6,7 @@ connects when its iteration begins, and asks for one batch after the other:
 1. worker: ``{"iteration", "started", "worker": i, "workers": N}``. The first to come begins it.
 2. worker: ``next``. Answered by ``{"epoch", "step", "rows"}`` with the descriptor of its memory
    (`_parcel`), by ``{"end": true}``, or by ``{"error", "text"}``.
-3. The worker closes the connection. If it was not told of the end, the iteration is over, for the
+3. The worker closes the connection. If it did not receive the end, the iteration is over, for the
    others after the batch before its newest: DataLoader has been left, or says itself what happened.
 """
 
@@ -95,7 +95,7 @@ class _Deal:
         self.lanes = [_Lane(number) for number in range(workers)]
         self.batches: Iteration | None = None  # None: no more are taken
         self.pulled = 0  # batches
-        self.end = b""  # what is said after the last of them, once that is known
+        self.end = b""  # the message after the last of them, once it is known
         self.is_over = False  # another thread stops what is waited for, and says why
         self.left_at: int | None = None  # from this batch on none is given, as a worker has left
         self.why_left = b""
@@ -185,7 +185,7 @@ class _Deal:
 
 def _over() -> FailedPreconditionError:
     return FailedPreconditionError(
-        "this iteration is over: a newer one was begun, or the stream was told where to go on; a "
+        "this iteration is over: a newer one was begun, or the stream's position was set; a "
         "stream has one at a time"
     )
 
@@ -196,7 +196,7 @@ class Server:
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
         self.lock = threading.RLock()
-        self.newest: Pass | None = None  # None: none since the loader was told where to go on
+        self.newest: Pass | None = None  # None: none since the loader's position was set
         self.process = os.getpid()
         self.fields = tuple(InputField(*field) for field in loader._core.schema)
         # In the abstract namespace: gone with the last process that has it.
@@ -286,7 +286,7 @@ class Server:
                 self._refuse()
 
     def _work(self, selector: selectors.BaseSelector, acceptor: Acceptor) -> None:
-        """What has been said is heard, then a batch is taken if one is wanted."""
+        """Receives requests, then takes a batch if one is requested."""
         ready = acceptor.select(0)
         said = [(each, _received(each)) for each in ready if each in self._lanes]
         for connection, message in sorted(said, key=lambda each: bool(each[1])):  # Ends first.

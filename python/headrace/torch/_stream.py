@@ -53,7 +53,7 @@ class SampleStream(IterableDataset[Any]):
 
     Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
     `sample_id` if it has ``ids=True``. Everything else is the Loader's to say: order, seed, rank,
-    image transforms, tiers, a sampler, ``isolation="process"``; ``loader.stats()`` tells of it.
+    image transforms, tiers, a sampler, ``isolation="process"``; ``loader.stats()`` reports it.
     DataLoader's own `shuffle` and `sampler` stay out, as with any IterableDataset.
 
     Thread safety: one thread; and `set_epoch` and `load_state_dict` are those of the stream, not

@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// An executor of real threads for tests: first come, first served; deadlines are ignored.
+// An executor of real threads for tests: first come, first served; ignores deadlines.
 //
 // Thread safety, shutdown: as Executor.
 class TestExecutor final : public Executor {

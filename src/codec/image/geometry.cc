@@ -9,9 +9,9 @@
 namespace headrace {
 namespace {
 
-constexpr int kTries = 10;  // torchvision's
+constexpr int kTries = 10;  // as torchvision
 
-// A box of whole pixels in the image as stored.
+// A box of whole pixels in the stored image.
 struct Box {
   std::uint32_t x = 0;
   std::uint32_t y = 0;
@@ -23,7 +23,7 @@ double UniformBetween(Prng& prng, double low, double high) {
   return low + (high - low) * prng.Uniform();
 }
 
-// The largest box in the middle of the image whose aspect is in `ratio`.
+// The largest centred box whose aspect is in `ratio`.
 Box CentralBox(const std::array<double, 2>& ratio, ImageSize size) {
   const double aspect = static_cast<double>(size.width) / static_cast<double>(size.height);
   Box box{0, 0, size.width, size.height};
@@ -76,14 +76,14 @@ AxisSpan CentreSpan(std::uint32_t length, std::uint64_t resized, std::uint32_t o
   return span;
 }
 
-// What the longer side becomes when the shorter one becomes `resize_shorter`.
+// The resized longer side if the shorter one is resized to `resize_shorter`.
 std::uint64_t ResizedLonger(std::uint32_t resize_shorter, std::uint32_t shorter,
                             std::uint32_t longer) {
   const auto product = static_cast<double>(std::uint64_t{resize_shorter} * longer);
   return static_cast<std::uint64_t>(product / static_cast<double>(shorter));
 }
 
-// The most halvings that leave kResolutionKept times the wanted resolution.
+// The most halvings that keep kResolutionKept times the row's resolution.
 unsigned HalvingsOf(const AxisSpan& span, const DecoderScaling& scaling) {
   const std::uint64_t pixels = span.end - span.begin;
   const std::uint64_t kept = kResolutionKept * span.outputs_total << scaling.chroma_halvings;
@@ -106,7 +106,7 @@ double ExpToTheBit(double x) {
 
 double LogToTheBit(double x) {
   constexpr double kLn2 = 0x1.62e42fefa39efp-1;
-  constexpr int kSteps = 6;  // of Halley's iteration, which triples the right digits each time
+  constexpr int kSteps = 6;  // of Halley's iteration, which triples the correct digits each time
   int exponent = 0;
   const double mantissa = std::frexp(x, &exponent);
   double log = 0.0;

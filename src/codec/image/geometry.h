@@ -1,7 +1,7 @@
 #pragma once
 
-// Which part of an image becomes the row: pure arithmetic on sizes, equal to torchvision's, with
-// the random draws specified to the bit in docs/codec.md.
+// Chooses the part of an image that becomes the row: pure arithmetic on sizes, equal to
+// torchvision's, with the random choices specified to the bit in docs/codec.md.
 
 #include <cstdint>
 
@@ -16,8 +16,8 @@ struct ImageSize {
 };
 
 // One axis of a resize: the pixels [begin, end) of the stored image become `outputs_total` pixels,
-// of which `outputs` from `outputs_first` on are wanted. They are resampled as if the image ended
-// there.
+// of which the row needs `outputs` from `outputs_first` on. They are resampled as if the image
+// ended there.
 struct AxisSpan {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -28,12 +28,12 @@ struct AxisSpan {
   friend constexpr bool operator==(const AxisSpan&, const AxisSpan&) = default;
 };
 
-// How one image becomes its row.
+// The geometry of one image's row.
 struct Framing {
   AxisSpan x;
   AxisSpan y;
-  unsigned halvings = 0;  // the decoder divides both sides by 2^halvings; spans are before that
-  bool flip = false;      // left and right change places
+  unsigned halvings = 0;  // the decoder divides both sides by 2^halvings; spans are unscaled
+  bool flip = false;      // mirror left and right
 };
 
 // Pixels of a side of `size` after `halvings`: rounded up, as libjpeg does.
@@ -47,20 +47,20 @@ struct DecoderScaling {
   unsigned chroma_halvings = 0;  // how much coarser the colours of a scaled image are
 };
 
-// A scaled image, and its colours, must have at least this many times the resolution of the row.
-// The difference from an exact row falls with the square of this number; docs/codec.md states the
-// bound for 4.
+// A scaled image, and its chroma, must have at least this many times the resolution of the row. The
+// difference from an exact row falls with the square of this number; docs/codec.md states the bound
+// for 4.
 inline constexpr unsigned kResolutionKept = 4;
 
 // The framing of an image of `size`, both sides at least 1, for the sample of `key`.
 //
-// Chooses the most halvings that `scaling` allows and that leave kResolutionKept times the wanted
-// resolution on both axes; none if transform.exact. The random draws do not depend on halvings.
+// Chooses the most halvings that `scaling` allows and that keep kResolutionKept times the row's
+// resolution on both axes; none if transform.exact. The random choices do not depend on halvings.
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,
                       const DecoderScaling& scaling);
 
-// e^x and ln x of x > 0, in IEEE operations that docs/codec.md lists: those of libm differ in the
-// last bit between processors, and every node must draw the same box. Within 4 ulp.
+// e^x and ln x of x > 0, in IEEE operations listed in docs/codec.md: those of libm differ in the
+// last bit between processors, and every node must choose the same box. Within 4 ulp.
 double ExpToTheBit(double x);
 double LogToTheBit(double x);
 

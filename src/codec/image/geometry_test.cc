@@ -27,7 +27,7 @@ TEST(GeometryTest, ExponentialAndLogarithmAreWithinAFewUlpOfTheTruth) {
   EXPECT_EQ(ExpToTheBit(0.0), 1.0);
 }
 
-// The bits are part of the specification of the draws: a change here changes what jobs train on.
+// The bits are part of the specification: a change here changes the training data of jobs.
 TEST(GeometryTest, BitsOfExponentialAndLogarithmAreFrozen) {
   EXPECT_EQ(LogToTheBit(0.75), -0x1.269621134db92p-2);
   EXPECT_EQ(LogToTheBit(4.0 / 3), 0x1.269621134db90p-2);

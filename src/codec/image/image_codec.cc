@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint32_t kSideMax = 1U << 16;  // of a row, pixels
 
-// Memory that a thread keeps between images, but not after a huge one.
+// Memory that a thread keeps between images, except after a huge one.
 struct Scratch {
   AxisFilter horizontal;
   AxisFilter vertical;
@@ -108,7 +108,7 @@ ImageRegion RegionOf(const Scratch& scratch, const Framing& framing) {
           .halvings = framing.halvings};
 }
 
-// Rows that need no resampling: decoded in place where their layout allows.
+// Rows that need no resampling: decoded in place if their layout allows it.
 Status CopyRows(ImageDecoder& decoder, const ImageRegion& region, const RowWriter& writer,
                 ScratchBuffer& buffer) {
   constexpr PixelLayout kLayout = PixelLayout::kRgb;

@@ -1,4 +1,4 @@
-// Any bytes at all must decode or be refused, in bounded time and memory, and twice alike.
+// Any bytes must decode or be refused, in bounded time and memory, and twice with the same result.
 
 #include <array>
 #include <cstddef>
@@ -49,7 +49,7 @@ std::vector<std::unique_ptr<FieldCodec>> Codecs() {
   return codecs;
 }
 
-// Rows are kept as floats, which are aligned for every element type.
+// Rows are stored as floats, which are aligned for every element type.
 std::span<std::byte> RowOf(std::vector<float>& memory, std::uint64_t bytes) {
   memory.assign((bytes + sizeof(float) - 1) / sizeof(float), -1.0F);
   return std::as_writable_bytes(std::span(memory)).first(bytes);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What JPEG and PNG have in common: a header that gives the size, then rows of a region.
+// The common interface of JPEG and PNG: a header that gives the size, then rows of a region.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace headrace {
 
-// Bytes of a pixel: red, green, blue, and in kRgbx a fourth that means nothing.
+// Bytes of a pixel: red, green, blue, and in kRgbx a fourth without meaning.
 enum class PixelLayout : std::uint8_t { kRgb = 3, kRgbx = 4 };
 
 constexpr std::size_t PixelBytes(PixelLayout layout) { return static_cast<std::size_t>(layout); }
 
-// The part of an image that is wanted, in pixels after `halvings`.
+// The part of an image to decode, in pixels after `halvings`.
 struct ImageRegion {
   std::uint32_t x = 0;
   std::uint32_t y = 0;
@@ -26,12 +26,12 @@ struct ImageRegion {
   unsigned halvings = 0;  // at most ImageDecoder::scaling().halvings_max
 };
 
-// Decodes one image, once: Start(), then ReadRow() for each row of the region, then Finish().
-// After an error only the destructor may follow.
+// Decodes one image, once: Start(), then ReadRow() for each row of the region, then Finish(). After
+// an error only the destructor may follow.
 //
 // Thread safety: as for an int.
-// Ownership: the encoded bytes are the caller's and must outlive it.
-// Errors, of every method: DataLoss  damaged, truncated or of a kind that is not decoded
+// Ownership: the caller owns the encoded bytes, which must outlive it.
+// Errors, of every method: DataLoss  damaged, truncated or of an unsupported kind
 class ImageDecoder {
  public:
   virtual ~ImageDecoder() = default;
@@ -43,22 +43,22 @@ class ImageDecoder {
   // How far the decoder can scale the image, at no cost.
   [[nodiscard]] virtual DecoderScaling scaling() const { return {}; }
 
-  // Upper bound of the bytes that Start() and the calls after it allocate, known from the header
-  // alone. `halvings` as in Start().
+  // Upper bound of the bytes that Start() and later calls allocate, from the header alone.
+  // `halvings` as in Start().
   [[nodiscard]] virtual std::uint64_t ScratchBytes(unsigned halvings) const = 0;
 
   // `region` must lie in the image and hold a pixel.
   virtual Status Start(const ImageRegion& region, PixelLayout layout) = 0;
 
-  // After Start(): a row that is read is row_pixels() pixels, of which the first wanted one is at
-  // row_lead(): decoders read more than they are asked for.
+  // After Start(): ReadRow() returns row_pixels() pixels; the first pixel of the region is at
+  // row_lead(), because decoders read more than the region.
   [[nodiscard]] std::uint32_t row_pixels() const { return row_pixels_; }
   [[nodiscard]] std::uint32_t row_lead() const { return row_lead_; }
 
   // Fills `row`, of row_pixels() pixels, with the next row of the region.
   virtual Status ReadRow(std::uint8_t* row) = 0;
 
-  // Finds out whether an image that does not look complete is, using `row` as memory.
+  // Checks whether an image that looks incomplete is complete, using `row` as memory.
   virtual Status Finish(std::uint8_t* row) = 0;
 
  protected:
@@ -69,8 +69,7 @@ class ImageDecoder {
   std::uint32_t row_lead_ = 0;
 };
 
-// The longest side of an image, that of JPEG: a few pixels can need much memory if they lie in one
-// row.
+// The longest side of an image, that of JPEG: a few pixels in one row can need much memory.
 inline constexpr std::uint32_t kImageSideMax = 65500;
 
 // Reads the header of `encoded`. The first bytes decide the format, not the file's name.

@@ -158,7 +158,7 @@ TEST(ImageScratchTest, TextsOfAPngThatIsCutOffTakeNoMemory) {
   constexpr std::ptrdiff_t kOfText = 6144;
   ASSERT_GT(packed.end() - text, kOfText);
   cut_off.emplace_back(packed.begin(), text + kOfText);
-  // A text that says it has 2^31 - 1 bytes, behind the header; whole, and cut off itself.
+  // A text that claims 2^31 - 1 bytes, after the header; complete, and truncated.
   const Encoded plain = EncodePng(image);
   Encoded long_text(plain.begin(), plain.begin() + 33);
   for (const char byte : {'\x7f', '\xff', '\xff', '\xff', 't', 'E', 'X', 't'}) {

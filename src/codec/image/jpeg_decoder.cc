@@ -19,21 +19,21 @@
 namespace headrace {
 namespace {
 
-// A crop starts and ends this much outside of what is wanted: upsampling looks one chroma sample
-// aside, and treats the border of a crop as that of the image.
+// A crop starts and ends this far outside the region: upsampling uses the neighbouring chroma
+// sample, and treats the border of a crop as that of the image.
 constexpr std::uint32_t kMarginPixels = 8;
 
-// No image needs more. Each scan of a progressive image may cost a pass over all of it for a few
-// bytes of input.
+// A legitimate image needs fewer. Each scan of a progressive image may cost a pass over all of it
+// for a few bytes of input.
 constexpr int kScansMax = 500;
 
 constexpr unsigned kHalvingsMax = 3;  // one pixel for each DCT block
 
 // libjpeg reports errors by a call that must not return: it jumps to the method that called
-// libjpeg. No frame between may hold an object with a destructor: those are libjpeg's own, which
-// is C, and lambdas in this file, which hold nothing.
+// libjpeg. No frame in between may hold an object with a destructor. The frames are libjpeg's own,
+// which is C, and lambdas in this file, which hold none.
 struct ErrorManager {
-  jpeg_error_mgr base;  // first, so that libjpeg's pointer to it is one to this
+  jpeg_error_mgr base;  // first, so that a pointer to it is a pointer to this object
   std::jmp_buf escape;
   char text[JMSG_LENGTH_MAX];
 };
@@ -44,7 +44,7 @@ struct ErrorManager {
   std::longjmp(errors->escape, 1);  // NOLINT(cert-err52-cpp): see ErrorManager
 }
 
-// A warning means that libjpeg goes on with pixels that it made up, unless it is one of these.
+// After a warning libjpeg continues with invented pixels, except for these warnings.
 bool IsHarmless(int warning) {
   return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_ADOBE_XFORM ||
          warning == JWRN_BOGUS_ICC || warning == JWRN_JFIF_MAJOR;
@@ -56,9 +56,9 @@ void OnMessage(j_common_ptr info, int level) {
 
 void PrintNothing(j_common_ptr) {}
 
-// The source of a JPEG in memory. At its end it gives an end marker, as often as asked, and says
-// so: the entropy decoder reads a few bytes ahead, so that this alone is no error. If pixels are
-// missing, libjpeg then warns of that.
+// The source of a JPEG in memory. After its end it returns an end marker, as often as asked, and
+// remembers that: the entropy decoder reads a few bytes ahead, so this alone is no error. If pixels
+// are missing, libjpeg then warns.
 struct MemorySource {
   jpeg_source_mgr base;  // first, as in ErrorManager
   bool ended;
@@ -91,8 +91,8 @@ void LimitScans(j_common_ptr info) {
   EscapeFromLibjpeg(info);
 }
 
-// Whether an end marker is in `bytes`. Searched from the end, where it is in almost every file; in
-// the data of a scan it cannot be.
+// Whether an end marker is in `bytes`. Searches from the end, where almost every file has it; the
+// data of a scan cannot contain one.
 bool HasEndMarker(const JOCTET* bytes, std::size_t size) {
   for (std::size_t i = size; i >= 2; --i) {
     if (bytes[i - 1] == JPEG_EOI && bytes[i - 2] == 0xFF) return true;
@@ -127,7 +127,7 @@ class JpegDecoder final : public ImageDecoder {
   Status Finish(std::uint8_t* row) override;
 
  private:
-  // Runs `call`, which calls libjpeg and holds nothing; its error becomes a Status.
+  // Runs `call`, which calls libjpeg and holds no objects; its error becomes a Status.
   template <typename Call>
   Status Guarded(Call call);
 
@@ -207,7 +207,7 @@ Status JpegDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixel
       !source_.ended && HasEndMarker(source_.base.next_input_byte, source_.base.bytes_in_buffer);
   several_scans_ = jpeg_has_multiple_scans(&info_) != FALSE;
   if (!complete_ && several_scans_) {
-    // A scan that is missing altogether would go unnoticed.
+    // Otherwise a scan that is missing altogether would go unnoticed.
     return Error("truncated: an image of several scans without end marker");
   }
   return {};
@@ -219,7 +219,7 @@ Status JpegDecoder::CheckKind() const {
   return Error(std::to_string(components) + " components, only 1, 3 and 4 are decoded");
 }
 
-// libjpeg's partial decode is exact, and free of known faults, for these only.
+// libjpeg's partial decode is exact, and free of known faults, only for these.
 bool JpegDecoder::CanDecodeRegion() const {
   if (!complete_ || info_.arith_code || several_scans_) return false;
   const auto sampled = [this](int component, int horizontal, int vertical) {
@@ -231,10 +231,10 @@ bool JpegDecoder::CanDecodeRegion() const {
          (sampled(0, 1, 1) || sampled(0, 2, 1) || sampled(0, 2, 2));
 }
 
-// libjpeg scales the colours of 4:2:0 less than the brightness: a scaled image has them at its full
-// resolution. It can do so only on both axes at once, and so not for 4:2:2.
+// libjpeg scales the chroma of 4:2:0 less than the luma: a scaled image has it at full resolution.
+// It can do so only on both axes together, and so not for 4:2:2.
 DecoderScaling JpegDecoder::scaling() const {
-  int coarser = 1;  // sides of a pixel of the coarsest component, in scaled pixels
+  int coarser = 1;  // side of a pixel of the coarsest component, in scaled pixels
   for (int i = 0; i < info_.num_components; ++i) {
     const jpeg_component_info& c = info_.comp_info[i];
     const bool scaled_less = info_.max_h_samp_factor % (2 * c.h_samp_factor) == 0 &&
@@ -253,7 +253,7 @@ Status JpegDecoder::Start(const ImageRegion& region, PixelLayout layout) {
   info_.scale_num = 8U >> region.halvings;
   info_.scale_denom = 8;
   info_.dct_method = JDCT_ISLOW;
-  info_.do_fancy_upsampling = TRUE;  // libjpeg's crop needs it, and Pillow has it
+  info_.do_fancy_upsampling = TRUE;  // libjpeg's crop needs it, and Pillow uses it
   info_.out_color_space = is_cmyk()                      ? JCS_CMYK
                           : layout == PixelLayout::kRgbx ? JCS_EXT_RGBX
                                                          : JCS_EXT_RGB;
@@ -269,7 +269,7 @@ Status JpegDecoder::Start(const ImageRegion& region, PixelLayout layout) {
   return {};
 }
 
-// Leaves out what is left, right and above of `region`, as far as libjpeg can and pixels stay.
+// Skips pixels left, right and above of `region`, as far as libjpeg can without changing others.
 Status JpegDecoder::SkipTo(const ImageRegion& region) {
   const std::uint32_t left = region.x - std::min(region.x, kMarginPixels);
   const std::uint32_t right = std::min(info_.output_width, region.x + region.width + kMarginPixels);
@@ -311,7 +311,7 @@ void JpegDecoder::ConvertCmyk(std::uint8_t* row) const {
   const std::size_t bytes = PixelBytes(layout_);
   const std::uint8_t* from = cmyk_.data();
   for (std::uint32_t x = 0; x < row_pixels_; ++x, from += 4, row += bytes) {
-    const unsigned light = from[3];  // 255 less the black ink
+    const unsigned light = from[3];  // 255 minus the black ink
     for (unsigned c = 0; c < 3; ++c) {
       const unsigned ink = MultiplyBytes(255U - from[c], light);
       row[c] = static_cast<std::uint8_t>(light - std::min(light, ink));

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "codec/image/scratch_memory.h"
 
-// libjpeg calls everything here but the destructor, and its errors jump out with longjmp(): no
+// libjpeg calls everything here except the destructor, and its errors leave with longjmp(): no
 // frame may hold an object with a destructor.
 
 namespace headrace {
@@ -39,7 +39,7 @@ std::uint64_t BlocksOf(std::uint64_t pixels, int factor, int factor_max) {
 
 }  // namespace
 
-// Header in front of each block of memory.
+// Precedes each block of memory.
 struct alignas(64) JpegMemory::Block {
   Block* next = nullptr;
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// The memory of a libjpeg decoder, with its large arrays taken as scratch_memory.h says.
+// The memory of a libjpeg decoder; large arrays come from scratch_memory.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace headrace {
 // that grows with an image. Reports errors as libjpeg does.
 //
 // Thread safety: as for an int.
-// Ownership: the decoder is the caller's, and is destroyed before this.
+// Ownership: the caller owns the decoder and destroys it before this.
 class JpegMemory {
  public:
   JpegMemory() = default;
@@ -22,7 +22,7 @@ class JpegMemory {
   JpegMemory(const JpegMemory&) = delete;
   JpegMemory& operator=(const JpegMemory&) = delete;
 
-  // Call it once `info` is created, before it reads anything. Uses info->client_data.
+  // Call it after `info` is created, before it reads anything. Uses info->client_data.
   void Attach(j_decompress_ptr info);
 
   // Upper bound of the bytes that decoding allocates, with each side halved `halvings` times. The
@@ -43,8 +43,8 @@ class JpegMemory {
   static JBLOCKARRAY Access(j_common_ptr info, jvirt_barray_ptr array, JDIMENSION first,
                             JDIMENSION rows, boolean writable);
 
-  Block* blocks_ = nullptr;               // all that were taken
-  Coefficients* coefficients_ = nullptr;  // asked for
+  Block* blocks_ = nullptr;               // all allocated blocks
+  Coefficients* coefficients_ = nullptr;  // requested arrays
 };
 
 }  // namespace headrace

@@ -21,7 +21,7 @@ constexpr unsigned char kEndChunk[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0
 // State of a decoder, its input buffer and its inflater: they do not grow with the image.
 constexpr std::uint64_t kStateBytes = std::uint64_t{88} << 10;
 
-// A palette, the largest chunk but the image data that is decoded, has 768 bytes.
+// The largest decoded chunk besides the image data is a palette, with 768 bytes.
 constexpr std::size_t kChunkBytesMax = 4096;
 
 void* AllocateZeroed(std::size_t count, std::size_t size) {
@@ -45,7 +45,7 @@ int ReadStream(spng_ctx* /*context*/, void* stream, void* dst, std::size_t bytes
   return static_cast<PngStream*>(stream)->Read(out) ? 0 : SPNG_IO_EOF;
 }
 
-// The size in the header chunk, which must come first; else 0 x 0, which spng refuses.
+// The size in the header chunk, which must come first; otherwise 0 x 0, which spng refuses.
 ImageSize SizeInHeader(std::span<const std::byte> encoded) {
   constexpr std::size_t kName = 12;  // After the magic bytes and the chunk's length.
   if (encoded.size() < kName + 12 || std::memcmp(encoded.data() + kName, "IHDR", 4) != 0) return {};
@@ -112,7 +112,7 @@ Status PngDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels
   size_ = SizeInHeader(encoded);
   spng_ihdr header{};
   const int read = spng_get_ihdr(context_.get(), &header);
-  // spng refuses rows of almost 2^31 - 1 pixels without a size: this error names it.
+  // spng refuses rows of almost 2^31 - 1 pixels without a message: this error contains the size.
   if (read == SPNG_EOVERFLOW) HEADRACE_RETURN_IF_ERROR(CheckPixels(size_, pixels_max));
   HEADRACE_RETURN_IF_ERROR(Check(read));
   size_ = {header.width, header.height};

@@ -32,9 +32,9 @@ bool PngStream::Read(std::span<std::byte> dst) {
   return true;
 }
 
-// Stands at the beginning of a chunk. The run is the next chunk that is not ancillary, or all that
-// is left from the image data on, or from such a chunk on if it is cut off. It is empty at an
-// ancillary chunk that is cut off, and where too little is left for any chunk.
+// Called at the beginning of a chunk. The run is the next chunk that is not ancillary. From the
+// image data on, or from such a chunk that is truncated, it is the rest of the file. It is empty at
+// a truncated ancillary chunk, and if too little is left for any chunk.
 void PngStream::BeginRun() {
   for (;;) {
     run_end_ = at_;

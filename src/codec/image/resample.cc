@@ -20,13 +20,13 @@
 namespace headrace {
 namespace {
 
-constexpr int kWeightBits = 22;  // Pillow's: 8 bits of pixel and 2 of headroom are left of 32
+constexpr int kWeightBits = 22;  // as Pillow: 32 bits minus 8 of pixel and 2 of headroom
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 constexpr std::size_t kPixelBytes = 4;
 constexpr std::size_t kVectorBytes = 16;
 
-// Eight bytes of two pixels, and what becomes of them. The compiler lowers these to what the
-// processor has, in these two steps well; they never cross a function's border.
+// Eight bytes of two pixels, and types for sums of them. In these two steps the compiler lowers
+// them well to the processor's vectors; they never cross a function boundary.
 constexpr std::size_t kLanes = 8;
 using Bytes = std::uint8_t __attribute__((vector_size(kLanes)));
 using Words = std::uint16_t __attribute__((vector_size(kLanes * 2)));
@@ -39,7 +39,7 @@ double HatWeight(double distance) {
 }
 
 // Both passes: out[i] = sum over t of weights[t] * inputs(t)[i], rounded, in [0, 255]. Weights are
-// not negative; that they sum to a little above 2^22 can pass 255 when there are many.
+// not negative; many of them may sum to a little above 2^22, and so exceed 255.
 HEADRACE_CLONES void CombineRows(const std::uint8_t* const* rows, const std::int32_t* weights,
                                  std::size_t taps, std::size_t bytes, std::uint8_t* out) {
   for (std::size_t i = 0; i < bytes; i += kLanes) {
@@ -56,7 +56,7 @@ HEADRACE_CLONES void CombineRows(const std::uint8_t* const* rows, const std::int
   }
 }
 
-// `quads` are the inputs of an output column, each of four pixels, one of each row.
+// `quads`: the inputs of an output column, each of four pixels, one of each row.
 HEADRACE_CLONES void CombineColumns(const AxisFilter& filter, const std::uint8_t* quads,
                                     std::uint8_t* const* out) {
   std::uint8_t* const to[] = {out[0], out[1], out[2], out[3]};
@@ -89,7 +89,7 @@ HEADRACE_CLONES void CombineColumns(const AxisFilter& filter, const std::uint8_t
   }
 }
 
-// Puts the pixels of four rows side by side.
+// Interleaves the pixels of four rows.
 HEADRACE_CLONES void Interleave(const std::uint8_t* const* rows, std::size_t pixels,
                                 std::uint8_t* quads) {
   for (std::size_t x = 0; x < pixels; ++x) {
@@ -118,7 +118,7 @@ void AxisFilter::Prepare(const AxisSpan& span, unsigned halvings) {
   for (std::uint32_t i = 0; i < span.outputs; ++i) {
     const double output = static_cast<double>(span.outputs_first + i);
     const double middle = (output + 0.5) * scale;
-    // Casts round towards zero, the half makes that nearest. Order and association of every
+    // Casts round towards zero; adding a half rounds to nearest. Order and association of every
     // operation here are Pillow's: the last bit of a weight depends on them.
     const auto low = static_cast<std::uint32_t>(std::max(middle - stretch + 0.5, 0.0));
     const auto high = static_cast<std::uint32_t>(std::min(middle + stretch + 0.5, limit));
@@ -154,7 +154,7 @@ std::uint32_t AxisFilter::StoreWeights(const Hat& hat, std::uint32_t begin, unsi
     // NOLINTNEXTLINE(bugprone-incorrect-roundings): Pillow's rounding, of what is not negative
     weights[count++] = static_cast<std::int32_t>(0.5 + share * (1 << kWeightBits));
   }
-  // The last input often lies at the edge of the hat, with weight 0: it need not be decoded.
+  // The last input is often at the edge of the filter, with weight 0: do not decode it.
   while (count > 1 && weights[count - 1] == 0) --count;
   return count;
 }
@@ -167,7 +167,7 @@ std::uint64_t AxisFilter::PixelsMax(const AxisSpan& span) {
 
 std::uint64_t AxisFilter::TapsMax(const AxisSpan& span, unsigned halvings) {
   const std::uint64_t pixels_max = PixelsMax(span);
-  // A run of stored pixels that begins inside a scaled pixel touches one more scaled pixel.
+  // A range of stored pixels that begins inside a scaled pixel touches one more scaled pixel.
   return halvings == 0 ? pixels_max : ((pixels_max - 1) >> halvings) + 2;
 }
 
@@ -216,7 +216,7 @@ void Resampler::Begin(const AxisFilter& horizontal, const AxisFilter& vertical, 
   collected_ = 0;
   ready_ = 0;
   given_ = 0;
-  // Of an output that is not ready the last row is missing, so fewer than taps_max() rows wait for
+  // An output that is not ready lacks at least its last row, so fewer than taps_max() rows wait for
   // it when the next ones arrive.
   ring_rows_ = vertical.taps_max() + kRowsAtOnce;
   // A vector that begins in a row may end past it.
@@ -242,7 +242,7 @@ void Resampler::Push(std::uint32_t count) {
     const std::uint8_t* in[kRowsAtOnce];
     std::uint8_t* out[kRowsAtOnce];
     for (std::uint32_t r = 0; r < kRowsAtOnce; ++r) {
-      // Rows past the end repeat the last one, into ring rows that nothing waits for.
+      // Rows past the end repeat the last one, into ring rows that no output uses.
       in[r] = four_row(std::min(r, count - 1)) + lead_bytes_;
       out[r] = ring_row(pushed_ + r);
     }

@@ -3,8 +3,8 @@
 // Antialiased bilinear resampling, equal bit for bit to Pillow's Image.resize(BILINEAR) on 8-bit
 // images: separable, weights in 22-bit fixed point, 8 bits between the passes.
 //
-// Pixels are four bytes each here (the fourth is carried along and means nothing), so that a pixel
-// is a quarter of a vector register.
+// Pixels here are four bytes each (the fourth has no meaning), so that a pixel is a quarter of a
+// vector register.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace headrace {
 
-// For each wanted output of an axis, the input pixels that it is made of, and their weights.
+// For each output of an axis, the input pixels that contribute to it, and their weights.
 //
 // Thread safety: as for an int.
 class AxisFilter {
  public:
-  // Computes the filter of `span`; memory of an earlier one is used again.
+  // Computes the filter of `span`, reusing memory.
   //
   // With `halvings` the inputs are the pixels of an image that was scaled by 1 / 2^halvings. Each
   // input stands for 2^halvings stored pixels (fewer at the image's end). Its weight is the sum of
@@ -31,18 +31,18 @@ class AxisFilter {
 
   [[nodiscard]] std::uint32_t outputs() const { return static_cast<std::uint32_t>(first_.size()); }
 
-  // Every output is the input pixel of the same place, counted from input_begin().
+  // Every output is the input pixel at the same position, counted from input_begin().
   [[nodiscard]] bool identity() const { return identity_; }
 
-  // The input pixels that any output needs: [input_begin, input_end) of the (scaled) image.
+  // The input pixels that the outputs need: [input_begin, input_end) of the (scaled) image.
   [[nodiscard]] std::uint32_t input_begin() const { return input_begin_; }
   [[nodiscard]] std::uint32_t input_end() const { return input_end_; }
   [[nodiscard]] std::uint32_t inputs() const { return input_end_ - input_begin_; }
 
-  // The first input of `output`, counted from input_begin(). Does not fall with `output`.
+  // The first input of `output`, counted from input_begin(). Does not decrease with `output`.
   [[nodiscard]] std::uint32_t first(std::uint32_t output) const { return first_[output]; }
 
-  // Weights of the inputs from first(output) on; they sum to 2^22 but for rounding.
+  // Weights of the inputs from first(output) on; they sum to 2^22 up to rounding.
   [[nodiscard]] std::span<const std::int32_t> weights(std::uint32_t output) const {
     return {weights_.data() + std::size_t{output} * taps_max_, count_[output]};
   }
@@ -55,10 +55,10 @@ class AxisFilter {
   static std::uint64_t TapsMax(const AxisSpan& span, unsigned halvings);
 
  private:
-  // Upper bound of the stored pixels that one output of `span` is computed from.
+  // Upper bound of the stored pixels that contribute to one output of `span`.
   static std::uint64_t PixelsMax(const AxisSpan& span);
 
-  // The pixels [low, high) of a span that one output is computed from, weighted by a hat function
+  // The pixels [low, high) of a span that contribute to one output, weighted by a hat function
   // around `middle`.
   struct Hat {
     double middle = 0;
@@ -79,10 +79,10 @@ class AxisFilter {
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> count_;
   std::vector<std::int32_t, ScratchAllocator<std::int32_t>> weights_;  // taps_max_ an output
-  std::vector<double> real_weights_;  // of the stored pixels of one output, while preparing
+  std::vector<double> real_weights_;  // of the stored pixels of one output, in Prepare()
 };
 
-// Memory that grows and is used again; what is in it does not outlive the next Reserve().
+// Reusable memory that grows; its content does not survive the next Reserve(). Not thread-safe.
 class ScratchBuffer {
  public:
   std::uint8_t* Reserve(std::size_t bytes);
@@ -95,37 +95,38 @@ class ScratchBuffer {
   std::size_t size_ = 0;
 };
 
-// Resamples an image row by row: give it input rows from the top, take output rows as they come.
-// Holds only the rows that outputs still need, never an image.
+// Resamples an image row by row: takes input rows from the top, returns output rows as they are
+// complete. Holds only the rows that outputs still need, never an image.
 //
 // Thread safety: as for an int.
 class Resampler {
  public:
   static constexpr std::uint32_t kRowsAtOnce = 4;
 
-  // Which pass is first shows in the last bit, as 8 bits are kept between them.
+  // The order of the passes changes the last bit, as 8 bits are kept between them.
   enum class Order : std::uint8_t { kColumnsFirst, kRowsFirst };
 
-  // The order that Pillow 13 takes for a resize of these axes; before it was kColumnsFirst always.
+  // Pillow 13's order for a resize of these axes; earlier versions always used kColumnsFirst.
   static Order OrderOf(const AxisSpan& x, const AxisSpan& y);
 
-  // Begins an image, whose rows arrive as `row_pixels` pixels of which those of `horizontal` begin
-  // at `lead`. Both filters must outlive it. Memory of an earlier image is used again.
+  // Begins an image. Its rows arrive as `row_pixels` pixels, of which those of `horizontal` begin
+  // at `lead`. Both filters must outlive it. Reuses the memory of an earlier image.
   struct Input {
     std::uint32_t row_pixels = 0;
     std::uint32_t lead = 0;
   };
   void Begin(const AxisFilter& horizontal, const AxisFilter& vertical, Order order, Input input);
 
-  // Where input row `row` of the next Push() goes, in [0, kRowsAtOnce). Valid until that Push().
+  // The buffer for input row `row` of the next Push(), in [0, kRowsAtOnce). Valid until that
+  // Push().
   [[nodiscard]] std::uint8_t* input(std::uint32_t row);
 
-  // Takes the `count` rows that lie in input(): kRowsAtOnce, but fewer at the end of the image.
-  // Next() must have returned null.
+  // Takes the `count` rows in input(): kRowsAtOnce, or fewer at the end of the image. Next() must
+  // have returned null.
   void Push(std::uint32_t count);
 
   // The next output row, vertical.outputs() in all, of horizontal.outputs() pixels; null if it
-  // needs rows not yet pushed. Valid until the next call.
+  // needs more input rows. Valid until the next call.
   const std::uint8_t* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const;
@@ -140,7 +141,7 @@ class Resampler {
     return four_.data() + row * four_row_bytes_;
   }
 
-  // The vertical pass of the next output into `out`; false if rows are missing.
+  // The vertical pass of the next output into `out`; returns false if rows are missing.
   bool CombineNext(std::size_t lead_bytes, std::uint32_t pixels, std::uint8_t* out);
 
   // The horizontal pass of four rows.
@@ -152,7 +153,7 @@ class Resampler {
   std::size_t lead_bytes_ = 0;
   std::uint32_t pushed_ = 0;     // input rows
   std::uint32_t combined_ = 0;   // output rows through the vertical pass
-  std::uint32_t collected_ = 0;  // of those, in four_, not yet through the horizontal pass
+  std::uint32_t collected_ = 0;  // of those, in four_, before the horizontal pass
   std::uint32_t ready_ = 0;      // rows in output_
   std::uint32_t given_ = 0;      // of those, returned by Next()
 
@@ -161,10 +162,10 @@ class Resampler {
   std::size_t four_row_bytes_ = 0;
   std::size_t output_row_bytes_ = 0;
 
-  ScratchBuffer ring_;   // rows that wait for the vertical pass: with columns first, narrow already
-  ScratchBuffer four_;   // rows that go to the horizontal pass together
-  ScratchBuffer quads_;  // the same, pixel by pixel side by side
-  ScratchBuffer output_;                   // rows after both passes
+  ScratchBuffer ring_;    // rows waiting for the vertical pass; narrow if columns are first
+  ScratchBuffer four_;    // rows for one horizontal pass
+  ScratchBuffer quads_;   // the same, interleaved by pixel
+  ScratchBuffer output_;  // rows after both passes
   std::vector<const std::uint8_t*> taps_;  // the ring rows of one output
 };
 

@@ -38,8 +38,8 @@ AxisSpan SpanOf(std::uint32_t begin, std::uint32_t length, std::uint32_t outputs
           .outputs = outputs};
 }
 
-// One output sample as the definition has it: every input, weighted by a hat around the middle, in
-// 22-bit fixed point.
+// One output sample by the definition: every input, weighted by a hat around the middle, in 22-bit
+// fixed point.
 std::uint8_t ModelSample(const AxisSpan& span, std::uint64_t output,
                          const std::vector<std::uint8_t>& line) {
   const double scale =
@@ -93,7 +93,7 @@ Image Model(const Image& image, const AxisSpan& x, const AxisSpan& y, Resampler:
   return ModelColumns(Transposed(ModelColumns(Transposed(image), y)), x);
 }
 
-// Runs `resampler` as the codec does; rows carry `lead` pixels before and 3 after what is needed.
+// Runs `resampler` as the codec does; rows have `lead` extra pixels before and 3 after.
 Image Resample(Resampler& resampler, const Image& image, const AxisSpan& x, const AxisSpan& y,
                std::uint32_t lead) {
   AxisFilter horizontal;

@@ -3,8 +3,8 @@
 namespace headrace {
 namespace {
 
-// `step` elements from one pixel to the next, in source and destination; a negative step of the
-// source flips. One copy for each pair of types that the loop can be unrolled for.
+// `step`: elements from one pixel to the next, in source and destination; a negative step of the
+// source flips. Instantiated for each pair of types that the loop can be unrolled for.
 template <std::ptrdiff_t kFrom, std::ptrdiff_t kTo, typename Element, typename Convert>
 void ConvertChannel(const std::uint8_t* from, Element* to, std::uint32_t count, Convert convert) {
   for (std::ptrdiff_t x = 0; x < static_cast<std::ptrdiff_t>(count); ++x) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The last step: pixels of a row of the image into the row of the batch, in the layout asked for.
+// The last step: writes pixels of a row of the image into the row of the batch, in its layout.
 
 #include <array>
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace headrace {
 
-// What each byte of each channel becomes: (value / 255 - mean) / std, in float32 operations in this
-// order, which are those of torchvision's ToTensor and Normalize.
+// The value of each byte of each channel: (value / 255 - mean) / std, in float32 operations in this
+// order, as in torchvision's ToTensor and Normalize.
 using NormalizeTable = std::array<std::array<float, 256>, 3>;
 
 NormalizeTable MakeNormalizeTable(const std::array<float, 3>& mean,
@@ -21,14 +21,14 @@ NormalizeTable MakeNormalizeTable(const std::array<float, 3>& mean,
 // Writes the rows of one image.
 //
 // Thread safety: as for an int.
-// Ownership: of nothing; transform, table and destination must outlive it.
+// Ownership: owns nothing; transform, table and destination must outlive it.
 class RowWriter {
  public:
-  // `destination` is of 3 * height * width elements.
+  // `destination` has 3 * height * width elements.
   RowWriter(const ImageTransform& transform, const NormalizeTable& table, bool flip,
             std::span<std::byte> destination);
 
-  // Where a decoder may put row `y` itself, three bytes a pixel; null if it has to be converted.
+  // Where a decoder may write row `y` itself, three bytes a pixel; null if it has to be converted.
   [[nodiscard]] std::uint8_t* InPlace(std::uint32_t y) const;
 
   // Writes row `y` from transform.width `pixels` of `pixel_bytes` (3 or 4) each.

@@ -13,7 +13,7 @@ constexpr std::size_t kAlignment = 64;
 
 // Stored before each block.
 struct alignas(kAlignment) Header {
-  std::size_t bytes = 0;  // asked for
+  std::size_t bytes = 0;  // as requested
 };
 
 const Header* HeaderOf(const void* memory) { return static_cast<const Header*>(memory) - 1; }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Scratch memory: what a decode allocates beside its input and its row, and frees. Large blocks are
-// mapped from the system and unmapped: malloc() would keep up to 32 MiB of freed memory for each
-// thread, uncounted.
+// Scratch memory: what a decode allocates besides its input and its row, and frees. Large blocks
+// are mapped from the system and unmapped: malloc() would keep up to 32 MiB of freed memory for
+// each thread, uncounted.
 
 #include <cstddef>
 #include <new>
@@ -12,7 +12,7 @@ namespace headrace {
 // Blocks of this size and more are mapped from the system; smaller ones come from malloc().
 inline constexpr std::size_t kSystemBlockBytes = std::size_t{256} << 10;
 
-// Scratch memory of the calling thread, now and at most. Thread safety: one object per thread.
+// Scratch memory of the calling thread, now and its maximum. Thread safety: one object per thread.
 struct ScratchUse {
   std::size_t bytes = 0;
   std::size_t bytes_peak = 0;
@@ -20,7 +20,7 @@ struct ScratchUse {
 ScratchUse& ThreadScratchUse();
 
 // Aligned to 64 bytes, not initialised; null if there is no memory. Free it on the same thread, so
-// that ScratchUse is right.
+// that ScratchUse is correct.
 void* AllocateScratch(std::size_t bytes) noexcept;
 // `memory` may be null.
 void FreeScratch(void* memory) noexcept;

@@ -80,7 +80,7 @@ std::vector<std::byte> EncodeJpeg(const RgbImage& image, const JpegOptions& opti
 
 namespace {
 
-// What a PNG has beside its pixels: spng_set_*() keep pointers to it.
+// Metadata of a PNG: spng_set_*() keep pointers to it.
 struct ProfileAndText {
   explicit ProfileAndText(const PngOptions& options)
       : profile(options.profile_bytes, '\0'), letters(options.text_bytes, 'a') {
@@ -107,7 +107,7 @@ struct ProfileAndText {
   spng_text text{};
 };
 
-// One row of `image` as PNG of `options` stores it before filtering.
+// One row of `image` as a PNG with `options` stores it before filtering.
 std::vector<std::uint8_t> PngRow(const RgbImage& image, const PngOptions& options,
                                  std::uint32_t y) {
   const int type = options.color_type;

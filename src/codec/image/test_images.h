@@ -1,6 +1,6 @@
 #pragma once
 
-// Images for tests: made, encoded and plainly decoded here, with the libraries' own words.
+// Images for tests: generated, encoded and decoded with plain calls of the libraries.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct RgbImage {
   friend bool operator==(const RgbImage&, const RgbImage&) = default;
 };
 
-// Slopes, edges and noise, in colour: nothing that a wrong pixel could hide in.
+// Slopes, edges and noise, in colour: a wrong pixel shows.
 RgbImage MakeTexture(std::uint32_t width, std::uint32_t height, std::uint32_t seed = 1);
 
 struct JpegOptions {
@@ -41,8 +41,8 @@ struct PngOptions {
 // Grey images are made from the red channel; alpha is noise; indices are red / 16.
 std::vector<std::byte> EncodePng(const RgbImage& image, const PngOptions& options = {});
 
-// A full decode by libjpeg with default settings but for CMYK, which stays as it is stored.
-// `halvings` reduce both sides in the DCT.
+// A full decode by libjpeg with default settings, except that CMYK stays as stored. `halvings`
+// reduce both sides in the DCT.
 RgbImage DecodeJpegPlainly(std::span<const std::byte> encoded, unsigned halvings = 0);
 
 }  // namespace headrace::test

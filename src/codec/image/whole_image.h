@@ -11,20 +11,20 @@
 
 namespace headrace {
 
-// What is checked of images that are delivered encoded.
+// The check of images that are delivered encoded.
 enum class EncodedImages : std::uint8_t {
-  kUnchecked,            // nothing
+  kUnchecked,            // no check
   kDecodable,            // MakeImageCodec() decodes them
   kDecodableOrOtherKind  // or the first bytes are those of a WebP, BMP, TIFF or PNM
 };
 
-// Decodes every pixel of a JPEG or PNG: rows from the top, RGB, 8 bits a channel. Calls
-// `room` once, when the size is known. `room` returns a buffer of 3 * height * width bytes, or
-// null: then the pixels are not kept, and the call only checks that the image decodes.
+// Decodes every pixel of a JPEG or PNG: rows from the top, RGB, 8 bits a channel. Calls `room`
+// once, when the size is known. `room` returns a buffer of 3 * height * width bytes, or null: then
+// the pixels are not kept, and the call only checks that the image decodes.
 //
 // Thread safety: may be called from any number of threads at once.
-// Errors: DataLoss         neither JPEG nor PNG, truncated or damaged
-//         InvalidArgument  more than `pixels_max` pixels
+// Errors: DataLoss           neither JPEG nor PNG, truncated or damaged
+//         InvalidArgument    more than `pixels_max` pixels
 //         ResourceExhausted  it needs more memory than `limit` allows; nothing was allocated
 Status DecodeWholeImage(
     std::span<const std::byte> encoded, std::uint64_t pixels_max, ScratchLimit& limit,

@@ -89,7 +89,7 @@ void SchedulePolicy::Correct(std::span<const LaneWork> work, std::span<const Lan
   seen_.clear();
 }
 
-// Planned shares change from step to step; what a corrector is told of is their mean.
+// Planned shares change from step to step; the corrector gets their mean.
 void SchedulePolicy::LookBack() {
   const std::size_t lanes = moved_.size();
   std::vector<std::uint64_t> sums(lanes);

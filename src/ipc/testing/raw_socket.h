@@ -74,7 +74,7 @@ inline bool RawListen(int socket, const std::string& name, int backlog) {
   return ::bind(socket, address.get(), address.size) == 0 && ::listen(socket, backlog) == 0;
 }
 
-// A user other than ours; only root can become one.
+// Another user; only root can become one.
 inline constexpr uid_t kNobody = 65534;
 
 }  // namespace headrace

@@ -12,15 +12,17 @@ namespace {
 
 constexpr std::uint64_t kNone = UseWindow::kNone;
 
-// `belady`: each node for itself keeps what it uses soonest (Belady 1966, with bypass).
+// `belady`: each node keeps what it uses soonest, independent of the others (Belady 1966, with
+// bypass).
 //
 // After its use a block is offered to the tiers, fastest first. A tier takes it if there is room,
-// or if blocks that are needed later make enough: the farthest go, and are offered to the next
-// tier. What no tier takes is not kept. Uses from horizon_epochs ahead of the step on are not seen:
-// such blocks are the farthest, those with the highest numbers first, and where one of them comes,
-// who is there stays. A block that the run does not use again is not taken in.
+// or if evicting blocks that are needed later makes room: those with the farthest next use go
+// first, and are offered to the next tier. A block that no tier takes is not kept. Uses from
+// horizon_epochs ahead of the step on are not seen: blocks without a seen use count as the
+// farthest, the highest numbers first, and do not displace each other. A block that the run does
+// not use again is not inserted.
 //
-// Looks ahead only as far as a decision needs: with one node until the end of the next epoch.
+// Reads ahead only as far as a decision needs: with one node until the end of the next epoch.
 class BeladyPlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -77,7 +79,7 @@ class BeladyPlacement final : public Planner {
     return {.block = block, .tier = tiers_.Of(block)};
   }
 
-  // Looks one step further. Blocks that were far may be seen to be near.
+  // Reads one step further. Blocks may get a seen next use.
   bool Extend(Position limit) {
     if (!window_.Extend(limit)) return false;
     if (near_size_ != window_.size()) {
@@ -115,23 +117,23 @@ class BeladyPlacement final : public Planner {
     }
     const std::uint64_t next = window_.After(use);
     window_.Pass();
-    if (next == kNone && window_.ended()) {  // Never again: it stays until its place is wanted.
+    if (next == kNone && window_.ended()) {  // Never again: it stays until its place is needed.
       if (from != kNoTier) far_[from].Set(block);
       return;
     }
     Offer(block, next, from, 0);
   }
 
-  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the one that
-  // has it now. Out of its tier if there is none.
+  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the tier
+  // that has it now. Evicts it if no tier takes it.
   void Offer(std::uint32_t block, std::uint64_t next, TierNumber from, TierNumber first) {
     const bool used_again = next != kNone || !window_.ended();
     for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
       if (tier != from) {
-        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        std::vector<Victim>& victims = victims_[tier];  // Later tiers have their own.
         victims.clear();
         if (!tiers_.CanHold(tier, block) || !FindRoom(tier, block, next, victims)) continue;
-        // Used just now, so that its bytes are at hand: its place is free for a victim.
+        // This block was just used, so its bytes can be copied: its place is free for a victim.
         if (!victims.empty() && from > tier)
           tiers_.Move(block, std::exchange(from, kNoTier), kNoTier);
         for (const Victim& victim : victims) Unlist(victim, tier);
@@ -148,14 +150,14 @@ class BeladyPlacement final : public Planner {
 
   struct Victim {
     std::uint32_t block;
-    std::uint64_t next;  // kNone: far
+    std::uint64_t next;  // kNone: beyond the horizon
   };
 
   // Blocks of a tier that are needed later than `next`, farthest first, as many as make room.
   bool FindRoom(TierNumber tier, std::uint32_t block, std::uint64_t next,
                 std::vector<Victim>& victims) {
     if (tiers_.HasRoom(tier, block)) return true;
-    if (next == kNone) return false;  // Far as well: who is there stays.
+    if (next == kNone) return false;  // Equally far: the resident block stays.
     while (!far_[tier].empty() && Extend(horizon_)) {
     }
     const std::uint64_t needed = sizes().Of(block) - tiers_.Free(tier);
@@ -187,18 +189,18 @@ class BeladyPlacement final : public Planner {
     victim.next == kNone ? far_[tier].Clear(victim.block) : near_[tier].Clear(victim.next);
   }
 
-  // How many uses before Use() comes to one its next use is asked for.
+  // Prefetches the next use this many uses before Use() reaches it.
   static constexpr std::uint64_t kAhead = 8;
 
   UseWindow window_;
   NodeTiers tiers_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier
-  bool active_ = false;  // whether any tier of the node can hold anything
-  // What each tier has: by its next use, and without one that is seen, by block.
+  bool active_ = false;  // whether any tier of the node can hold a block
+  // The blocks of each tier: by their next use, and by block number if no use is seen.
   std::vector<UseBits> near_;
   std::vector<UseBits> far_;
   std::uint64_t near_size_ = 0;  // of near_
-  Position horizon_;             // from here on nothing is seen
+  Position horizon_;             // uses from here on are not seen
   std::vector<std::uint32_t> used_;
 };
 

@@ -1,5 +1,5 @@
-// What placements reach on shuffled epochs, against figures known from elsewhere: bounds that can
-// be proven, and simulations of the published policies.
+// Results of placements on shuffled epochs, compared with known figures: provable bounds, and
+// simulations of the published policies.
 
 #include <algorithm>
 #include <cmath>
@@ -61,7 +61,8 @@ TEST(FiguresTest, OnOneNodeReuseIsTheShareThatFitsAndNeverMore) {
     while (const auto step = plan->Next()) {
       if ((step->at.step + 1) * 16 < units.size()) continue;  // not the last of its epoch
       const double now = plan->counters()["reuse_units"];
-      // Each block is used once an epoch: what is used again lay in the tier between two epochs.
+      // Each block is used once an epoch: a block that is used again was in the tier between two
+      // epochs.
       ASSERT_LE(now - before, static_cast<double>(capacity)) << factory->name();
       if (step->at.epoch > 0) later += now - before;
       before = now;
@@ -122,7 +123,7 @@ TEST(FiguresTest, ReuseKeepsTheLastCopiesWhereTheyFit) {
   }
 }
 
-// Before and after a decision nothing may be wanted sooner than what it was given up for.
+// No inserted block may be needed later than a block that was evicted for it.
 TEST(FiguresTest, NothingNeededSoonerGoesForWhatIsNeededLater) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Case made = RandomCase(seed, 1);

@@ -3,8 +3,8 @@
 namespace headrace::placement {
 namespace {
 
-// `first_touch`: the first node that uses a block and has room owns it for good, and no other takes
-// a copy (the dynamic data store of LBANN: Jacobs et al., CLUSTER'19).
+// `first_touch`: the first node that uses a block and has room owns it permanently, and no other
+// node keeps a copy (the dynamic data store of LBANN: Jacobs et al., CLUSTER'19).
 class FirstTouchPlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -63,7 +63,7 @@ class FirstTouchPlacement final : public Planner {
   const std::unique_ptr<UseStream> stream_;
   std::vector<NodeTiers> nodes_;
   std::vector<bool> owned_;                                       // blocks that a node has
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by a node before it
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
   StepUses uses_;
 };
 

@@ -11,12 +11,12 @@
 namespace headrace::placement {
 namespace {
 
-// A plan of what one node's tiers should have, made block after block: fastest tier first.
+// A plan for the tiers of one node, filled block by block: fastest tier first.
 class Wanted {
  public:
   explicit Wanted(NodeTiers empty) : tiers_(std::move(empty)) {}
 
-  // Whether there was room.
+  // Returns whether there was room.
   bool Add(std::uint32_t block) {
     const TierNumber tier = tiers_.WithRoom(block);
     if (tier == kNoTier) return false;
@@ -31,12 +31,13 @@ class Wanted {
   NodeTiers tiers_;
 };
 
-// `frequency` (NoPFS: Dryden et al., SC'21) and `coordinated`: what is kept for a period of the
-// run is fixed by how often each node uses each block in it. Periods are horizon_epochs long; with
-// one node one epoch, since an order uses everything once an epoch and more would say no more.
+// `frequency` (NoPFS: Dryden et al., SC'21) and `coordinated`: what is kept for a period of the run
+// depends on how often each node uses each block in it. Periods are horizon_epochs long; with one
+// node one epoch, since an order uses every block once an epoch and a longer period adds no
+// information.
 //
-// Memory: 2 bytes a block and node for the counts, 2 for the tiers that nodes have and should have;
-// while a period is planned 8 bytes a block more.
+// Memory: 2 bytes a block and node for the counts, 2 for the current and planned tiers; while a
+// period is planned 8 bytes a block more.
 class CountedPlacement : public Planner {
  public:
   std::optional<PlacedStep> Next() override {
@@ -75,7 +76,7 @@ class CountedPlacement : public Planner {
         nodes_(MakeAllTiers()),
         counts_(std::size_t{block_count()} * nodes()) {}
 
-  // What every node's tiers should have for the period that was counted.
+  // The plan of every node's tiers for the counted period.
   virtual std::vector<Wanted> Plan() = 0;
 
   // Uses of the period; 65,535 stands for more.
@@ -90,8 +91,8 @@ class CountedPlacement : public Planner {
     return {block_count(), request().seed, which, RandomStream::kPlacement};
   }
 
-  // Fills the room of a node with the blocks that it uses most; among equals those that it has
-  // first, then in the order drawn. Blocks that it does not use stay where there is room.
+  // Fills the room of a node with the blocks that it uses most; among equals, those that it has
+  // first, then in the order drawn. Blocks that it does not use stay while there is room.
   void Fill(std::uint32_t each, const Permutation& draw, Wanted& wanted) const {
     if (wanted.Full()) return;
     const auto key = [&](std::uint32_t block) {
@@ -142,10 +143,10 @@ class CountedPlacement : public Planner {
     peeked_ = more;
   }
 
-  // From what the tiers have to what they should have, never above a capacity. First out, then
-  // between tiers, then in: by first use.
+  // Changes the tiers to the plan, never above a capacity: evictions first, then moves, then
+  // inserts in the order of first use.
   void Change(NodeTiers& tiers, const Wanted& wanted) {
-    std::array<std::deque<std::uint32_t>, kTiersMax> moving;  // by the tier they go to
+    std::array<std::deque<std::uint32_t>, kTiersMax> moving;  // by the tier that they go to
     for (std::uint32_t block = 0; block < block_count(); ++block) {
       if (!tiers.Has(block) || tiers.Of(block) == wanted.Of(block)) continue;
       if (wanted.Of(block) == kNoTier) {
@@ -168,7 +169,7 @@ class CountedPlacement : public Planner {
       }
       if (stuck == nullptr) break;
       if (moved) continue;
-      // Tiers that are full change blocks: one goes out and comes back with the inserts.
+      // Full tiers exchange blocks: one is evicted and comes back with the inserts.
       tiers.Move(stuck->front(), kNoTier);
       stuck->pop_front();
     }
@@ -180,7 +181,7 @@ class CountedPlacement : public Planner {
   }
 
   const std::unique_ptr<UseStream> stream_;
-  const std::unique_ptr<UseStream> ahead_;  // the same steps, read as far as the period goes
+  const std::unique_ptr<UseStream> ahead_;  // the same steps, read to the end of the period
   std::vector<NodeTiers> nodes_;
   std::vector<std::uint16_t> counts_;        // [block][node]
   std::uint16_t most_uses_ = 0;              // of counts_
@@ -191,7 +192,7 @@ class CountedPlacement : public Planner {
   bool peeked_ = false;  // whether seen_ is a step of the next period
 };
 
-// `frequency`: every node for itself.
+// `frequency`: every node plans its own tiers.
 class FrequencyPlacement final : public CountedPlacement {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -216,10 +217,10 @@ class FrequencyPlacement final : public CountedPlacement {
   }
 };
 
-// `coordinated`: (uses, node, block) from the most uses down; a block goes to the first node with
-// room, so that every block has one owner before any is kept twice; then each node fills the room
-// that is left as `frequency` does. Equal counts: nodes that have the block first, then blocks in
-// the order drawn, and the nodes of the i-th from node i on, round and round.
+// `coordinated`: takes (uses, node, block) from the most uses down. A block goes to the first node
+// with room, so that every block has one owner before any block has two; then each node fills its
+// remaining room as `frequency` does. Equal counts: nodes that have the block first, then blocks in
+// the order drawn; for the i-th block the nodes from node i on, cyclically.
 class CoordinatedPlacement final : public CountedPlacement {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -236,11 +237,11 @@ class CoordinatedPlacement final : public CountedPlacement {
  private:
   static constexpr std::uint32_t kDone = 0xffff'ffff;
 
-  // A block without an owner, and the highest number of uses by a node that was not asked yet.
+  // A block without an owner, and the highest number of uses by a node that was not tried yet.
   struct Pending {
     std::uint32_t block;
-    std::uint32_t turn;  // the node asked first
-    std::uint32_t uses;  // kDone: it has an owner, or every node was asked
+    std::uint32_t turn;  // the node tried first
+    std::uint32_t uses;  // kDone: it has an owner, or every node was tried
   };
 
   std::vector<Wanted> Plan() override {
@@ -275,7 +276,7 @@ class CoordinatedPlacement final : public CountedPlacement {
     return std::ranges::all_of(wanted, &Wanted::Full);
   }
 
-  // The most uses of the block by a node, below `limit`; kDone: none is.
+  // The most uses of the block by a node, below `limit`; kDone: there is none.
   [[nodiscard]] std::uint32_t MostBelow(std::uint32_t block, std::uint32_t limit) const {
     std::uint32_t most = kDone;
     for (std::uint32_t each = 0; each < nodes(); ++each) {

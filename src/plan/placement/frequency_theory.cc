@@ -22,7 +22,7 @@ double FrequentShare(std::uint64_t epochs, std::uint64_t nodes, double delta) {
   HEADRACE_CHECK(epochs >= 1 && nodes >= 1 && delta >= 0);
   const auto trials = static_cast<double>(epochs);
   const double limit = (1 + delta) * trials / static_cast<double>(nodes);
-  // More than, so not where the limit is a whole number: what rounding adds must not hide one.
+  // Strictly more than `limit`, also where it is a whole number: rounding must not hide one.
   const double least = std::floor(limit + 1e-9 * (1 + limit)) + 1;
   if (least > trials) return 0;
   if (nodes == 1) return 1;

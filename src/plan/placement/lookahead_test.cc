@@ -131,8 +131,8 @@ class ReuseModel final : public LookaheadModel {
     for (const auto& node : tier_) copies += node[block] != kNoTier ? 1 : 0;
     return copies;
   }
-  // At most 2I - h steps away, counted in steps of the run where all epochs are whole: up to step 0
-  // of the epoch after next.
+  // At most 2I - h steps away, in steps of the run if all epochs are whole: up to step 0 of the
+  // epoch after next.
   [[nodiscard]] std::size_t Own(std::uint32_t node, std::uint32_t block) const {
     const Position soon{.epoch = at_.epoch + 2, .step = 1};
     return First(block, node, now_, Before(soon, horizon_) ? soon : horizon_);
@@ -140,7 +140,7 @@ class ReuseModel final : public LookaheadModel {
   [[nodiscard]] std::size_t Any(std::uint32_t block) const {
     return First(block, std::nullopt, now_, horizon_);
   }
-  // What a copy of the node is, or would be, kept for.
+  // The use that a copy of the node is, or would be, kept for.
   [[nodiscard]] Need Needed(std::uint32_t node, std::uint32_t block) const {
     const bool last = Copies(block) == (Has(node, block) ? 1 : 0);
     return {.use = last ? Any(block) : Own(node, block), .last = last};
@@ -156,7 +156,7 @@ class ReuseModel final : public LookaheadModel {
     }
     while (now_ < all_.size() && all_[now_].step == i) {
       const Use use = all_[now_++];
-      // The only copy, elsewhere: is it needed still?
+      // The only copy, elsewhere: is it still needed?
       for (std::uint32_t other = 0; other < made_.nodes(); ++other) {
         if (other != use.node && Has(other, use.block) && Needed(other, use.block).use == kFar) {
           Move(other, use.block, kNoTier);
@@ -181,7 +181,7 @@ class ReuseModel final : public LookaheadModel {
     }
   }
 
-  // Copies in a tier in the order in which they would make room.
+  // Copies in a tier in the order in which they make room.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, Need>> Later(std::uint32_t node,
                                                                   std::size_t tier,
                                                                   Need need) const {
@@ -221,7 +221,7 @@ class ReuseModel final : public LookaheadModel {
     Move(node, block, kNoTier);
   }
 
-  // A copy came: one that was the last and is not needed by its own node goes.
+  // A copy arrived: the former last copy is evicted if its own node does not need it.
   void DropUnneeded(std::uint32_t node, std::uint32_t block) {
     for (std::uint32_t other = 0; other < made_.nodes(); ++other) {
       if (other == node || !Has(other, block) || Needed(other, block).use != kFar) continue;

@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::uint32_t kNil = 0xffff'ffff;  // no block
 
-// Blocks in the order of their last use, in as many lists as asked for: each in one at most.
+// Blocks in the order of their last use, in several lists; each block in one list at most.
 class UseLists {
  public:
   UseLists(std::uint32_t blocks, std::size_t lists) : links_(blocks), ends_(lists) {}
@@ -35,8 +35,8 @@ class UseLists {
   std::vector<Link> ends_;  // the newest and the oldest of each list
 };
 
-// `lru`: what a page cache does. Every use puts its block into the fastest tier that can hold it;
-// whoever was used longest ago makes room and goes one tier down.
+// `lru`: a page cache. Every use puts its block into the fastest tier that can hold it; the least
+// recently used block makes room and moves one tier down.
 class LruPlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -78,7 +78,7 @@ class LruPlacement final : public Planner {
     while (to < tiers_.count() && !tiers_.CanHold(to, block)) ++to;
     if (to == tiers_.count()) return;
     if (from != to) {
-      // Its place may be what a victim goes down to.
+      // Its place may be needed for a victim that moves down.
       if (!tiers_.HasRoom(to, block)) tiers_.Move(block, kNoTier);
       MakeRoom(to, block);
       tiers_.Move(block, to);

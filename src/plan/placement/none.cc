@@ -3,7 +3,7 @@
 namespace headrace::placement {
 namespace {
 
-// `none`: keeps nothing. What is held at the start goes with the first step.
+// `none`: keeps nothing. Evicts what is held at the start with the first step.
 class NonePlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -35,7 +35,7 @@ class NonePlacement final : public Planner {
   const std::unique_ptr<UseStream> stream_;
   NodeTiers tiers_;
   StepUses uses_;
-  bool emptied_ = false;  // of what was held
+  bool emptied_ = false;  // whether the blocks held at the start are evicted
 };
 
 }  // namespace

@@ -6,9 +6,9 @@
 namespace headrace::placement {
 namespace {
 
-// `pinned`: each node holds a share of a random subset for good (MinIO and CoorDL: Mohan et al.,
-// VLDB'21). Who keeps what is drawn once: held blocks stay, the others are dealt to the nodes in
-// the order of a permutation. A block comes when any node uses it for the first time.
+// `pinned`: each node holds a share of a random subset permanently (MinIO and CoorDL: Mohan et al.,
+// VLDB'21). The owners are drawn once: held blocks stay, the others are assigned to the nodes in
+// the order of a permutation. A block is inserted when any node uses it for the first time.
 class PinnedPlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -57,7 +57,7 @@ class PinnedPlacement final : public Planner {
     --missing_;
   }
 
-  // Fixes the owner of every block that has one, and its tier.
+  // Fixes the owner of every kept block, and its tier.
   void Deal() {
     std::vector<NodeTiers> plan;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
@@ -73,7 +73,7 @@ class PinnedPlacement final : public Planner {
     }
     tier_.assign(block_count(), kNoTier);
     const Permutation order(block_count(), request().seed, 0, RandomStream::kPlacement);
-    std::uint32_t turn = 0;  // the node that is dealt the next block
+    std::uint32_t turn = 0;  // the node that gets the next block
     std::uint64_t largest = LargestRoom(plan);
     for (std::uint32_t i = 0; i < block_count() && largest >= sizes().least(); ++i) {
       const auto block = static_cast<std::uint32_t>(order.At(i));
@@ -104,10 +104,10 @@ class PinnedPlacement final : public Planner {
 
   const std::unique_ptr<UseStream> stream_;
   std::vector<NodeTiers> nodes_;
-  std::vector<std::uint32_t> owner_;  // of each block; kNobody: it is kept nowhere
-  std::vector<TierNumber> tier_;      // of its owner, where it has to come yet
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by a node before it
-  std::uint64_t missing_ = 0;  // blocks with an owner that has them not yet
+  std::vector<std::uint32_t> owner_;  // of each block; kNobody: not kept
+  std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
+  std::uint64_t missing_ = 0;  // kept blocks that their owner does not have yet
   StepUses uses_;
 };
 

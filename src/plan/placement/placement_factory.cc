@@ -17,7 +17,7 @@ std::string TierName(std::size_t node, std::size_t tier) {
   return "tier " + std::to_string(tier) + " of node " + std::to_string(node);
 }
 
-// What one node holds at the start.
+// Checks the blocks that one node holds at the start.
 Status CheckHeld(const PlacementRequest& request, std::size_t node, const BlockSizes& sizes,
                  std::string_view policy) {
   const auto& held = request.held[node];

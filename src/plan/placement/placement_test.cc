@@ -10,10 +10,10 @@
 namespace headrace {
 namespace {
 
-// What every placement promises, whatever it decides.
+// The guarantees of every placement, whatever it decides.
 class EveryPlacementTest : public testing::TestWithParam<const PlacementFactory*> {};
 
-// The plans of all nodes side by side, so that peers can be checked too.
+// The plans of all nodes together, so that peers can be checked, too.
 void RunAll(const PlacementFactory& factory, const Case& made, Replay& replay) {
   std::vector<std::unique_ptr<Placement>> plans;
   for (std::uint32_t node = 0; node < made.nodes(); ++node) {

@@ -30,7 +30,7 @@ class NoneModel final : public SlowModel {
   }
 };
 
-// A list a tier, the block used last in front.
+// A list for each tier, the most recently used block first.
 class LruModel final : public SlowModel {
  public:
   explicit LruModel(const Case& made) : SlowModel(made), lists_(made.nodes()) {
@@ -134,7 +134,7 @@ class FirstTouchModel final : public SlowModel {
   }
 };
 
-// What frequency and coordinated have in common: uses counted over a period.
+// Shared by frequency and coordinated: uses counted over a period.
 class CountedModel : public SlowModel {
  public:
   using SlowModel::SlowModel;

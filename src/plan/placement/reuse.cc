@@ -15,23 +15,23 @@ namespace {
 
 constexpr std::uint64_t kNone = UseWindow::kNone;
 
-// `reuse` (Lobster: Liu et al., ICPP'22, made to run): all nodes are planned together.
+// `reuse` (Lobster: Liu et al., ICPP'22, completed): plans all nodes together.
 //
-// A copy of a block is *spare* where another node has one, too, else the *last*. A use is *soon*
-// where step s of epoch e is at most 2I - s steps before it (I steps an epoch): up to the first
-// step of epoch e + 2. Uses from horizon_epochs ahead on are not seen at all. A copy is *needed*
-// when its node uses it next, if that is soon; a last one when any node does. After each use of a
+// A copy of a block is *spare* if another node has one, too, otherwise the *last*. A use is *soon*
+// if it is at most 2I - s steps after step s of epoch e (I steps an epoch): up to the first step of
+// epoch e + 2. Uses from horizon_epochs ahead on are not seen at all. A copy is *needed* if its
+// node's next use of it is soon; a last copy also if any node's next use is. After each use of a
 // block by a node, in the order of the uses:
-//   1. A copy that is not needed goes.
-//   2. A block that the node has not, or in a slower tier, is offered to its tiers, fastest first,
-//      if it is needed. A tier takes it if there is room or if copies needed later make it,
-//      farthest first: spare ones, and for what is a last copy then also last ones. They are
-//      offered to the next tier.
-//   3. A copy that becomes spare and is not needed then goes.
-// After a step's uses, room that is left takes what its node needs soon, next use first, as far as
-// it fits.
+//   1. A copy that is not needed is evicted.
+//   2. A block that the node does not have, or has in a slower tier, is offered to its tiers,
+//      fastest first, if it is needed. A tier takes it if there is room, or if evicting copies
+//      needed later makes room, farthest first: spare ones, and for a last copy then also last
+//      ones. These are offered to the next tier.
+//   3. A copy that becomes spare and is not needed is then evicted.
+// After a step's uses, remaining room takes what its node needs soon, next use first, as far as it
+// fits.
 //
-// Looks ahead only as far as a decision needs: two epochs, where every block is used in each.
+// Reads ahead only as far as a decision needs: two epochs, if every block is used in each.
 class ReusePlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -128,7 +128,7 @@ class ReusePlacement final : public Planner {
     return true;
   }
 
-  // Sorts out what is held at the start.
+  // Classifies what is held at the start.
   void Start() {
     for (std::uint32_t each = 0; each < nodes() && several_; ++each) {
       ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) { ++copies_[block]; });
@@ -147,15 +147,15 @@ class ReusePlacement final : public Planner {
         if (nodes_[each].Has(block)) List(each, block, tier);
       });
     }
-    if (!several_) window_.ForgetFirsts();  // A use that is passed says which is next.
+    if (!several_) window_.ForgetFirsts();  // Passing a use gives the next one.
   }
 
-  // How many nodes have a copy, if no node but `each` may be the only one.
+  // Number of nodes with a copy; valid if no node but `each` may hold the only one.
   [[nodiscard]] std::uint32_t Copies(std::uint32_t each, std::uint32_t block) const {
     return several_ ? copies_[block] : nodes_[each].Has(block) ? 1 : 0;
   }
 
-  // The first use of a block by a node from the window's begin on, if it is soon; kNone: else.
+  // The first use of a block by a node from the window's begin on, if it is soon; otherwise kNone.
   std::uint64_t OwnNext(std::uint32_t each, std::uint32_t block) {
     while (window_.First(block) == kNone && Extend(soon_)) {
     }
@@ -164,18 +164,18 @@ class ReusePlacement final : public Planner {
     return window_.Node(first) == each ? first : OwnAfter(each, first);
   }
 
-  // The first after a use of the same block.
+  // The next use of the same block by the node.
   std::uint64_t OwnAfter(std::uint32_t each, std::uint64_t use) {
     while (true) {
       while (window_.After(use) == kNone && Extend(soon_)) {
       }
       use = window_.After(use);
-      if (use >= soon_end_) return kNone;  // kNone, too.
+      if (use >= soon_end_) return kNone;  // Also kNone.
       if (window_.Node(use) == each) return use;
     }
   }
 
-  // The first use by any node; kNone: none is seen.
+  // The next use by any node; kNone: none is seen.
   std::uint64_t AnyNext(std::uint32_t block) {
     while (window_.First(block) == kNone && Extend(horizon_)) {
     }
@@ -239,18 +239,18 @@ class ReusePlacement final : public Planner {
     bool last = false;
   };
 
-  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the one that
-  // has it now. Out of its tier if there is none.
+  // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the tier
+  // that has it now. Evicts it if no tier takes it.
   void Offer(std::uint32_t each, std::uint32_t block, Copy copy, TierNumber from,
              TierNumber first) {
     NodeTiers& tiers = nodes_[each];
     const bool had = from != kNoTier;
     for (TierNumber tier = first; tier < tiers.count(); ++tier) {
       if (tier != from) {
-        std::vector<Victim>& victims = victims_[tier];  // Those of later tiers come in between.
+        std::vector<Victim>& victims = victims_[tier];  // Later tiers have their own.
         victims.clear();
         if (!tiers.CanHold(tier, block) || !FindRoom(each, tier, block, copy, victims)) continue;
-        // Used just now, so that its bytes are at hand: its place is free for a victim.
+        // This block was just used, so its bytes can be copied: its place is free for a victim.
         if (!victims.empty() && from > tier)
           tiers.Move(block, std::exchange(from, kNoTier), kNoTier);
         for (const Victim& victim : victims) Unlist(each, tier, victim.copy);
@@ -262,7 +262,7 @@ class ReusePlacement final : public Planner {
       if (!had) Added(each, block);
       if (copy.last) {
         last_[each][tier].Set(copy.need);
-      } else if (copies_[block] == 1) {  // The others have gone since.
+      } else if (copies_[block] == 1) {  // The other copies were evicted meanwhile.
         List(each, block, tier);
       } else {
         spare_[each][tier].Set(copy.need);
@@ -295,7 +295,7 @@ class ReusePlacement final : public Planner {
         found += sizes().Of(victims.back().block);
       }
       if (found < needed) continue;
-      // Whatever needs room next will mostly take the next one.
+      // The next block that needs room will usually take the next one.
       before = bits.Greatest(copy.need + 1, before);
       if (before != UseBits::kNone) window_.ExpectAt(before);
       return true;
@@ -303,7 +303,7 @@ class ReusePlacement final : public Planner {
     return false;
   }
 
-  // A node has got a copy, which is in no list yet. Another's may go for it.
+  // A node got a copy, which is in no list yet. Another node's copy may be evicted for it.
   void Added(std::uint32_t each, std::uint32_t block) {
     if (!several_ || ++copies_[block] != 2) return;
     const std::uint32_t other = OtherHolder(each, block);
@@ -314,7 +314,7 @@ class ReusePlacement final : public Planner {
       spare_[other][tier].Set(own);
     } else {
       --copies_[block];
-      nodes_[other].Move(block, tier, kNoTier);  // Nothing that it will load ahead.
+      nodes_[other].Move(block, tier, kNoTier);  // The other node will not load it ahead.
     }
   }
 
@@ -322,13 +322,13 @@ class ReusePlacement final : public Planner {
   void Drop(std::uint32_t each, std::uint32_t block, TierNumber from, Copy copy) {
     nodes_[each].Move(block, from, kNoTier);
     if (ahead_[each] > window_.begin() && copy.need < ahead_[each]) {
-      const bool own = !copy.last || !several_;  // Else it may be needed by others first.
+      const bool own = !copy.last || !several_;  // Otherwise other nodes may need it first.
       const std::uint64_t next = own ? copy.need : OwnNext(each, block);
       if (next < soon_end_) ahead_[each] = std::min(ahead_[each], next);
     }
     if (!several_) return;
     if (copy.last) {
-      copies_[block] = 0;  // Only written.
+      copies_[block] = 0;  // Write only: no read of memory that is far.
       return;
     }
     if (--copies_[block] != 1) return;
@@ -338,7 +338,7 @@ class ReusePlacement final : public Planner {
     List(other, block, tier);
   }
 
-  // Puts a copy where it is found by its need.
+  // Puts a copy into the list where its need finds it.
   void List(std::uint32_t each, std::uint32_t block, TierNumber tier) {
     if (Copies(each, block) == 1) {
       last_[each][tier].Set(window_.First(block));
@@ -401,29 +401,29 @@ class ReusePlacement final : public Planner {
     return false;
   }
 
-  // How many uses before LoadAhead() comes to one its block is asked for.
+  // Prefetches a block this many uses before LoadAhead() reaches it.
   static constexpr std::uint64_t kScanAhead = 16;
-  // The same for Use(): enough for a read of memory, not more than the processor's first cache and
-  // its table of pages hold.
+  // The same for Use(): enough to hide a read of memory, and not more than fits the processor's
+  // first cache and its TLB.
   static constexpr std::uint64_t kAhead = 8;
 
-  const bool several_;  // nodes; with one every copy is the last, and what it uses is all
+  const bool several_;  // nodes; with one every copy is the last
   UseWindow window_;
   std::vector<NodeTiers> nodes_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                                 // whether any tier can hold anything
-  bool started_ = false;                                // whether what was held is sorted out
+  bool started_ = false;                                // whether held blocks are classified
   std::vector<std::uint16_t> copies_;                   // of each block, with several nodes
-  // What each tier has, [node][tier], by the use it is kept for.
+  // The copies of each tier, [node][tier], by the use that each is kept for.
   std::vector<std::vector<UseBits>> spare_;
   std::vector<std::vector<UseBits>> last_;
   std::uint64_t bits_size_ = 0;       // of each
-  std::vector<std::uint64_t> ahead_;  // by node: before this use nothing is left to load ahead
+  std::vector<std::uint64_t> ahead_;  // by node: no use before this one is left to load ahead
   Position at_;
-  Position horizon_;                                     // from here on nothing is seen
-  Position soon_;                                        // from here on nothing is soon
-  std::uint64_t soon_end_ = 0;                           // of the uses looked at that are soon
-  std::deque<std::pair<Position, std::uint64_t>> late_;  // steps looked at that are not, their ends
+  Position horizon_;                                     // uses from here on are not seen
+  Position soon_;                                        // uses from here on are not soon
+  std::uint64_t soon_end_ = 0;                           // end of the uses that are soon
+  std::deque<std::pair<Position, std::uint64_t>> late_;  // steps read that are not soon, their ends
   std::vector<std::uint32_t> used_;
 };
 

@@ -11,7 +11,7 @@ BlockSizes::BlockSizes(const BlockMap& blocks)
     : count_(static_cast<std::uint32_t>(blocks.block_count())) {
   std::array<std::uint32_t, 1024> units;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
   table_.reserve(count_);
-  std::uint64_t charged = 0;  // samples whose units were asked for
+  std::uint64_t charged = 0;  // samples whose units were looked up
   std::size_t in_run = units.size();
   for (std::uint32_t block = 0; block < count_; ++block) {
     std::uint64_t sum = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the planners of this folder have in common: sizes of blocks, which tier of a node has which
-// block, and what is counted. For placements only.
+// Shared by the planners of this folder: sizes of blocks, which tier of a node has which block, and
+// counters. For placements only.
 
 #include <cstdint>
 #include <map>
@@ -17,11 +17,11 @@
 
 namespace headrace::placement {
 
-// Units of every block. Immutable; looks at every sample once. Memory: 4 bytes a block, none where
-// all blocks have the same size.
+// Units of every block. Immutable; made in O(samples).
+// Memory: 4 bytes a block, none if all blocks have the same size.
 class BlockSizes {
  public:
-  // Stands for this many and more: such a block is kept nowhere.
+  // Stands for this many and more: such a block is never kept.
   static constexpr std::uint64_t kTooLarge = 0xffff'ffff;
 
   explicit BlockSizes(const BlockMap& blocks);
@@ -34,15 +34,17 @@ class BlockSizes {
 
  private:
   std::uint32_t count_ = 0;
-  std::uint64_t each_ = 0;   // where table_ is empty
-  std::uint64_t least_ = 0;  // of any block
+  std::uint64_t each_ = 0;   // if table_ is empty
+  std::uint64_t least_ = 0;  // of the smallest block
   std::vector<std::uint32_t> table_;
 };
 
-// Which tier of one node has which block, and the changes since they were last taken. A block is in
-// one tier at most, and no tier is ever above its capacity. Memory: 1 byte a block. Nodes that are
-// planned together share a table in which the bytes of one block lie side by side: who asks of one
-// node mostly asks of the others next.
+// Which tier of one node has which block, and the changes since the last TakeOps(). A block is in
+// one tier at most, and no tier exceeds its capacity. Nodes that are planned together share a table
+// in which the bytes of one block are adjacent: a lookup of one node is usually followed by one of
+// the others.
+// Memory: 1 byte a block.
+// Thread safety: none.
 class NodeTiers {
  public:
   // `recorded`: whether changes are kept for TakeOps().
@@ -55,7 +57,7 @@ class NodeTiers {
   NodeTiers& operator=(const NodeTiers&) = delete;
   ~NodeTiers() = default;
 
-  // Those of each node, nothing in them; of node `recorded` changes are kept.
+  // One for each node, empty; keeps the changes of node `recorded`.
   static std::vector<NodeTiers> MakeAll(
       const std::shared_ptr<const BlockSizes>& sizes,
       const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded);
@@ -63,7 +65,7 @@ class NodeTiers {
   [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block * stride_]; }
   [[nodiscard]] bool Has(std::uint32_t block) const { return Of(block) != kNoTier; }
-  // Says that a block will be asked for soon.
+  // Prefetches the entry of a block.
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
     __builtin_prefetch(&tier_of_[block * stride_]);
   }
@@ -79,16 +81,16 @@ class NodeTiers {
     const std::uint64_t units = sizes_->Of(block);
     return units != BlockSizes::kTooLarge && units <= free_[tier];
   }
-  // The fastest tier that has room; kNoTier: none.
+  // The fastest tier with room; kNoTier: none has room.
   [[nodiscard]] TierNumber WithRoom(std::uint32_t block) const;
   // Whether no tier has room for any block.
   [[nodiscard]] bool Full() const;
 
-  // Puts what is held at the start, which is no change.
+  // Places a block that is held at the start; not a change.
   void Hold(std::uint32_t block, TierNumber tier) { Place(block, Of(block), tier); }
-  // To another tier, which must have room, or to none.
+  // To another tier, which must have room, or to kNoTier.
   void Move(std::uint32_t block, TierNumber to) { Move(block, Of(block), to); }
-  // The same, where it is known to be in `from`: its byte, which may be far, is only written.
+  // The same if the block is known to be in `from`: its entry is only written.
   void Move(std::uint32_t block, TierNumber from, TierNumber to);
 
   [[nodiscard]] std::vector<CacheOp> TakeOps() { return std::exchange(ops_, {}); }
@@ -104,12 +106,12 @@ class NodeTiers {
   bool recorded_;
   std::vector<std::uint64_t> free_;
   std::shared_ptr<std::vector<TierNumber>> table_;
-  std::size_t stride_;   // from a block to the next
-  TierNumber* tier_of_;  // of block 0, in table_
+  std::size_t stride_;   // from one block to the next
+  TierNumber* tier_of_;  // entry of block 0, in table_
   std::vector<CacheOp> ops_;
 };
 
-// What every placement is built on: its request, its node's tiers, its counters.
+// The base of every placement: its request, its node's tiers, its counters. Not thread-safe.
 class Planner : public Placement {
  public:
   [[nodiscard]] std::map<std::string, double> counters() const override;
@@ -117,15 +119,15 @@ class Planner : public Placement {
  protected:
   explicit Planner(PlacementRequest request);
 
-  // The uses of a step, found in what the tiers have now. Before anything is changed.
+  // Looks up the uses of a step in the current tiers. Call before any change.
   PlacedStep Begin(Position at, std::span<const std::uint32_t> blocks);
-  // Takes the changes since. Whatever is inserted and not used by the step is `ahead`.
+  // Takes the changes since Begin(). An insert of a block that the step does not use is `ahead`.
   void Finish(PlacedStep& step, NodeTiers& own);
 
-  // Where the node finds a block now.
+  // The source of a block for the node now.
   [[nodiscard]] virtual PlannedUse Locate(std::uint32_t block) const = 0;
 
-  // Says that Begin() will be given a block soon.
+  // Prefetches for a Begin() that follows soon.
   [[gnu::always_inline]] void ExpectUse(std::uint32_t block) const {
     __builtin_prefetch(&marks_[block / kMarked]);
   }
@@ -133,12 +135,12 @@ class Planner : public Placement {
   // The node's own uses of a step.
   [[nodiscard]] std::span<const std::uint32_t> OwnUses(const StepUses& step) const;
 
-  // Makes the tiers of a node as they are at the start, with what is held.
+  // Makes the tiers of a node with the blocks held at the start.
   [[nodiscard]] NodeTiers MakeTiers(std::uint32_t node) const;
   [[nodiscard]] NodeTiers MakeEmptyTiers(std::uint32_t node) const;
-  // Those of all nodes.
+  // The tiers of all nodes.
   [[nodiscard]] std::vector<NodeTiers> MakeAllTiers() const;
-  // The tier of the node or a peer that has the block: the next node after it, round and round.
+  // The tier of the node, or of the next node after it, cyclically, that has the block.
   [[nodiscard]] PlannedUse LocateIn(const std::vector<NodeTiers>& nodes, std::uint32_t block) const;
   // Units of the blocks that are in a tier of any of `nodes`.
   [[nodiscard]] double CoverageUnits(const std::vector<NodeTiers>& nodes) const;
@@ -168,17 +170,17 @@ class Planner : public Placement {
     double units = 0;
   };
 
-  // What is marked of each block: two bits in a word.
+  // Two bits of marks for each block.
   static constexpr std::uint32_t kMarked = 32;  // blocks a word
-  static constexpr std::uint64_t kKept = 1;     // used by the node, or held, and not loaded
-                                                // ahead since
-  static constexpr std::uint64_t kUsed = 2;     // by the step that was begun
+  static constexpr std::uint64_t kKept = 1;     // used by the node, or held, and not loaded ahead
+                                                // since
+  static constexpr std::uint64_t kUsed = 2;     // by the current step
   static constexpr std::uint32_t Shift(std::uint32_t block) { return block % kMarked * 2; }
 
   const PlacementRequest request_;
   const std::shared_ptr<const BlockSizes> sizes_;
   std::vector<std::uint64_t> marks_;
-  std::vector<std::uint32_t> step_used_;  // by the step that was begun
+  std::vector<std::uint32_t> step_used_;  // by the current step
   Kind local_;
   Kind peer_;
   Kind storage_;
@@ -189,10 +191,10 @@ class Planner : public Placement {
   Kind evicted_;
 };
 
-// Errors: what PlacementFactory::Make says of requests
+// Errors: those of PlacementFactory::Make about requests
 Status CheckRequest(const PlacementRequest& request, std::string_view policy);
 
-// A factory whose placements are made from a checked request and a stream of uses.
+// A factory for placements made from a checked request and a stream of uses.
 template <typename Policy>
 class FactoryOf final : public PlacementFactory {
  public:
@@ -213,7 +215,7 @@ class FactoryOf final : public PlacementFactory {
   const bool keeps_blocks_;
 };
 
-// Each lies in the file of its name; Placements() is the table.
+// Each is in the file of its name; Placements() is the table.
 const PlacementFactory& None();
 const PlacementFactory& Lru();
 const PlacementFactory& Pinned();

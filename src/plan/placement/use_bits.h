@@ -8,16 +8,18 @@
 
 namespace headrace::placement {
 
-// A set of numbers of a window that slides: [low, low + size) at any time, size a power of two, at
-// least 64. A tree of 64-bit words, each bit of which says whether the word below has one: adding,
-// removing and finding the greatest take a handful of steps. Memory: 1.02 bits a number.
+// A set of numbers in a sliding window [low, low + size), size a power of two, at least 64. A tree
+// of 64-bit words in which each bit says whether the word below is not empty: adding, removing and
+// finding the greatest take a few steps.
+// Memory: 1.02 bits a number.
+// Thread safety: none.
 class UseBits {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   UseBits() = default;
 
-  // Makes room for windows of `size`. What is in the set lies in [low, low + old size).
+  // Makes room for windows of `size`. The set lies in [low, low + old size).
   void Grow(std::uint64_t size, std::uint64_t low) {
     HEADRACE_CHECK(std::has_single_bit(size) && size >= 64);
     const std::vector<std::vector<std::uint64_t>> old = std::move(levels_);
@@ -37,7 +39,7 @@ class UseBits {
     }
   }
 
-  // Says that a number will be set soon.
+  // Prefetches for a Set() of the number.
   [[gnu::always_inline]] void Expect(std::uint64_t number) const {
     if (!levels_.empty()) __builtin_prefetch(&levels_[0][(number & mask_) / 64]);
   }
@@ -70,7 +72,7 @@ class UseBits {
 
   [[nodiscard]] bool empty() const { return levels_.empty() || levels_.back()[0] == 0; }
 
-  // The greatest in [low, high), the window holding both; kNone: there is none.
+  // The greatest in [low, high), which the window contains; kNone: there is none.
   [[nodiscard]] std::uint64_t Greatest(std::uint64_t low, std::uint64_t high) const {
     if (low >= high || empty()) return kNone;
     const std::uint64_t last = (high - 1) & mask_;
@@ -79,14 +81,14 @@ class UseBits {
     if (first <= last) {
       if (slot == kNone || slot < first) return kNone;
     } else if (slot == kNone) {
-      slot = GreatestSlot(mask_);  // The window goes round.
+      slot = GreatestSlot(mask_);  // The window wraps around.
       if (slot == kNone || slot < first) return kNone;
     }
     return low + ((slot - low) & mask_);
   }
 
  private:
-  // The greatest slot up to `slot`; kNone: none.
+  // The greatest slot up to `slot`; kNone: there is none.
   [[nodiscard]] std::uint64_t GreatestSlot(std::uint64_t slot) const {
     std::size_t level = 0;
     while (true) {
@@ -109,7 +111,7 @@ class UseBits {
   }
 
   std::uint64_t mask_ = 0;
-  std::vector<std::vector<std::uint64_t>> levels_;  // the numbers, then what says where they are
+  std::vector<std::vector<std::uint64_t>> levels_;  // the numbers, then their summaries
 };
 
 }  // namespace headrace::placement

@@ -13,13 +13,14 @@
 
 namespace headrace::placement {
 
-// The uses from now on as far as they were looked at: a stream read ahead as far as somebody asks.
-// Uses are numbered 0, 1, 2, ... in the order of the stream; those of one block are linked, each to
-// the next. Either the uses of one node or of all.
+// The future uses that were read so far: a stream read ahead on demand. Uses are numbered 0, 1, 2,
+// ... in the order of the stream; each use links to the next one of its block. Covers either the
+// uses of one node or of all.
 //
-// Memory: 8 bytes a use that was looked at and has not been passed, with all nodes 10, rounded up
-// to a power of two of them; 4 bytes a block, with First() 8. Little, as blocks lie anywhere: each
-// table that does not fit a processor's caches is a miss a use. Not thread-safe.
+// Memory: 8 bytes a use in the window, with all nodes 10, rounded up to a power of two of them; 4
+// bytes a block, with First() 8. Small on purpose: blocks are accessed at random, and each table
+// that does not fit a processor's caches costs a miss a use.
+// Thread safety: none.
 class UseWindow {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -28,10 +29,10 @@ class UseWindow {
     Position at;
     std::uint64_t first = 0;  // its uses are [first, end)
     std::uint64_t end = 0;
-    std::vector<std::uint64_t> node_ends;  // of uses, with all nodes
+    std::vector<std::uint64_t> node_ends;  // ends of each node's uses, with all nodes
   };
 
-  // `only`: the node whose uses count. `firsts`: whether First() will be asked for.
+  // `only`: the node whose uses count. `firsts`: whether First() will be called.
   UseWindow(std::unique_ptr<UseStream> stream, std::uint32_t block_count,
             std::optional<std::uint32_t> only, bool firsts)
       : stream_(std::move(stream)),
@@ -41,10 +42,10 @@ class UseWindow {
     Resize(64);
   }
 
-  // First() will not be asked for any more.
+  // First() will not be called any more.
   void ForgetFirsts() { first_ = {}; }
 
-  // Looks one step further, if one lies before `limit`.
+  // Reads one step further, if there is one before `limit`.
   bool Extend(Position limit) {
     if (ended_) return false;
     if (!peeked_ && !stream_->Next(peek_)) {
@@ -59,41 +60,41 @@ class UseWindow {
     return true;
   }
 
-  // Whether the run ends with the last step that was looked at.
+  // Whether the run ends with the last step that was read.
   [[nodiscard]] bool ended() const { return ended_; }
-  // The steps looked at that were not passed.
+  // The steps in the window.
   [[nodiscard]] const std::deque<Step>& steps() const { return steps_; }
-  // Uses [begin, end) were looked at and not passed.
+  // The window holds uses [begin, end).
   [[nodiscard]] std::uint64_t begin() const { return begin_; }
   [[nodiscard]] std::uint64_t end() const { return end_; }
-  // Any window fits into as many numbers: a power of two that grows.
+  // The capacity of the window: a power of two that grows.
   [[nodiscard]] std::uint64_t size() const { return uses_.size(); }
 
   [[nodiscard]] std::uint32_t Block(std::uint64_t use) const { return uses_[use & mask_].block; }
-  // Whose use it is.
+  // The node of a use.
   [[nodiscard]] std::uint32_t Node(std::uint64_t use) const {
     return only_.has_value() ? *only_ : nodes_[use & mask_];
   }
-  // The next use of the same block; kNone: none was seen.
+  // The next use of the same block; kNone: none was read.
   [[nodiscard]] std::uint64_t After(std::uint64_t use) const {
     const std::uint32_t distance = uses_[use & mask_].next;
     return distance == 0 ? kNone : use + distance;
   }
-  // The first use of a block from begin() on; kNone: none was seen.
+  // The first use of a block from begin() on; kNone: none was read.
   [[nodiscard]] std::uint64_t First(std::uint32_t block) const {
     return Live(first_[block], block);
   }
 
-  // Uses of the last step looked at that are the first from begin() on of their block.
+  // Uses of the last step read that are the first of their block from begin() on.
   [[nodiscard]] const std::vector<std::uint64_t>& fresh() const { return fresh_; }
 
-  // Inlined always: GCC 12 leaves out calls of what does nothing but prefetch.
+  // Inlined always: GCC 12 drops calls of functions that do nothing but prefetch.
   //
-  // Says that a use to come, if it is one, will be passed soon.
+  // Prefetches for a Pass() of this use.
   [[gnu::always_inline]] void Expect(std::uint64_t use) const {
     if (!first_.empty()) __builtin_prefetch(&first_[Block(use)]);
   }
-  // Says that what follows a use will be asked for soon.
+  // Prefetches for an After() of this use.
   [[gnu::always_inline]] void ExpectAt(std::uint64_t use) const {
     __builtin_prefetch(&uses_[use & mask_]);
     if (!only_.has_value()) __builtin_prefetch(&nodes_[use & mask_]);
@@ -106,7 +107,7 @@ class UseWindow {
     }
     ++begin_;
   }
-  // Forgets the first step, all of whose uses were passed.
+  // Drops the first step, after all of its uses were passed.
   void PassStep() {
     HEADRACE_CHECK(begin_ == steps_.front().end);
     steps_.pop_front();
@@ -121,7 +122,7 @@ class UseWindow {
         Resize(std::bit_ceil(end_ + blocks.size() - begin_));
       }
       for (const std::uint32_t block : blocks) HEADRACE_CHECK(block < last_.size());
-      // Blocks lie anywhere: what is touched next is asked for in time.
+      // Blocks are accessed at random: prefetch the next ones.
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (i + 2 * kAhead < blocks.size()) __builtin_prefetch(&last_[blocks[i + 2 * kAhead]]);
         if (i + kAhead < blocks.size()) {
@@ -157,9 +158,9 @@ class UseWindow {
     if (!first_.empty()) first_[block] = static_cast<std::uint32_t>(use);
   }
 
-  // The use of the window whose number has these low bits, if it is of this block; kNone: else.
-  // Tables need no more bits, and what was passed need not be taken out of them: a use that was
-  // passed is in no window, and whenever another one of the block comes, the tables say so.
+  // The use of the window whose number has these low bits, if it is of this block; otherwise kNone.
+  // Tables hold only these bits, and entries of passed uses stay in them: a passed use is in no
+  // window, and the next use of the block overwrites the entry.
   [[nodiscard]] std::uint64_t Live(std::uint32_t low, std::uint32_t block) const {
     return LiveBefore(low, block, end_);
   }
@@ -186,24 +187,24 @@ class UseWindow {
 
   struct Use {
     std::uint32_t block = 0;
-    std::uint32_t next = 0;  // how much further the block's next use is; 0: not seen
+    std::uint32_t next = 0;  // distance to the block's next use; 0: not seen
   };
-  // How many uses before a table is touched it is asked for.
+  // Prefetches a table entry this many uses before it is needed.
   static constexpr std::uint64_t kAhead = 12;
 
   const std::unique_ptr<UseStream> stream_;
   const std::optional<std::uint32_t> only_;
   StepUses peek_;
-  bool peeked_ = false;  // whether peek_ is a step that was not taken in yet
+  bool peeked_ = false;  // whether peek_ is a step that was not added yet
   bool ended_ = false;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
   std::uint64_t mask_ = 0;
   std::deque<Step> steps_;
   std::vector<Use> uses_;             // by number modulo size()
-  std::vector<std::uint16_t> nodes_;  // whose they are, with all nodes
-  // Of each block, of the numbers of uses the low bits: see Live().
-  std::vector<std::uint32_t> last_;   // the last that was looked at
+  std::vector<std::uint16_t> nodes_;  // the node of each use, with all nodes
+  // For each block the low bits of a use's number: see Live().
+  std::vector<std::uint32_t> last_;   // the last that was read
   std::vector<std::uint32_t> first_;  // the first from begin() on; empty: not kept
   std::vector<std::uint64_t> fresh_;
 };

@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// Where block numbers end: tables of placements hold them in 32 bits, with a number for none.
+// The end of block numbers: tables of placements hold them in 32 bits, with one number for "none".
 constexpr std::uint64_t kBlocksMax = 0xffff'fffe;
 
 std::uint32_t FirstRank(const NodeSplit& split, std::uint32_t node) {
@@ -63,7 +63,7 @@ class ExactUses final : public UseStream {
  private:
   void EnterEpoch(std::uint64_t epoch) {
     if (!job_.shuffle || epoch_ == epoch) return;
-    permutation_.reset();  // Before the next one is made: one table at a time.
+    permutation_.reset();  // Freed before the next one is made: one table at a time.
     permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder);
     epoch_ = epoch;
   }
@@ -78,14 +78,14 @@ class ExactUses final : public UseStream {
   const OrderOptions job_;
   const std::uint64_t steps_per_epoch_;
   const std::shared_ptr<const BlockMap> blocks_;
-  const bool single_;  // blocks of one sample: nothing to look up
+  const bool single_;  // blocks of one sample: no lookup
   const NodeSplit split_;
   Position next_;
   std::optional<Permutation> permutation_;
-  std::optional<std::uint64_t> epoch_;  // of permutation_
+  std::optional<std::uint64_t> epoch_;  // the epoch of permutation_
 };
 
-// Any order: that of every node, side by side.
+// Any order: merges the streams of all nodes.
 class MergedUses final : public UseStream {
  public:
   MergedUses(std::vector<std::unique_ptr<Order>> orders, std::shared_ptr<const BlockMap> blocks)
@@ -121,7 +121,7 @@ class MergedUses final : public UseStream {
     return static_cast<std::uint32_t>(blocks_->Find(sample));
   }
 
-  std::vector<std::unique_ptr<Order>> orders_;  // of every node
+  std::vector<std::unique_ptr<Order>> orders_;  // one for each node
   const std::shared_ptr<const BlockMap> blocks_;
 };
 

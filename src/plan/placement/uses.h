@@ -13,8 +13,8 @@
 
 namespace headrace {
 
-// Which blocks the nodes of a job use in one step. A block here is what a tier keeps as one: where
-// the order reads blocks, one of those; else a single sample (a BlockMap of blocks of one).
+// The blocks that the nodes of a job use in one step. A block is the unit that a tier keeps: the
+// order's block if it reads blocks, otherwise a single sample (a BlockMap of blocks of one).
 struct StepUses {
   Position at;
   bool ends_epoch = false;
@@ -27,16 +27,18 @@ struct StepUses {
   }
 };
 
-// The uses of every node of a job, step after step. Not thread-safe.
+// The uses of every node of a job, step after step.
+//
+// Thread safety: none.
 class UseStream {
  public:
   virtual ~UseStream() = default;
 
-  // The next step into `uses`, whose memory is used again; false after the last.
+  // Stores the next step in `uses`, reusing its memory; returns false after the last.
   virtual bool Next(StepUses& uses) = 0;
 };
 
-// Rank r is on node r / ranks_per_node; the last node may have fewer.
+// Rank r is on node r / ranks_per_node; the last node may have fewer ranks.
 struct NodeSplit {
   std::uint32_t world_size = 1;
   std::uint32_t ranks_per_node = 1;
@@ -46,13 +48,13 @@ struct NodeSplit {
   }
 };
 
-// The uses that `factory`'s order makes, with every rank of request.job (whose own ranks do not
-// matter). A node's uses are those of one stream of all its ranks: a block read counts once,
-// whatever ranks it is for and however many of its samples it keeps; deliveries without a block
-// read count each, after the step's reads.
+// The uses of `factory`'s order, with every rank of request.job (whose own ranks do not matter). A
+// node's uses are those of one stream of all its ranks: a block read counts once, whatever ranks it
+// serves and however many of its samples it keeps; each delivery without a block read counts once,
+// after the step's reads.
 //
-// `exact` takes about 15 ns a sample, whatever the number of ranks; other orders what planning
-// every node takes.
+// `exact` takes about 15 ns a sample, for any number of ranks; another order takes the time to plan
+// every node.
 //
 // Errors: those of OrderFactory::Make
 //         InvalidArgument  2^32 - 1 blocks or more, blocks that do not hold the order's samples,

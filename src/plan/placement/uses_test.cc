@@ -16,8 +16,8 @@ struct Job {
   NodeSplit split;
 };
 
-// Node after node: as the header says, from the orders themselves. Those that read blocks have a
-// stream a node, others one a rank.
+// Node after node, as specified in the header, from the orders themselves. Orders that read blocks
+// have one stream a node, others one a rank.
 std::vector<StepUses> Slow(const Job& job, const BlockMap& blocks, Position start) {
   std::vector<StepUses> steps;
   const bool of_nodes = Orders().Find(job.order)->reads_blocks();

@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// The largest values of three grades; what is larger is poor.
+// The upper bounds of three grades; a larger value is poor.
 struct Limits {
   double excellent;
   double good;
@@ -21,13 +21,13 @@ struct Limits {
 
 constexpr Limits kBatchInflation = {.excellent = 1.05, .good = kGoodInflation, .fair = 2};
 constexpr Limits kLabelInflation = {.excellent = 1.01, .good = kGoodLabelInflation, .fair = 1.5};
-// Standard deviations of one sample. A batch of 256 random samples is off by 0.06.
+// In standard deviations of one sample. A batch of 256 random samples is off by 0.06.
 constexpr Limits kDrift = {.excellent = 0.03, .good = 0.1, .fair = 0.2};
 constexpr Limits kCorrelation = {.excellent = 0.02, .good = 0.1, .fair = 0.25};
 constexpr Limits kRecurrence = {.excellent = 1.1, .good = 1.5, .fair = 3};
 constexpr Limits kLateness = {.excellent = 0.005, .good = 0.02, .fair = 0.03};
 constexpr Limits kEntropyBits = {.excellent = 0.05, .good = 0.5, .fair = 1};
-// The share that was not seen of the data that independent draws would have seen.
+// The data not seen, as a share of what independent draws would have seen.
 constexpr Limits kUnseen = {.excellent = 0.01, .good = 0.05, .fair = 0.2};
 
 QualityGrade GradeOf(double value, const Limits& limits) {
@@ -43,12 +43,12 @@ std::string Text(const char* format, Values... values) {
   return text.data();
 }
 
-// How far the means of windows are off, beyond chance, in standard deviations of one sample.
+// How far the means of windows deviate beyond chance, in standard deviations of one sample.
 double DriftOf(double inflation, double window) {
   return std::sqrt(std::max(0.0, inflation - 1) / window);
 }
 
-// Grades what one report measured.
+// Grades the measurements of one report.
 class Grader {
  public:
   explicit Grader(const QualityReport& report) : report_(report) {}
@@ -70,7 +70,7 @@ class Grader {
   }
 
  private:
-  // The test of this name, if its value is not what chance gives.
+  // The test of this name if its value is not within chance; otherwise null.
   [[nodiscard]] const QualityTest* Outside(const std::string& name) const {
     const QualityTest* test = report_.Find(name);
     return test == nullptr || test->within ? nullptr : test;
@@ -172,7 +172,7 @@ class Grader {
     std::uint64_t of_window = 0;
     for (const auto& [window, inflation] : report_.label_vif) {
       if (Outside("label_vif_" + std::to_string(window)) == nullptr) continue;
-      // The inflation of a batch that would be as far off as this window is.
+      // The inflation of a batch that deviates as far as this window does.
       const double as_batch =
           1 + (inflation - 1) * static_cast<double>(report_.batch) / static_cast<double>(window);
       if (as_batch <= worst) continue;

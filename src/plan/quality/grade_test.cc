@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-// A report whose measures are all as by chance, of two epochs of 100,000 samples.
+// A report of two epochs of 100,000 samples whose measures are all within chance.
 QualityReport ByChance() {
   QualityReport report;
   report.epochs = 2;
@@ -33,7 +33,7 @@ QualityReport ByChance() {
   return report;
 }
 
-// A measure that is not as by chance.
+// A measure outside chance.
 void Set(QualityReport& report, const std::string& name, double value) {
   const auto found = std::ranges::find(report.tests, name, &QualityTest::name);
   found->value = value;
@@ -178,7 +178,7 @@ TEST(GradeTest, TheAdviceNamesMoreBlocksThanAreMixed) {
   report.equivalent_buffer = 47;
   EXPECT_EQ(Effect(report, "batch_inflation").change,
             "mix 398 blocks at a time; now it is as if 47 were mixed");
-  // Batches are mixed over all blocks, and longer windows are not.
+  // Batches are mixed over all blocks, longer windows are not.
   report = ByChance();
   SetVif(report, 10'000, 1000);
   EXPECT_THAT(Effect(report, "window_drift").change, testing::HasSubstr("over the whole storage"));

@@ -19,7 +19,8 @@ bool IsWhole(DType dtype) {
   return dtype != DType::kFloat16 && dtype != DType::kFloat32 && dtype != DType::kFloat64;
 }
 
-// Numbers values 0, 1, ... by first appearance: a table that is probed in line, half full at most.
+// Numbers values 0, 1, ... by first appearance: a hash table with linear probing, at most half
+// full.
 class Numbers {
  public:
   std::uint32_t Of(std::uint64_t value) {
@@ -60,7 +61,7 @@ class Numbers {
 }  // namespace
 
 Result<SampleTable> InlineLabels(const Index& index) {
-  constexpr std::uint64_t kRun = 4096;  // samples looked up together
+  constexpr std::uint64_t kRun = 4096;  // samples looked up in one call
   const auto fields = index.fields();
   const auto field = std::ranges::find_if(fields, [](const FieldInfo& each) {
     return each.name == "label" && each.is_inline && each.shape.empty() && IsWhole(each.dtype);
@@ -89,11 +90,11 @@ Result<SampleTable> InlineLabels(const Index& index) {
 double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks) {
   HEADRACE_CHECK(labels.size() == blocks.sample_count());
   struct Label {
-    std::uint64_t block = 0;     // 1 + the last block that it was seen in
-    std::uint32_t in_block = 0;  // how often
-    std::uint32_t number = 0;    // how often in all
+    std::uint64_t block = 0;     // 1 + the last block with this label
+    std::uint32_t in_block = 0;  // samples in that block
+    std::uint32_t number = 0;    // samples in all
   };
-  // Numbers from elsewhere may have any gaps: a table by label would have them, too.
+  // Foreign labels may have any gaps; a table indexed by label would have them, too.
   const bool has_gaps =
       !labels.empty() && *std::ranges::max_element(labels) >= labels.size() + kDifferentLabelsMax;
   Numbers numbers;
@@ -115,9 +116,9 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
   double equal = 0;  // ordered pairs of one label
   for (const Label& label : seen) equal += label.number * (label.number - 1.0);
   const auto n = static_cast<double>(labels.size());
-  if (mates == 0 || n < 2) return 0;  // nobody has a mate
+  if (mates == 0 || n < 2) return 0;  // no sample has a mate
   const double by_chance = equal / (n * (n - 1));
-  if (by_chance >= 1) return 0;  // one label is all there is
+  if (by_chance >= 1) return 0;  // all samples have one label
   return (equal_mates / mates - by_chance) / (1 - by_chance);
 }
 
@@ -134,8 +135,8 @@ std::optional<ExpectedInflation> ExpectedLabelInflation(const OrderFactory& orde
                              .of_blocks_first = 1 + others * sharing->first};
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);
-    // Mates that are rarer than by chance, in a batch or by label, are nothing to warn of; two
-    // such rarities together least of all.
+    // Mates that are rarer than by chance, in a batch or by label, need no warning; nor does the
+    // product of two such values.
     expected.of_labels =
         1 + others * std::max(sharing->mean, 0.0) * std::max(*expected.correlation, 0.0);
     expected.of_labels_first =

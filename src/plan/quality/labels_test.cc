@@ -61,7 +61,7 @@ TEST(LabelsTest, CorrelationAsksForNoMemoryByTheSizeOfALabel) {
   EXPECT_DOUBLE_EQ(IntraBlockCorrelation(large, *blocks), IntraBlockCorrelation(labels, *blocks));
 }
 
-// Samples that are only a label, in the index itself.
+// Samples with only a label, in the index itself.
 class LabelIndex final : public Index {
  public:
   LabelIndex(std::uint64_t samples, DType dtype) : labels(samples) {
@@ -180,7 +180,7 @@ TEST(LabelsTest, TheInflationOfEpochIsWhatIsMeasured) {
         while (const auto step = order.value()->Next()) {
           std::vector<std::uint64_t> ids;
           for (const Delivery& each : step->deliveries) ids.push_back(Raw(each.sample));
-          if (step->epoch > 0) meter.value()->Add(ids);  // the first fill is another matter
+          if (step->epoch > 0) meter.value()->Add(ids);  // the first fill is different
           if (step->epoch > 0 && step->ends_epoch) meter.value()->EndEpoch();
         }
         const QualityReport report = meter.value()->Report();
@@ -199,8 +199,8 @@ TEST(LabelsTest, TheInflationOfEpochIsWhatIsMeasured) {
   }
 }
 
-// Where the closed form does not reach, large blocks and large pools: not above what a pool with a
-// random victim was measured at, 131,072 samples in blocks of 1,024, batches of 128.
+// Outside the closed form, with large blocks and pools: not above the measured value of a pool with
+// a random victim, 131,072 samples in blocks of 1,024, batches of 128.
 TEST(LabelsTest, LargeBlocksAndPoolsInflateNoMoreThanARandomVictimDoes) {
   constexpr std::uint64_t kSamples = 1 << 17;
   struct Row {
@@ -210,7 +210,7 @@ TEST(LabelsTest, LargeBlocksAndPoolsInflateNoMoreThanARandomVictimDoes) {
   for (const Row& row : {Row{30, 18.5}, Row{125, 4.35}, Row{500, 1.33}}) {
     OrderRequest request = Request(kSamples, 1024);
     request.job.batch_size = 128;
-    // What has joined is three quarters of a pool, less what half a block is filling.
+    // Three quarters of a pool have joined, minus half a block that is filling.
     request.parameters["pool_bytes"] =
         static_cast<std::int64_t>(kSamples) * row.joined_permille * 4 / 3000 + 512;
     auto order = EpochOrderFactory().Make(request, {});

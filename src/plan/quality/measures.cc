@@ -8,13 +8,13 @@
 namespace headrace::quality {
 namespace {
 
-// Counts of the groups of the window at hand: a cell is of this window if its stamp is.
+// Counts of the groups in the current window: a cell is valid if it has the window's stamp.
 class WindowCounts {
  public:
   explicit WindowCounts(std::uint64_t group_count) : cells_(group_count) {}
 
   void StartWindow() { ++stamp_; }
-  // How many of the group came before in this window.
+  // Returns how many of the group came before in this window.
   std::uint32_t Add(std::uint32_t group) {
     Cell& cell = cells_[group];
     if (cell.stamp != stamp_) cell = {.stamp = stamp_};
@@ -176,7 +176,7 @@ double PrefixDiscrepancy(std::span<const std::uint32_t> groups,
   }
   double most = 0;
   for (std::size_t p = 0; p < groups.size(); ++p) {
-    // Between its own positions a group's deviation only falls: before and after them is enough.
+    // Between its own positions a group's deviation only falls: check before and after them.
     Running& group = running[groups[p]];
     const auto k = static_cast<double>(p);
     const double before = k * group.share - group.count;
@@ -217,7 +217,7 @@ Recurrence MeasureRecurrence(std::span<const std::uint32_t> before,
   Recurrence found;
   double mean_before = 0;
   double mean_after = 0;
-  std::vector<std::uint32_t> sample_at;  // of the later epoch's positions
+  std::vector<std::uint32_t> sample_at;  // at the later epoch's positions
   for (std::size_t s = 0; s < before.size(); ++s) {
     if (before[s] == kAbsent || after[s] == kAbsent) continue;
     found.common += 1;

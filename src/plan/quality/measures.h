@@ -1,6 +1,6 @@
 #pragma once
 
-// Measures of one epoch's sequence, each a pure function of it. What they should be: nulls.h.
+// Measures of one epoch's sequence, each a pure function of it. nulls.h has the expected values.
 
 #include <cstdint>
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace headrace::quality {
 
-// Says of a sample that an epoch did not hold it.
+// The position of a sample that an epoch did not deliver.
 inline constexpr std::uint32_t kAbsent = 0xffff'ffff;
 
-inline constexpr std::uint64_t kCells = 64;        // M2: a side of the table
+inline constexpr std::uint64_t kCells = 64;        // M2: rows and columns of the table
 inline constexpr double kEndShare = 0.05;          // of an epoch: its first and last samples
 inline constexpr std::uint64_t kSuperGroups = 64;  // M6, M8: neighbourhoods on storage
 
-// M0. A sample that comes three times is duplicated once and adds two to `repeats`.
+// M0. A sample that comes three times counts once in `duplicated` and twice in `repeats`.
 struct Coverage {
   std::uint64_t count = 0;       // positions
   std::uint64_t missing = 0;     // samples that never came
@@ -26,7 +26,7 @@ struct Coverage {
 };
 std::uint64_t Mix64(std::uint64_t value);
 
-// Fills `positions` (one a sample) with where each came first, or kAbsent.
+// Fills `positions` (one a sample) with each sample's first position, or kAbsent.
 Coverage Cover(std::span<const std::uint32_t> ids, std::span<std::uint32_t> positions);
 
 // M1. Correlation of position and sample.
@@ -36,11 +36,11 @@ double PositionCorrelation(std::span<const std::uint32_t> ids);
 double WindowChiSquare(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes,
                        std::uint64_t window);
 
-// Over the positions [begin, end) only, in windows, against the shares of all positions.
+// Only over the positions [begin, end), in windows, against the shares of all positions.
 double SegmentChiSquare(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes,
                         std::uint64_t begin, std::uint64_t end, std::uint64_t window);
 
-// M4. How often positions p and p + lag are of one group, for each lag in [1, lags].
+// M4. How often positions p and p + lag hold samples of one group, for each lag in [1, lags].
 std::vector<std::uint64_t> SameAtLags(std::span<const std::uint32_t> groups, std::uint64_t lags);
 
 // M5. Distances of the positions of samples s and s + 1.
@@ -56,7 +56,7 @@ Gaps MeasureGaps(std::span<const std::uint32_t> positions, std::uint64_t count);
 double PrefixDiscrepancy(std::span<const std::uint32_t> groups,
                          std::span<const std::uint32_t> sizes);
 
-// M7. Over whole windows: effective number of groups and min-entropy, on average.
+// M7. Means over whole windows: effective number of groups, and min-entropy.
 struct Sources {
   double windows = 0;
   double effective = 0;
@@ -65,12 +65,12 @@ struct Sources {
 Sources MeasureSources(std::span<const std::uint32_t> groups, std::uint64_t group_count,
                        std::uint64_t window);
 
-// M9. Two epochs: over samples that both hold.
+// M9. Two epochs, over samples that both deliver.
 struct Recurrence {
-  double common = 0;                  // samples of both
+  double common = 0;                  // samples in both
   double correlation = 0;             // of their positions
-  double pairs = 0;                   // that share a batch in both epochs
-  double expected = 0;                // of such pairs
+  double pairs = 0;                   // pairs that share a batch in both epochs
+  double expected = 0;                // number of such pairs by chance
   std::vector<std::uint32_t> before;  // common samples of each batch
   std::vector<std::uint32_t> after;
 };
@@ -79,9 +79,9 @@ Recurrence MeasureRecurrence(std::span<const std::uint32_t> before,
 
 // M10. Delivered against requested, position by position.
 struct Redirection {
-  double rate = 0;         // of positions that were given another sample than they asked for
-  double early_share = 0;  // of samples that came before they were asked for
-  double late_p50 = 0;     // delivered less requested position
+  double rate = 0;         // share of positions that delivered another sample than requested
+  double early_share = 0;  // share of samples that came before they were requested
+  double late_p50 = 0;     // delivered minus requested position
   double late_p99 = 0;
   double late_max = 0;
 };

@@ -9,7 +9,7 @@
 namespace headrace::quality {
 namespace {
 
-constexpr double kSkewMin = 1e-6;  // below, the distribution is normal
+constexpr double kSkewMin = 1e-6;  // below, the distribution is taken as normal
 constexpr double kTiny = 1e-12;
 
 double Power(double base, int exponent) {
@@ -29,7 +29,7 @@ double ZScore(double value, const Null& null) {
   const double y = off / null.sd;
   if (null.skew < kSkewMin) return y;
   const double inside = null.skew * y / 2 + 1;
-  // Below the lower end of the fitted distribution: as far out as its end, and further.
+  // Below the lower end of the fitted distribution: beyond its end by the same distance.
   if (inside <= 0) return -6 / null.skew + null.skew / 6 + inside;
   return 6 / null.skew * (std::cbrt(inside) - 1) + null.skew / 6;
 }
@@ -117,7 +117,7 @@ Null SamePairsNull(double pairs, double sharing, double disjoint, const GroupSiz
 
 Null NeighbourEntropyNull(double count, double range) {
   constexpr int kSteps = 2000;
-  constexpr int kCountsMax = 48;  // the rate is 2 at most
+  constexpr int kCountsMax = 48;  // the rate is at most 2
   std::array<double, kCountsMax> bits{};
   for (int f = 1; f < kCountsMax; ++f) bits[static_cast<std::size_t>(f)] = f * std::log2(f);
   double sum = 0;
@@ -142,7 +142,7 @@ Null NeighbourEntropyNull(double count, double range) {
     sum_covariance += with_count - first * rate;
     sum_rate += rate;
   }
-  const double bins = range / kSteps;  // differences that a step stands for
+  const double bins = range / kSteps;  // differences in one step
   const double variance =
       bins * sum_variance - bins * sum_covariance * sum_covariance / std::max(sum_rate, kTiny);
   return {.mean = std::log2(count) - bins * sum / count,

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a uniform permutation gives: the distributions that measures are held against. Exact moments
+// The distributions of the measures under a uniform permutation, to compare with. Exact moments
 // where they are known, with their sources; docs/quality.md has the formulas.
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace headrace::quality {
 
-// Moments of a statistic under a uniform permutation. Third moment: for skewed ones, chi-squares of
-// few degrees of freedom and counts of rare pairs.
+// Moments of a statistic under a uniform permutation. The third moment is for skewed ones:
+// chi-squares of few degrees of freedom and counts of rare pairs.
 struct Null {
   double mean = 0;
   double sd = 0;
   double skew = 0;
 };
 
-// Standard deviations from the mean, as of a normal distribution with the same tail probability
-// (Pearson's type III; Wilson and Hilferty 1931). 0 where the statistic cannot vary and is at its
-// mean, infinite where it is not.
+// The deviation from the mean, as standard deviations of a normal distribution with the same tail
+// probability (Pearson's type III; Wilson and Hilferty 1931). For a statistic that cannot vary 0 at
+// its mean, otherwise infinite.
 double ZScore(double value, const Null& null);
 
 // The value whose ZScore is `z`.
@@ -27,17 +27,17 @@ double ValueAt(double z, const Null& null);
 // z with P(Z > z) = tail, for a standard normal Z; tail in (0, 0.5].
 double NormalQuantile(double tail);
 
-// Sizes of the groups that positions fall into, as sums.
+// Sums over the sizes of the groups that positions fall into.
 struct GroupSizes {
   double total = 0;        // positions
-  double groups = 0;       // with at least one position
+  double groups = 0;       // groups with at least one position
   double inverse_sum = 0;  // of 1 / size
   double falling2 = 0;     // of size (size - 1)
   double falling3 = 0;
   double falling4 = 0;
   double falling2_squared = 0;  // of (size (size - 1))^2
 
-  // Of two positions drawn without replacement: both in one group.
+  // Probability that two positions drawn without replacement are in one group.
   [[nodiscard]] double same() const { return falling2 / (total * (total - 1)); }
 };
 GroupSizes SumSizes(std::span<const std::uint32_t> sizes);
@@ -46,11 +46,12 @@ GroupSizes SumSizes(std::span<const std::uint32_t> sizes);
 // Haldane 1940; Lewis, Saunders and Westcott 1984.
 Null ChiSquareNull(const GroupSizes& rows, const GroupSizes& groups);
 
-// The same over `rows` windows of `window` positions only, against the shares of all positions.
+// As ChiSquareNull(), over `rows` windows of `window` positions only, against the shares of all
+// positions.
 Null SegmentNull(double rows, double window, const GroupSizes& groups);
 
-// Pairs of one group among the positions of a set of pairs of positions, by how many pairs there
-// are, and how many ordered pairs of them share one position or none.
+// Pairs of one group among a set of pairs of positions. `pairs`: their number; `sharing`,
+// `disjoint`: how many ordered pairs of them share one position or none.
 Null SamePairsNull(double pairs, double sharing, double disjoint, const GroupSizes& groups);
 
 // Plug-in entropy, in bits, of |difference| of `count` neighbours of a permutation of samples of

@@ -17,9 +17,9 @@ using quality::kEndShare;
 using quality::kSuperGroups;
 using quality::Null;
 
-constexpr std::uint64_t kGroupsMax = 128;  // M6: more are put together in kSuperGroups
+constexpr std::uint64_t kGroupsMax = 128;  // M6: more groups are merged into kSuperGroups
 constexpr std::uint64_t kLagsMax = 128;    // M4
-constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only where there are samples
+constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only with more samples
 constexpr std::uint64_t kCostGroups = 10;                     // M8: deciles
 
 Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
@@ -113,7 +113,7 @@ QualityMeter::QualityMeter(QualityOptions options)
     lateness.variance.resize(groups);
     lateness.count.resize(groups);
   };
-  // Places are neighbourhoods on storage, also where groups are labels: a late device is a place.
+  // Places are neighbourhoods on storage, even if groups are labels: a late device is a place.
   by_place_.group_of.resize(options_.sample_count);
   for (std::uint64_t i = 0; i < options_.sample_count; ++i) {
     by_place_.group_of[i] = static_cast<std::uint32_t>(i * kSuperGroups / options_.sample_count);
@@ -167,7 +167,7 @@ void QualityMeter::EndEpoch() {
 
 void QualityMeter::Count(const std::string& name, std::string id, bool ratio, double value,
                          const Null& null) {
-  if (null.sd == 0 && null.mean == 0) return;  // too little data to say anything
+  if (null.sd == 0 && null.mean == 0) return;  // too little data for a result
   Tally& tally = tallies_[name];
   tally.id = std::move(id);
   tally.ratio = ratio;
@@ -245,7 +245,7 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
   }
 }
 
-// The mix of labels in windows, beside that of blocks.
+// The mix of labels in windows, besides that of blocks.
 void QualityMeter::MeasureLabels(std::span<const std::uint64_t> windows) {
   if (options_.labels == nullptr || options_.blocks == nullptr) return;
   const std::uint64_t n = ids_.size();
@@ -263,7 +263,7 @@ void QualityMeter::MeasureLabels(std::span<const std::uint64_t> windows) {
   }
 }
 
-// The first and last samples weigh differently: a first fill, a drain, the last step's gradient.
+// The first and last samples differ: a first fill, a drain, the last step's gradient.
 void QualityMeter::MeasureEnds(std::span<const std::uint32_t> groups,
                                std::span<const std::uint32_t> sizes) {
   const std::uint64_t n = groups.size();
@@ -325,7 +325,7 @@ void QualityMeter::MeasureBatches(std::span<const std::uint32_t> groups, std::ui
   const double squares = w + 2 * pairs.mean;
   const double bend = 4 * pairs.sd * pairs.sd / (squares * squares);
   const double mean = w * w / squares * (1 + bend);
-  // Not tested: it says what vif says, and its null is approximate.
+  // Not tested: it repeats vif, and its null is approximate.
   so_far_.more["effective_sources"] = found.effective;
   so_far_.more["effective_sources_ratio"] = found.effective / mean;
   so_far_.more["min_entropy"] = found.min_entropy;
@@ -382,7 +382,7 @@ void QualityMeter::MeasureEpochs() {
   Count("epoch_correlation", "M9", false, found.correlation,
         {.mean = 0, .sd = 1 / std::sqrt(found.common - 1)});
   if (found.expected <= 0) return;
-  // The table of old against new batches: its chi-square is the pairs', but for a factor.
+  // The table of old against new batches: its chi-square is the pairs', up to a factor.
   const quality::GroupSizes before = quality::SumSizes(found.before);
   const quality::GroupSizes after = quality::SumSizes(found.after);
   const Null table = quality::ChiSquareNull(before, after);
@@ -403,7 +403,8 @@ void QualityMeter::AddLateness(Lateness& lateness) {
     counts[group] += 1;
   }
   for (std::size_t g = 0; g < sums.size(); ++g) {
-    // In epochs: positions over n. Sum of a sample of `count` of n positions, not replaced.
+    // In epochs: positions over n. The sum of a sample of `count` of n positions, without
+    // replacement.
     lateness.sum[g] += sums[g] / n;
     lateness.count[g] += counts[g];
     lateness.variance[g] += counts[g] * (n - counts[g]) * (n + 1) / 12 / (n * n);

@@ -1,8 +1,8 @@
 #pragma once
 
-// quality/ says how well an order shuffles: measures M0 to M11 over any sequence of samples, ours
-// or another loader's, each held against what a uniform permutation gives. docs/quality.md has the
-// formulas, and which disorder each measure finds.
+// quality/ measures how well an order shuffles: M0 to M11 over any sequence of samples, ours or
+// another loader's, each compared with a uniform permutation. docs/quality.md has the formulas, and
+// the disorder that each measure finds.
 
 #include <cstdint>
 #include <map>
@@ -25,15 +25,15 @@ struct QualityOptions {
   std::uint64_t sample_count = 0;  // of the dataset; below 2^32 - 1
   // A sample's group is its block; its label if there are no blocks.
   std::shared_ptr<const BlockMap> blocks;
-  // With blocks: the mix of labels is measured beside them. May be null.
+  // With blocks the mix of labels is measured, too. May be null.
   SampleTable labels;
   // The samples were stored in a random order: a block is a random draw of them. See grade.h.
   bool stored_shuffled = false;
-  std::uint64_t batch = 256;           // of the sequence: what one step holds
+  std::uint64_t batch = 256;           // samples of one step
   std::vector<std::uint64_t> windows;  // of the inflation; empty: batch, 8x, 64x, n/16
-  std::uint64_t dropped = 0;           // samples an epoch leaves out, as declared
-  std::uint64_t padded = 0;            // positions an epoch adds, as declared
-  bool partial = false;                // a rank's: what it misses, others have
+  std::uint64_t dropped = 0;           // samples that an epoch leaves out, as declared
+  std::uint64_t padded = 0;            // positions that an epoch adds, as declared
+  bool partial = false;                // one rank's sequence: others have what it misses
   SampleTable costs;                   // of each sample: are large or slow ones late? May be null
   double alpha = 1e-3;                 // chance that a uniform permutation fails any of the tests
 };
@@ -46,7 +46,7 @@ struct QualityTest {
   double expected = 0;
   double low = 0;
   double high = 0;
-  double z = 0;  // as of a normal distribution
+  double z = 0;  // of a normal distribution
   bool within = true;
 };
 
@@ -55,10 +55,10 @@ struct QualityReport {
   std::uint64_t positions = 0;   // of all epochs
   std::uint64_t batch = 0;       // of QualityOptions
   bool stored_shuffled = false;  // of QualityOptions
-  // M0: worst epoch. Beyond what was declared.
+  // M0: worst epoch, beyond the declared number.
   std::uint64_t missing = 0;
   std::uint64_t duplicated = 0;
-  std::uint64_t dropped = 0;  // as declared and found
+  std::uint64_t dropped = 0;  // declared and found
   std::uint64_t padded = 0;
   std::uint64_t unknown = 0;  // ids that the dataset does not have; left out of everything else
   std::uint64_t ids_xor = 0;  // of the last epoch
@@ -69,9 +69,9 @@ struct QualityReport {
   std::vector<QualityTest> tests;
   std::map<std::uint64_t, double> vif;  // M3 by window
   std::vector<std::map<std::uint64_t, double>> vif_of_epochs;
-  std::map<std::uint64_t, double> label_vif;  // the same of labels, where there are blocks, too
-  std::map<std::string, double> more;         // M5, M7, M9, M10: told, not tested
-  double equivalent_buffer = 0;  // groups that a buffer would mix to give the batch's inflation
+  std::map<std::uint64_t, double> label_vif;  // the same of labels, if there are blocks, too
+  std::map<std::string, double> more;         // M5, M7, M9, M10: reported, not tested
+  double equivalent_buffer = 0;  // groups that a buffer would have to mix for the batch's inflation
   double group_count = 0;
   std::vector<QualityEffect> effects;  // worst first
   std::string verdict;                 // the worst grade, by name
@@ -84,21 +84,21 @@ struct QualityReport {
 
 // Takes epochs of samples, one after the other, and measures each when it ends.
 //
-// Memory: 20 bytes a sample of the dataset, whatever the number of epochs; 10 M samples in 156,250
-// blocks take about 1.5 s.
+// Memory: 20 bytes a sample of the dataset, for any number of epochs.
+// Cost: 10 M samples in 156,250 blocks take about 1.5 s.
 // Thread safety: as for a vector.
 class QualityMeter {
  public:
-  // Errors: InvalidArgument  sizes that cannot be, named
+  // Errors: InvalidArgument  an invalid size, by name
   static Result<std::unique_ptr<QualityMeter>> Make(QualityOptions options);
 
-  // Samples delivered next. The epoch holds 2^32 - 2 at most: what is beyond counts as unknown.
+  // Adds delivered samples. An epoch holds at most 2^32 - 2: those beyond count as unknown.
   void Add(std::span<const std::uint64_t> ids);
 
-  // Samples that were asked for, position by position, where the order redirects: M10.
+  // Adds requested samples, position by position, for an order that redirects: M10.
   void AddRequested(std::span<const std::uint64_t> ids);
 
-  // Measures what was added since the last epoch's end. An epoch of nothing is no epoch.
+  // Measures the samples added since the last epoch's end. Does nothing for an empty epoch.
   void EndEpoch();
 
   [[nodiscard]] QualityReport Report() const;
@@ -107,14 +107,14 @@ class QualityMeter {
   // A statistic and its null, summed over epochs.
   struct Tally {
     std::string id;
-    bool ratio = false;  // told as value / expected, else as the mean of the epochs
+    bool ratio = false;  // reported as value / expected, otherwise as the mean of the epochs
     double epochs = 0;
     double sum = 0;
     double mean = 0;
     double variance = 0;
     double third = 0;
   };
-  // A largest deviation: the worst epoch's.
+  // A largest deviation: that of the worst epoch.
   struct Extreme {
     std::string id;
     double groups = 1;
@@ -125,7 +125,7 @@ class QualityMeter {
   // M8: positions by group, over epochs.
   struct Lateness {
     std::vector<std::uint32_t> group_of;  // of each sample
-    std::vector<double> sum;              // of positions less their mean, in epochs
+    std::vector<double> sum;              // of positions minus their mean, in epochs
     std::vector<double> variance;
     std::vector<double> count;
   };
@@ -157,9 +157,9 @@ class QualityMeter {
   std::uint64_t group_count_ = 0;
   std::vector<std::uint32_t> group_of_;  // of each sample
 
-  std::vector<std::uint32_t> ids_;  // of the epoch at hand
+  std::vector<std::uint32_t> ids_;  // of the current epoch
   std::vector<std::uint32_t> requested_;
-  std::vector<std::uint32_t> positions_;  // of each sample; then of the epoch before
+  std::vector<std::uint32_t> positions_;  // of each sample; then of the previous epoch
   std::vector<std::uint32_t> positions_before_;
   std::vector<bool> seen_;
 

@@ -42,7 +42,7 @@ QualityOptions Options(std::uint64_t samples = kSamples, std::uint64_t block = k
 QualityReport Measure(const QualityOptions& options, const std::vector<Ids>& epochs) {
   const auto meter = Meter(options);
   for (const Ids& ids : epochs) {
-    // In pieces: where they are cut must not matter.
+    // In pieces: the cuts must not matter.
     const std::span all(ids);
     const std::size_t cut = all.size() / 3;
     meter->Add(all.first(cut));
@@ -52,7 +52,7 @@ QualityReport Measure(const QualityOptions& options, const std::vector<Ids>& epo
   return meter->Report();
 }
 
-// Eight broken orders. Each takes a uniform order's place for an epoch.
+// Eight broken orders. Each replaces a uniform order for an epoch.
 using Broken = std::function<Ids(std::uint64_t epoch)>;
 
 Ids Sequential(std::uint64_t /*epoch*/) {
@@ -70,14 +70,14 @@ Ids BlockOrderOnly(std::uint64_t epoch) {
   return ids;
 }
 
-// i a + b mod n: no block twice in a batch, and the same neighbours always.
+// i a + b mod n: no block twice in a batch, and always the same neighbours.
 Ids Congruential(std::uint64_t epoch) {
   Ids ids(kSamples);
   for (std::uint64_t i = 0; i < kSamples; ++i) ids[i] = (i * 10'125 + 77 * epoch) % kSamples;
   return ids;
 }
 
-// tf.data's buffer over samples as they lie: a random one leaves, the next one comes.
+// tf.data's buffer over samples in storage order: a random one leaves, the next one enters.
 Ids Buffered(std::uint64_t epoch) {
   Prng prng(2, epoch, RandomStream::kPool);
   Ids buffer;
@@ -91,7 +91,7 @@ Ids Buffered(std::uint64_t epoch) {
   return ids;
 }
 
-// A pool of an eighth that answers what it lacks with the newest it has.
+// A pool of an eighth that answers missing samples with its newest one.
 Ids NewestVictim(std::uint64_t epoch) {
   const Ids blocks = Uniform(kSamples / kBlock, 3, epoch);
   Ids pool;
@@ -114,7 +114,7 @@ std::uint32_t CostOf(std::uint64_t sample) {
   return static_cast<std::uint32_t>(quality::Mix64(sample) % 1000);
 }
 
-// Uniform, but for large samples, which come late by a twentieth of the epoch.
+// Uniform, except for large samples, which are late by a twentieth of the epoch.
 Ids LargeLate(std::uint64_t epoch) {
   Prng prng(5, epoch, RandomStream::kPool);
   std::vector<std::pair<double, std::uint64_t>> keyed;
@@ -192,7 +192,7 @@ TEST(QualityTest, WhatOnlyOneMeasureSeesIsSeenByThatMeasureAlone) {
   EXPECT_THAT(late.failed, testing::UnorderedElementsAre("lateness_by_cost"));
 }
 
-// Bonferroni at 1e-6 over everything: with fixed seeds this either holds or a null is wrong.
+// Bonferroni at 1e-6 over everything: with fixed seeds a failure means that a null is wrong.
 TEST(QualityTest, UniformPermutationsAreWithinEveryBound) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const QualityReport report =
@@ -341,7 +341,7 @@ TEST(QualityTest, RedirectionIsTheDistanceBetweenAskedAndGiven) {
   meter->Add(Ids{1, 0, 2, 3});
   meter->AddRequested(Ids{0, 1, 2, 3});
   meter->EndEpoch();
-  // Few samples: the positions are measured all the same only from 16 on.
+  // Few samples: the measure of positions starts only at 16.
   EXPECT_EQ(meter->Report().more.count("redirect_rate"), 0U);
   const auto larger = Meter(Options(32, 2));
   Ids given(32);

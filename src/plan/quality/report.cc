@@ -1,4 +1,4 @@
-// What the meter found, against its bounds and in grades.
+// The meter's results, with bounds and grades.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kVif = "vif_";
 constexpr std::string_view kLabelVif = "label_vif_";
 
-// Adds the inflation of a test called `prefix` and a window; nothing if it is another test.
+// Adds the inflation of a test whose name is `prefix` and a window; ignores other tests.
 void AddInflation(const QualityTest& test, std::string_view prefix,
                   std::map<std::uint64_t, double>& vif) {
   if (!test.name.starts_with(prefix)) return;
@@ -117,7 +117,7 @@ QualityReport QualityMeter::Report() const {
   ReportExtremes(report, tail);
   ReportLateness("place", by_place_, tail, report);
   // The samples of a block may come together, at a place that each epoch draws anew. So the mean of
-  // a neighbourhood on storage is off by chance as if it had as many samples as it has blocks.
+  // a neighbourhood on storage varies by chance as if it had as many samples as it has blocks.
   const double blocks = static_cast<double>(report.epochs * group_count_) /
                         static_cast<double>(quality::kSuperGroups);
   report.more["late_by_place_by_chance"] =

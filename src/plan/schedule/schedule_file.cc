@@ -20,7 +20,7 @@ constexpr std::array<unsigned char, 8> kMagic = {0x89, 'H', 'R', 'S', 0x0d, 0x0a
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kVersionEnd = 12;        // of magic and version
 constexpr std::size_t kHeaderBytes = 96;       // before its checksum
-constexpr std::size_t kChecksumBytes = 8;      // behind the header and every record
+constexpr std::size_t kChecksumBytes = 8;      // after the header and every record
 constexpr std::size_t kRecordHeadBytes = 4;    // its size
 constexpr std::size_t kRecordMax = 64U << 20;  // bytes of a payload
 constexpr char kRemedy[] = "; copy the file again, or make it again";
@@ -28,14 +28,14 @@ constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 62;
 
 enum class Kind : std::uint8_t { kStep = 1, kEnd = 2 };
 
-constexpr unsigned kSameThreads = 1;  // flags of a step: those of the step before
+constexpr unsigned kSameThreads = 1;  // flag of a step: threads as in the step before
 constexpr unsigned kNewEpoch = 2;
 
-// Tiers in half a byte.
+// Tiers in four bits.
 constexpr unsigned kNoTierBits = 15;
-constexpr unsigned kAheadBits = 14;  // from nowhere, ahead of its use
+constexpr unsigned kAheadBits = 14;  // an insert ahead of its use
 
-// Numbers lie in files as this machine has them; base/ refuses others.
+// Files contain numbers in this machine's byte order; base/ refuses other machines.
 template <typename T>
 void Put(T value, std::vector<std::byte>& to) {
   static_assert(std::is_unsigned_v<T>);
@@ -51,7 +51,7 @@ T Get(const std::byte* from) {
   return value;
 }
 
-// Seven bits a byte, the lowest first; all but the last byte have the highest bit.
+// Seven bits a byte, the lowest first; all but the last byte have the highest bit set.
 void PutVarint(std::uint64_t value, std::vector<std::byte>& to) {
   for (; value >= 0x80; value >>= 7) to.push_back(static_cast<std::byte>(value | 0x80));
   to.push_back(static_cast<std::byte>(value));
@@ -64,7 +64,7 @@ constexpr std::int64_t UnZigZag(std::uint64_t value) {
   return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
 }
 
-// Reads a payload; the first mistake is kept, and zeros come after it.
+// Reads a payload; keeps the first error, and returns zeros after it.
 class PayloadReader {
  public:
   explicit PayloadReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -74,7 +74,7 @@ class PayloadReader {
     return static_cast<unsigned>(bytes_[at_++]);
   }
 
-  // Only the shortest way to write a number is right, so that a schedule has one form.
+  // Accepts only the shortest encoding of a number, so that a schedule has one form.
   std::uint64_t Varint() {
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -156,7 +156,8 @@ ScheduleHeader DecodeHeader(const std::byte* bytes) {
           .start = {.epoch = wide(80), .step = wide(88)}};
 }
 
-// Of a record, and with it of all before: none can be left out, come twice or change its place.
+// Covers a record and all records before it: none can be left out, repeated or moved without an
+// error.
 std::uint64_t DigestOf(std::uint64_t before, std::uint32_t size,
                        std::span<const std::byte> payload) {
   Hasher64 hasher;
@@ -180,10 +181,10 @@ void EncodeOps(std::span<const CacheOp> ops, std::vector<std::byte>& payload) {
   }
 }
 
-// Whether they are ops as EncodeOps() writes them; CheckScheduledStep() sees to what they say.
+// Whether they are ops as EncodeOps() writes them; CheckScheduledStep() checks their values.
 bool DecodeOps(PayloadReader& reader, std::vector<CacheOp>& ops) {
   const std::uint64_t count = reader.Varint();
-  if (!reader.ok() || count > reader.left() / 2) return false;  // two bytes each, at least
+  if (!reader.ok() || count > reader.left() / 2) return false;  // at least two bytes each
   ops.reserve(count);
   std::int64_t block = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -209,7 +210,7 @@ Status CheckOp(std::size_t number, const CacheOp& op) {
   }
   return Wrong("op " + std::to_string(number) + ": block " + std::to_string(op.block) +
                " from tier " + std::to_string(op.from) + " to " + std::to_string(op.to) +
-               (op.ahead ? ", ahead" : "") + ": is no insert, move or eviction");
+               (op.ahead ? ", ahead" : "") + ": is not an insert, move or eviction");
 }
 
 }  // namespace
@@ -326,7 +327,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
     return DamagedFile(from.name, offset, what);
   };
   if (file.size() < kVersionEnd || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return damaged(0, "this is no schedule");
+    return damaged(0, "not a schedule");
   }
   const auto version = Get<std::uint32_t>(file.data() + kMagic.size());
   if (version != kVersion) {
@@ -348,7 +349,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
   }
   if (const auto bytes = EncodeHeader(header);
       !std::equal(bytes.begin(), bytes.end(), file.begin())) {
-    return damaged(kVersionEnd, "bytes of the header that must be 0 are not");
+    return damaged(kVersionEnd, "reserved bytes of the header are not 0");
   }
   ScheduleReader reader(std::move(from), header);
   reader.offset_ = kHeaderBytes + kChecksumBytes;
@@ -419,7 +420,7 @@ Status ScheduleReader::ReadStep(std::span<const std::byte> payload, ScheduledSte
   if (kind != static_cast<unsigned>(Kind::kStep) || flags > (kSameThreads | kNewEpoch)) {
     return malformed();
   }
-  if (!last_ && flags != 0) return malformed();  // there is nothing before it
+  if (!last_ && flags != 0) return malformed();  // there is no step before it
   step.at = header_.start;
   if (last_) {
     step.at = (flags & kNewEpoch) != 0 ? Position{.epoch = last_->epoch + 1, .step = 0}
@@ -433,7 +434,7 @@ Status ScheduleReader::ReadStep(std::span<const std::byte> payload, ScheduledSte
   if ((flags & kSameThreads) != 0) {
     step.lanes = threads_;
   } else if (last_ && step.lanes == threads_) {
-    return malformed();  // a flag says this
+    return malformed();  // a flag stands for this
   }
   step.ops.clear();
   if (!DecodeOps(reader, step.ops) || reader.left() > 0) return malformed();
@@ -448,7 +449,7 @@ Status ScheduleReader::ReadEnd(std::span<const std::byte> payload) const {
   PayloadReader reader(payload.subspan(1));
   const std::uint64_t steps = reader.Varint();
   if (!reader.ok() || reader.left() > 0 || steps != steps_) {
-    return Wrong("end: does not tell the " + Counted(steps_, "step") + " there are");
+    return Wrong("end: its number of steps is not the " + Counted(steps_, "step") + " of the file");
   }
   return {};
 }

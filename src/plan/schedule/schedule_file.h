@@ -1,8 +1,8 @@
 #pragma once
 
-// plan/schedule/ is the offline plan of one node: how many threads load and decode for each lane in
-// every step, and what its tiers keep (Liu et al. 2022, section 4.5). Computed before a run, it is
-// read back step for step while the engine runs.
+// plan/schedule/ is the offline plan of one node: the threads that load and decode for each lane in
+// every step, and what its tiers keep (Liu et al. 2022, section 4.5). It is computed before a run
+// and read back step for step while the engine runs.
 
 #include <array>
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace headrace {
 
-// Of one lane, a rank of the node, in one step.
+// Threads of one lane, a rank of the node, in one step.
 struct LaneThreads {
   std::uint32_t loading = 1;
   std::uint32_t decode = 0;
@@ -31,12 +31,12 @@ struct LaneThreads {
 struct ScheduledStep {
   Position at;
   std::vector<LaneThreads> lanes;
-  std::vector<CacheOp> ops;  // what the placement says, in its order
+  std::vector<CacheOp> ops;  // of the placement, in its order
 
   friend bool operator==(const ScheduledStep&, const ScheduledStep&) = default;
 };
 
-// What a schedule is for. A run may follow it only if all of this is its own.
+// What a schedule is for. A run may follow it only if all of this is equal.
 struct ScheduleHeader {
   static constexpr std::uint32_t kLanesMax = 1024;
   static constexpr std::uint32_t kThreadsMax = 65536;
@@ -54,36 +54,37 @@ struct ScheduleHeader {
   friend bool operator==(const ScheduleHeader&, const ScheduleHeader&) = default;
 };
 
-// Errors: InvalidArgument  a value outside what is said above; the message names it
+// Errors: InvalidArgument  a value outside the ranges above; the message names it
 Status CheckScheduleHeader(const ScheduleHeader& header);
 
-// Errors: InvalidArgument  not a lane's worth of threads for each lane, a lane without a loading
-//                          thread, more threads than the header has, an op that is none (no tier on
-//                          either side or twice the same, a tier beyond kTiersMax, a move or an
-//                          eviction that is `ahead`); the message names it
+// Errors: InvalidArgument  threads for too few or too many lanes, a lane without a loading thread,
+//                          more threads than the header has, an invalid op (no tier on either side
+//                          or twice the same, a tier beyond kTiersMax, a move or an eviction that
+//                          is `ahead`); the message names it
 Status CheckScheduledStep(const ScheduleHeader& header, const ScheduledStep& step);
 
 // Writes a schedule piece by piece: format version 1, docs/schedule-format.md.
 //
 // Thread safety: none.
-// Ownership: the sink is kept until the writer dies. Its error is returned, and again by every call
-// after it.
-// Shutdown: a schedule without Finish() is one that a reader refuses as cut off.
+// Ownership: the writer keeps the sink until its destruction.
+// Errors: an error of the sink is returned by the call that meets it and by every later call.
+// Shutdown: without Finish() a reader refuses the schedule as truncated.
 class ScheduleWriter {
  public:
   using Sink = std::function<Status(std::span<const std::byte>)>;
 
-  // Writes the header. Errors: those of CheckScheduleHeader, and of the sink.
+  // Writes the header. Errors: those of CheckScheduleHeader and of the sink.
   static Result<ScheduleWriter> Make(const ScheduleHeader& header, Sink sink);
 
-  // Steps come one after the other, from header.start on: of one epoch, or the first of the next.
+  // Adds the next step. Steps are consecutive, from header.start on: the next of the epoch, or the
+  // first of the next epoch.
   //
-  // Errors: those of CheckScheduledStep, and of the sink
-  //         InvalidArgument     a step out of its order
+  // Errors: those of CheckScheduledStep and of the sink
+  //         InvalidArgument     a step out of order
   //         ResourceExhausted   more ops than fit into a record of 64 MiB
   Status Add(const ScheduledStep& step);
 
-  // No more steps. Errors: those of the sink. Must be called once, and nothing after it.
+  // Ends the schedule. Call once, last. Errors: those of the sink.
   Status Finish();
 
  private:
@@ -97,34 +98,36 @@ class ScheduleWriter {
   std::optional<Position> last_;
   std::vector<LaneThreads> threads_;  // of the last step
   std::uint64_t steps_ = 0;
-  std::uint64_t digest_ = 0;  // of all that was written
+  std::uint64_t digest_ = 0;  // of everything written
   Status status_;
 };
 
-// The bytes of a schedule, and the name that errors say.
+// The bytes of a schedule, and its name for messages.
 struct ScheduleFile {
   std::span<const std::byte> bytes;
   std::string name;
 };
 
-// Reads a schedule, checking all that it reads: bytes, order and values.
+// Reads a schedule and checks all that it reads: bytes, order and values.
 //
-// Thread safety: none. Ownership: the caller keeps the bytes alive, and unchanged, while reading.
-// Memory: one step, whatever the file says.
+// Thread safety: none.
+// Ownership: the caller keeps the bytes alive, and unchanged, while reading.
+// Memory: one step, whatever the file contains.
 class ScheduleReader {
  public:
   // Reads the header.
   //
-  // Errors: DataLoss            not a schedule, damaged or cut off; the message names the offset
-  //         FailedPrecondition  of a version that this library does not read
+  // Errors: DataLoss            not a schedule, damaged or truncated; the message gives the offset
+  //         FailedPrecondition  a version that this library does not read
   static Result<ScheduleReader> Open(ScheduleFile file);
 
   [[nodiscard]] const ScheduleHeader& header() const { return header_; }
   [[nodiscard]] const std::string& name() const { return file_.name; }
 
-  // The next step into `step`, whose memory is used again; false after the last.
+  // Reads the next step into `step`, whose memory is reused; returns false after the last.
   //
-  // Errors: DataLoss  as for Open(); what came before is right, and nothing comes after
+  // Errors: DataLoss  as for Open(). Steps returned before are valid; later calls return the same
+  // error
   Result<bool> Next(ScheduledStep& step);
 
  private:
@@ -147,8 +150,8 @@ class ScheduleReader {
   Status status_;
 };
 
-// The header of a schedule that was read once from end to end, so that what is wrong with it is
-// known before a run begins. Takes time in proportion to the file, and memory for one step.
+// Reads a schedule from end to end, so that its errors are known before a run begins, and returns
+// its header. Takes time in proportion to the file, and memory for one step.
 //
 // Errors: those of ScheduleReader::Open and ScheduleReader::Next
 Result<ScheduleHeader> VerifySchedule(ScheduleFile file);

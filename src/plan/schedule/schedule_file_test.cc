@@ -28,7 +28,7 @@ ScheduleHeader Header() {
           .start = {.epoch = 2, .step = 5}};
 }
 
-// As a placement and the shares may come out: threads that stay for some steps, ops of every sort.
+// Possible contents of a schedule: threads that stay for some steps, ops of every kind.
 std::vector<ScheduledStep> RandomSteps(const ScheduleHeader& header, std::uint64_t seed,
                                        int count) {
   Prng random(seed, 0, RandomStream::kOrder);
@@ -90,7 +90,7 @@ Result<std::vector<ScheduledStep>> ReadSteps(std::span<const std::byte> file) {
   }
 }
 
-// As ReadSteps(). To verify a file says the same of it.
+// As ReadSteps(). VerifySchedule() reports the same.
 Result<std::vector<ScheduledStep>> Read(std::span<const std::byte> file) {
   const Result<ScheduleHeader> verified = VerifySchedule({.bytes = file, .name = "a.schedule"});
   auto read = ReadSteps(file);
@@ -117,7 +117,7 @@ TEST(ScheduleFileTest, ReadsWhatWasWritten) {
   }
 }
 
-// The format is a promise to files that exist: a change here needs another version.
+// Existing files depend on the format: a change here needs another version.
 TEST(ScheduleFileTest, FormatIsFrozen) {
   const Bytes file = FileOf(Header(), RandomSteps(Header(), 1, 40));
   EXPECT_EQ(file.size(), 2738U);
@@ -188,7 +188,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
     Reseal(changed);
     return changed;
   };
-  EXPECT_THAT(ErrorOf(with(12, 1)), HasSubstr("that must be 0 are not"));
+  EXPECT_THAT(ErrorOf(with(12, 1)), HasSubstr("reserved bytes of the header are not 0"));
   EXPECT_THAT(ErrorOf(with(64, 0)), HasSubstr("lanes: got 0"));
   EXPECT_THAT(ErrorOf(with(64, 17)), HasSubstr("world_size: got 16, must be in [17"));
   EXPECT_THAT(ErrorOf(with(60, 14)), HasSubstr("first_rank: got 14, must be in [0, 13]"));
@@ -200,7 +200,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   EXPECT_THAT(ErrorOf(with(110, 100)), HasSubstr("there are 20 and 10"));
   EXPECT_THAT(ErrorOf(with(116, 0x7f)), HasSubstr("malformed"));  // more ops than bytes
   const std::size_t steps = file.size() - 9;                      // of the end record
-  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("does not tell the 3 steps there are"));
+  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("is not the 3 steps of the file"));
 }
 
 TEST(ScheduleFileTest, AnErrorStays) {
@@ -222,7 +222,7 @@ TEST(ScheduleFileTest, OtherVersionsAndOtherFilesAreTold) {
   EXPECT_EQ(status.message(),
             "reading schedule a.schedule, byte 8: format version 2, this headrace reads 1: make it "
             "again");
-  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: this is no schedule");
+  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: not a schedule");
 }
 
 TEST(ScheduleWriterTest, RefusesWhatAReaderWould) {

@@ -1,10 +1,9 @@
-// Reads damaged schedules to their end. Whatever is read without an error must come out of a writer
-// as the same bytes: a schedule has one form.
+// Reads damaged schedules to their end. A writer must turn what was read without an error into the
+// same bytes: a schedule has one form.
 //
-// Input: a byte whose lowest bit says whether the rest is a whole file; else the rest are edits of
-// a valid file, 4 bytes each: position (3 bytes, little-endian, modulo the size), value. Bit 1 says
-// that the checksums are made right again after that, bit 2 that the last byte is cut off, bit 3
-// that one more follows.
+// Input: a byte whose lowest bit says whether the rest is a whole file; otherwise the rest are
+// edits of a valid file, 4 bytes each: position (3 bytes, little-endian, modulo the size), value.
+// Bit 1: correct the checksums after that; bit 2: cut off the last byte; bit 3: append one byte.
 
 #include <algorithm>
 #include <cstddef>

@@ -27,7 +27,7 @@ class ScheduledPlacement final : public Placement {
                      ScheduledPlacementOptions options)
       : inner_(std::move(inner)), reader_(std::move(reader)), options_(std::move(options)) {}
 
-  // Plans again what comes before the start.
+  // Plans the steps before the start again.
   Status Skip() {
     HEADRACE_RETURN_IF_ERROR(ReadStep());
     for (;;) {
@@ -75,14 +75,14 @@ class ScheduledPlacement final : public Placement {
     const auto op = static_cast<std::size_t>(differs.first - step_.ops.begin());
     return {StatusCode::kFailedPrecondition,
             "following schedule " + reader_.name() + ": " + StepText(step_.at) +
-                ": what tiers are to do differs from op " + std::to_string(op) +
+                ": the operations of the tiers differ from op " + std::to_string(op) +
                 " on: the schedule has " + OpText(step_.ops, op) + ", the run's placement " +
                 OpText(placed.ops, op) +
                 "; it was made by another version or with other tiers: make it again"};
   }
 
-  // Goes from what is held to what the schedule has there, before the step's own ops: those that go
-  // before those that come.
+  // Changes the held blocks to those that the schedule has at this step, before the step's own ops:
+  // evictions first, then inserts.
   void BringHeld(std::vector<CacheOp>& ops) const {
     std::map<std::uint32_t, TierNumber> held;
     for (std::size_t tier = 0; tier < options_.held.size(); ++tier) {
@@ -111,10 +111,10 @@ class ScheduledPlacement final : public Placement {
   const std::unique_ptr<Placement> inner_;
   ScheduleReader reader_;
   const ScheduledPlacementOptions options_;
-  ScheduledStep step_;                          // of the file, the next
-  bool reading_ = false;                        // there is one
-  std::optional<PlacedStep> first_;             // of `inner`, from the start on
-  std::map<std::uint32_t, TierNumber> wanted_;  // at the start, by the schedule
+  ScheduledStep step_;                          // the next one of the file
+  bool reading_ = false;                        // whether there is a next one
+  std::optional<PlacedStep> first_;             // the first step of `inner` from the start on
+  std::map<std::uint32_t, TierNumber> wanted_;  // blocks of the schedule's tiers at the start
   bool begun_ = false;
 };
 

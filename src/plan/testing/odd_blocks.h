@@ -9,12 +9,12 @@
 
 namespace headrace {
 
-// Blocks and samples of the sizes given: the unevenness of real datasets, without one.
+// Blocks and samples of given sizes: as uneven as a real dataset, without one.
 class OddBlocks final : public BlockMap {
  public:
   static constexpr std::uint64_t kUnitBytes = 64;
 
-  // `units` of each sample; `blocks` are samples of each block, as many in sum.
+  // `units` of each sample; `blocks`: number of samples of each block.
   OddBlocks(const std::vector<std::uint32_t>& blocks, std::vector<std::uint32_t> units)
       : units_(std::move(units)) {
     for (const std::uint32_t block : blocks) {

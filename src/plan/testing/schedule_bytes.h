@@ -13,7 +13,7 @@ namespace headrace {
 
 inline constexpr std::size_t kScheduleHeaderBytes = 96;  // before its checksum
 
-// Appends to `file`, which must outlive it.
+// A sink that appends to `file`, which must outlive it.
 inline ScheduleWriter::Sink Into(std::vector<std::byte>& file) {
   return [&file](std::span<const std::byte> bytes) {
     file.insert(file.end(), bytes.begin(), bytes.end());
@@ -21,7 +21,7 @@ inline ScheduleWriter::Sink Into(std::vector<std::byte>& file) {
   };
 }
 
-// Makes the checksums right, as far as records can be told apart.
+// Corrects the checksums, as far as records can be told apart.
 inline void Reseal(std::vector<std::byte>& file) {
   if (file.size() < kScheduleHeaderBytes + 8) return;
   std::uint64_t digest = Hash64(std::span(file).first(kScheduleHeaderBytes));

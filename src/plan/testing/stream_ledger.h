@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// What a stream keeps resident, and whether its steps can be run in the memory that it promises.
+// Tracks what a stream keeps resident, and checks that its steps fit the memory that it promises.
 // Run() inside ASSERT_NO_FATAL_FAILURE.
 class StreamLedger {
  public:
@@ -35,7 +35,7 @@ class StreamLedger {
       const std::vector<std::uint64_t> kept = Kept(read);
       std::uint64_t units = 0;
       for (const std::uint64_t sample : kept) units += Units(sample);
-      // What does not fit waits until enough of the step is delivered that is resident already.
+      // A read that does not fit waits until enough resident samples of the step are delivered.
       for (auto it = wanted.begin(); resident_units_ + units > limit_ && it != wanted.end();) {
         it = resident_.contains(*it) ? Drop(*it), wanted.erase(it) : std::next(it);
       }

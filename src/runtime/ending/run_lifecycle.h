@@ -26,7 +26,7 @@ enum class RunTurn : std::uint64_t {};
 //   3. `start` starts the run.
 // Before each of them, a Begin() that has not the newest turn gives up. An End() ends only runs
 // whose turns came before its own. So what was overtaken never touches what is newer, and End()
-// never waits longer than it was told to.
+// never waits longer than its argument allows.
 //
 // Thread safety: every method may be called from any thread. The functions given are called by one
 // thread at a time; `start` and `closed` hold the lock, so they must not call this object.

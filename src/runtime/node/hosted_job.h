@@ -27,11 +27,11 @@ class KeptTiers;
 // same. A run is collective:
 //   1. A rank that asks for a position leaves the run that it is in; the others go on in theirs.
 //   2. When every rank that is still there has asked, for one position, a run begins there.
-//   3. For different ones, no run begins, and each is told what each asked for.
+//   3. For different ones, no run begins, and each gets an error that names them all.
 //   4. One that waited too long ends the wait of all if ranks are missing that never were there:
-//      all are told which. Whoever is there may take its time: stats name it.
+//      the error names these. A connected rank may take its time: stats name it.
 // A rank that goes, whatever way, leaves its run and holds up nobody: the others go on without it.
-// One that comes back while they do is told so.
+// One that comes back while they do gets an error.
 //
 // Thread safety: every method may be called from any thread; Note() does its work there, all others
 // have the job's own thread do it, in the order of the calls, and answer by message.
@@ -51,7 +51,7 @@ class HostedJob {
   HostedJob& operator=(const HostedJob&) = delete;
 
   // A rank joins. Answered by JobOpened, or Refused: then the job is nobody's, and all of its ranks
-  // are told. It takes part from the answer on, until Close().
+  // get the error. It takes part from the answer on, until Close().
   void Open(std::shared_ptr<LaneClient> client, OpenJob open);
 
   using Request = std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows,
@@ -109,9 +109,9 @@ class HostedJob {
   void LeaveRun(std::uint32_t lane) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status Begin(const Asked& asked);
-  // Those that have asked are told that no run begins.
+  // Sends those that have asked the error: no run begins.
   void EndWait(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // No run goes on or begins, and every rank that is there is told why.
+  // No run goes on or begins, and every connected rank gets the error.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] std::optional<std::uint32_t> LaneOf(const LaneClient& client) const

@@ -18,7 +18,7 @@ class KeptTiers {
  public:
   explicit KeptTiers(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // `key` says what a tier holds and how: one of another key is of no use. Lets go of those put
+  // `key` says what a tier holds and how: one of another key is useless. Lets go of those put
   // before, oldest first, until all fit.
   void Put(std::string key, std::unique_ptr<Tier> tier) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Null: there is none.

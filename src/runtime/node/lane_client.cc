@@ -63,7 +63,7 @@ BatchReady Describe(const Batch& batch, std::span<const BatchField> schema, cons
   return ready;
 }
 
-// What is said when a message cannot be.
+// The error for a message that cannot be sent.
 template <typename Message>
 NodeMessage InsteadOf(const Message& message, const Status& why) {
   if constexpr (requires { message.call; }) {
@@ -78,7 +78,7 @@ NodeMessage InsteadOf(const Message& message, const Status& why) {
 }  // namespace
 
 // An answer too large for a message is an error of who asked; else what cannot be sent ends the
-// peer, which its node is told of elsewhere.
+// peer, which its node notices elsewhere.
 void LaneClient::Send(const NodeMessage& message, std::span<const int> fds) {
   Status sent = peer_->Send(Encode(message), fds);
   if (sent.code() == StatusCode::kInvalidArgument) {

@@ -82,7 +82,7 @@ struct AskRowsOf {
   std::vector<SampleId> samples;
 };
 struct CloseJob {};  // The last. Batches that the consumer holds stay its own.
-// Nothing came of a run for as long as its consumer wants to wait for it to begin. Answered by
+// The run did not start within the client's `start_timeout`. Answered by
 // RunEnded if ranks are missing that never were there; else it waits on.
 struct StillWaiting {
   std::uint64_t start = 0;

@@ -85,7 +85,7 @@ class NodeServer final : private IpcHandler {
   // Why the job could not be opened, if the client is of the launch that failed: one that began
   // later is of the next, which may well have the name again, and succeed.
   Status FailureFor(const Session& session, const OpenJob& open);
-  // Those that are too old to be told.
+  // Forgets failures that are too old for any rank.
   void ForgetFailures();
   Result<std::uint64_t> Admit(const std::string& job, std::uint64_t bytes)
       HEADRACE_LOCKS_EXCLUDED(mutex_);

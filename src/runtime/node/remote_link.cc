@@ -51,7 +51,7 @@ void RemoteLink::HoldNotes(std::size_t count) {
 Status RemoteLink::SendNotes(bool waiting, std::int64_t timeout_ns) {
   notes_.waiting = waiting;
   Status said = connection_->Send(Encode(ClientMessage(notes_)), {}, timeout_ns);
-  if (said.code() != StatusCode::kDeadlineExceeded) notes_ = {};  // Else with what is said next.
+  if (said.code() != StatusCode::kDeadlineExceeded) notes_ = {};  // Else with the next message.
   return said;
 }
 
@@ -77,7 +77,7 @@ void RemoteLink::NoteTaken(std::uint64_t number) {
   waiting_ = false;
   notes_.taken.push_back({.number = number, .at_ns = MonotonicClock().NowNanos()});
   if (notes_.taken.size() < held_max_) return;
-  static_cast<void>(SendNotes(/*waiting=*/false, /*timeout_ns=*/-1));  // Who waits next is told.
+  static_cast<void>(SendNotes(/*waiting=*/false, /*timeout_ns=*/-1));  // A waiter gets the error.
 }
 
 void RemoteLink::LetGo(std::uint64_t number) {

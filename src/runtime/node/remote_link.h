@@ -29,7 +29,7 @@ class RemoteLink {
   [[nodiscard]] bool forked() const;
   [[nodiscard]] pid_t node_pid() const { return connection_->peer_pid(); }
 
-  // Has up to `count` notes of batches taken, and as many of batches let go, wait to be said
+  // Has up to `count` notes of batches taken, and as many of batches let go, wait to be sent
   // together: each message wakes the node.
   void HoldNotes(std::size_t count) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -39,7 +39,7 @@ class RemoteLink {
   // Errors: those of IpcConnection::Send and Pack
   Status Say(const ClientMessage& message, std::int64_t timeout_ns = -1)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // The consumer found no batch, and waits: from here on notes are said at once, until it takes
+  // The consumer found no batch, and waits: from here on notes are sent at once, until it takes
   // one.
   Status NoteWaiting() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // It took a batch.
@@ -65,7 +65,7 @@ class RemoteLink {
 
   static pid_t CurrentProcess();
 
-  // Held while a note is sent: a batch is not let go before it is said to be taken.
+  // Held while a note is sent: a batch is not let go before its note of being taken.
   Mutex mutex_;
   Status SendNotes(bool waiting, std::int64_t timeout_ns) HEADRACE_LOCKS_REQUIRED(mutex_);
 

@@ -163,7 +163,7 @@ bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
   return true;
 }
 
-// A batch is said to be taken under the lock: Stop() and Start() come before it, and it is dropped,
+// Sends that a batch is taken under the lock: Stop() and Start() come before it, and it is dropped,
 // or after it, and it is the consumer's.
 Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
   HEADRACE_RETURN_IF_ERROR(CheckProcess());

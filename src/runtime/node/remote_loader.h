@@ -105,7 +105,7 @@ class RemoteLoader final : public BatchSource {
     std::shared_ptr<Batch> batch;
   };
 
-  // A call that was said.
+  // A call that was sent.
   struct Asked {
     bool given_up = false;
     std::optional<NodeMessage> reply;
@@ -133,7 +133,7 @@ class RemoteLoader final : public BatchSource {
   // The same for an answer, as long as keep_waiting_ says so.
   Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
                        std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The same for what comes of a run, which begins when every rank has asked for it: the node hears
+  // The same for a run's results. It begins when every rank has asked for it: the node hears
   // of it when that takes too long.
   Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
       HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -170,12 +170,12 @@ class RemoteLoader final : public BatchSource {
   std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
-  // Since when nothing came of it; nothing: nobody waited yet.
+  // Start of the wait for its results; std::nullopt: nobody waited yet.
   std::optional<std::int64_t> waits_since_ns_ HEADRACE_GUARDED_BY(mutex_);
-  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // nothing came, and the node was not told
+  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // no results, and no StillWaiting sent
   mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
-  // Calls: those that were said and not answered, or whose answer was not taken.
+  // Calls: those that were sent and not answered, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::vector<NamedTierStats> tiers_ HEADRACE_GUARDED_BY(mutex_);  // as of the last failure

@@ -116,7 +116,7 @@ TEST_F(RemoteLoaderTest, ACallEndsWhenItIsNotToWait) {
   node_.reset();
 }
 
-// Else they fill the connection, and what is said next waits where nobody can end it.
+// Else they fill the connection, and the next message waits where nobody can end it.
 TEST_F(RemoteLoaderTest, OnlySoManyCallsAreSaidThatAreNotAnswered) {
   const auto loader = Open(/*answers=*/true).value();
   while_waiting_ = [] { return false; };

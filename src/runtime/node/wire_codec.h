@@ -20,7 +20,7 @@
 
 namespace headrace {
 
-// How a type travels is said once, for both directions: a function
+// The wire form of a type is defined once, for both directions: a function
 //
 //   template <typename Codec, Of<Thing> T>
 //   void Fields(Codec& codec, T& thing) { codec(thing.size, thing.name); }

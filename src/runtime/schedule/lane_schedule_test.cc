@@ -187,7 +187,7 @@ TEST_F(LaneScheduleTest, ANameThatIsNoneListsThoseThereAre) {
             "'lobster_search', 'fixed', or a file that `headrace plan --schedule` wrote; there is "
             "none of that name");
   EXPECT_THAT(Refusal(Options(), folder_), HasSubstr("must be a file"));
-  EXPECT_THAT(Refusal(Options(), folder_ + "/all"), EndsWith("/all, byte 0: this is no schedule"));
+  EXPECT_THAT(Refusal(Options(), folder_ + "/all"), EndsWith("/all, byte 0: not a schedule"));
 }
 
 TEST_F(LaneScheduleTest, ASchedulesSharesAndOpsAreFollowedToItsEndAndBeyond) {
@@ -279,7 +279,7 @@ TEST_F(LaneScheduleTest, OpsThatAreNotThePlacementsEndTheRunAtTheirStep) {
   EXPECT_EQ(ended.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(ended.message()),
               HasSubstr("following schedule " + path() +
-                        ": step 3 of epoch 1: what tiers are to do differs from op "));
+                        ": step 3 of epoch 1: the operations of the tiers differ from op "));
   EXPECT_THAT(std::string(ended.message()),
               HasSubstr("the schedule has block 1 into tier 0, the run's placement nothing; "));
   EXPECT_LE(ids.size(), kSamples + 3 * kBatch * kRanks);

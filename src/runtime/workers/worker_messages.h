@@ -20,7 +20,7 @@
 //     kShaped   task busy_ns [rows]; layout: a string, the tree; list of leaves: object (a byte),
 //               [item_bytes], dtype (a string), [rank], list of dims, of one row or of all
 //
-// A worker answers kCompute by kDone (written where it was told to), kShaped (it keeps the results
+// A worker answers kCompute by kDone (written into its place), kShaped (it keeps the results
 // until kWrite) or kError; and kWrite of leaves by kDone or kError.
 
 #include <cstddef>

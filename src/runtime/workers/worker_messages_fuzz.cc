@@ -1,5 +1,5 @@
 // Bytes of any sort are what a worker says, or an error: never a crash, and no memory beyond what
-// they fill. Shapes make a batch's layout, or a text why not; one that workers are told is read
+// they fill. Shapes make a batch's layout, or a text why not; one that is sent to workers is read
 // back as it was written.
 //
 // Input: a byte whose lowest bit says whether the rest is the message; else the rest are edits of a

@@ -149,7 +149,7 @@ class WorkerPool {
     std::uint64_t rows = 0;
     std::uint64_t number = 0;  // of the message that it was sent with
     std::size_t worker = 0;
-    bool writing = false;            // it was told where to write them
+    bool writing = false;            // it has received its place in the batch
     bool written = false;            // its results lie in the batch
     std::optional<TaskShapes> kept;  // the worker keeps its results, which look like this
     std::string objects;

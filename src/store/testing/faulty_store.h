@@ -16,17 +16,17 @@
 
 namespace headrace {
 
-// Shares of the reads, in [0, 1].
+// Probabilities of faults for each read, in [0, 1].
 struct FaultyStoreOptions {
   std::uint64_t seed = 0;
   double unavailable = 0;  // answered with Unavailable
   double short_read = 0;   // answered with DataLoss
   double flipped = 0;      // answered with one bit wrong, as success
-  double late = 0;         // answered after all that was asked before and meanwhile, last first
+  double late = 0;         // answered after all earlier and concurrent requests, last first
 };
 
-// Another store, with faults. Which reads they hit depends on the seed, the range, and how often it
-// was read before; on nothing else, so that a run repeats whatever its threads do.
+// Another store, with faults. Which reads fail depends only on the seed, the range, and how often
+// it was read before, so that a run repeats whatever its threads do.
 //
 // Thread safety, shutdown: as ByteStore.
 class FaultyStore final : public ByteStore {
@@ -57,13 +57,13 @@ class FaultyStore final : public ByteStore {
   const std::unique_ptr<ByteStore> inner_;
   const FaultyStoreOptions options_;
   StoreCounters counters_;
-  Gate gate_;  // a unit a request
+  Gate gate_;  // one unit per request
 
   Mutex mutex_;
   std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;  // with `inner_`
   std::vector<Answered> late_ HEADRACE_GUARDED_BY(mutex_);
   std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, std::uint64_t> times_
-      HEADRACE_GUARDED_BY(mutex_);  // that (object, offset, size) was read
+      HEADRACE_GUARDED_BY(mutex_);  // reads of (object, offset, size) so far
 };
 
 }  // namespace headrace

@@ -13,15 +13,16 @@
 
 namespace headrace {
 
-// Another store, which reads when told: for tests of one order of events.
+// Another store that reads only on command: for tests of one order of events.
 //
-// Thread safety: as ByteStore. Shutdown: the destructor releases what waits.
+// Thread safety: as ByteStore.
+// Shutdown: the destructor releases waiting requests.
 class GatedStore final : public ByteStore {
  public:
   explicit GatedStore(std::unique_ptr<ByteStore> inner) : inner_(std::move(inner)) {}
   ~GatedStore() override;
 
-  // What waits, in the order in which it was asked for.
+  // The waiting requests, in the order of arrival.
   [[nodiscard]] std::vector<Extent> waiting() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // Reads waiting()[index].
@@ -47,7 +48,7 @@ class GatedStore final : public ByteStore {
 
   const std::unique_ptr<ByteStore> inner_;
   StoreCounters counters_;
-  Gate gate_;  // a unit a request
+  Gate gate_;  // one unit per request
   mutable Mutex mutex_;
   std::vector<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);
 };

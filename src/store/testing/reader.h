@@ -29,15 +29,15 @@ class AlignedBuffer {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-// What a request was answered.
+// The answer to a request.
 struct ReadAnswer {
   Status status;
   std::string bytes;  // copied, if ok
-  int times = 0;      // that `done` ran: 1, or the store is broken
+  int times = 0;      // how often `done` ran: 1, or the store is broken
 };
 
-// Reads all of `extents` in one call, and waits for all answers, in order of `extents`. A store
-// that answers only when told is told by `pump`, called until everything is answered.
+// Reads all of `extents` in one call, and waits for all answers, in the order of `extents`. For a
+// store that answers only on request, `pump` is called until everything is answered.
 std::vector<ReadAnswer> ReadAll(ByteStore& store, const std::vector<Extent>& extents,
                                 std::stop_token stop = {},
                                 const std::function<void()>& pump = nullptr);

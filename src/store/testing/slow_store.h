@@ -15,11 +15,12 @@
 
 namespace headrace {
 
-// Another store, whose answers come later: each is a task of `executor` whose deadline is the time
-// of `clock`, in nanoseconds, at which the answer is due. An executor that takes a deadline for the
-// time to start at, as a simulator's can, makes it so late; any other makes it asynchronous.
+// Another store, whose answers come later: each is a task of `executor` whose deadline is the due
+// time of the answer, in nanoseconds of `clock`. An executor that takes a deadline as a start time,
+// as a simulator's can, delays it by that much; any other makes it asynchronous.
 //
-// Thread safety, shutdown: as ByteStore. `executor` and `clock` must outlive the store.
+// Thread safety, shutdown: as ByteStore.
+// Ownership: `executor` and `clock` must outlive the store.
 class SlowStore final : public ByteStore {
  public:
   // Nanoseconds that reading an extent takes.
@@ -39,7 +40,7 @@ class SlowStore final : public ByteStore {
   const Clock& clock_;
   const Latency latency_;
   StoreCounters counters_;
-  Gate gate_;  // a unit a request
+  Gate gate_;  // one unit per request
 };
 
 }  // namespace headrace

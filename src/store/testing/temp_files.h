@@ -11,7 +11,7 @@
 
 namespace headrace {
 
-// A folder of its own for a test's files, and their catalogue. Removed with everything in it.
+// A temporary folder for a test's files, and their catalogue. Removed with everything in it.
 class TempFiles final : public FileCatalog {
  public:
   // In `parent`, which exists; the folder of temporary files if empty.
@@ -20,10 +20,10 @@ class TempFiles final : public FileCatalog {
   TempFiles(const TempFiles&) = delete;
   TempFiles& operator=(const TempFiles&) = delete;
 
-  // Writes a file, and enters it in the catalogue as it is now.
+  // Writes a file, and adds it to the catalogue as it is now.
   void Add(ObjectId object, const std::string& bytes);
 
-  // Enters something else.
+  // Replaces a catalogue entry.
   void Enter(ObjectId object, FileInfo info) { files_[object] = std::move(info); }
 
   // Of all files.
@@ -40,10 +40,10 @@ class TempFiles final : public FileCatalog {
   std::unordered_map<ObjectId, FileInfo> files_;
 };
 
-// Overwrites the file at `path`, which is a new inode if there was none.
+// Overwrites the file at `path`, or creates it.
 void WriteFile(const std::string& path, const std::string& bytes);
 
-// `count` bytes that differ for every `seed` and position.
+// `count` pseudo-random bytes that depend on `seed` and position.
 std::string RandomBytes(std::uint64_t seed, std::size_t count);
 
 }  // namespace headrace

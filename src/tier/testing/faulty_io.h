@@ -10,23 +10,23 @@
 
 namespace headrace {
 
-// System calls that fail when told, or stop altogether at a given write, as a machine that dies
-// does.
+// System calls that fail on command, or stop altogether at a given write, like a machine that loses
+// power.
 //
 // Thread safety: every method may be called from any thread.
 class FaultyIo final : public TierIo {
  public:
-  // From now on such calls give -`error`, 0: work again.
+  // From now on such calls return -`error`; 0: they work again.
   void FailReads(int error) { read_error_ = error; }
   void FailWrites(int error) { write_error_ = error; }
   void FailSyncs(int error) { sync_error_ = error; }
   void FailRenames(int error) { rename_error_ = error; }
 
-  // Every second call is interrupted, the others do a block, or a byte, at a time.
+  // Every second call is interrupted; the others transfer one block, or byte, at a time.
   void MakePetty() { petty_ = true; }
 
-  // The first `writes` of writes and renames from now on are done, of the next write a part, of all
-  // later ones nothing.
+  // The next `writes` writes and renames succeed, the one after that is done in part, later ones
+  // not at all.
   void DieAfter(std::uint64_t writes, double part) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] bool dead() const HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] std::uint64_t writes() const HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -38,7 +38,7 @@ class FaultyIo final : public TierIo {
   int Rename(int folder, const char* from, const char* to) override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // How much of a call's bytes it may do, interrupted calls apart.
+  // How much of a call's bytes it may transfer, except for interrupted calls.
   [[nodiscard]] bool Interrupted();
   [[nodiscard]] std::size_t Allowed(int fd, std::size_t bytes) const;
 

@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-// An executor without threads: a task runs when told, on the thread that tells.
+// An executor without threads: runs a task on command, on the calling thread.
 //
 // Thread safety: every method may be called from any thread.
 class ManualExecutor final : public Executor {
@@ -22,7 +22,7 @@ class ManualExecutor final : public Executor {
   }
   [[nodiscard]] int concurrency() const override { return 1; }
 
-  // Runs the task of the earliest deadline. False: there is none.
+  // Runs the task with the earliest deadline. Returns false if there is none.
   bool RunOne() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     Task task;
     {

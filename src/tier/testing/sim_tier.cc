@@ -76,7 +76,7 @@ void SimTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> 
     if (!stop.stop_requested()) result = ReadNow(entry, buffer);
     entry = nullptr;  // The caller's pin is the last to hold its room.
     done(std::move(result));
-    done = nullptr;  // What it holds must not outlive the tier.
+    done = nullptr;  // Its captures must not outlive the tier.
     gate_.Leave();
   });
 }
@@ -86,7 +86,7 @@ Result<std::span<std::byte>> SimTier::ReadNow(const EntryRef& entry, std::span<s
   if (reads_fail_ || Draw(Fault::kReadFailed, entry->sample, options_.read_failed)) {
     ++stats_.reads_failed;
     Status status(StatusCode::kUnavailable,
-                  "reading " + SampleText(entry->sample) + ": the medium is said to have failed");
+                  "reading " + SampleText(entry->sample) + ": the simulated medium has failed");
     Degrade(status);
     Forget(*entry);
     return status;
@@ -184,7 +184,7 @@ Status SimTier::FinishLocked(Insertion& insertion) {
   inserting_.erase(sample);
   if (inserts_fail_ || Draw(Fault::kInsertFailed, sample, options_.insert_failed)) {
     Status status(StatusCode::kUnavailable,
-                  "keeping " + SampleText(sample) + ": the medium is said to have failed");
+                  "keeping " + SampleText(sample) + ": the simulated medium has failed");
     ++stats_.inserts_failed;
     Degrade(status);
     return status;

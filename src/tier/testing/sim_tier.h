@@ -26,20 +26,20 @@ struct SimTierOptions {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t unit_bytes = 4096;
 
-  // Shares of the calls, in [0, 1].
+  // Probabilities of faults for each call, in [0, 1].
   std::uint64_t seed = 0;
   double insert_refused = 0;  // answered with ResourceExhausted, though there is room
   double insert_failed = 0;   // answered with Unavailable: the tier is degraded
-  double read_failed = 0;     // as well; the entry is gone
-  double corrupt = 0;         // entries that are kept with one bit wrong: found when they are read
+  double read_failed = 0;     // the same for reads; the entry is removed
+  double corrupt = 0;         // entries stored with one bit wrong: detected when they are read
 
-  // The deadline to give to the executor for a call on so many bytes; null: as SsdTier does it. An
-  // executor of a simulation may take it for the time at which the call is done.
+  // The executor's deadline for a call on so many bytes; null: as in SsdTier. An executor of a
+  // simulation may use it as the time at which the call completes.
   std::function<std::uint64_t(std::uint64_t deadline, std::uint64_t bytes)> deadline = nullptr;
 };
 
-// A tier like that on an SSD, in memory: asynchronous, with faults. Which calls they hit depends on
-// the seed, the sample, and how often it was asked for; on nothing else.
+// Simulates an SSD tier in memory: asynchronous, with faults. Which calls fail depends only on the
+// seed, the sample, and how often it was called.
 //
 // Thread safety, ownership, shutdown: as Tier. `executor` must outlive it.
 class SimTier final : public Tier {
@@ -73,7 +73,7 @@ class SimTier final : public Tier {
   void Unpin(void* entry) override;
 
  private:
-  // Takes its room when made, and gives it back when the last reference goes.
+  // Charges its room on construction, and releases it with the last reference.
   struct Entry {
     SimTier& tier;
     const SampleId sample;
@@ -98,7 +98,7 @@ class SimTier final : public Tier {
 
   [[nodiscard]] bool Draw(Fault fault, SampleId sample, double share)
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Why no insertion is begun now. OK: it may be.
+  // Why no insertion can begin now; OK if it can.
   Status Admit(SampleId sample, std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Finish(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status FinishLocked(Insertion& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -109,7 +109,7 @@ class SimTier final : public Tier {
 
   Executor& executor_;
   const SimTierOptions options_;
-  Gate gate_;  // a unit a call that is under way
+  Gate gate_;  // one unit per call in progress
   std::atomic<std::uint64_t> used_units_ = 0;
   std::atomic<bool> inserts_fail_ = false;
   std::atomic<bool> reads_fail_ = false;

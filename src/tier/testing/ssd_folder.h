@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// A folder of a tier, which is opened, closed and damaged, for tests on one thread.
+// A tier's folder that tests open, close and damage. One thread.
 class SsdFolder {
  public:
   explicit SsdFolder(const std::string& parent = {}, std::uint64_t capacity_units = 32)
@@ -22,7 +22,7 @@ class SsdFolder {
     options_.dataset = "dataset";
   }
 
-  // What the next Open() is given.
+  // The options of the next Open().
   [[nodiscard]] SsdTierOptions& options() { return options_; }
 
   Status Open() {
@@ -44,13 +44,13 @@ class SsdFolder {
   Status Insert(std::uint64_t sample, const std::string& bytes) {
     return InsertAndWait(*tier_, SampleId{sample}, bytes, pump());
   }
-  // The bytes; why they could not be read; NotFound: there is no such entry.
+  // The bytes, or the error of the read; NotFound: there is no such entry.
   Result<std::string> Read(std::uint64_t sample) {
     const auto read = FindAndRead(*tier_, SampleId{sample}, pump());
     return read.has_value() ? *read : Status(StatusCode::kNotFound, "no entry");
   }
 
-  // Everything a test may touch beside the tier itself lies in here.
+  // The folder for everything that a test changes, besides the tier itself.
   [[nodiscard]] const std::string& parent() const { return files_.folder(); }
   [[nodiscard]] std::string data_path() const { return PathOf(kTierDataName); }
   [[nodiscard]] std::string journal_path() const { return PathOf(kTierJournalName); }
@@ -65,7 +65,7 @@ class SsdFolder {
   std::unique_ptr<SsdTier> tier_;
 };
 
-// All of a file.
+// The content of a file.
 std::string ContentOf(const std::string& path);
 
 }  // namespace headrace

@@ -16,10 +16,10 @@
 
 namespace headrace {
 
-// Tells a tier that answers only when told to go on; null where tiers answer by themselves.
+// Makes a tier that answers only on request continue; null for tiers that answer by themselves.
 using TierPump = std::function<void()>;
 
-// An answer that is under way, shared with the callback: one that comes twice is seen.
+// A pending answer, shared with the callback: detects a second call.
 class TierAnswer {
  public:
   TierAnswer() : shared_(std::make_shared<Shared>()) {}
@@ -30,7 +30,7 @@ class TierAnswer {
 
   [[nodiscard]] int times() const;
 
-  // The answer; a read's bytes, copied.
+  // The answer; for a read its bytes, copied.
   Result<std::string> Wait(const TierPump& pump) const;
   Status WaitStatus(const TierPump& pump) const { return Wait(pump).status(); }
 
@@ -58,7 +58,7 @@ std::vector<std::span<const std::byte>> PartsOf(const std::string& bytes, std::s
 Result<std::string> ReadAndWait(Tier& tier, const Tier::Pin& pin, const TierPump& pump = nullptr,
                                 std::stop_token stop = {});
 
-// The bytes of `sample`, read; nothing: it is not there.
+// Reads the bytes of `sample`; std::nullopt if it is not there.
 std::optional<Result<std::string>> FindAndRead(Tier& tier, SampleId sample,
                                                const TierPump& pump = nullptr);
 

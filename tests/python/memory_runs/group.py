@@ -20,7 +20,7 @@ _LOOKS_MAX = 1_000_000
 
 
 def _make_group() -> tuple[Path, str]:
-    """A new group below this process's own. Raises OSError where there is none to be had."""
+    """A new group below this process's own. Raises OSError if it cannot be made."""
     own = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
     for controller, mount, peak in _MOUNTS:
         for line in own:

@@ -16,7 +16,7 @@ _MEGABYTE = 1e6
 
 
 def check(path: Path) -> None:
-    """That a chart can be drawn there: asked before minutes are spent on measuring."""
+    """Checks that a chart can be drawn there, before minutes of measuring."""
     _charts.check(path, _WHAT)
 
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// Jobs to plan for, small enough to be planned a second time the slow way, and the replay of a
-// plan.
+// Planning jobs small enough for a slow reference planner, and the replay of a plan.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +19,7 @@ namespace headrace {
 
 using Steps = std::vector<StepUses>;
 
-// A stream of steps that are known.
+// A stream of given steps.
 class FixedUses final : public UseStream {
  public:
   explicit FixedUses(std::shared_ptr<const Steps> steps) : steps_(std::move(steps)) {}
@@ -64,7 +63,7 @@ inline void SetSteps(Case& made, Steps steps) {
   };
 }
 
-// Small numbers, drawn. Not for anything that must be fair.
+// Small random numbers. Not for uses that need a uniform distribution.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : prng_(seed, 0, RandomStream::kAugment) {}
@@ -77,8 +76,8 @@ class Dice {
   Prng prng_;
 };
 
-// Epochs over `blocks` blocks: shuffled, each once; some epochs leave blocks out, some have others
-// twice, as orders that read blocks do. Steps are uneven.
+// Epochs over `blocks` blocks: shuffled, each once; some epochs omit blocks, some repeat blocks, as
+// orders that read blocks do. Steps are uneven.
 inline Steps RandomSteps(Dice& dice, std::uint32_t blocks, std::uint32_t nodes) {
   Steps steps;
   const std::uint32_t epochs = dice.In(1, 6);
@@ -108,8 +107,8 @@ inline Steps RandomSteps(Dice& dice, std::uint32_t blocks, std::uint32_t nodes) 
   return steps;
 }
 
-// A job of 1 to 6 nodes with up to 3 tiers each, uneven sizes, tiny, huge and no capacities, and
-// sometimes tiers that hold something already.
+// A job of 1 to 6 nodes with up to 3 tiers each, uneven sizes, tiny, huge and zero capacities, and
+// sometimes tiers that hold blocks at the start.
 inline Case RandomCase(std::uint64_t seed, std::uint32_t nodes_max = 6) {
   Dice dice(seed);
   Case made;
@@ -150,7 +149,7 @@ inline Case RandomCase(std::uint64_t seed, std::uint32_t nodes_max = 6) {
   return made;
 }
 
-// Where every block is, replayed from ops; checks what PlacedStep promises.
+// Tracks where every block is from the ops; checks what PlacedStep promises.
 class Replay {
  public:
   explicit Replay(const Case& made)
@@ -170,7 +169,7 @@ class Replay {
     }
   }
 
-  // The uses of a step, against what is there before its ops.
+  // Checks the uses of a step against the tiers before its ops.
   void CheckUses(const StepUses& uses, const PlacedStep& step, std::uint32_t node) const {
     ASSERT_EQ(step.at, uses.at);
     const auto own = uses.OfNode(node);
@@ -208,7 +207,7 @@ class Replay {
   [[nodiscard]] std::uint64_t Used(std::uint32_t node, std::size_t tier) const {
     return used_[node][tier];
   }
-  // Nodes that have the block.
+  // Number of nodes that have the block.
   [[nodiscard]] std::uint32_t Copies(std::uint32_t block) const {
     std::uint32_t copies = 0;
     for (const auto& node : tier_) copies += node[block] != kNoTier ? 1 : 0;

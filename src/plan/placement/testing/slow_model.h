@@ -1,7 +1,7 @@
 #pragma once
 
-// Placements planned the slow way: all steps are known, every question is answered by looking
-// through them. Written from the headers, not from the planners.
+// Slow reference planners: all steps are known, and every question is answered by a scan. Written
+// from the headers, not from the planners.
 
 #include <algorithm>
 #include <map>
@@ -51,9 +51,9 @@ class SlowModel {
   }
 
  protected:
-  // Changes the tiers for a step.
+  // Changes the tiers for one step.
   virtual void Apply(std::size_t i) = 0;
-  // Whether uses are found at peers.
+  // Whether uses can be found at peers.
   [[nodiscard]] virtual bool knows_peers() const { return true; }
 
   [[nodiscard]] PlannedUse Find(std::uint32_t node, std::uint32_t block) const {
@@ -85,7 +85,7 @@ class SlowModel {
   [[nodiscard]] std::uint64_t Capacity(std::uint32_t node, std::size_t tier) const {
     return made_.request.capacity_units[node][tier];
   }
-  // Room where what is in a tier is as in `in`.
+  // Room of a tier whose blocks are marked in `in`.
   [[nodiscard]] std::uint64_t Room(std::uint32_t node, std::size_t tier,
                                    const std::vector<TierNumber>& in) const {
     std::uint64_t room = Capacity(node, tier);
@@ -104,7 +104,7 @@ class SlowModel {
     }
     return kNoTier;
   }
-  // Held copies of blocks that a node before holds, too, go with the first step.
+  // Evicts, with the first step, held copies that an earlier node holds, too.
   void DropDoubled() {
     for (std::uint32_t node = 0; node < made_.request.held.size(); ++node) {
       for (const auto& tier : made_.request.held[node]) {
@@ -141,7 +141,7 @@ inline std::string Text(const PlacedStep& step) {
   return text;
 }
 
-// Whether the policy plans every node's every step as the model does.
+// Whether the policy's plan equals the model's for every node and step.
 template <typename Model>
 void ExpectAsModel(std::string_view policy, const Case& made) {
   Model model(made);

@@ -1,4 +1,4 @@
-"""What is of no type that a transform knows passes through it, as in torchvision."""
+"""A value of an unknown type passes through a transform unchanged, as in torchvision."""
 
 from __future__ import annotations
 
