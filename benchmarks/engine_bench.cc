@@ -31,7 +31,7 @@
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
-#include "engine/testing/table_index.h"
+#include "index/testing/table_index.h"
 #include "plan/block_map.h"
 #include "plan/epoch_order.h"
 #include "plan/exact_order.h"

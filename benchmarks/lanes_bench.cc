@@ -27,8 +27,8 @@
 #include "base/units.h"
 #include "index/index.h"
 #include "index/index_writer.h"
-#include "runtime/batch_queue.h"
-#include "runtime/node_job.h"
+#include "loader/batch_queue.h"
+#include "loader/session/node_job.h"
 
 namespace headrace {
 namespace {

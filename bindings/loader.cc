@@ -1,6 +1,6 @@
 // Loader, batches; and the permutation that orders are made of.
 
-#include "runtime/loader.h"
+#include "loader/loader.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -29,14 +29,14 @@
 #include "gil/gil.h"
 #include "index.h"
 #include "loader.h"
+#include "loader/machine/machine.h"
+#include "loader/session/node_job.h"
 #include "loader_stats.h"
 #include "module.h"
+#include "node/client/answer_patience.h"
+#include "node/client/remote_loader.h"
 #include "plan/block_map.h"
 #include "plan/permutation.h"
-#include "runtime/machine.h"
-#include "runtime/node/answer_patience.h"
-#include "runtime/node/remote_loader.h"
-#include "runtime/node_job.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "runtime/batch_source.h"
+#include "loader/batch_source.h"
 
 namespace headrace::bindings {
 

@@ -1,6 +1,6 @@
 // Binds the options of a Loader: OrderSpec, LoaderOptions, NodeAddress.
 
-#include "runtime/loader_options.h"
+#include "loader/config/loader_options.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -23,8 +23,8 @@
 #include "gil/gil.h"
 #include "index.h"
 #include "module.h"
+#include "node/client/remote_loader.h"
 #include "plan/block_map.h"
-#include "runtime/node/remote_loader.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "runtime/loader_stats.h"
-#include "runtime/observe/step_times.h"
+#include "observe/loader_stats.h"
+#include "observe/step_times.h"
 
 namespace headrace::bindings {
 

@@ -30,11 +30,11 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "loader/config/budget.h"
+#include "loader/machine/machine.h"
 #include "module.h"
 #include "plan/order_factory.h"
 #include "plan/quality/labels.h"
-#include "runtime/budget.h"
-#include "runtime/machine.h"
 #include "status.h"
 
 namespace headrace::bindings {

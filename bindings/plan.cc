@@ -1,6 +1,6 @@
 // EpochPlanner: what a loader's job reads from where, before it runs; and schedules of its ranks.
 
-#include "runtime/epoch_plan.h"
+#include "loader/planning/epoch_plan.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -16,11 +16,11 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "loader/config/planner.h"
+#include "loader/planning/reuse_distances.h"
+#include "loader/planning/schedule_plan.h"
+#include "loader/session/lane_schedule.h"
 #include "module.h"
-#include "runtime/observe/reuse_distances.h"
-#include "runtime/planner.h"
-#include "runtime/schedule/lane_schedule.h"
-#include "runtime/schedule/schedule_plan.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -16,12 +16,12 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "loader/machine/machine.h"
 #include "module.h"
-#include "runtime/machine.h"
-#include "runtime/profile/folder_probe.h"
-#include "runtime/profile/memory_probe.h"
-#include "runtime/profile/slice.h"
-#include "runtime/profile/storage_probe.h"
+#include "profile/folder_probe.h"
+#include "profile/memory_probe.h"
+#include "profile/slice.h"
+#include "profile/storage_probe.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -18,10 +18,10 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "loader/ending/keeper.h"
+#include "loader/session/node_job.h"
+#include "loader/session/open_store.h"
 #include "module.h"
-#include "runtime/ending/keeper.h"
-#include "runtime/node_job.h"
-#include "runtime/open_store.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -19,11 +19,11 @@
 #include "gil/ending.h"
 #include "loader.h"
 #include "module.h"
-#include "runtime/workers/worker_channel.h"
-#include "runtime/workers/worker_host.h"
-#include "runtime/workers/worker_messages.h"
-#include "runtime/workers/worker_pool.h"
 #include "status.h"
+#include "workers/worker_channel.h"
+#include "workers/worker_host.h"
+#include "workers/worker_messages.h"
+#include "workers/worker_pool.h"
 
 namespace headrace::bindings {
 namespace {

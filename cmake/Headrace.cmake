@@ -7,7 +7,8 @@
 #   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
-# Who may use whom: DESIGN's arrows. tools/tidy.py reads this table too, for #include lines.
+# Who may use whom: DESIGN's arrows. tools/tidy.py reads this table too, for #include lines. The row a_b is that of the
+# folder a/b where that is a library of its own.
 set(HEADRACE_MAY_USE_base "")
 set(HEADRACE_MAY_USE_index base)
 set(HEADRACE_MAY_USE_plan base index)
@@ -16,10 +17,17 @@ set(HEADRACE_MAY_USE_store base)
 set(HEADRACE_MAY_USE_tier base store)
 set(HEADRACE_MAY_USE_codec base)
 set(HEADRACE_MAY_USE_ipc base)
-set(HEADRACE_MAY_USE_engine base index plan model store tier codec)
-set(HEADRACE_MAY_USE_sim base index plan model store tier codec engine)
-set(HEADRACE_MAY_USE_runtime base index plan model store tier codec ipc engine)
-set(HEADRACE_MAY_USE_node base runtime)
+set(HEADRACE_MAY_USE_fetch base index store tier)
+set(HEADRACE_MAY_USE_engine base index plan model store tier codec fetch)
+set(HEADRACE_MAY_USE_sim base index plan model store tier codec fetch engine)
+set(HEADRACE_MAY_USE_observe base store tier engine)
+set(HEADRACE_MAY_USE_loader base index plan model store tier codec engine observe)
+set(HEADRACE_MAY_USE_profile base index plan store codec engine loader)
+set(HEADRACE_MAY_USE_workers base ipc engine loader)
+set(HEADRACE_MAY_USE_node_protocol base plan ipc engine observe loader)
+set(HEADRACE_MAY_USE_node_client base ipc loader node_protocol)
+set(HEADRACE_MAY_USE_node_server base index ipc engine loader node_protocol)
+set(HEADRACE_MAY_USE_node base ipc loader node_protocol node_client node_server)
 set(HEADRACE_MAY_USE_testing base store)
 set(HEADRACE_MAY_USE_tier_testing base store tier testing)
 

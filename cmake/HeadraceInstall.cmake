@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-# headrace::headrace is all that ships: every layer from base/ to runtime/, not the simulator.
+# headrace::headrace is all that ships: every library under src/, but not the simulator.
 get_property(headrace_shipped GLOBAL PROPERTY HEADRACE_LAYERS)
 list(REMOVE_ITEM headrace_shipped headrace_sim)
 add_library(headrace INTERFACE)

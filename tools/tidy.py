@@ -12,9 +12,10 @@ import posixpath
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ TEXT = CODE | {".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
 # These two quote what they ban.
 QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
 
+INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]+)')
+
 TEST_NAME = re.compile(
     r"(_test|_fuzz|_bench)\.cc$|_conformance\.(h|cc)$|^test_\w+\.py$|^conftest\.py$"
 )
@@ -47,6 +50,12 @@ class Finding(NamedTuple):
         return f"{self.file}:{self.line}: {self.rule}"
 
 
+def folder_of(path: str) -> str | None:
+    """The folder of `path`; that of test doubles is the one that they are made for."""
+    folder = "/".join(part for part in path.split("/")[:-1] if part != "testing")
+    return folder or None
+
+
 @dataclass(frozen=True)
 class SourceFile:
     path: str  # relative to the root, '/' between its parts
@@ -55,6 +64,12 @@ class SourceFile:
     @cached_property
     def lines(self) -> list[str]:
         return self.text.splitlines()
+
+    @cached_property
+    def includes(self) -> list[tuple[int, str]]:
+        """What it includes: the lines and the paths."""
+        found = ((number, INCLUDE.match(line)) for number, line in enumerate(self.lines, 1))
+        return [(number, match[1]) for number, match in found if match]
 
     @property
     def folder(self) -> str:
@@ -73,10 +88,9 @@ class SourceFile:
         return "." + self.name.rpartition(".")[2] if "." in self.name.lstrip(".") else ""
 
     @property
-    def layer(self) -> str | None:
-        """The folder under src/ that the file belongs to, if it belongs to one."""
-        parts = self.path.split("/")
-        return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+    def source_folder(self) -> str | None:
+        """The folder below src/ that the file belongs to, if it belongs to one."""
+        return folder_of(self.path.removeprefix("src/")) if self.path.startswith("src/") else None
 
     @property
     def is_test(self) -> bool:
@@ -109,25 +123,80 @@ class Tree:
         rows = row.finditer(table.text if table else "")
         return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
 
+    def layer_of(self, folder: str | None) -> str | None:
+        """The row of a folder below src/: its own ("a_b" for a/b), or else its parent's."""
+        while folder:
+            row = folder.replace("/", "_")
+            if row in self.may_use:
+                return row
+            folder = folder.rpartition("/")[0]
+        return None
+
 
 Rule = Callable[[Tree], Iterator[tuple[str, int, str]]]  # as Finding
 
 
 def layers(tree: Tree) -> Iterator[Finding]:
     for file in tree.of(CPP):
-        if file.layer is None:
+        if file.source_folder is None:
             continue
-        if file.layer not in tree.may_use:
-            yield Finding(file.path, 1, f"layer '{file.layer}' has no row in cmake/Headrace.cmake")
+        layer = tree.layer_of(file.source_folder)
+        if layer is None:
+            top = file.source_folder.partition("/")[0]
+            yield Finding(file.path, 1, f"layer '{top}' has no row in cmake/Headrace.cmake")
             continue
-        for number, line in enumerate(file.lines, 1):
-            include = re.match(r'\s*#\s*include\s*["<](\w+)/', line)
-            if include is None or include[1] not in tree.may_use or include[1] == file.layer:
+        for number, included in file.includes:
+            used = tree.layer_of(folder_of(included))
+            if used is None or used == layer or used in tree.may_use[layer]:
                 continue
-            if include[1] not in tree.may_use[file.layer]:
-                allowed = " ".join(sorted(tree.may_use[file.layer])) or "nothing"
-                rule = f"layer '{file.layer}' may not use '{include[1]}' (allowed: {allowed})"
-                yield Finding(file.path, number, rule)
+            allowed = " ".join(sorted(tree.may_use[layer])) or "nothing"
+            rule = f"layer '{layer}' may not use '{used}' (allowed: {allowed})"
+            yield Finding(file.path, number, rule)
+
+
+def circle_in(arrows: Mapping[str, Collection[str]]) -> list[str]:
+    """A shortest way along `arrows` that ends where it began; empty: there is none."""
+    circles: list[list[str]] = []
+    for start in sorted(arrows):
+        ways = [[start]]
+        seen: set[str] = set()
+        while ways:
+            way = ways.pop(0)
+            for to in sorted(arrows.get(way[-1], ())):
+                if to == start:
+                    circles.append([*way, to])
+                    ways = []
+                    break
+                if to not in seen:
+                    seen.add(to)
+                    ways.append([*way, to])
+    return min(circles, key=len, default=[])
+
+
+def no_circle_of_layers(tree: Tree) -> Iterator[Finding]:
+    if circle := circle_in(tree.may_use):
+        yield Finding("cmake/Headrace.cmake", 1, f"layers in a circle: {' -> '.join(circle)}")
+
+
+def no_circle_of_folders(tree: Tree) -> Iterator[Finding]:
+    """Folders of one library are layers as well. Tests may include all that the library may use."""
+    arrows: dict[str, dict[str, list[tuple[str, int]]]] = defaultdict(lambda: defaultdict(list))
+    for file in tree.of(CPP):
+        folder = file.source_folder
+        if folder is None or file.is_test:
+            continue
+        for number, included in file.includes:
+            to = folder_of(included)
+            same_layer = tree.layer_of(to) == tree.layer_of(folder) is not None
+            if to is not None and to != folder and same_layer:
+                arrows[folder][to].append((file.path, number))
+    while circle := circle_in(arrows):
+        places = [arrows[a][b] for a, b in pairwise(circle)]
+        rarest = min(places, key=lambda of_arrow: (len(of_arrow), of_arrow))
+        yield Finding(*min(rarest), f"folders in a circle: {' -> '.join(circle)}")
+        for a, b in pairwise(circle):  # Cut here, so that the next circle is another one.
+            if arrows[a][b] is rarest:
+                del arrows[a][b]
 
 
 def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
@@ -135,8 +204,8 @@ def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
         shipped = file.path.startswith(("src/", "bindings/"))
         if file.is_test or file.is_test_double or not shipped:
             continue
-        for number, line in enumerate(file.lines, 1):
-            if re.match(r'\s*#\s*include\s*["<]\w+/testing/', line):
+        for number, included in file.includes:
+            if "testing" in included.split("/")[:-1]:
                 yield Finding(file.path, number, "test double outside tests")
 
 
@@ -230,8 +299,8 @@ BANNED = [
     Ban(
         r"\bstd::(j?thread\b(?!::)|async\b)|\bpthread_create\b",
         CPP,
-        rf"^src/(runtime|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
-        "thread: only runtime/ starts threads, take an Executor",
+        rf"^src/(loader|workers|node|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
+        "thread: take an Executor; loader/, workers/ and node/ start threads",
     ),
     Ban(
         r"\bNOLINT(NEXTLINE|BEGIN)?\b(?!\([\w.,* -]+\): *\S)(?!END)",
@@ -293,6 +362,8 @@ def class_sizes(tree: Tree) -> Iterator[Finding]:
 
 RULES: list[Rule] = [
     layers,
+    no_circle_of_layers,
+    no_circle_of_folders,
     doubles_in_tests_only,
     sizes,
     folder_sizes,

@@ -19,7 +19,7 @@
 #include "base/executor.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
-#include "engine/testing/table_index.h"
+#include "index/testing/table_index.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"

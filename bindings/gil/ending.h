@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "gil/gil.h"
-#include "runtime/batch_source.h"
+#include "loader/batch_source.h"
 #include "status.h"
 
 namespace headrace::bindings {

@@ -15,7 +15,7 @@
 #include "headrace/index/folder.h"
 #include "headrace/index/index.h"
 #include "headrace/index/index_writer.h"
-#include "headrace/runtime/loader.h"
+#include "headrace/loader/loader.h"
 
 namespace {
 

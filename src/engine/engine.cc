@@ -21,11 +21,61 @@ std::vector<std::size_t> StoredFields(std::span<const BatchField> schema) {
 
 }  // namespace
 
+// Reads that have ended go back to what they are for. The loop calls these, under its lock.
+struct Engine::RowReads final : FetchClient {
+  explicit RowReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    auto& unit = static_cast<ReadUnit&>(fetch);
+    --unit.work->lane->reads_in_flight;
+    engine.OnRead(unit, std::move(data));
+  }
+  Engine& engine;
+};
+
+struct Engine::BlockReads final : FetchClient {
+  explicit BlockReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    auto& unit = static_cast<BlockUnit&>(fetch);
+    unit.reading = false;
+    engine.OnBlockRead(unit, std::move(data));
+  }
+  Engine& engine;
+};
+
+struct Engine::FillReads final : FetchClient {
+  explicit FillReads(Engine& of) : engine(of) {}
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
+    engine.state_mutex_.AssertHeld();
+    engine.OnFillRead(static_cast<FillRead&>(fetch), std::move(data));
+  }
+  Engine& engine;
+};
+
 Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
                std::unique_ptr<TierCache> tiers)
     : parts_(parts),
       options_(options),
       stored_fields_(StoredFields(parts.schema)),
+      verifier_(*parts.index, options.verify),
+      decoder_(*parts.index, parts.schema, parts.residents.get(), verifier_),
+      batch_maker_(*parts.index, parts.schema, *parts.store),
+      inbox_(std::make_unique<Inbox<Event>>(
+          *parts.executor, [this](std::span<Event> events) { return HandleAll(events); })),
+      storage_(*parts.store),
+      fetcher_({.in_flight_max = options.reads_in_flight_max,
+                .stop = stop_.get_token(),
+                .ended =
+                    [this](Fetch& fetch, Result<std::span<std::byte>> data) {
+                      inbox_->Post({.kind = Event::Kind::kFetched,
+                                    .fetch = &fetch,
+                                    .data = std::move(data)});
+                    },
+                .beginning = [this](std::uint64_t reads) { inbox_->BeginWork(reads); }}),
+      row_reads_(std::make_unique<RowReads>(*this)),
+      block_reads_(std::make_unique<BlockReads>(*this)),
+      fill_reads_(std::make_unique<FillReads>(*this)),
       order_(std::move(order)),
       tiers_(stored_fields_.empty() ? nullptr : std::move(tiers)) {
   if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
@@ -39,7 +89,8 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr
     if (each.staging == nullptr) lane->parts.staging = parts.staging;
     if (each.executor == nullptr) lane->parts.executor = parts.executor;
     lanes_.push_back(std::move(lane));
-    each.batch_memory->SetReleaseHook([this] { PostLater({.kind = Event::Kind::kReleased}); });
+    each.batch_memory->SetReleaseHook(
+        [this] { inbox_->PostLater({.kind = Event::Kind::kReleased}); });
   }
 }
 
@@ -48,18 +99,18 @@ Engine::~Engine() {
   HEADRACE_CHECK(closed_);
 }
 
-void Engine::Start() { PostLater({.kind = Event::Kind::kStart}); }
+void Engine::Start() { inbox_->PostLater({.kind = Event::Kind::kStart}); }
 
 void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
-  PostLater({.kind = Event::Kind::kTaken,
-             .time_ns = taken_ns.value_or(parts_.clock->NowNanos()),
-             .lane = lane});
+  inbox_->PostLater({.kind = Event::Kind::kTaken,
+                     .time_ns = taken_ns.value_or(parts_.clock->NowNanos()),
+                     .lane = lane});
 }
 
 // Runs the machine on the consumer's thread, which has nothing better to do: the executor may be
 // busy.
 void Engine::OnWaiting(std::uint32_t lane) {
-  Post({.kind = Event::Kind::kWaiting, .time_ns = parts_.clock->NowNanos(), .lane = lane});
+  inbox_->Post({.kind = Event::Kind::kWaiting, .time_ns = parts_.clock->NowNanos(), .lane = lane});
 }
 
 void Engine::Leave(std::uint32_t lane) {
@@ -68,7 +119,7 @@ void Engine::Leave(std::uint32_t lane) {
     lanes_.at(lane)->ended = true;
     lanes_.at(lane)->stats.gone = true;
   }
-  PostLater({.kind = Event::Kind::kLeft, .lane = lane});
+  inbox_->PostLater({.kind = Event::Kind::kLeft, .lane = lane});
 }
 
 void Engine::Stop() {
@@ -90,37 +141,26 @@ bool Engine::Close(std::int64_t timeout_ns) {
       for (const EngineLane& lane : parts_.lanes) lane.batch_memory->SetReleaseHook(nullptr);
     }
   }
-  const std::int64_t begin_ns = parts_.clock->NowNanos();
-  {
-    MutexLock lock(inbox_mutex_);
-    while (running_ || in_flight_ != 0 || !inbox_.empty()) {
-      if (timeout_ns < 0) {
-        idle_.Wait(inbox_mutex_);
-        continue;
-      }
-      const std::int64_t left_ns = timeout_ns - (parts_.clock->NowNanos() - begin_ns);
-      if (left_ns <= 0) return false;
-      static_cast<void>(idle_.WaitFor(inbox_mutex_, left_ns));
-    }
-  }
+  if (!inbox_->WaitUntilIdle(*parts_.clock, timeout_ns)) return false;
   MutexLock lock(state_mutex_);
   closed_ = true;
   ReleaseAllCells();
   return true;
 }
 
-bool Engine::quiescent() const {
-  MutexLock lock(inbox_mutex_);
-  return !running_ && in_flight_ == 0 && inbox_.empty();
-}
+bool Engine::quiescent() const { return inbox_->idle(); }
 
 EngineStats Engine::stats() const {
   EngineStats stats;
   {
     MutexLock lock(state_mutex_);
     stats = stats_;
+    stats.reads = fetcher_.stats().reads;
+    stats.read_bytes = fetcher_.stats().read_bytes;
+    stats.reads_in_flight = fetcher_.stats().in_flight;
     for (const std::unique_ptr<Lane>& lane : lanes_) {
       LaneStats& of_lane = stats.lanes.emplace_back(lane->stats);
+      of_lane.stall_ns = lane->consumer.stall_ns();
       of_lane.ready = lane->ready;
       of_lane.steps_in_work = lane->steps.size();
       of_lane.queued_reads = lane->to_read.size();
@@ -147,66 +187,19 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-bool Engine::Enqueue(Event event) {
-  MutexLock lock(inbox_mutex_);
-  inbox_.push_back(std::move(event));
-  if (running_) return false;
-  running_ = true;
-  return true;
-}
-
-void Engine::Post(Event event) {
-  if (Enqueue(std::move(event))) RunMachine();
-}
-
-void Engine::PostLater(Event event) {
-  {
-    MutexLock lock(inbox_mutex_);
-    inbox_.push_back(std::move(event));
-    if (running_ || run_scheduled_) return;
-    run_scheduled_ = true;
-    ++in_flight_;
+// Runs on one thread at a time. Returns how much of what was in flight has come back.
+std::uint64_t Engine::HandleAll(std::span<Event> events) {
+  std::uint64_t completions = 0;
+  MutexLock lock(state_mutex_);
+  now_ns_ = parts_.clock->NowNanos();
+  for (const std::unique_ptr<Lane>& lane : lanes_) AccountStall(*lane, now_ns_);
+  for (Event& event : events) {
+    completions += event.completions();
+    Handle(event);
   }
-  parts_.executor->Submit(/*deadline=*/0, [this] {
-    {
-      MutexLock lock(inbox_mutex_);
-      run_scheduled_ = false;
-      --in_flight_;
-      if (running_) return;
-      running_ = true;
-    }
-    RunMachine();
-  });
-}
-
-void Engine::RunMachine() {
-  std::vector<Event> events;
-  for (;;) {
-    events.clear();
-    {
-      MutexLock lock(inbox_mutex_);
-      if (inbox_.empty()) {
-        running_ = false;
-        idle_.NotifyAll();
-        return;
-      }
-      events.swap(inbox_);
-    }
-    std::uint64_t completions = 0;
-    {
-      MutexLock lock(state_mutex_);
-      now_ns_ = parts_.clock->NowNanos();
-      for (const std::unique_ptr<Lane>& lane : lanes_) AccountStall(*lane, now_ns_);
-      for (Event& event : events) {
-        completions += event.completions();
-        Handle(event);
-      }
-      Advance();
-      for (const std::unique_ptr<Lane>& lane : lanes_) lane->stall_cause = CurrentCause(*lane);
-    }
-    MutexLock lock(inbox_mutex_);
-    in_flight_ -= completions;  // Only now: until here their work could be touched.
-  }
+  Advance();
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->consumer.set_cause(CurrentCause(*lane));
+  return completions;
 }
 
 void Engine::Handle(Event& event) {
@@ -214,14 +207,13 @@ void Engine::Handle(Event& event) {
     case Event::Kind::kStart:
       started_ = true;
       return;
-    case Event::Kind::kRead:
-      --stats_.reads_in_flight;
-      --event.unit->work->lane->reads_in_flight;
-      OnRead(*event.unit, std::move(event.data));
+    case Event::Kind::kFetched:
+      fetcher_.Finish();
+      event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
       return;
     case Event::Kind::kMissed: {  // It is read like others, before what waits.
       Lane& lane = *event.unit->work->lane;
-      --stats_.reads_in_flight;
+      fetcher_.Finish();
       --lane.reads_in_flight;
       event.unit->work->issued_bytes -= event.unit->extent.range.size;
       event.unit->tried = true;
@@ -239,14 +231,9 @@ void Engine::Handle(Event& event) {
     case Event::Kind::kDone:
       OnDone(*event.task);
       return;
-    case Event::Kind::kBlockRead:
     case Event::Kind::kCopied:
-      if (std::exchange(event.block_unit->reading, false)) --stats_.reads_in_flight;
-      if (event.kind == Event::Kind::kBlockRead) {
-        OnBlockRead(*event.block_unit, std::move(event.data));
-      } else {
-        OnCopied(*event.block_unit);
-      }
+      if (std::exchange(event.block_unit->reading, false)) fetcher_.Finish();
+      OnCopied(*event.block_unit);
       return;
     case Event::Kind::kKept: {
       const auto [work, slot] = event.row;
@@ -255,10 +242,6 @@ void Engine::Handle(Event& event) {
       EndSample(*work, slot);
       return;
     }
-    case Event::Kind::kFillRead:
-      --stats_.reads_in_flight;
-      OnFillRead(*event.fill, event.part, std::move(event.data));
-      return;
     case Event::Kind::kFilled:
       OnFilled(*event.fill, event.data.status());
       return;

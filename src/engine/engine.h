@@ -16,12 +16,17 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "codec/image/scratch_memory.h"
-#include "engine/batch.h"
+#include "engine/batch/batch.h"
+#include "engine/batch/batch_maker.h"
+#include "engine/decode/sample_decoder.h"
 #include "engine/engine_options.h"
 #include "engine/engine_parts.h"
 #include "engine/engine_stats.h"
-#include "engine/tier_cache.h"
+#include "engine/loop/inbox.h"
+#include "engine/tiers/tier_cache.h"
+#include "fetch/fetcher.h"
+#include "fetch/sources.h"
+#include "fetch/verifier.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -91,17 +96,18 @@ class Engine {
   struct BlockKeep;
   struct BlockUnit;
   struct BlockWork;
+  struct FillRead;
   struct TierFill;
+  struct RowReads;
+  struct BlockReads;
+  struct FillReads;
   struct Event;
   struct PieceRef;
-  struct Piece;
-  using GatheredBytes = std::vector<std::byte, ScratchAllocator<std::byte>>;
+  using Piece = StoredPiece;
+  using GatheredBytes = SampleDecoder::GatheredBytes;
   using Row = std::pair<StepWork*, std::uint32_t>;  // of a step's batch, by slot
   // Events: how anything gets into the machine.
-  void Post(Event event);       // and runs the machine here, if nobody else does
-  void PostLater(Event event);  // and has the executor run it
-  bool Enqueue(Event event);
-  void RunMachine();
+  std::uint64_t HandleAll(std::span<Event> events);
   void Handle(Event& event) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void OnRead(ReadUnit& unit, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -114,9 +120,6 @@ class Engine {
   // Advance(): every move that the state allows.
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  [[nodiscard]] std::vector<ByteRange> LayOutRows(const Step& step) const;
-  Result<Buffer> AcquireBatch(const Lane& lane, std::uint64_t bytes, bool& beyond_budget)
-      HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane, const Step& step)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool LanesHaveRoom() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -144,29 +147,21 @@ class Engine {
   std::vector<ReadUnit*> MakeUnits(StepWork& work, std::span<std::pair<Extent, PieceRef>> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool InPlace(const std::pair<Extent, PieceRef>& piece) const;
-  ReadUnit* MakeUnit(StepWork& work, std::span<const std::pair<Extent, PieceRef>> pieces)
-      HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  bool AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond)
+  ReadUnit* MakeUnit(StepWork& work, const Extent& extent,
+                     std::span<const std::pair<Extent, PieceRef>> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const;
   void ReadNowOrRead(std::unique_ptr<DecodeTask> task);
-  void ReadFromTask(std::vector<ReadRequest> requests);
+  void ReadFromTask(std::span<Fetch* const> fetches);
   void SetData(ReadUnit& unit, std::span<std::byte> data) const;
-  [[nodiscard]] ReadRequest RequestOf(ReadUnit& unit);
   [[nodiscard]] std::uint64_t StoredBytes(const StepWork& work, std::uint32_t slot) const;
   void SubmitDecodes(StepWork& work, std::span<const std::uint32_t> slots)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunDecode(DecodeTask& task);
   void Observe(const DecodeTask& task) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Status DecodeSample(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch,
-                      ScratchLimit& limit) const;
   void DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch);
   void ReadLargeAgain(DecodeTask& task) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void StartLargeDecodes() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Result<std::span<const std::byte>> Resident(const SampleWork& sample, const Piece& piece,
-                                              GatheredBytes& scratch, ScratchLimit& limit) const;
-  void CopyResident(const SampleWork& sample, const Piece& piece, std::span<std::byte> to) const;
-  Status Verify(const BatchField& field, SampleId sample, std::span<const std::byte> stored) const;
   void SampleFailed(StepWork& work, std::uint32_t slot, Status status)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void EndSample(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -192,15 +187,14 @@ class Engine {
   void PlanBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  BlockUnit* MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces)
+  BlockUnit* MakeBlockUnit(BlockWork& block, const Extent& extent,
+                           std::span<const BlockPiece> pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PlanKeeps(const BlockWork& block, BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RetryFromStorage(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void PinBlock(BlockWork& block) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Result<bool> AcquireBlockStaging(BlockUnit& unit) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  [[nodiscard]] ReadRequest RequestOf(BlockUnit& unit);
   void BlockReadNowOrRead(BlockUnit& unit);
   void SubmitCopy(BlockUnit& unit);
   void CopyToCells(BlockUnit& unit) const;
@@ -227,8 +221,6 @@ class Engine {
   void PlanAgain(const Row& row, Tier& tier) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   [[nodiscard]] bool PassOver(const Tier::Pin& entry) const HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FallBack(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void ReadEntry(ReadUnit& unit);
-  void ReadEntry(BlockUnit& unit);
   void KeepSample(DecodeTask& task, std::uint32_t slot);
   void DropKeep(StepWork& work, std::uint32_t slot) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void FinishKeep(SampleId sample, Tier* tier, const Status& status)
@@ -240,7 +232,7 @@ class Engine {
   void IssueFill(std::unique_ptr<TierFill> fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AcquireFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void ReadFill(TierFill& fill) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data)
+  void OnFillRead(FillRead& read, Result<std::span<std::byte>> data)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void RunFill(TierFill& fill);
   void OnFilled(TierFill& fill, const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
@@ -248,23 +240,24 @@ class Engine {
   [[nodiscard]] StallCause CurrentCause(const Lane& lane) const
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   Lane* FindHolding() const HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  static void LearnStep(Lane& lane, std::int64_t now_ns);
   void AccountStall(Lane& lane, std::int64_t now_ns) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  static void TellStall(Lane& lane, BatchTimes& times);
 
   const Parts parts_;
   const EngineOptions options_;
   const std::vector<std::size_t> stored_fields_;  // schema positions that are read and decoded
-  std::stop_source stop_;                         // requested by Stop()
-  std::atomic<std::uint32_t> inserts_ = 0;        // of rows, under way to tiers on disk
-  std::atomic<int> decoding_ = 0;                 // decode tasks that run
-
-  mutable Mutex inbox_mutex_;
-  CondVar idle_;
-  std::vector<Event> inbox_ HEADRACE_GUARDED_BY(inbox_mutex_);
-  bool running_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
-  bool run_scheduled_ HEADRACE_GUARDED_BY(inbox_mutex_) = false;
-  std::uint64_t in_flight_ HEADRACE_GUARDED_BY(inbox_mutex_) = 0;  // reads, tasks, runs to come
+  const Verifier verifier_;
+  const SampleDecoder decoder_;
+  const BatchMaker batch_maker_;
+  const std::unique_ptr<Inbox<Event>> inbox_;
+  std::stop_source stop_;  // requested by Stop()
+  StorageSource storage_;
+  TierSource entries_;
+  Fetcher fetcher_;  // of the loop, but for Read()
+  const std::unique_ptr<FetchClient> row_reads_;
+  const std::unique_ptr<FetchClient> block_reads_;
+  const std::unique_ptr<FetchClient> fill_reads_;
+  std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
+  std::atomic<int> decoding_ = 0;           // decode tasks that run
 
   mutable Mutex state_mutex_;
   std::unique_ptr<Order> order_ HEADRACE_GUARDED_BY(state_mutex_);

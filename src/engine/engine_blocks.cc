@@ -17,15 +17,9 @@
 #include "base/units.h"
 #include "engine/engine.h"
 #include "engine/engine_work.h"
+#include "fetch/coalesce.h"
 
 namespace headrace {
-namespace {
-
-bool InOrder(const Extent& a, const Extent& b) {
-  return a.object != b.object ? a.object < b.object : a.range.offset < b.range.offset;
-}
-
-}  // namespace
 
 // Takes what a step has to say of block reads. A first step may bring thousands: what one needs
 // beside its record is made when its turn comes.
@@ -161,8 +155,7 @@ bool Engine::TakeKept(BlockWork& block, std::uint32_t kept, StepWork& work, std:
 }
 
 void Engine::IssueBlockReads() {
-  std::vector<ReadRequest> requests;
-  while (!ended_ && stats_.reads_in_flight < options_.reads_in_flight_max) {
+  while (!ended_ && fetcher_.has_room()) {
     if (block_units_.empty()) {
       if (!BeginBlock()) break;
       continue;
@@ -173,34 +166,28 @@ void Engine::IssueBlockReads() {
       block_units_.pop_front();
       continue;
     }
-    const Result<bool> acquired = AcquireBlockStaging(unit);
-    if (acquired.ok() && !acquired.value()) break;
+    Fetch* const fetch = &unit;
+    const Fetcher::Memory memory = fetcher_.Acquire({&fetch, 1}, *parts_.staging);
+    if (memory == Fetcher::Memory::kWait) break;
     block_units_.pop_front();
-    {
-      MutexLock lock(inbox_mutex_);
-      ++in_flight_;
-    }
     unit.reading = true;
-    ++stats_.reads_in_flight;
-    if (!acquired.ok()) {
-      Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = acquired.status()});
-      continue;
-    }
-    if (unit.pieces.front().entry != nullptr) {
-      ReadEntry(unit);
+    if (memory == Fetcher::Memory::kNone) {
+      fetcher_.Refuse(unit);
       continue;
     }
     const std::uint64_t bytes = unit.extent.range.size;
-    ++stats_.reads;
-    stats_.read_bytes += bytes;
-    (unit.block->plan.again ? stats_.reread_bytes : stats_.block_bytes) += bytes;
-    if (bytes > 0 && parts_.store->MayReadNow()) {
-      parts_.executor->Submit(unit.block->deadline, [this, &unit] { BlockReadNowOrRead(unit); });
+    if (unit.entry == nullptr) {
+      (unit.block->plan.again ? stats_.reread_bytes : stats_.block_bytes) += bytes;
+    }
+    if (bytes > 0 && unit.source->MayReadNow()) {
+      fetcher_.Begin(unit);
+      inbox_->BeginWork();
+      parts_.executor->Submit(unit.deadline, [this, &unit] { BlockReadNowOrRead(unit); });
     } else {
-      requests.push_back(RequestOf(unit));
+      fetcher_.Start(unit);
     }
   }
-  if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
+  fetcher_.Flush();
 }
 
 // Gives cells to all samples of the next block read, and lines up its reads. False: there is none,
@@ -270,8 +257,9 @@ void Engine::PlanBlock(BlockWork& block) {
 
 // The reads of a block read. What is pinned needs none.
 void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
+  const auto extent_of = [](const BlockPiece& piece) -> const Extent& { return piece.extent; };
   const auto by_place = [](const BlockPiece& a, const BlockPiece& b) {
-    return InOrder(a.extent, b.extent);
+    return LiesBefore(a.extent, b.extent);
   };
   if (!std::is_sorted(pieces.begin(), pieces.end(), by_place)) {
     std::sort(pieces.begin(), pieces.end(), by_place);
@@ -287,41 +275,32 @@ void Engine::MakeBlockUnits(BlockWork& block, std::vector<BlockPiece> pieces) {
       stats_.pinned_bytes += piece.extent.range.size;
     }
     if (!pinned.empty()) {
-      MakeBlockUnit(block, pinned)->is_pinned = true;
+      MakeBlockUnit(block, pinned.front().extent, pinned)->is_pinned = true;
       ++stats_.pinned_reads;
     }
     std::erase_if(pieces, [](const BlockPiece& piece) { return piece.pinned != nullptr; });
   }
   if (!block.entries.empty()) MakeEntryUnits(block, pieces);
-  const std::span<const BlockPiece> all(pieces);
-  for (std::size_t begin = 0; begin < all.size();) {
-    const Extent& first = all[begin].extent;
-    std::uint64_t end_offset = first.range.end();
-    std::size_t end = begin + 1;
-    for (; end < all.size(); ++end) {
-      const Extent& next = all[end].extent;
-      const std::uint64_t joined = std::max(end_offset, next.range.end());
-      if (next.object != first.object ||
-          next.range.offset > end_offset + options_.block_gap_bytes ||
-          joined - first.range.offset > options_.block_read_bytes_max) {
-        break;
-      }
-      end_offset = joined;
-    }
-    BlockUnit* const unit = MakeBlockUnit(block, all.subspan(begin, end - begin));
-    if (tiers_ != nullptr) PlanKeeps(block, *unit);
-    begin = end;
-  }
+  const CoalesceLimits limits{options_.block_gap_bytes, options_.block_read_bytes_max};
+  Coalesce(
+      std::span<const BlockPiece>(pieces), limits, extent_of,
+      [](const BlockPiece&) { return false; },
+      [&](const Extent& extent, std::span<const BlockPiece> together) {
+        BlockUnit* const unit = MakeBlockUnit(block, extent, together);
+        if (tiers_ != nullptr) PlanKeeps(block, *unit);
+      });
   PinBlock(block);
 }
 
-Engine::BlockUnit* Engine::MakeBlockUnit(BlockWork& block, std::span<const BlockPiece> pieces) {
+Engine::BlockUnit* Engine::MakeBlockUnit(BlockWork& block, const Extent& extent,
+                                         std::span<const BlockPiece> pieces) {
   auto unit = std::make_unique<BlockUnit>();
+  unit->entry = pieces.front().entry;
+  unit->source = unit->entry == nullptr ? static_cast<FetchSource*>(&storage_) : &entries_;
+  unit->client = block_reads_.get();
+  unit->deadline = block.deadline;
+  unit->extent = extent;
   unit->block = &block;
-  unit->extent = pieces.front().extent;
-  std::uint64_t end = unit->extent.range.end();
-  for (const BlockPiece& piece : pieces) end = std::max(end, piece.extent.range.end());
-  unit->extent.range.size = end - unit->extent.range.offset;
   unit->pieces.assign(pieces.begin(), pieces.end());
   ++block.units_left;
   return block.units.emplace_back(std::move(unit)).get();
@@ -346,69 +325,28 @@ void Engine::PinBlock(BlockWork& block) {
   block.pinning = true;
 }
 
-// False: not now. An error: never.
-Result<bool> Engine::AcquireBlockStaging(BlockUnit& unit) {
-  if (!unit.buffer.bytes().empty()) return true;  // It is to be pinned.
-  const Tier::Pin* const entry = unit.pieces.front().entry;
-  const std::size_t bytes = entry != nullptr ? entry->tier()->BufferBytes(*entry)
-                                             : parts_.store->BufferBytes(unit.extent.range);
-  std::optional<Buffer> buffer = parts_.staging->Acquire(bytes);
-  if (!buffer.has_value()) {
-    const BufferPool::Stats pool = parts_.staging->stats();
-    if (pool.used_bytes != 0 || pool.beyond_bytes != 0) return false;
-    buffer = parts_.staging->AcquireBeyond(bytes);
-  }
-  if (!buffer.has_value()) {
-    return Status(StatusCode::kResourceExhausted,
-                  "reading " + FormatBytes(unit.extent.range.size) + ": the system has no memory");
-  }
-  unit.buffer = *std::move(buffer);
-  return true;
-}
-
-ReadRequest Engine::RequestOf(BlockUnit& unit) {
-  return {.extent = unit.extent,
-          .buffer = unit.buffer.bytes(),
-          .done = [this, &unit](Result<std::span<std::byte>> data) {
-            Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
-          }};
-}
-
 // A task, as ReadNowOrRead() is for reads of single samples.
 void Engine::BlockReadNowOrRead(BlockUnit& unit) {
   const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
-  const ReadNowAnswer answer = stop_.stop_requested() ? ReadNowAnswer::kNotAsked
-                                                      : parts_.store->ReadNow(unit.extent, target);
+  const ReadNowAnswer answer =
+      stop_.stop_requested() ? ReadNowAnswer::kNotAsked : unit.source->ReadNow(unit, target);
   if (answer != ReadNowAnswer::kRead) {
-    std::vector<ReadRequest> requests;
-    requests.push_back(RequestOf(unit));
-    requests.back().looked = answer == ReadNowAnswer::kNotHeld;
-    return ReadFromTask(std::move(requests));
+    unit.not_held = answer == ReadNowAnswer::kNotHeld;
+    Fetch* const fetch = &unit;
+    return ReadFromTask({&fetch, 1});
   }
   unit.data = target;
   CopyToCells(unit);
   CopyToTiers(unit);
-  Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
-}
-
-void Engine::CopyResident(const SampleWork& sample, const Piece& piece,
-                          std::span<std::byte> to) const {
-  if (sample.entry) {
-    sample.entry.tier()->CopyOut(sample.entry, piece.offset, to);
-  } else {
-    parts_.residents->CopyOut(sample.cells, piece.offset, to);
-  }
+  inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
 }
 
 void Engine::SubmitCopy(BlockUnit& unit) {
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   parts_.executor->Submit(unit.block->deadline, [this, &unit] {
     CopyToCells(unit);
     CopyToTiers(unit);
-    Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+    inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
   });
 }
 
@@ -445,7 +383,7 @@ Status Engine::CopyToCells(const BlockUnit& unit, const BlockPiece& piece,
   }
   if (piece.entry == nullptr) {  // A tier has compared its own checksum.
     const BatchField& field = parts_.schema[stored_fields_[piece.field]];
-    HEADRACE_RETURN_IF_ERROR(Verify(field, piece.sample, bytes));
+    HEADRACE_RETURN_IF_ERROR(verifier_.Check(field.index_field, piece.sample, bytes));
   }
   parts_.residents->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
   return Status();
@@ -467,7 +405,7 @@ void Engine::OnBlockRead(BlockUnit& unit, Result<std::span<std::byte>> data) {
   } else if (unit.pieces.size() > 1) {
     // One of several samples may be the cause: each alone, so that the others are not lost with it.
     for (auto piece = unit.pieces.rbegin(); piece != unit.pieces.rend(); ++piece) {
-      block_units_.push_front(MakeBlockUnit(block, {&*piece, 1}));
+      block_units_.push_front(MakeBlockUnit(block, piece->extent, {&*piece, 1}));
     }
     unit.pieces.clear();
   } else {

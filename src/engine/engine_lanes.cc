@@ -154,7 +154,7 @@ void Engine::SplitShares(Position at, std::span<StepWork* const> works) {
     }
     load.read_ns_per_byte = lane->read_ns_per_byte;
     load.decode_ns_per_byte = lane->decode_ns_per_byte;
-    load.step_ns = lane->step_ns;
+    load.step_ns = lane->consumer.step_ns();
   }
   for (const StepWork* const work : works) {
     LaneWork& load = loads[work->lane->number];
@@ -209,75 +209,18 @@ void Engine::DropQueues() {
   large_.clear();
 }
 
-// Where the ragged rows of a step go, by ragged field and slot, after its other fields.
-std::vector<ByteRange> Engine::LayOutRows(const Step& step) const {
-  std::vector<ByteRange> rooms;
-  std::uint64_t end = FixedBatchBytes(parts_.schema, step.deliveries.size());
-  for (const BatchField& field : parts_.schema) {
-    if (!field.ragged) continue;
-    for (const Delivery& delivery : step.deliveries) {
-      // An extent that the index refuses fails with its sample, when its read is planned.
-      const Result<Extent> extent = parts_.index->extent(field.index_field, delivery.sample);
-      const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
-      // Out of cells rows are copied, so that none is a buffer to read into.
-      rooms.push_back(
-          delivery.block_read != kNoBlockRead
-              ? ByteRange{RoundUp(end, kRowAlignment), field.codec->RowBytes(range.size)}
-              : RowRoom(field, range.size, parts_.store->BufferBytes(range), end));
-      end = rooms.back().end();
-    }
-  }
-  return rooms;
-}
-
-// Memory for a batch; none: not now. Where waiting would be in vain it is memory beyond the budget:
-// all is free and not enough, or nothing is in work and the waiting consumer holds the rest.
-Result<Buffer> Engine::AcquireBatch(const Lane& lane, std::uint64_t bytes, bool& beyond_budget) {
-  BufferPool& pool = *lane.parts.batch_memory;
-  beyond_budget = false;
-  std::optional<Buffer> memory = pool.Acquire(bytes);
-  if (memory.has_value()) return *std::move(memory);
-  if (!lane.steps.empty() || lane.ready > 0) return Buffer();
-  if (!lane.waiting && pool.stats().used_bytes != 0) return Buffer();
-  beyond_budget = true;
-  memory = pool.AcquireBeyond(bytes);
-  if (memory.has_value()) return *std::move(memory);
-  return Status(StatusCode::kResourceExhausted,
-                "allocating " + FormatBytes(bytes) +
-                    " for a batch: the system has no memory; lower batch_size=");
-}
-
 // Null: no memory now.
 Result<std::shared_ptr<Batch>> Engine::MakeBatch(const Lane& lane, const Step& step) {
-  const std::uint64_t rows = step.deliveries.size();
-  const std::vector<ByteRange> rooms = LayOutRows(step);
-  const std::uint64_t bytes =
-      rooms.empty() ? FixedBatchBytes(parts_.schema, rows) : rooms.back().end();
-  auto batch = std::make_shared<Batch>();
-  HEADRACE_ASSIGN_OR_RETURN(batch->memory, AcquireBatch(lane, bytes, batch->beyond_budget));
-  const std::span<std::byte> memory = batch->memory.bytes();
-  if (memory.empty()) return std::shared_ptr<Batch>();
-
-  batch->epoch = step.epoch;
-  batch->step = step.step;
-  batch->ends_epoch = step.ends_epoch;
-  batch->samples.reserve(rows);
-  for (const Delivery& delivery : step.deliveries) batch->samples.push_back(delivery.sample);
-  if (tiers_ != nullptr) batch->sources.assign(rows, kNoTier);
-  std::uint64_t offset = 0;
-  auto room = rooms.begin();
-  for (const BatchField& field : parts_.schema) {
-    BatchRows& out = batch->fields.emplace_back();
-    if (!field.ragged) {
-      out.packed = memory.subspan(offset, rows * field.row_bytes);
-      offset += RoundUp(out.packed.size(), kBufferAlignment);
-      continue;
-    }
-    out.rows.reserve(rows);
-    for (std::uint64_t slot = 0; slot < rows; ++slot, ++room) {
-      out.rows.push_back(memory.subspan(room->offset, room->size));
-    }
+  using WhenFull = BatchMaker::WhenFull;
+  // Waiting is in vain where all memory is free and not enough, or where nothing is in work and the
+  // waiting consumer holds the rest.
+  WhenFull when_full = WhenFull::kWait;
+  if (lane.steps.empty() && lane.ready == 0) {
+    when_full = lane.consumer.waiting() ? WhenFull::kBeyond : WhenFull::kBeyondIfFree;
   }
+  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Batch> batch,
+                            batch_maker_.Make(step, *lane.parts.batch_memory, when_full));
+  if (batch != nullptr && tiers_ != nullptr) batch->sources.assign(batch->samples.size(), kNoTier);
   return batch;
 }
 
@@ -314,21 +257,12 @@ void Engine::HandOver(Lane& lane) {
     lane.stats.samples += work->samples.size();
     ++lane.ready;
     times.handed_ns = parts_.clock->NowNanos();
-    if (lane.waiting) {
+    if (lane.consumer.waiting()) {
       AccountStall(lane, times.handed_ns);
-      lane.waiting = false;
-      lane.taken_ns = 0;
+      lane.consumer.OnBatch();
     }
-    TellStall(lane, times);
+    times.stall_ns = lane.consumer.TakeNew();
     lane.parts.sink->OnBatch(std::move(work->batch));
-  }
-}
-
-// What the consumer waited since the batch before was handed over: for this one.
-void Engine::TellStall(Lane& lane, BatchTimes& times) {
-  for (std::size_t cause = 0; cause < kStallCauses; ++cause) {
-    const std::int64_t all_ns = lane.stats.stall_ns[cause];
-    times.stall_ns[cause] = all_ns - std::exchange(lane.told_stall_ns[cause], all_ns);
   }
 }
 
@@ -350,7 +284,7 @@ void Engine::NoteSubstitutions(StepWork& work) {
 
 void Engine::EndLane(Lane& lane, const Status& status) {
   lane.ended = true;
-  lane.waiting = false;
+  lane.consumer.OnEnd();
   lane.parts.sink->OnEnd(status);
 }
 
@@ -366,22 +300,13 @@ void Engine::End(const Status& status) {
 void Engine::OnTakenAt(Lane& lane, std::int64_t now_ns) {
   HEADRACE_CHECK(lane.ready > 0);
   --lane.ready;
-  if (lane.taken_ns != 0) LearnStep(lane, now_ns);
-  lane.taken_ns = now_ns;
+  lane.consumer.OnTaken(now_ns);
 }
 
 void Engine::OnWaitingAt(Lane& lane, std::int64_t now_ns) {
   // What it waits for came in the meantime; or it said so before.
-  if (lane.ready > 0 || lane.ended || lane.waiting) return;
-  lane.waiting = true;
-  lane.stall_since_ns = now_ns;
-  if (lane.taken_ns != 0) LearnStep(lane, now_ns);
-}
-
-// The consumer's own time a step: from a batch taken to the next one asked for.
-void Engine::LearnStep(Lane& lane, std::int64_t now_ns) {
-  const std::int64_t step_ns = now_ns - std::exchange(lane.taken_ns, 0);
-  lane.step_ns += lane.step_ns == 0 ? step_ns : (step_ns - lane.step_ns) / 8;
+  if (lane.ready > 0 || lane.ended) return;
+  lane.consumer.OnWaiting(now_ns);
 }
 
 StallCause Engine::CurrentCause(const Lane& lane) const {
@@ -401,7 +326,7 @@ StallCause Engine::CurrentCause(const Lane& lane) const {
 // The lane whose consumer takes no more, so that no step can be admitted; null: there is none.
 Engine::Lane* Engine::FindHolding() const {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
-    if (lane->ended || lane->waiting || !lane->steps.empty()) continue;
+    if (lane->ended || lane->consumer.waiting() || !lane->steps.empty()) continue;
     const bool full = lane->ready >= options_.batches_max;
     if (full || (next_step_.has_value() && lane->next_batch == nullptr)) return lane.get();
   }
@@ -409,11 +334,8 @@ Engine::Lane* Engine::FindHolding() const {
 }
 
 void Engine::AccountStall(Lane& lane, std::int64_t now_ns) {
-  if (!lane.waiting || now_ns <= lane.stall_since_ns) return;
-  const std::int64_t ns = now_ns - std::exchange(lane.stall_since_ns, now_ns);
-  const auto cause = static_cast<std::size_t>(lane.stall_cause);
-  lane.stats.stall_ns[cause] += ns;
-  if (lane.stall_cause != StallCause::kRanks) return;
+  const std::int64_t ns = lane.consumer.Account(now_ns);
+  if (ns == 0 || lane.consumer.cause() != StallCause::kRanks) return;
   if (Lane* const holding = FindHolding()) holding->stats.held_up_ns += ns;
 }
 

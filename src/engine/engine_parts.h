@@ -8,12 +8,12 @@
 #include "base/cell_pool.h"
 #include "base/clock.h"
 #include "base/executor.h"
+#include "base/memory/buffer_pool.h"
 #include "base/status.h"
-#include "engine/batch.h"
-#include "engine/buffer_pool.h"
+#include "engine/batch/batch.h"
 #include "engine/lanes/lane_policy.h"
+#include "engine/memory/pinned_blocks.h"
 #include "engine/memory/scratch_budget.h"
-#include "engine/pinned_blocks.h"
 #include "index/index.h"
 #include "model/machine_model.h"
 #include "store/byte_store.h"
@@ -41,22 +41,6 @@ struct EngineLane {
   // Instead of the engine's, for what is read and decoded for this lane alone: near its consumer.
   std::shared_ptr<BufferPool> staging;
   Executor* executor = nullptr;
-};
-
-// Learns what decoding takes.
-class DecodeObserver {
- public:
-  struct Decoded {
-    std::uint64_t samples = 1;  // by one thread, one after the other
-    std::uint64_t bytes = 0;    // of all of them, as stored
-    int threads = 1;            // that decoded meanwhile, this one among them
-    std::int64_t nanoseconds = 0;
-  };
-
-  virtual ~DecodeObserver() = default;
-
-  // After every task. One call at a time; must not call the engine.
-  virtual void OnDecoded(const Decoded& decoded) = 0;
 };
 
 // What an engine is put together from.

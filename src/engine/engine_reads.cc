@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "engine/engine.h"
 #include "engine/engine_work.h"
+#include "fetch/coalesce.h"
 
 namespace headrace {
 namespace {
@@ -66,29 +67,16 @@ void Engine::PlanReads(StepWork& work) {
 // The reads of `pieces`, which it sorts by place: pieces near each other become one.
 std::vector<Engine::ReadUnit*> Engine::MakeUnits(StepWork& work,
                                                  std::span<std::pair<Extent, PieceRef>> pieces) {
-  const auto by_place = [](const auto& a, const auto& b) {
-    return a.first.object != b.first.object ? a.first.object < b.first.object
-                                            : a.first.range.offset < b.first.range.offset;
-  };
-  std::sort(pieces.begin(), pieces.end(), by_place);
+  const auto extent_of = [](const auto& piece) -> const Extent& { return piece.first; };
+  std::sort(pieces.begin(), pieces.end(),
+            [&](const auto& a, const auto& b) { return LiesBefore(extent_of(a), extent_of(b)); });
   std::vector<ReadUnit*> units;
-  for (std::size_t begin = 0; begin < pieces.size();) {
-    const Extent& first = pieces[begin].first;
-    std::uint64_t end_offset = first.range.end();
-    std::size_t end = begin + 1;
-    for (; end < pieces.size(); ++end) {
-      const Extent& next = pieces[end].first;
-      const std::uint64_t joined = std::max(end_offset, next.range.end());
-      if (InPlace(pieces[begin]) || InPlace(pieces[end]) || next.object != first.object ||
-          next.range.offset > end_offset + options_.coalesce_gap_bytes ||
-          joined - first.range.offset > options_.coalesce_bytes_max) {
-        break;
-      }
-      end_offset = joined;
-    }
-    units.push_back(MakeUnit(work, pieces.subspan(begin, end - begin)));
-    begin = end;
-  }
+  const CoalesceLimits limits{options_.coalesce_gap_bytes, options_.coalesce_bytes_max};
+  Coalesce(
+      pieces, limits, extent_of, [this](const auto& piece) { return InPlace(piece); },
+      [&](const Extent& extent, const auto& together) {
+        units.push_back(MakeUnit(work, extent, together));
+      });
   return units;
 }
 
@@ -96,26 +84,24 @@ bool Engine::InPlace(const std::pair<Extent, PieceRef>& piece) const {
   return ReadInPlace(parts_.schema[stored_fields_[piece.second.field]], piece.first.range.size);
 }
 
-Engine::ReadUnit* Engine::MakeUnit(StepWork& work,
+Engine::ReadUnit* Engine::MakeUnit(StepWork& work, const Extent& extent,
                                    std::span<const std::pair<Extent, PieceRef>> pieces) {
   auto unit = std::make_unique<ReadUnit>();
+  unit->source = &storage_;
+  unit->client = row_reads_.get();
   unit->work = &work;
-  unit->extent = pieces.front().first;
+  unit->extent = extent;
   unit->pieces.reserve(pieces.size());
-  std::uint64_t end = unit->extent.range.end();
-  for (const auto& [extent, ref] : pieces) {
-    end = std::max(end, extent.range.end());
+  for (const auto& [at, ref] : pieces) {
     unit->pieces.push_back(ref);
     work.pieces[ref.slot * stored_fields_.size() + ref.field] = {
-        .unit = unit.get(),
-        .offset = extent.range.offset - unit->extent.range.offset,
-        .size = extent.range.size};
+        .read = unit.get(), .offset = at.range.offset - extent.range.offset, .size = at.range.size};
   }
-  unit->extent.range.size = end - unit->extent.range.offset;
   unit->pieces_left = pieces.size();
   if (InPlace(pieces.front())) {
     const PieceRef ref = pieces.front().second;
-    unit->in_place = work.batch->fields[stored_fields_[ref.field]].rows[ref.slot];
+    unit->room = work.batch->fields[stored_fields_[ref.field]].rows[ref.slot];
+    unit->in_row = true;
   }
   return work.units.emplace_back(std::move(unit)).get();
 }
@@ -155,85 +141,48 @@ void Engine::PlanSampleReads(StepWork& work, std::uint32_t slot) {
   work.lane->to_read.push_front(MakeUnits(work, pieces));
 }
 
-// Takes the memory of all of `group`, or of none: from the budget, or beyond it. False: not now.
-bool Engine::AcquireStaging(const std::vector<ReadUnit*>& group, bool beyond) {
-  BufferPool& staging = *group.front()->work->lane->parts.staging;
-  for (ReadUnit* unit : group) {
-    if (!unit->in_place.empty()) continue;
-    const std::size_t bytes = unit->entry != nullptr
-                                  ? unit->entry->tier()->BufferBytes(*unit->entry)
-                                  : parts_.store->BufferBytes(unit->extent.range);
-    std::optional<Buffer> buffer = beyond ? staging.AcquireBeyond(bytes) : staging.Acquire(bytes);
-    if (buffer.has_value()) {
-      unit->buffer = *std::move(buffer);
-      continue;
-    }
-    for (ReadUnit* taken : group) taken->buffer.Reset();
-    return false;
-  }
-  return true;
-}
-
 void Engine::IssueReads() {
-  std::vector<ReadRequest> requests;
   std::vector<std::unique_ptr<DecodeTask>> tries;
-  std::vector<ReadUnit*> entries;
-  std::uint64_t refused = 0;
+  std::uint64_t tried_reads = 0;
+  std::vector<Fetch*> fetches;
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->without_memory = false;
-  while (stats_.reads_in_flight < options_.reads_in_flight_max) {
+  while (fetcher_.has_room()) {
     Lane* const lane = NextLaneToRead();
     if (lane == nullptr) break;
     const std::vector<ReadUnit*>& group = lane->to_read.front();
-    const ReadUnit& first = *group.front();
+    ReadUnit& first = *group.front();
     // Only of samples with one stored field: others have to wait for the rest of theirs.
     const bool tried =
-        stored_fields_.size() == 1 && first.MayBeTried() && parts_.store->MayReadNow();
-    // Without memory it waits for what was read to be decoded. When all is free and not enough, it
-    // would wait for ever: then it goes beyond.
-    bool acquired = (tried && first.InOneGo(options_.decode_task_bytes)) ||
-                    AcquireStaging(group, /*beyond=*/false);
-    if (!acquired) {
-      const BufferPool::Stats pool = lane->parts.staging->stats();
-      if (pool.used_bytes != 0 || pool.beyond_bytes != 0) {
-        if (lane->parts.staging == parts_.staging) break;
-        lane->without_memory = true;  // Lanes whose memory lies elsewhere go on.
-        continue;
-      }
-      acquired = AcquireStaging(group, /*beyond=*/true);
+        stored_fields_.size() == 1 && first.MayBeTried() && first.source->MayReadNow();
+    auto memory = Fetcher::Memory::kTaken;
+    if (!tried || !first.InOneGo(options_.decode_task_bytes)) {
+      fetches.assign(group.begin(), group.end());
+      memory = fetcher_.Acquire(fetches, *lane->parts.staging);
+    }
+    if (memory == Fetcher::Memory::kWait) {  // For what was read to be decoded.
+      if (lane->parts.staging == parts_.staging) break;
+      lane->without_memory = true;  // Lanes whose memory lies elsewhere go on.
+      continue;
     }
     for (ReadUnit* unit : group) {
-      ++stats_.reads_in_flight;
       ++lane->reads_in_flight;
       unit->issued_ns = now_ns_;
       unit->work->issued_bytes += unit->extent.range.size;
-      if (unit->entry == nullptr && !unit->tried) {
-        ++stats_.reads;
-        stats_.read_bytes += unit->extent.range.size;
-      }
-      if (!acquired) {
-        ++refused;
-        Post({.kind = Event::Kind::kRead,
-              .unit = unit,
-              .data = Status(StatusCode::kResourceExhausted,
-                             "reading " + FormatBytes(unit->extent.range.size) +
-                                 ": the system has no memory")});
-      } else if (unit->entry != nullptr) {
-        entries.push_back(unit);
+      if (memory == Fetcher::Memory::kNone) {
+        fetcher_.Refuse(*unit);
       } else if (tried) {
+        fetcher_.Begin(*unit);
+        ++tried_reads;
         AddTry(tries, *unit);
       } else {
-        requests.push_back(RequestOf(*unit));
+        fetcher_.Start(*unit, /*first=*/!unit->tried);
       }
     }
     lane->to_read.pop_front();
   }
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += requests.size() + entries.size() + refused;
-    for (const auto& task : tries) in_flight_ += task->units.size();
-  }
-  for (ReadUnit* const unit : entries) ReadEntry(*unit);
-  if (!requests.empty()) parts_.store->Read(std::move(requests), stop_.get_token());
+  fetcher_.Flush();
+  if (tries.empty()) return;
+  inbox_->BeginWork(tried_reads);
   for (std::unique_ptr<DecodeTask>& task : tries) {
     const std::uint64_t deadline = task->deadline;
     task->work->lane->parts.executor->Submit(deadline, [this, raw = task.release()] {
@@ -269,76 +218,60 @@ void Engine::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& u
 std::span<std::byte> Engine::DecodeTask::RoomOf(const ReadUnit& unit,
                                                 std::span<const BatchField> schema,
                                                 std::size_t position) {
-  if (!unit.in_place.empty()) return unit.in_place;
-  if (!unit.buffer.bytes().empty()) return unit.buffer.bytes();
+  if (!unit.memory().empty()) return unit.memory();
   const std::uint64_t size = unit.extent.range.size;
   const std::span<std::byte> row = work->batch->row(schema, position, unit.pieces.front().slot);
   if (schema[position].codec->is_copy() && row.size() == size) return row;
   return {bytes.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get(), size};
 }
 
-ReadRequest Engine::RequestOf(ReadUnit& unit) {
-  return {.extent = unit.extent,
-          .buffer = unit.in_place.empty() ? unit.buffer.bytes() : unit.in_place,
-          .done =
-              [this, &unit](Result<std::span<std::byte>> data) {
-                Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
-              },
-          .looked = unit.looked};
-}
-
 // A task. Bytes that need no device are read and decoded in one go; others take the usual way.
 void Engine::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   task->stored_bytes = 0;
-  std::vector<ReadRequest> requests;
+  std::vector<Fetch*> missed;
   for (ReadUnit* const unit : task->units) {
     const std::span<std::byte> target =
         task->RoomOf(*unit, parts_.schema, stored_fields_.front()).first(unit->extent.range.size);
-    const ReadNowAnswer answer = stop_.stop_requested()
-                                     ? ReadNowAnswer::kNotAsked
-                                     : parts_.store->ReadNow(unit->extent, target);
+    const ReadNowAnswer answer =
+        stop_.stop_requested() ? ReadNowAnswer::kNotAsked : unit->source->ReadNow(*unit, target);
     if (answer != ReadNowAnswer::kRead) {
-      unit->looked = answer == ReadNowAnswer::kNotHeld;
+      unit->not_held = answer == ReadNowAnswer::kNotHeld;
       task->work->samples_tried -= unit->pieces.size();
-      if (!unit->in_place.empty() || !unit->buffer.bytes().empty()) {
-        requests.push_back(RequestOf(*unit));
+      if (!unit->memory().empty()) {
+        missed.push_back(unit);
       } else {
-        Post({.kind = Event::Kind::kMissed, .unit = unit});
+        inbox_->Post({.kind = Event::Kind::kMissed, .unit = unit});
       }
     } else if (unit->pieces.size() > 1) {  // Decoding them may be work for several threads.
       task->work->samples_tried -= unit->pieces.size();
-      Post({.kind = Event::Kind::kRead, .unit = unit, .data = target});
+      inbox_->Post({.kind = Event::Kind::kFetched, .fetch = unit, .data = target});
     } else {
       SetData(*unit, target);
       task->stored_bytes += target.size();
       task->slots.push_back(unit->pieces.front().slot);
     }
   }
-  if (!requests.empty()) ReadFromTask(std::move(requests));
+  if (!missed.empty()) ReadFromTask(missed);
   if (task->slots.empty()) return;
   const std::int64_t start_ns = parts_.clock->NowNanos();
   RunDecode(*task);
   task->decode_ns = parts_.clock->NowNanos() - start_ns;
   task->work->samples_tried -= task->slots.size();
-  Post({.kind = Event::Kind::kDone, .task = std::move(task)});
+  inbox_->Post({.kind = Event::Kind::kDone, .task = std::move(task)});
 }
 
 // Reads on a thread that is not the machine's. The answer may come, and be the last, while the
 // store is still in Read(): Close() waits for both, for what follows it is the store's destruction.
-void Engine::ReadFromTask(std::vector<ReadRequest> requests) {
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
-  parts_.store->Read(std::move(requests), stop_.get_token());
-  MutexLock lock(inbox_mutex_);
-  if (--in_flight_ == 0) idle_.NotifyAll();
+void Engine::ReadFromTask(std::span<Fetch* const> fetches) {
+  inbox_->BeginWork();
+  fetcher_.Read(fetches);
+  inbox_->EndWork();
 }
 
 // The bytes of a unit are there. Where they were read into the batch, its row is where they lie.
 void Engine::SetData(ReadUnit& unit, std::span<std::byte> data) const {
   unit.data = data;
-  if (unit.in_place.empty()) return;
+  if (!unit.in_row) return;
   const PieceRef ref = unit.pieces.front();
   unit.work->batch->fields[stored_fields_[ref.field]].rows[ref.slot] = data;
 }
@@ -359,7 +292,7 @@ void Engine::OnRead(ReadUnit& unit, Result<std::span<std::byte>> data) {
         const Extent extent{unit.extent.object,
                             {unit.extent.range.offset + piece.offset, piece.size}};
         const std::pair<Extent, PieceRef> alone(extent, ref);
-        work.lane->to_read.push_front({MakeUnit(work, {&alone, 1})});
+        work.lane->to_read.push_front({MakeUnit(work, extent, {&alone, 1})});
       }
       return;
     }

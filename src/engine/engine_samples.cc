@@ -5,9 +5,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/hash.h"
-#include "base/prng.h"
 #include "base/units.h"
+#include "engine/decode/stand_in.h"
 #include "engine/engine.h"
 #include "engine/engine_work.h"
 
@@ -16,32 +15,6 @@ namespace {
 
 // Samples in cells that are fetched while others are decoded: enough to hide memory's latency.
 constexpr std::size_t kPrefetchAhead = 8;
-
-// Whether an error is one of the stored bytes, and not of this process: of memory, descriptors, an
-// end. Others must not decide which sample is delivered.
-bool IsOfTheSample(StatusCode code) {
-  switch (code) {
-    case StatusCode::kDataLoss:
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kNotFound:
-    case StatusCode::kOutOfRange:
-    case StatusCode::kFailedPrecondition:
-    case StatusCode::kUnavailable:  // What storage still says after every retry.
-      return true;
-    default:
-      return false;
-  }
-}
-
-// The error of a sample of 0 bytes. Files that could not be read when they were indexed (a broken
-// link, a pipe) have that size, too.
-Status NoBytes(const BatchField& field) {
-  return {StatusCode::kDataLoss,
-          "field " + field.name +
-              ": 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
-              "read; if it has been written since, index the data set again (headrace index); else "
-              "leave it out with skip=, or give on_error=\"substitute\""};
-}
 
 }  // namespace
 
@@ -78,16 +51,13 @@ void Engine::StartDecodes(Lane& lane) {
     DecodeTask* const raw = lane.to_decode.front().release();
     lane.to_decode.pop_front();
     ++lane.decodes_in_flight;
-    {
-      MutexLock lock(inbox_mutex_);
-      ++in_flight_;
-    }
+    inbox_->BeginWork();
     const std::uint64_t deadline = raw->work->Deadline(raw->work->decoding_bytes);
     raw->work->decoding_bytes += raw->stored_bytes;
     lane.parts.executor->SubmitSized(deadline, raw->stored_bytes, [this, raw] {
       std::unique_ptr<DecodeTask> done(raw);
       RunDecode(*done);
-      Post({.kind = Event::Kind::kDecoded, .task = std::move(done)});
+      inbox_->Post({.kind = Event::Kind::kDecoded, .task = std::move(done)});
     });
   }
 }
@@ -115,7 +85,14 @@ void Engine::DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scr
   if (parts_.scratch != nullptr) limit = parts_.scratch->small();
   if (task.lease.bytes() != 0) limit.bytes_max = task.lease.bytes();
   const std::uint64_t copied_bytes = task.copied_bytes;
-  Status status = DecodeSample(task, slot, scratch, limit);
+  const StepWork& work = *task.work;
+  const Tier::Pin& entry = work.samples[slot].entry;
+  const StoredSample stored = {
+      .key = {.seed = options_.seed, .epoch = work.plan.epoch, .sample = work.batch->samples[slot]},
+      .pieces = work.pieces.data() + slot * stored_fields_.size(),
+      .cells = work.samples[slot].cells,
+      .entry = entry ? &entry : nullptr};
+  Status status = decoder_.Decode(stored, *work.batch, slot, scratch, limit, task.copied_bytes);
   if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
     const Status fits = parts_.scratch->Check(limit.bytes_needed);
     if (fits.ok()) {
@@ -133,112 +110,19 @@ void Engine::DecodeSlot(DecodeTask& task, std::uint32_t slot, GatheredBytes& scr
   }
 }
 
-Status Engine::DecodeSample(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch,
-                            ScratchLimit& limit) const {
-  const StepWork& work = *task.work;
-  const SampleId sample = work.batch->samples[slot];
-  const SampleKey key{.seed = options_.seed, .epoch = work.plan.epoch, .sample = sample};
-  const Piece* piece = work.pieces.data() + slot * stored_fields_.size();
-  const Tier::Pin& entry = work.samples[slot].entry;
-  if (entry && entry.tier()->in_memory() && options_.verify) {
-    HEADRACE_RETURN_IF_ERROR(entry.tier()->Check(entry));
-  }
-  for (std::size_t position = 0; position < parts_.schema.size(); ++position) {
-    const BatchField& field = parts_.schema[position];
-    const std::span<std::byte> row = work.batch->row(parts_.schema, position, slot);
-    if (field.is_inline()) {
-      HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
-                                parts_.index->inline_value(field.index_field, sample));
-      HEADRACE_CHECK(value.size() == row.size());
-      if (!value.empty()) std::memcpy(row.data(), value.data(), value.size());
-      task.copied_bytes += value.size();
-      continue;
-    }
-    std::span<const std::byte> stored;
-    const ReadUnit* const unit = piece->unit;
-    if (unit != nullptr) {
-      stored = unit->data.subspan(piece->offset, piece->size);
-      // A tier has compared its own checksum.
-      if (unit->entry == nullptr) HEADRACE_RETURN_IF_ERROR(Verify(field, sample, stored));
-    }
-    const Piece& at = *piece++;
-    if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
-    if (unit != nullptr && (!unit->in_place.empty() || stored.data() == row.data())) {
-      continue;  // It lies in its row.
-    }
-    if (row.size() != field.codec->RowBytes(at.size)) {
-      return Status(StatusCode::kDataLoss,
-                    "field " + field.name + ": the index contradicts itself");
-    }
-    if (field.codec->keeps_bytes()) task.copied_bytes += row.size();
-    if (unit == nullptr) {
-      if (field.codec->is_copy()) {
-        CopyResident(work.samples[slot], at, row);
-        continue;
-      }
-      HEADRACE_ASSIGN_OR_RETURN(stored, Resident(work.samples[slot], at, scratch, limit));
-    }
-    const bool gathered = !scratch.empty() && stored.data() == scratch.data();
-    // Only its own pieces: what a sample may take does not depend on the one before it.
-    if (gathered) {
-      task.copied_bytes += at.size;
-    } else {
-      scratch = GatheredBytes();
-    }
-    // The memory that pieces were gathered in counts, too.
-    ScratchLimit rest = limit;
-    rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
-    const Status status = field.codec->DecodeWithin(stored, key, row, rest);
-    limit.bytes_needed = rest.bytes_needed + scratch.size();
-    if (!status.ok()) return status.WithContext("field " + field.name);
-  }
-  return Status();
-}
-
-// The bytes of a piece that lies in cells or in a tier: in place, or gathered within `limit`. They
-// were verified when they were stored there.
-Result<std::span<const std::byte>> Engine::Resident(const SampleWork& sample, const Piece& piece,
-                                                    GatheredBytes& scratch,
-                                                    ScratchLimit& limit) const {
-  const auto view = sample.entry ? sample.entry.tier()->View(sample.entry, piece.offset, piece.size)
-                                 : parts_.residents->View(sample.cells, piece.offset, piece.size);
-  if (view.has_value()) return *view;
-  if (scratch.size() != piece.size) {
-    limit.bytes_needed = piece.size;
-    if (piece.size > limit.bytes_max) {
-      return Status(StatusCode::kResourceExhausted,
-                    "gathering a sample takes " + FormatBytes(piece.size) + " of memory");
-    }
-    scratch = GatheredBytes();
-    scratch.resize(piece.size);
-  }
-  const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
-  CopyResident(sample, piece, bytes);
-  return std::span<const std::byte>(bytes);
-}
-
-Status Engine::Verify(const BatchField& field, SampleId sample,
-                      std::span<const std::byte> stored) const {
-  if (!options_.verify) return Status();
-  const std::optional<std::uint64_t> expected = parts_.index->checksum(field.index_field, sample);
-  if (!expected.has_value() || Hash64(stored) == *expected) return Status();
-  return Status(StatusCode::kDataLoss, "field " + field.name +
-                                           ": its checksum differs from the index's; the stored "
-                                           "bytes are damaged, or changed since it was indexed");
-}
-
 // Of the samples left for later, those whose bytes are lost when the task ends are read again, into
 // staging memory.
 void Engine::ReadLargeAgain(DecodeTask& task) {
   StepWork& work = *task.work;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> stay;
   for (const auto& large : task.large) {
-    ReadUnit& unit = *work.pieces[large.first].unit;  // Of their one stored field.
-    if (!unit.buffer.bytes().empty() || !unit.in_place.empty()) {
+    ReadUnit& unit =
+        static_cast<ReadUnit&>(*work.pieces[large.first].read);  // Of their one stored field.
+    if (!unit.memory().empty()) {
       stay.push_back(large);
       continue;
     }
-    --stats_.reads_in_flight;
+    fetcher_.Finish();
     --work.lane->reads_in_flight;
     work.issued_bytes -= unit.extent.range.size;
     unit.outlasts = true;
@@ -251,7 +135,7 @@ void Engine::ReadLargeAgain(DecodeTask& task) {
 void Engine::OnDone(DecodeTask& task) {
   StepWork& work = *task.work;
   ReadLargeAgain(task);
-  stats_.reads_in_flight -= task.slots.size();
+  fetcher_.Finish(task.slots.size());
   work.lane->reads_in_flight -= static_cast<std::uint32_t>(task.slots.size());
   work.MarkRead(now_ns_, task.slots.size());
   for (const std::uint32_t slot : task.slots) --work.samples[slot].pieces_left;
@@ -322,7 +206,7 @@ void Engine::ReleasePieces(StepWork& work, std::uint32_t slot) {
   if (cells != kNoCells) parts_.residents->Release(cells);
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
     Piece& piece = work.pieces[slot * stored_fields_.size() + field];
-    ReadUnit* const unit = std::exchange(piece.unit, nullptr);
+    auto* const unit = static_cast<ReadUnit*>(std::exchange(piece.read, nullptr));
     if (unit != nullptr && --unit->pieces_left == 0) unit->buffer.Reset();
   }
 }
@@ -339,7 +223,7 @@ void Engine::SampleFailed(StepWork& work, std::uint32_t slot, Status status) {
   const SampleId wanted = work.plan.deliveries[slot].sample;
   const std::uint64_t sample_count = parts_.index->sample_count();
   const bool substitute = options_.on_error == OnError::kSubstitute &&
-                          IsOfTheSample(status.code()) && !ended_ && sample_count > 1 &&
+                          IsErrorOfSample(status.code()) && !ended_ && sample_count > 1 &&
                           sample.draws < options_.substitutes_max;
   if (!substitute) {
     if (!work.error.has_value() || slot < work.error->first) {
@@ -350,12 +234,8 @@ void Engine::SampleFailed(StepWork& work, std::uint32_t slot, Status status) {
     return;
   }
   if (sample.reason.ok()) sample.reason = status.WithContext(Describe(work, slot));
-  // The same stand-in wherever and whenever this happens: drawn from what fixes the sample.
-  Prng prng(options_.seed, work.plan.epoch, RandomStream::kSubstitute, Raw(wanted));
-  std::uint64_t drawn = 0;
-  for (std::uint32_t i = 0; i <= sample.draws; ++i) drawn = prng.Below(sample_count - 1);
-  ++sample.draws;
-  work.batch->samples[slot] = SampleId{drawn < Raw(wanted) ? drawn : drawn + 1};
+  work.batch->samples[slot] =
+      DrawStandIn(options_.seed, work.plan.epoch, wanted, sample.draws++, sample_count);
   if (stored_fields_.empty()) {
     SubmitDecodes(work, {&slot, 1});
   } else {

@@ -1,36 +1,16 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "engine/buffer_pool.h"
+#include "base/memory/buffer_pool.h"
+#include "engine/batch/batch_times.h"
 #include "engine/memory/scratch_budget.h"
 
 namespace headrace {
-
-// What a consumer that had to wait for a batch was waiting for.
-enum class StallCause : std::uint8_t {
-  kStorage = 0,   // bytes of the batch were not read yet
-  kDecode = 1,    // they were, and not decoded yet
-  kConsumer = 2,  // the consumer itself held the memory to read ahead into
-  kRanks = 3,     // another rank of the node held its own, so that the plan could not go on
-};
-inline constexpr std::size_t kStallCauses = 4;
-
-// A corrupt sample and what was delivered in its place.
-struct Substitution {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-  std::uint32_t slot = 0;
-  SampleId wanted{};
-  SampleId given{};
-  std::string reason;
-};
 
 // What came out of one tier.
 struct TierUses {
@@ -52,19 +32,6 @@ struct TierCounts {
   std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
 };
 
-// When a batch went through the engine; nanoseconds of its clock.
-struct BatchTimes {
-  std::int64_t admitted_ns = 0;
-  std::int64_t read_ns = 0;  // all of its bytes were there
-  std::int64_t done_ns = 0;  // and decoded
-  // Load and decode, as Lobster compares it between ranks: from when it was admitted, or its lane's
-  // batch before was done, whichever came later.
-  std::int64_t busy_ns = 0;
-  std::int64_t handed_ns = 0;
-  std::array<std::int64_t, kStallCauses> stall_ns{};  // waited for it, by StallCause
-  std::uint64_t sample_bytes = 0;                     // stored, of the samples decoded
-};
-
 // What one lane did so far. Times in nanoseconds.
 struct LaneStats {
   std::uint64_t batches = 0;       // handed over
@@ -73,9 +40,9 @@ struct LaneStats {
   // Moved in memory as they are, from where they were read or kept, into rows or together for a
   // decoder. What a decoder makes, or is read into its row, is no copy.
   std::uint64_t copied_bytes = 0;
-  std::int64_t decode_ns = 0;                         // in decode tasks, summed over threads
-  std::int64_t busy_ns = 0;                           // sum of BatchTimes::busy_ns
-  std::array<std::int64_t, kStallCauses> stall_ns{};  // by StallCause
+  std::int64_t decode_ns = 0;  // in decode tasks, summed over threads
+  std::int64_t busy_ns = 0;    // sum of BatchTimes::busy_ns
+  StallTimes stall_ns{};
   std::int64_t held_up_ns = 0;      // that other lanes waited for this one's consumer
   std::uint64_t ready = 0;          // gauge: handed over, not taken
   std::uint64_t steps_in_work = 0;  // gauge

@@ -103,12 +103,16 @@ bool Engine::TakeEntry(StepWork& work, std::uint32_t slot) {
 
 void Engine::PlanEntryRead(StepWork& work, std::uint32_t slot) {
   auto unit = std::make_unique<ReadUnit>();
+  unit->source = &entries_;
+  unit->client = row_reads_.get();
+  unit->deadline = work.deadline;
   unit->work = &work;
   unit->entry = &work.samples[slot].entry;
+  unit->checked = true;
   unit->extent.range.size = unit->entry->bytes();
   for (std::uint32_t field = 0; field < stored_fields_.size(); ++field) {
     unit->pieces.push_back({slot, field});
-    work.pieces[slot * stored_fields_.size() + field].unit = unit.get();
+    work.pieces[slot * stored_fields_.size() + field].read = unit.get();
   }
   unit->pieces_left = unit->pieces.size();
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(unit->pieces.size());
@@ -138,14 +142,6 @@ void Engine::FallBack(StepWork& work, std::uint32_t slot) {
   work.samples[slot].keep = tier;
 }
 
-void Engine::ReadEntry(ReadUnit& unit) {
-  unit.entry->tier()->Read(
-      *unit.entry, unit.work->deadline, unit.buffer.bytes(), stop_.get_token(),
-      [this, &unit](Result<std::span<std::byte>> data) {
-        Post({.kind = Event::Kind::kRead, .unit = &unit, .data = std::move(data)});
-      });
-}
-
 // A task, after the sample was verified and decoded: gives its stored bytes to the tier.
 void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
   StepWork& work = *task.work;
@@ -153,10 +149,9 @@ void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
   std::vector<std::span<const std::byte>> parts;
   for (std::size_t field = 0; field < stored_fields_.size(); ++field) {
     const Piece& piece = work.pieces[slot * stored_fields_.size() + field];
-    HEADRACE_CHECK(piece.unit != nullptr);
-    parts.push_back(piece.unit->in_place.empty()
-                        ? piece.unit->data.subspan(piece.offset, piece.size)
-                        : piece.unit->data);
+    HEADRACE_CHECK(piece.read != nullptr);
+    parts.push_back(piece.read->in_row ? piece.read->data
+                                       : piece.read->data.subspan(piece.offset, piece.size));
   }
   const SampleId id = work.batch->samples[slot];
   if (sample.keep->in_memory()) {
@@ -171,16 +166,13 @@ void Engine::KeepSample(DecodeTask& task, std::uint32_t slot) {
     return;
   }
   sample.ends_left = 2;  // Its bytes have to stay until the tier has them.
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   sample.keep->Insert(id, std::move(parts), [this, row = Row(&work, slot)](Status status) {
     inserts_.fetch_sub(1);
     Event event{.kind = Event::Kind::kKept};
     event.row = row;
     if (!status.ok()) event.data = std::move(status);
-    Post(std::move(event));
+    inbox_->Post(std::move(event));
   });
 }
 
@@ -218,6 +210,9 @@ void Engine::IssueMoves() {
     fill->sample = move->sample;
     fill->from = std::move(move->pin);
     fill->to = move->to;
+    fill->reads.resize(1);
+    fill->reads.front().source = &entries_;
+    fill->reads.front().entry = &fill->from;
     const bool may = fills_.size() < kFillsMax && !keeping_.contains(Raw(move->sample));
     if (may && AcquireFill(*fill)) {
       IssueFill(std::move(fill));
@@ -229,8 +224,7 @@ void Engine::IssueMoves() {
 
 // Fetches ahead, while there is nothing to read that somebody waits for.
 void Engine::IssueAhead() {
-  while (fills_.size() * kReadsToAFill < options_.reads_in_flight_max &&
-         stats_.reads_in_flight < options_.reads_in_flight_max) {
+  while (fills_.size() * kReadsToAFill < options_.reads_in_flight_max && fetcher_.has_room()) {
     std::unique_ptr<TierFill> fill = NextAhead();
     if (fill == nullptr) return;
     if (!AcquireFill(*fill)) return tiers_->PutBackAhead(fill->sample);
@@ -245,14 +239,18 @@ std::unique_ptr<Engine::TierFill> Engine::NextAhead() {
     if (keeping_.contains(Raw(ahead->first))) continue;
     fill->sample = ahead->first;
     fill->to = ahead->second;
-    fill->extents.clear();
-    for (const std::size_t position : stored_fields_) {
+    std::vector<FillRead> reads(stored_fields_.size());
+    Status status;
+    for (std::size_t field = 0; field < reads.size() && status.ok(); ++field) {
       const Result<Extent> extent =
-          parts_.index->extent(parts_.schema[position].index_field, fill->sample);
-      // Whoever is to deliver it will tell.
-      if (extent.ok()) fill->extents.push_back(extent.value());
+          parts_.index->extent(parts_.schema[stored_fields_[field]].index_field, fill->sample);
+      status = extent.status();
+      if (status.ok()) reads[field].extent = extent.value();
     }
-    if (fill->extents.size() == stored_fields_.size()) return fill;
+    if (!status.ok()) continue;  // The row that delivers the sample reports it.
+    for (FillRead& read : reads) read.source = &storage_;
+    fill->reads = std::move(reads);
+    return fill;
   }
   return nullptr;
 }
@@ -264,77 +262,43 @@ void Engine::IssueFill(std::unique_ptr<TierFill> fill) {
 }
 
 bool Engine::AcquireFill(TierFill& fill) {
-  std::vector<std::size_t> sizes;
-  if (fill.from) {
-    sizes.push_back(fill.from.tier()->BufferBytes(fill.from));
-  } else {
-    for (const Extent& extent : fill.extents) {
-      sizes.push_back(parts_.store->BufferBytes(extent.range));
-    }
+  std::vector<Fetch*> fetches;
+  for (FillRead& read : fill.reads) {
+    read.client = fill_reads_.get();
+    read.deadline = LastDeadline(sequence_);
+    read.fill = &fill;
+    fetches.push_back(&read);
   }
-  for (const std::size_t size : sizes) {
-    std::optional<Buffer> buffer = parts_.staging->Acquire(size);
-    if (!buffer.has_value()) {
-      fill.buffers.clear();
-      return false;
-    }
-    fill.buffers.push_back(*std::move(buffer));
-  }
-  fill.parts.resize(sizes.size());
-  fill.reads_left = sizes.size();
-  return true;
+  fill.reads_left = fetches.size();
+  return fetcher_.AcquireWithin(fetches, *parts_.staging);
 }
 
 void Engine::ReadFill(TierFill& fill) {
-  const std::size_t reads = fill.reads_left;
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += reads;
+  FillRead& first = fill.reads.front();
+  // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out
+  // of memory it is copied and checked inside the call: work for a task.
+  if (first.entry != nullptr && first.entry->tier()->in_memory()) {
+    fetcher_.Begin(first);
+    inbox_->BeginWork();
+    return parts_.executor->Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
+      fetcher_.Read({&fetch, 1});
+    });
   }
-  stats_.reads_in_flight += reads;
-  const auto done = [this, &fill](std::size_t part, Result<std::span<std::byte>> data) {
-    Event event{.kind = Event::Kind::kFillRead, .data = std::move(data)};
-    event.fill = &fill;
-    event.part = part;
-    Post(std::move(event));
-  };
-  if (fill.from) {
-    // The tier it goes to gives it a checksum of its own: what changed here must not get there.
-    const auto read = [this, &fill, done, deadline = LastDeadline(sequence_)] {
-      fill.from.tier()->Read(
-          fill.from, deadline, fill.buffers.front().bytes(), stop_.get_token(),
-          [done](Result<std::span<std::byte>> data) { done(0, std::move(data)); });
-    };
-    // Out of memory it is copied and checked inside the call: work for a task.
-    if (fill.from.tier()->in_memory())
-      return parts_.executor->Submit(LastDeadline(sequence_), read);
-    return read();
-  }
-  std::vector<ReadRequest> requests;
-  for (std::size_t part = 0; part < fill.extents.size(); ++part) {
-    ++stats_.reads;
-    stats_.read_bytes += fill.extents[part].range.size;
-    requests.push_back(
-        {.extent = fill.extents[part],
-         .buffer = fill.buffers[part].bytes(),
-         .done = [done, part](Result<std::span<std::byte>> data) { done(part, std::move(data)); }});
-  }
-  parts_.store->Read(std::move(requests), stop_.get_token());
+  for (FillRead& read : fill.reads) fetcher_.Start(read);
+  fetcher_.Flush();
 }
 
-void Engine::OnFillRead(TierFill& fill, std::size_t part, Result<std::span<std::byte>> data) {
+void Engine::OnFillRead(FillRead& read, Result<std::span<std::byte>> data) {
+  TierFill& fill = *read.fill;
   if (data.ok()) {
-    fill.parts[part] = data.value();
+    read.data = data.value();
   } else if (fill.error.ok()) {
     fill.error = data.status();
   }
   if (--fill.reads_left > 0) return;
   if (ended_ && fill.error.ok()) fill.error = Status(StatusCode::kCancelled, "the run has ended");
   if (!fill.error.ok()) return OnFilled(fill, fill.error);
-  {
-    MutexLock lock(inbox_mutex_);
-    ++in_flight_;
-  }
+  inbox_->BeginWork();
   parts_.executor->Submit(LastDeadline(sequence_), [this, &fill] { RunFill(fill); });
 }
 
@@ -344,14 +308,18 @@ void Engine::RunFill(TierFill& fill) {
     Event event{.kind = Event::Kind::kFilled};
     event.fill = &fill;
     if (!status.ok()) event.data = std::move(status);
-    Post(std::move(event));
+    inbox_->Post(std::move(event));
   };
-  for (std::size_t part = 0; part < fill.extents.size(); ++part) {
-    const BatchField& field = parts_.schema[stored_fields_[part]];
-    Status status = Verify(field, fill.sample, fill.parts[part]);
-    if (!status.ok()) return done(std::move(status));
+  std::vector<std::span<const std::byte>> parts;
+  for (const FillRead& read : fill.reads) {
+    if (read.entry == nullptr) {
+      const BatchField& field = parts_.schema[stored_fields_[parts.size()]];
+      Status status = verifier_.Check(field.index_field, fill.sample, read.data);
+      if (!status.ok()) return done(std::move(status));
+    }
+    parts.emplace_back(read.data);
   }
-  fill.to->Insert(fill.sample, fill.parts, done);
+  fill.to->Insert(fill.sample, std::move(parts), done);
 }
 
 void Engine::OnFilled(TierFill& fill, const Status& status) {
@@ -396,17 +364,14 @@ void Engine::MakeEntryUnits(BlockWork& block, std::vector<BlockPiece>& pieces) {
     if (piece.cells_offset == 0 && piece.field == 0) CountUse(piece.sample, entry);
   }
   std::erase_if(pieces, [](const BlockPiece& piece) { return piece.entry != nullptr; });
-  if (!in_memory.empty()) MakeBlockUnit(block, in_memory)->is_pinned = true;
-  for (const auto& [kept, of_sample] : on_disk) MakeBlockUnit(block, of_sample);
-}
-
-void Engine::ReadEntry(BlockUnit& unit) {
-  const Tier::Pin& entry = *unit.pieces.front().entry;
-  entry.tier()->Read(
-      entry, unit.block->deadline, unit.buffer.bytes(), stop_.get_token(),
-      [this, &unit](Result<std::span<std::byte>> data) {
-        Post({.kind = Event::Kind::kBlockRead, .block_unit = &unit, .data = std::move(data)});
-      });
+  if (!in_memory.empty()) {
+    MakeBlockUnit(block, in_memory.front().extent, in_memory)->is_pinned = true;
+  }
+  for (const auto& [kept, of_sample] : on_disk) {
+    Extent extent = of_sample.front().extent;
+    extent.range.size = block.entries[kept].bytes();
+    MakeBlockUnit(block, extent, of_sample);
+  }
 }
 
 // What tiers are to take of a read: samples that come with it whole.
@@ -448,10 +413,7 @@ void Engine::CopyToTiers(BlockUnit& unit) {
       std::count_if(unit.keeps.begin(), unit.keeps.end(),
                     [](const BlockKeep& keep) { return !keep.tier->in_memory(); }));
   unit.ends_left += on_disk;  // All before the first can come back to the machine.
-  {
-    MutexLock lock(inbox_mutex_);
-    in_flight_ += on_disk;
-  }
+  inbox_->BeginWork(on_disk);
   for (BlockKeep& keep : unit.keeps) {
     std::vector<std::span<const std::byte>> parts;
     for (const std::size_t i : keep.pieces) {
@@ -460,7 +422,8 @@ void Engine::CopyToTiers(BlockUnit& unit) {
     }
     keep.tier->Insert(keep.sample, std::move(parts), [this, &unit, &keep](Status status) {
       keep.status = std::move(status);
-      if (!keep.tier->in_memory()) Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
+      if (!keep.tier->in_memory())
+        inbox_->Post({.kind = Event::Kind::kCopied, .block_unit = &unit});
     });
   }
 }
@@ -483,7 +446,7 @@ void Engine::RetryFromStorage(BlockUnit& unit) {
     ++failure;
     stats_.tiers.fallbacks += piece.field == 0;
     piece.entry = nullptr;
-    block_units_.push_front(MakeBlockUnit(*unit.block, {&piece, 1}));
+    block_units_.push_front(MakeBlockUnit(*unit.block, piece.extent, {&piece, 1}));
   }
   unit.pieces = std::move(left);
   unit.failures.clear();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/lanes/stall_meter.h"
 
 namespace headrace {
 
@@ -42,19 +43,13 @@ struct Engine::PieceRef {
   std::uint32_t field = 0;
 };
 
-// One read, of one or several pieces that lie near each other.
-struct Engine::ReadUnit {
+// One read of rows: one or several pieces that lie near each other, or the entry of one sample.
+struct Engine::ReadUnit : Fetch {
   StepWork* work = nullptr;
-  Extent extent;
   std::vector<PieceRef> pieces;
-  std::uint64_t pieces_left = 0;     // whose sample is not done; at 0 the staging memory goes back
-  const Tier::Pin* entry = nullptr;  // read from a tier instead: all of one sample
-  Buffer buffer;                     // staging memory, from issue on
-  std::span<std::byte> in_place;     // instead of staging memory: the room of its one row
-  std::span<std::byte> data;         // of the extent, once read
+  std::uint64_t pieces_left = 0;  // whose sample is not done; at 0 the staging memory goes back
   std::int64_t issued_ns = 0;
   bool tried = false;     // with ReadNow()
-  bool looked = false;    // and it said kNotHeld
   bool outlasts = false;  // the unit lives longer than its task: it needs staging memory
 
   [[nodiscard]] bool MayBeTried() const {
@@ -62,13 +57,6 @@ struct Engine::ReadUnit {
   }
   // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
   [[nodiscard]] bool InOneGo(std::uint64_t bytes_max) const;
-};
-
-// Where the bytes of one piece are.
-struct Engine::Piece {
-  ReadUnit* unit = nullptr;  // null before the read is planned, and of samples in cells
-  std::uint64_t offset = 0;  // in the unit's data, or in the sample's cells
-  std::uint64_t size = 0;
 };
 
 // One row of a step, from planned to done.
@@ -158,18 +146,18 @@ struct Engine::Lane {
   std::uint32_t decodes_in_flight = 0;
   std::uint64_t ready = 0;      // handed over, not taken
   bool without_memory = false;  // for its next read, where it has staging memory of its own
-  bool waiting = false;
-  bool ended = false;  // its sink received the end, or its consumer is gone
-  StallCause stall_cause = StallCause::kStorage;
-  std::int64_t stall_since_ns = 0;
-  std::int64_t taken_ns = 0;  // when its consumer last took a batch; 0: none, or it waits again
-  std::int64_t done_ns = 0;   // when the batch handed over last was done
+  bool ended = false;           // its sink received the end, or its consumer is gone
+  StallMeter consumer;
+  std::int64_t done_ns = 0;  // when the batch handed over last was done
   // As it went lately; 0: unknown.
   double read_ns_per_byte = 0;
   double decode_ns_per_byte = 0;
-  std::int64_t step_ns = 0;
-  LaneStats stats;
-  std::array<std::int64_t, kStallCauses> told_stall_ns{};  // of stats, in batches handed over
+  LaneStats stats;  // without what stats() adds
+};
+
+// One read of a TierFill.
+struct Engine::FillRead : Fetch {
+  TierFill* fill = nullptr;
 };
 
 // A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved
@@ -177,10 +165,8 @@ struct Engine::Lane {
 struct Engine::TierFill {
   SampleId sample{};
   Tier* to = nullptr;
-  Tier::Pin from;  // empty: storage
-  std::vector<Extent> extents;
-  std::vector<Buffer> buffers;  // one an extent, or one for the entry that is moved
-  std::vector<std::span<const std::byte>> parts;
+  Tier::Pin from;               // empty: storage
+  std::vector<FillRead> reads;  // one a stored field, or one of the entry that is moved
   std::size_t reads_left = 0;
   Status error;
 };
@@ -224,12 +210,9 @@ struct Engine::BlockKeep {
 };
 
 // One read of a block read, or a stretch of it that is pinned.
-struct Engine::BlockUnit {
+struct Engine::BlockUnit : Fetch {
   BlockWork* block = nullptr;
-  Extent extent;
   std::vector<BlockPiece> pieces;                        // by place
-  Buffer buffer;                                         // staging or pinned memory, from issue on
-  std::span<const std::byte> data;                       // of the extent, once read
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
   std::vector<BlockKeep> keeps;                          // samples that a tier takes
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
@@ -256,38 +239,36 @@ struct Engine::BlockWork {
 };
 
 struct Engine::Event {
-  // From kRead on what was in flight comes back.
+  // From kFetched on what was in flight comes back.
   enum class Kind : std::uint8_t {
     kStart,
     kTaken,
     kWaiting,
     kLeft,
     kReleased,
-    kRead,
-    kMissed,  // a device is needed to read it
+    kFetched,  // a read has ended
+    kMissed,   // a device is needed to read it
     kDecoded,
-    kDone,       // read and decoded at once
-    kBlockRead,  // a block unit is read, or not
-    kCopied,     // it is in cells, or a sample of it is in a tier
-    kKept,       // a row's sample is in a tier, or not
-    kFillRead,   // a part of a fill is read
-    kFilled,     // it is in its tier, or not
+    kDone,    // read and decoded at once
+    kCopied,  // a block unit is in cells, or a sample of it is in a tier
+    kKept,    // a row's sample is in a tier, or not
+    kFilled,  // a fill is in its tier, or not
   };
 
   Kind kind = Kind::kStart;
   std::int64_t time_ns = 0;                                   // kTaken, kWaiting
   std::uint32_t lane = 0;                                     // kTaken, kWaiting, kLeft
-  ReadUnit* unit = nullptr;                                   // kRead, kMissed
-  BlockUnit* block_unit = nullptr;                            // kBlockRead, kCopied
-  Result<std::span<std::byte>> data{std::span<std::byte>()};  // kRead, kBlockRead
+  Fetch* fetch = nullptr;                                     // kFetched
+  ReadUnit* unit = nullptr;                                   // kMissed
+  BlockUnit* block_unit = nullptr;                            // kCopied
+  Result<std::span<std::byte>> data{std::span<std::byte>()};  // kFetched; else an error or nothing
   std::unique_ptr<DecodeTask> task;                           // kDecoded, kDone
   Row row{};                                                  // kKept
-  TierFill* fill = nullptr;                                   // kFillRead, kFilled
-  std::size_t part = 0;                                       // kFillRead
+  TierFill* fill = nullptr;                                   // kFilled
 
   // What was in flight and is not any more.
   [[nodiscard]] std::size_t completions() const {
-    return kind == Kind::kDone ? task->slots.size() : std::size_t{kind >= Kind::kRead};
+    return kind == Kind::kDone ? task->slots.size() : std::size_t{kind >= Kind::kFetched};
   }
 };
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "runtime/node/serve_node.h"
+#include "node/server/serve_node.h"
 
 namespace {
 

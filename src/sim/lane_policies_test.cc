@@ -11,7 +11,7 @@
 #include "plan/batch_order.h"
 #include "plan/order_factory.h"
 #include "plan/schedule/make_schedule.h"
-#include "plan/testing/schedule_bytes.h"
+#include "plan/schedule/testing/schedule_bytes.h"
 #include "sim/testing/lane_training.h"
 
 namespace headrace {

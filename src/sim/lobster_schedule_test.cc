@@ -11,7 +11,7 @@
 #include "plan/order.h"
 #include "plan/permutation.h"
 #include "plan/schedule/make_schedule.h"
-#include "plan/testing/schedule_bytes.h"
+#include "plan/schedule/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {

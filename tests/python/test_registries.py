@@ -1,7 +1,7 @@
 """Formats, stores, orders, placements and lane policies: each is one file and one row of a table.
 
 Here is such a file for a format. Those for the others, whose tables are C++, are in
-src/runtime/registries_test.cc and src/runtime/schedule/lane_schedule_test.cc.
+src/loader/session/registries_test.cc and src/loader/session/lane_schedule_test.cc.
 """
 
 from __future__ import annotations

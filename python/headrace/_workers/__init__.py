@@ -2,7 +2,7 @@
 
 `_pool` is the loader's side, `_main` a worker's; `_inline` is both, in one process, for
 `workers=0`. What they share: `_sample`, what a transform gets; `_tree`, what it may return;
-`_rows`, how that becomes rows. The host of the workers is C++: src/runtime/workers.
+`_rows`, how that becomes rows. The host of the workers is C++: src/workers.
 """
 
 from __future__ import annotations

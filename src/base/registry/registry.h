@@ -56,7 +56,7 @@ class Registry {
 
  private:
   template <typename>
-  friend class ScopedEntry;  // base/testing/scoped_entry.h
+  friend class ScopedEntry;  // base/registry/testing/scoped_entry.h
 
   const std::string_view kind_;
   mutable std::vector<const Entry*> rows_;  // only tests change it

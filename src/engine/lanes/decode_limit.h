@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "engine/engine_parts.h"
 #include "engine/lanes/lane_policy.h"
 #include "model/lane_load.h"
 #include "model/preprocess_model.h"

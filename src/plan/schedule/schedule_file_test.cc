@@ -7,7 +7,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/testing/schedule_bytes.h"
+#include "plan/schedule/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {

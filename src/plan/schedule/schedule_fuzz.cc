@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "plan/schedule/schedule_file.h"
-#include "plan/testing/schedule_bytes.h"
+#include "plan/schedule/testing/schedule_bytes.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "engine/tier_cache.h"
+#include "engine/tiers/tier_cache.h"
 #include "gtest/gtest.h"
 #include "plan/placement/placement.h"
 #include "sim/sim_executor.h"

@@ -1,0 +1,120 @@
+#pragma once
+
+// engine/ runs a plan: reads, verifies, decodes, assembles batches, within byte budgets. A state
+// machine fed by completions, which owns no thread and reads no clock but those it is given.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/memory/arena.h"
+#include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "base/status.h"
+
+namespace headrace {
+
+class BufferPool;
+
+// Where a buffer lies in memory that other processes can map.
+struct BufferPlace {
+  std::shared_ptr<SharedMemory> memory;  // null: in memory of this process
+  std::uint64_t offset = 0;
+};
+
+// Memory out of a BufferPool, which it keeps alive; goes back when destroyed, on any thread.
+class Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer() { Reset(); }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  // Aligned to a page; at least the bytes asked for. Empty if there is no memory.
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  // Most buffers of a pool lie in one memory, so who maps it once has mapped them all.
+  [[nodiscard]] const BufferPlace& place() const { return place_; }
+  void Reset();
+
+ private:
+  friend class BufferPool;
+  std::shared_ptr<BufferPool> pool_;
+  std::span<std::byte> bytes_;
+  BufferPlace place_;
+  bool beyond_ = false;  // not part of the budget
+};
+
+// A byte budget and the memory it is for. Sizes are rounded up to classes (whole pages; an eighth
+// of a power of two above 32 KiB, so at most 12.5 % is lost), so that what one buffer leaves often
+// fits the next, and the rounded bytes are what is charged: memory in use and memory kept for the
+// next user together never pass the capacity.
+//
+// Thread safety: every method may be called from any thread.
+// Fork: a child leaves the memory as it is; its pages are the child's own until it ends. Those of a
+// shared pool are not: a child that reads a buffer sees what the parent has it for by now.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  struct Stats {
+    std::uint64_t capacity_bytes = 0;
+    std::uint64_t used_bytes = 0;
+    std::uint64_t used_bytes_peak = 0;
+    std::uint64_t beyond_bytes = 0;  // in use beyond the capacity, see AcquireBeyond()
+    std::uint64_t beyond_bytes_peak = 0;
+    std::uint64_t beyond_count = 0;  // AcquireBeyond() calls so far
+
+    // Of two pools together; peaks are at most what both reached at once.
+    Stats& operator+=(const Stats& other);
+  };
+
+  static std::shared_ptr<BufferPool> Make(std::uint64_t capacity_bytes);
+  // The same of memory that other processes can map, see Buffer::place().
+  //
+  // Errors: those of SharedMemory::Make()
+  static Result<std::shared_ptr<BufferPool>> MakeShared(std::uint64_t capacity_bytes);
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // What a buffer of `bytes` is charged.
+  static std::uint64_t ChargedBytes(std::uint64_t bytes);
+
+  // Memory for `bytes`, or nothing while the budget has no room (or the system no memory).
+  std::optional<Buffer> Acquire(std::uint64_t bytes);
+
+  // Memory outside the budget, counted. Nothing if the system has none.
+  std::optional<Buffer> AcquireBeyond(std::uint64_t bytes);
+
+  // `hook` runs after every release, on the releasing thread; none after SetReleaseHook(nullptr)
+  // has returned. At most one.
+  void SetReleaseHook(std::function<void()> hook);
+
+  [[nodiscard]] Stats stats() const;
+
+  // All memory that buffers inside the budget are cut from, touched or not.
+  [[nodiscard]] std::span<std::byte> mapping() const;
+
+ private:
+  friend class Buffer;
+  BufferPool(std::uint64_t capacity_bytes, bool shared, std::shared_ptr<SharedMemory> memory);
+  // Memory apart from the arena, and its place; null if the system has none.
+  std::pair<std::byte*, BufferPlace> MapApart(std::uint64_t bytes) const;
+  void Release(std::span<std::byte> bytes, bool beyond, BufferPlace place);
+
+  const bool shared_;
+  const pid_t pid_;  // of the process whose threads use the locks below
+
+  mutable Mutex mutex_;
+  Stats stats_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<Arena> arena_ HEADRACE_GUARDED_BY(mutex_);
+
+  Mutex hook_mutex_;  // Held while the hook runs: SetReleaseHook() waits for it.
+  std::function<void()> hook_ HEADRACE_GUARDED_BY(hook_mutex_);
+};
+
+}  // namespace headrace

@@ -1,0 +1,82 @@
+#include "engine/batch/batch_maker.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+// No bytes: wait. Sets `beyond_budget` if the memory is beyond the pool's budget.
+Result<Buffer> Acquire(BufferPool& pool, std::uint64_t bytes, BatchMaker::WhenFull when_full,
+                       bool& beyond_budget) {
+  using WhenFull = BatchMaker::WhenFull;
+  std::optional<Buffer> memory = pool.Acquire(bytes);
+  if (memory.has_value()) return *std::move(memory);
+  if (when_full == WhenFull::kWait) return Buffer();
+  if (when_full == WhenFull::kBeyondIfFree && pool.stats().used_bytes != 0) return Buffer();
+  beyond_budget = true;
+  memory = pool.AcquireBeyond(bytes);
+  if (memory.has_value()) return *std::move(memory);
+  return Status(StatusCode::kResourceExhausted,
+                "allocating " + FormatBytes(bytes) +
+                    " for a batch: the system has no memory; lower batch_size=");
+}
+
+}  // namespace
+
+// Where the ragged rows of a step go, by ragged field and slot, after its other fields.
+std::vector<ByteRange> BatchMaker::LayOutRows(const Step& step) const {
+  std::vector<ByteRange> rooms;
+  std::uint64_t end = FixedBatchBytes(schema_, step.deliveries.size());
+  for (const BatchField& field : schema_) {
+    if (!field.ragged) continue;
+    for (const Delivery& delivery : step.deliveries) {
+      // A missing extent is an error of its sample, reported when its read is planned.
+      const Result<Extent> extent = index_.extent(field.index_field, delivery.sample);
+      const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
+      // Rows are copied out of cells: none of them is a buffer to read into.
+      rooms.push_back(
+          delivery.block_read != kNoBlockRead
+              ? ByteRange{RoundUp(end, kRowAlignment), field.codec->RowBytes(range.size)}
+              : RowRoom(field, range.size, store_.BufferBytes(range), end));
+      end = rooms.back().end();
+    }
+  }
+  return rooms;
+}
+
+Result<std::shared_ptr<Batch>> BatchMaker::Make(const Step& step, BufferPool& memory,
+                                                WhenFull when_full) const {
+  const std::uint64_t rows = step.deliveries.size();
+  const std::vector<ByteRange> rooms = LayOutRows(step);
+  const std::uint64_t size = rooms.empty() ? FixedBatchBytes(schema_, rows) : rooms.back().end();
+  auto batch = std::make_shared<Batch>();
+  HEADRACE_ASSIGN_OR_RETURN(batch->memory, Acquire(memory, size, when_full, batch->beyond_budget));
+  const std::span<std::byte> bytes = batch->memory.bytes();
+  if (bytes.empty()) return std::shared_ptr<Batch>();
+
+  batch->epoch = step.epoch;
+  batch->step = step.step;
+  batch->ends_epoch = step.ends_epoch;
+  batch->samples.reserve(rows);
+  for (const Delivery& delivery : step.deliveries) batch->samples.push_back(delivery.sample);
+  std::uint64_t offset = 0;
+  auto room = rooms.begin();
+  for (const BatchField& field : schema_) {
+    BatchRows& out = batch->fields.emplace_back();
+    if (!field.ragged) {
+      out.packed = bytes.subspan(offset, rows * field.row_bytes);
+      offset += RoundUp(out.packed.size(), kBufferAlignment);
+      continue;
+    }
+    out.rows.reserve(rows);
+    for (std::uint64_t slot = 0; slot < rows; ++slot, ++room) {
+      out.rows.push_back(bytes.subspan(room->offset, room->size));
+    }
+  }
+  return batch;
+}
+
+}  // namespace headrace

@@ -1,0 +1,115 @@
+#include "engine/decode/sample_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+// The error of a sample of 0 bytes. Files that could not be read when they were indexed (a broken
+// link, a pipe) have that size, too.
+Status NoBytes(const BatchField& field) {
+  return {StatusCode::kDataLoss,
+          "field " + field.name +
+              ": 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
+              "read; if it has been written since, index the data set again (headrace index); else "
+              "leave it out with skip=, or give on_error=\"substitute\""};
+}
+
+}  // namespace
+
+Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std::size_t slot,
+                             GatheredBytes& scratch, ScratchLimit& limit,
+                             std::uint64_t& copied_bytes) const {
+  const SampleId id = sample.key.sample;
+  if (sample.entry != nullptr && sample.entry->tier()->in_memory() && verifier_.verifies()) {
+    HEADRACE_RETURN_IF_ERROR(sample.entry->tier()->Check(*sample.entry));
+  }
+  const StoredPiece* piece = sample.pieces;
+  for (std::size_t position = 0; position < schema_.size(); ++position) {
+    const BatchField& field = schema_[position];
+    const std::span<std::byte> row = batch.row(schema_, position, slot);
+    if (field.is_inline()) {
+      HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
+                                index_.inline_value(field.index_field, id));
+      HEADRACE_CHECK(value.size() == row.size());
+      if (!value.empty()) std::memcpy(row.data(), value.data(), value.size());
+      copied_bytes += value.size();
+      continue;
+    }
+    const StoredPiece& at = *piece++;
+    std::span<const std::byte> stored;
+    if (at.read != nullptr) {
+      stored = at.read->data.subspan(at.offset, at.size);
+      if (!at.read->checked)
+        HEADRACE_RETURN_IF_ERROR(verifier_.Check(field.index_field, id, stored));
+    }
+    if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
+    if (at.read != nullptr && (at.read->in_row || stored.data() == row.data())) continue;
+    if (row.size() != field.codec->RowBytes(at.size)) {
+      return Status(StatusCode::kDataLoss,
+                    "field " + field.name + ": the index contradicts itself");
+    }
+    if (field.codec->keeps_bytes()) copied_bytes += row.size();
+    if (at.read == nullptr) {
+      if (field.codec->is_copy()) {
+        CopyOut(sample, at, row);
+        continue;
+      }
+      HEADRACE_ASSIGN_OR_RETURN(stored, Gather(sample, at, scratch, limit));
+    }
+    const bool gathered = !scratch.empty() && stored.data() == scratch.data();
+    // Only its own pieces: what a sample may take does not depend on the one before it.
+    if (gathered) {
+      copied_bytes += at.size;
+    } else {
+      scratch = GatheredBytes();
+    }
+    // The memory that pieces were gathered in counts, too.
+    ScratchLimit rest = limit;
+    rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
+    const Status status = field.codec->DecodeWithin(stored, sample.key, row, rest);
+    limit.bytes_needed = rest.bytes_needed + scratch.size();
+    if (!status.ok()) return status.WithContext("field " + field.name);
+  }
+  return Status();
+}
+
+// The bytes of a piece in cells or in a tier: in place, or gathered within `limit`. They were
+// verified when they were stored there.
+Result<std::span<const std::byte>> SampleDecoder::Gather(const StoredSample& sample,
+                                                         const StoredPiece& piece,
+                                                         GatheredBytes& scratch,
+                                                         ScratchLimit& limit) const {
+  const auto view = sample.entry != nullptr
+                        ? sample.entry->tier()->View(*sample.entry, piece.offset, piece.size)
+                        : residents_->View(sample.cells, piece.offset, piece.size);
+  if (view.has_value()) return *view;
+  if (scratch.size() != piece.size) {
+    limit.bytes_needed = piece.size;
+    if (piece.size > limit.bytes_max) {
+      return Status(StatusCode::kResourceExhausted,
+                    "gathering a sample takes " + FormatBytes(piece.size) + " of memory");
+    }
+    scratch = GatheredBytes();
+    scratch.resize(piece.size);
+  }
+  const std::span<std::byte> bytes = std::span(scratch).first(piece.size);
+  CopyOut(sample, piece, bytes);
+  return std::span<const std::byte>(bytes);
+}
+
+void SampleDecoder::CopyOut(const StoredSample& sample, const StoredPiece& piece,
+                            std::span<std::byte> to) const {
+  if (sample.entry != nullptr) {
+    sample.entry->tier()->CopyOut(*sample.entry, piece.offset, to);
+  } else {
+    residents_->CopyOut(sample.cells, piece.offset, to);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,29 @@
+#include "engine/decode/stand_in.h"
+
+#include "base/prng.h"
+
+namespace headrace {
+
+bool IsErrorOfSample(StatusCode code) {
+  switch (code) {
+    case StatusCode::kDataLoss:
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kNotFound:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kFailedPrecondition:
+    case StatusCode::kUnavailable:  // What storage still says after every retry.
+      return true;
+    default:
+      return false;
+  }
+}
+
+SampleId DrawStandIn(std::uint64_t seed, std::uint64_t epoch, SampleId wanted, std::uint32_t draws,
+                     std::uint64_t sample_count) {
+  Prng prng(seed, epoch, RandomStream::kSubstitute, Raw(wanted));
+  std::uint64_t drawn = 0;
+  for (std::uint32_t i = 0; i <= draws; ++i) drawn = prng.Below(sample_count - 1);
+  return SampleId{drawn < Raw(wanted) ? drawn : drawn + 1};
+}
+
+}  // namespace headrace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/memory/buffer_pool.h"
+#include "base/mutex.h"
+
+namespace headrace {
+
+// Stored bytes that stay in memory as they were read: the first that came, until a budget is full.
+// Nothing is ever replaced (CoorDL's MinIO cache): where every byte is wanted once an epoch, any
+// replacement would make room for bytes that are wanted later than those that it throws away.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: what Find() returns lives as long as the pool.
+class PinnedBlocks {
+ public:
+  // One read: what was asked for, the memory it went to, and where in it the bytes lie.
+  struct Part {
+    Extent extent;
+    Buffer buffer;  // out of Acquire()
+    std::span<const std::byte> data;
+  };
+
+  explicit PinnedBlocks(std::uint64_t capacity_bytes) : memory_(BufferPool::Make(capacity_bytes)) {}
+
+  // Memory for a read of `bytes` that is to be pinned; nothing when the budget is full.
+  std::optional<Buffer> Acquire(std::uint64_t bytes) { return memory_->Acquire(bytes); }
+
+  void Keep(std::vector<Part>&& parts);
+
+  // The bytes of `extent`, if one pinned part has all of them. `extent` is not empty.
+  [[nodiscard]] std::optional<std::span<const std::byte>> Find(const Extent& extent) const;
+
+  [[nodiscard]] BufferPool::Stats stats() const { return memory_->stats(); }
+
+ private:
+  const std::shared_ptr<BufferPool> memory_;
+  mutable Mutex mutex_;
+  // By object and offset.
+  std::map<std::pair<ObjectId, std::uint64_t>, Part> parts_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

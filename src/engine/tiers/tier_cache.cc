@@ -1,0 +1,166 @@
+#include "engine/tiers/tier_cache.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+// Moves that wait hold entries in the tier that they leave. Those beyond are let go: what was to be
+// moved comes from storage when it is used next.
+constexpr std::size_t kMovesMax = 256;
+
+}  // namespace
+
+TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
+                     std::unique_ptr<Placement> placement,
+                     std::span<const std::vector<std::uint32_t>> held)
+    : tiers_(std::move(tiers)),
+      blocks_(std::move(blocks)),
+      of_one_(blocks_->block_count() == blocks_->sample_count()),
+      placement_(std::move(placement)),
+      wanted_(blocks_->block_count(), kNoTier),
+      ahead_unused_(of_one_ ? blocks_->sample_count() : 0),
+      planned_uses_(tiers_.size() + 1) {
+  HEADRACE_CHECK(tiers_.size() <= kTiersMax && held.size() <= tiers_.size());
+  for (std::size_t tier = 0; tier < held.size(); ++tier) {
+    for (const std::uint32_t block : held[tier]) {
+      wanted_.at(block) = static_cast<TierNumber>(tier);
+    }
+  }
+}
+
+void TierCache::Advance(const Step& step) {
+  const std::optional<PlacedStep> placed = placement_->Next();
+  const Position at{.epoch = step.epoch, .step = step.step};
+  HEADRACE_CHECK(placed.has_value() && placed->at == at);
+  for (const PlannedUse& use : placed->uses) {
+    ++planned_uses_[use.tier == kNoTier ? tiers_.size() : use.tier];
+  }
+  for (const CacheOp& op : placed->ops) Apply(op);
+}
+
+void TierCache::Apply(const CacheOp& op) {
+  HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
+  wanted_[op.block] = op.to;
+  if (op.from == kNoTier) {
+    if (op.ahead && of_one_) ahead_.push_back(op.block);
+    return;
+  }
+  Tier& from = *tiers_.at(op.from);
+  Tier* const to = op.to == kNoTier ? nullptr : tiers_.at(op.to);
+  ForEachSample(op.block, [&](SampleId sample) { Leave(sample, from, to); });
+}
+
+// What is on its way to `from` is not erased, for rows may wait for it: see Settle().
+void TierCache::Leave(SampleId sample, Tier& from, Tier* to) {
+  Tier::Pin pin = from.Find(sample);
+  if (!pin) return;
+  from.Erase(sample);
+  if (to == nullptr) return;
+  if (moves_.size() == kMovesMax) {
+    ++moves_dropped_;
+    return;
+  }
+  moves_.push_back({.sample = sample, .pin = std::move(pin), .to = to});
+}
+
+void TierCache::Settle(SampleId sample, Tier& tier) {
+  Tier* const wanted = Wanted(sample);
+  if (wanted != &tier) Leave(sample, tier, wanted);
+}
+
+template <typename Visit>
+void TierCache::ForEachSample(std::uint32_t block, Visit visit) const {
+  const BlockMap::Block samples = blocks_->block(block);
+  for (std::uint32_t i = 0; i < samples.count; ++i) visit(SampleId{Raw(samples.first) + i});
+}
+
+Tier::Pin TierCache::Find(SampleId sample) {
+  const TierNumber wanted = wanted_[BlockOf(sample)];
+  if (wanted == kNoTier) return {};
+  return tiers_[wanted]->Find(sample);
+}
+
+Tier* TierCache::Wanted(SampleId sample) const {
+  const TierNumber wanted = wanted_[BlockOf(sample)];
+  return wanted == kNoTier ? nullptr : tiers_[wanted];
+}
+
+TierNumber TierCache::NumberOf(const Tier* tier) const {
+  const auto found = std::find(tiers_.begin(), tiers_.end(), tier);
+  HEADRACE_CHECK(found != tiers_.end());
+  return static_cast<TierNumber>(found - tiers_.begin());
+}
+
+std::optional<std::pair<SampleId, Tier*>> TierCache::NextAhead() {
+  for (; !ahead_.empty(); ahead_.pop_front()) {
+    const SampleId sample{ahead_.front()};
+    Tier* const tier = Wanted(sample);
+    if (tier == nullptr || tier->Find(sample)) continue;
+    ahead_.pop_front();
+    return std::pair(sample, tier);
+  }
+  return std::nullopt;
+}
+
+void TierCache::PutBackAhead(SampleId sample) {
+  ahead_.push_front(static_cast<std::uint32_t>(Raw(sample)));
+}
+
+std::optional<TierCache::Move> TierCache::NextMove() {
+  if (moves_.empty()) return std::nullopt;
+  Move move = std::move(moves_.front());
+  moves_.pop_front();
+  return move;
+}
+
+bool TierCache::TakeAheadMark(SampleId sample) {
+  if (!of_one_ || !ahead_unused_[Raw(sample)]) return false;
+  ahead_unused_[Raw(sample)] = false;
+  return true;
+}
+
+std::vector<std::vector<std::uint32_t>> TakeHeldBlocks(
+    std::span<Tier* const> tiers, const BlockMap& blocks,
+    std::span<const std::uint64_t> capacity_units) {
+  std::vector<std::vector<std::uint32_t>> held(tiers.size());
+  std::vector<bool> seen(blocks.block_count());  // held, in this tier or a faster one
+  std::vector<bool> refused;                     // of this tier: it has no room for them
+  std::vector<std::uint32_t> units;
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    std::vector<SampleId> samples = tiers[tier]->Held();
+    std::sort(samples.begin(), samples.end());
+    std::uint64_t used = 0;
+    refused.assign(blocks.block_count(), false);
+    for (const SampleId sample : samples) {
+      if (Raw(sample) >= blocks.sample_count()) {
+        tiers[tier]->Erase(sample);
+        continue;
+      }
+      const auto block = static_cast<std::uint32_t>(blocks.Find(sample));
+      if (!held[tier].empty() && held[tier].back() == block) continue;
+      if (seen[block] || refused[block]) {
+        tiers[tier]->Erase(sample);
+        continue;
+      }
+      const BlockMap::Block of = blocks.block(block);
+      units.resize(of.count);
+      blocks.Charges(of.first, units);
+      const std::uint64_t charge = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
+      if (used + charge > capacity_units[tier]) {
+        refused[block] = true;
+        tiers[tier]->Erase(sample);
+        continue;
+      }
+      used += charge;
+      seen[block] = true;
+      held[tier].push_back(block);
+    }
+  }
+  return held;
+}
+
+}  // namespace headrace

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+
+namespace headrace {
+
+// Which pieces of data become one read.
+struct CoalesceLimits {
+  std::uint64_t gap_bytes = 0;  // pieces this near are one read ...
+  std::uint64_t bytes_max = 0;  // ... up to this size, or that of its largest piece
+};
+
+// Whether `a` lies before `b`: by object, then by offset.
+inline bool LiesBefore(const Extent& a, const Extent& b) {
+  return a.object != b.object ? a.object < b.object : a.range.offset < b.range.offset;
+}
+
+// Calls visit(extent, pieces) for each read of `pieces`, which are sorted by LiesBefore(); `extent`
+// covers its pieces. extent_of(piece) says where a piece lies; alone(piece): it is a read of its
+// own.
+template <typename Piece, typename ExtentOf, typename Alone, typename Visit>
+void Coalesce(std::span<Piece> pieces, const CoalesceLimits& limits, ExtentOf extent_of,
+              Alone alone, Visit visit) {
+  for (std::size_t begin = 0; begin < pieces.size();) {
+    Extent read = extent_of(pieces[begin]);
+    std::size_t end = begin + 1;
+    for (; end < pieces.size() && !alone(pieces[begin]) && !alone(pieces[end]); ++end) {
+      const Extent& next = extent_of(pieces[end]);
+      const std::uint64_t read_end = std::max(read.range.end(), next.range.end());
+      if (next.object != read.object || next.range.offset > read.range.end() + limits.gap_bytes ||
+          read_end - read.range.offset > limits.bytes_max) {
+        break;
+      }
+      read.range.size = read_end - read.range.offset;
+    }
+    visit(read, pieces.subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+}  // namespace headrace

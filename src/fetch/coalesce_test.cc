@@ -1,0 +1,96 @@
+#include "fetch/coalesce.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/prng.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+struct Piece {
+  Extent extent;
+  bool alone = false;
+};
+
+struct Read {
+  Extent extent;
+  std::vector<Piece> pieces;
+};
+
+std::vector<Read> Reads(std::vector<Piece>& pieces, const CoalesceLimits& limits) {
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return LiesBefore(a.extent, b.extent); });
+  std::vector<Read> reads;
+  Coalesce(
+      std::span<Piece>(pieces), limits,
+      [](const Piece& piece) -> const Extent& { return piece.extent; },
+      [](const Piece& piece) { return piece.alone; },
+      [&reads](const Extent& extent, std::span<Piece> together) {
+        reads.push_back({extent, {together.begin(), together.end()}});
+      });
+  return reads;
+}
+
+Piece At(std::uint64_t object, std::uint64_t offset, std::uint64_t size, bool alone = false) {
+  return {{ObjectId{object}, {offset, size}}, alone};
+}
+
+TEST(CoalesceTest, NeighboursAreOneReadAndFarOnesAreNot) {
+  std::vector<Piece> pieces = {At(1, 100, 10), At(1, 0, 50), At(1, 200, 5), At(2, 205, 5)};
+  const std::vector<Read> reads = Reads(pieces, {.gap_bytes = 50, .bytes_max = 1000});
+  ASSERT_EQ(reads.size(), 3U);
+  EXPECT_EQ(reads[0].extent, (Extent{ObjectId{1}, {0, 110}}));
+  EXPECT_EQ(reads[1].extent, (Extent{ObjectId{1}, {200, 5}}));
+  EXPECT_EQ(reads[2].extent, (Extent{ObjectId{2}, {205, 5}}));
+}
+
+TEST(CoalesceTest, APieceInsideAnotherDoesNotShortenTheRead) {
+  std::vector<Piece> pieces = {At(1, 0, 100), At(1, 10, 5), At(1, 100, 5)};
+  const std::vector<Read> reads = Reads(pieces, {.gap_bytes = 0, .bytes_max = 1000});
+  ASSERT_EQ(reads.size(), 1U);
+  EXPECT_EQ(reads[0].extent.range, (ByteRange{0, 105}));
+}
+
+TEST(CoalesceTest, APieceLargerThanTheLimitIsReadWhole) {
+  std::vector<Piece> pieces = {At(1, 0, 500), At(1, 500, 5)};
+  const std::vector<Read> reads = Reads(pieces, {.gap_bytes = 10, .bytes_max = 100});
+  ASSERT_EQ(reads.size(), 2U);
+  EXPECT_EQ(reads[0].extent.range.size, 500U);
+}
+
+// Whatever the pieces: each is in one read, which covers it and no more than it may.
+TEST(CoalesceTest, EveryPieceIsInOneReadWithinTheLimits) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Prng prng(seed, 0, RandomStream::kSubstitute, 0);
+    const CoalesceLimits limits{.gap_bytes = prng.Below(40), .bytes_max = 1 + prng.Below(200)};
+    std::vector<Piece> pieces(1 + prng.Below(40));
+    for (Piece& piece : pieces) {
+      piece = At(prng.Below(3), prng.Below(1000), prng.Below(60), prng.Below(8) == 0);
+    }
+    const std::vector<Read> reads = Reads(pieces, limits);
+    std::size_t count = 0;
+    for (const Read& read : reads) {
+      std::uint64_t begin = ~std::uint64_t{0};
+      std::uint64_t end = 0;
+      for (const Piece& piece : read.pieces) {
+        ASSERT_EQ(piece.extent, pieces[count++].extent) << "seed " << seed;
+        ASSERT_EQ(piece.extent.object, read.extent.object);
+        if (piece.extent.range.offset > end && end > 0) {
+          ASSERT_LE(piece.extent.range.offset - end, limits.gap_bytes) << "seed " << seed;
+        }
+        begin = std::min(begin, piece.extent.range.offset);
+        end = std::max(end, piece.extent.range.end());
+      }
+      ASSERT_EQ(read.extent.range, (ByteRange{begin, end - begin})) << "seed " << seed;
+      if (read.pieces.size() == 1) continue;
+      ASSERT_LE(read.extent.range.size, limits.bytes_max) << "seed " << seed;
+      for (const Piece& piece : read.pieces) ASSERT_FALSE(piece.alone) << "seed " << seed;
+    }
+    ASSERT_EQ(count, pieces.size()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,85 @@
+#pragma once
+
+// fetch/ is the one way to read: from "these stored bytes" to bytes in memory. It takes memory to
+// read into, starts reads at a source (storage, a tier, later a peer), counts those in flight,
+// verifies what came. It knows extents, entries and buffers; nothing of rows, lanes, orders,
+// placements: where the bytes go is the client's business. docs/design/fetch.md has the whole.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+
+#include "base/ids.h"
+#include "base/memory/buffer_pool.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+class FetchClient;
+class FetchSource;
+
+// Bytes that one read brought.
+struct ReadBytes {
+  std::span<std::byte> data;
+  bool checked = false;  // the source compared them with a checksum of its own
+  bool in_row = false;   // they lie in the row that they are for
+};
+
+// One read: a range of an object in storage, or an entry of a tier. A client derives from it what
+// the read is for. Lives until FetchClient::OnFetched(), or for ever if it never starts.
+struct Fetch : ReadBytes {
+  FetchSource* source = nullptr;
+  FetchClient* client = nullptr;
+  Extent extent;                     // of an entry only the size counts
+  const Tier::Pin* entry = nullptr;  // null: `extent` is read
+  std::uint64_t deadline = 0;        // a source that lets reads wait starts the smallest first
+  std::span<std::byte> room;         // memory of the client's; empty: `buffer` is read into
+  Buffer buffer;                     // taken by Fetcher::Acquire(), or by the client
+  bool not_held = false;             // ReadNow() has just said kNotHeld
+
+  [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
+};
+
+// Whom a read is for.
+class FetchClient {
+ public:
+  virtual ~FetchClient() = default;
+
+  // The read has ended: its bytes lie in the fetch's memory, or why not. Called by the loop of the
+  // fetcher's owner, once per fetch that was started.
+  virtual void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) = 0;
+};
+
+// Where bytes come from. Implementations pass source_conformance.h.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: fetches and their memory live until `done` has run for them.
+// Shutdown: the owner of the source waits until every `done` has run.
+class FetchSource {
+ public:
+  // Runs once per fetch, on any thread, inside Read() too.
+  using Done = std::function<void(Fetch&, Result<std::span<std::byte>>)>;
+
+  virtual ~FetchSource() = default;
+
+  // Bytes of memory that a read of `fetch` needs, which must be aligned to kBufferAlignment.
+  [[nodiscard]] virtual std::size_t BufferBytes(const Fetch& fetch) const = 0;
+
+  // Starts to read all of `fetches` into their memory. `done` outlives the reads.
+  //
+  // Errors: those of ByteStore::Read() and Tier::Read(); Cancelled: `stop` was requested before
+  virtual void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
+                    const Done& done) = 0;
+
+  // As ByteStore has them: reads at once what needs no device.
+  virtual ReadNowAnswer ReadNow(const Fetch& /*fetch*/, std::span<std::byte> /*dst*/) {
+    return ReadNowAnswer::kNotAsked;
+  }
+  virtual bool MayReadNow() { return false; }
+};
+
+}  // namespace headrace

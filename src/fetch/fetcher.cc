@@ -1,0 +1,85 @@
+#include "fetch/fetcher.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+// Takes the memory of all of `group`, or of none.
+template <typename Acquire>
+bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
+  for (Fetch* const fetch : group) {
+    if (!fetch->memory().empty()) continue;
+    std::optional<Buffer> buffer = acquire(fetch->source->BufferBytes(*fetch));
+    if (buffer.has_value()) {
+      fetch->buffer = *std::move(buffer);
+      continue;
+    }
+    for (Fetch* const taken : group) taken->buffer.Reset();
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool) {
+  return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); });
+}
+
+Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool) {
+  if (AcquireWithin(group, pool)) return Memory::kTaken;
+  const BufferPool::Stats stats = pool.stats();
+  if (stats.used_bytes != 0 || stats.beyond_bytes != 0) return Memory::kWait;
+  const bool taken =
+      AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireBeyond(bytes); });
+  return taken ? Memory::kTaken : Memory::kNone;
+}
+
+void Fetcher::Begin(const Fetch& fetch, bool first) {
+  ++stats_.in_flight;
+  if (fetch.entry != nullptr || !first) return;
+  ++stats_.reads;
+  stats_.read_bytes += fetch.extent.range.size;
+}
+
+void Fetcher::Start(Fetch& fetch, bool first) {
+  Begin(fetch, first);
+  lined_up_.push_back(&fetch);
+}
+
+void Fetcher::Flush() {
+  if (lined_up_.empty()) return;
+  options_.beginning(lined_up_.size());
+  std::vector<Fetch*> all;
+  all.swap(lined_up_);  // A source that answers inside Read() may lead to a new read.
+  for (std::span<Fetch*> rest = all; !rest.empty();) {
+    FetchSource* const source = rest.front()->source;
+    const auto of_source = [source](const Fetch* each) { return each->source == source; };
+    auto others = std::find_if_not(rest.begin(), rest.end(), of_source);
+    if (others != rest.end()) others = std::stable_partition(others, rest.end(), of_source);
+    const auto count = static_cast<std::size_t>(others - rest.begin());
+    source->Read(rest.first(count), options_.stop, options_.ended);
+    rest = rest.subspan(count);
+  }
+  all.clear();
+  if (lined_up_.empty()) lined_up_.swap(all);  // Its memory is used again.
+}
+
+void Fetcher::Refuse(Fetch& fetch) {
+  ++stats_.in_flight;
+  options_.beginning(1);
+  options_.ended(fetch, Status(StatusCode::kResourceExhausted,
+                               "reading " + FormatBytes(fetch.extent.range.size) +
+                                   ": the system has no memory"));
+}
+
+void Fetcher::Read(std::span<Fetch* const> fetches) const {
+  fetches.front()->source->Read(fetches, options_.stop, options_.ended);
+}
+
+}  // namespace headrace

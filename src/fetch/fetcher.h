@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "base/memory/buffer_pool.h"
+#include "base/status.h"
+#include "fetch/fetch.h"
+
+namespace headrace {
+
+// Takes memory for reads, starts them at their sources and counts those in flight.
+//
+// A read goes through: Acquire() -> Start() -> Flush() -> the source -> the loop of the owner,
+// which calls Finish() -> FetchClient::OnFetched(). A task that tries to read at once calls Begin()
+// in place of Start(), then ReadNow(), and Read() where that was in vain.
+//
+// Thread safety: none but for what says "any thread": the others are called by the owner's loop.
+// Ownership: sources, and the fetches in flight, outlive it.
+// Shutdown: the owner waits until nothing is in flight.
+class Fetcher {
+ public:
+  struct Options {
+    std::uint32_t in_flight_max = 64;
+    std::stop_token stop;  // reads that have not begun when it is requested end as Cancelled
+    // A read has ended: has the loop call Finish(). Any thread.
+    FetchSource::Done ended;
+    // So many reads are about to go to their sources. Runs before they do; any thread.
+    std::function<void(std::uint64_t)> beginning;
+  };
+
+  // Monotonic, but for the gauge. What storage was asked for; not what tiers were.
+  struct Stats {
+    std::uint64_t reads = 0;
+    std::uint64_t read_bytes = 0;  // gaps between coalesced extents, too
+    std::uint64_t in_flight = 0;   // gauge
+  };
+
+  // What Acquire() came to.
+  enum class Memory : std::uint8_t {
+    kTaken,  // all fetches have memory
+    kWait,   // the pool has no room now
+    kNone,   // the system has no memory; for ever
+  };
+
+  explicit Fetcher(Options options) : options_(std::move(options)) {}
+  Fetcher(const Fetcher&) = delete;
+  Fetcher& operator=(const Fetcher&) = delete;
+
+  // Whether one more read may be in flight.
+  [[nodiscard]] bool has_room() const { return stats_.in_flight < options_.in_flight_max; }
+  [[nodiscard]] const Stats& stats() const { return stats_; }
+
+  // Takes the memory of all of `group`, or of none. Beyond the pool's budget where all of it is
+  // free and not enough: waiting would never end.
+  Memory Acquire(std::span<Fetch* const> group, BufferPool& pool);
+  // The same within the budget only, for what nobody waits for.
+  bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool);
+
+  // Counts a read as in flight. `first`: not one that a task has tried and missed before.
+  void Begin(const Fetch& fetch, bool first = true);
+  // The same, and lines it up for Flush().
+  void Start(Fetch& fetch, bool first = true);
+  // Hands what was lined up to the sources.
+  void Flush();
+  // Has a read end at once, because the system had no memory for it.
+  void Refuse(Fetch& fetch);
+
+  // `count` reads are in flight no longer.
+  void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
+
+  // Any thread. Reads that have begun, in tasks that ReadNow() could not serve; all of one source.
+  void Read(std::span<Fetch* const> fetches) const;
+
+ private:
+  const Options options_;
+  Stats stats_;
+  std::vector<Fetch*> lined_up_;
+};
+
+}  // namespace headrace

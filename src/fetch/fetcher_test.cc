@@ -1,0 +1,128 @@
+#include "fetch/fetcher.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+// Notes what it is asked to read.
+struct NotingSource final : FetchSource {
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
+    return fetch.extent.range.size;
+  }
+  void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
+            const Done& /*done*/) override {
+    calls.emplace_back(fetches.begin(), fetches.end());
+  }
+  std::vector<std::vector<Fetch*>> calls;
+};
+
+class FetcherTest : public ::testing::Test {
+ protected:
+  FetcherTest() {
+    for (Fetch& fetch : fetches_) {
+      fetch.source = &storage_;
+      fetch.extent.range.size = 16 * kKiB;
+    }
+  }
+  std::vector<Fetch*> Group(std::size_t count) {
+    std::vector<Fetch*> group;
+    for (std::size_t i = 0; i < count; ++i) group.push_back(&fetches_[i]);
+    return group;
+  }
+
+  NotingSource storage_;
+  NotingSource peer_;
+  std::array<Fetch, 4> fetches_;
+  std::uint64_t beginning_ = 0;
+  std::vector<std::pair<Fetch*, Status>> ended_;
+  Fetcher fetcher_{{.in_flight_max = 3,
+                    .ended =
+                        [this](Fetch& fetch, Result<std::span<std::byte>> data) {
+                          ended_.emplace_back(&fetch, data.status());
+                        },
+                    .beginning = [this](std::uint64_t count) { beginning_ += count; }}};
+};
+
+TEST_F(FetcherTest, AGroupHasAllItsMemoryOrNone) {
+  const auto pool = BufferPool::Make(48 * kKiB);
+  const Buffer other = *pool->Acquire(16 * kKiB);
+  EXPECT_EQ(fetcher_.Acquire(Group(3), *pool), Fetcher::Memory::kWait);
+  EXPECT_EQ(pool->stats().used_bytes, 16 * kKiB) << "nothing stays taken";
+  EXPECT_EQ(fetcher_.Acquire(Group(2), *pool), Fetcher::Memory::kTaken);
+  for (Fetch* const fetch : Group(2)) EXPECT_GE(fetch->memory().size(), 16 * kKiB);
+}
+
+TEST_F(FetcherTest, MemoryThatIsHeldIsNotTakenAgain) {
+  const auto pool = BufferPool::Make(48 * kKiB);
+  EXPECT_EQ(fetcher_.Acquire(Group(1), *pool), Fetcher::Memory::kTaken);
+  EXPECT_EQ(fetcher_.Acquire(Group(3), *pool), Fetcher::Memory::kTaken);
+  for (Fetch* const fetch : Group(3)) EXPECT_GE(fetch->memory().size(), 16 * kKiB);
+}
+
+TEST_F(FetcherTest, MemoryGoesBeyondThePoolOnlyWhereThatIsFreeAndTooSmall) {
+  const auto pool = BufferPool::Make(8 * kKiB);
+  EXPECT_FALSE(fetcher_.AcquireWithin(Group(3), *pool));
+  EXPECT_EQ(pool->stats().beyond_count, 0U);
+  EXPECT_EQ(fetcher_.Acquire(Group(3), *pool), Fetcher::Memory::kTaken);
+  EXPECT_EQ(pool->stats().beyond_count, 3U);
+  std::vector<Fetch*> other = {&fetches_[3]};
+  EXPECT_EQ(fetcher_.Acquire(other, *pool), Fetcher::Memory::kWait)
+      << "the first will give it back";
+}
+
+TEST_F(FetcherTest, AFetchWithMemoryOfItsClientTakesNone) {
+  const auto pool = BufferPool::Make(kMiB);
+  std::vector<std::byte> row(16 * kKiB);
+  fetches_[0].room = row;
+  EXPECT_EQ(fetcher_.Acquire(Group(1), *pool), Fetcher::Memory::kTaken);
+  EXPECT_EQ(pool->stats().used_bytes, 0U);
+  EXPECT_EQ(fetches_[0].memory().data(), row.data());
+}
+
+TEST_F(FetcherTest, ReadsGoToTheirSourcesTogetherAndAreCountedUntilTheyFinish) {
+  fetches_[1].source = &peer_;
+  for (Fetch* const fetch : Group(3)) fetcher_.Start(*fetch);
+  EXPECT_TRUE(storage_.calls.empty());
+  EXPECT_EQ(beginning_, 0U);
+  fetcher_.Flush();
+  EXPECT_EQ(beginning_, 3U);
+  EXPECT_EQ(storage_.calls, (std::vector<std::vector<Fetch*>>{{&fetches_[0], &fetches_[2]}}));
+  EXPECT_EQ(peer_.calls, (std::vector<std::vector<Fetch*>>{{&fetches_[1]}}));
+  EXPECT_FALSE(fetcher_.has_room());
+  fetcher_.Finish();
+  EXPECT_TRUE(fetcher_.has_room());
+  EXPECT_EQ(fetcher_.stats().in_flight, 2U);
+  fetcher_.Flush();
+  EXPECT_EQ(storage_.calls.size(), 1U) << "nothing is read twice";
+}
+
+TEST_F(FetcherTest, CountsWhatStorageWasAskedForOnce) {
+  const Tier::Pin entry;
+  fetches_[1].entry = &entry;
+  fetcher_.Start(fetches_[0]);
+  fetcher_.Start(fetches_[1]);                   // Of a tier.
+  fetcher_.Start(fetches_[2], /*first=*/false);  // Was tried before.
+  EXPECT_EQ(fetcher_.stats().reads, 1U);
+  EXPECT_EQ(fetcher_.stats().read_bytes, 16 * kKiB);
+  EXPECT_EQ(fetcher_.stats().in_flight, 3U);
+}
+
+TEST_F(FetcherTest, AReadWithoutMemoryEndsWithAnErrorThatSaysHowMuch) {
+  fetcher_.Refuse(fetches_[0]);
+  ASSERT_EQ(ended_.size(), 1U);
+  EXPECT_EQ(ended_[0].second.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ended_[0].second.message(), "reading 16.0 KiB: the system has no memory");
+  EXPECT_EQ(beginning_, 1U);
+  EXPECT_EQ(fetcher_.stats().in_flight, 1U) << "until the loop finishes it";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,20 @@
+#include "fetch/verifier.h"
+
+#include <cstdint>
+#include <optional>
+
+#include "base/hash.h"
+
+namespace headrace {
+
+Status Verifier::Check(std::size_t field, SampleId sample,
+                       std::span<const std::byte> stored) const {
+  if (!verify_) return Status();
+  const std::optional<std::uint64_t> expected = index_.checksum(field, sample);
+  if (!expected.has_value() || Hash64(stored) == *expected) return Status();
+  return Status(StatusCode::kDataLoss, "field " + index_.fields()[field].name +
+                                           ": its checksum differs from the index's; the stored "
+                                           "bytes are damaged, or changed since it was indexed");
+}
+
+}  // namespace headrace

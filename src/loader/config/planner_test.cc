@@ -1,0 +1,143 @@
+#include "loader/config/planner.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "loader/planning/tier_room.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kSamples = 960;
+constexpr std::uint64_t kSampleBytes = 1000;
+
+std::shared_ptr<const Index> MakeIndex() {
+  auto index = std::make_shared<TableIndex>();
+  index->samples = kSamples;
+  index->objects.emplace_back(kSamples * kSampleBytes, '\0');
+  TableIndex::Column& bytes = index->columns.emplace_back();
+  bytes.info = {.name = "bytes", .kind = FieldKind::kBytes};
+  for (std::uint64_t id = 0; id < kSamples; ++id) {
+    bytes.extents.push_back({ObjectId{0}, {id * kSampleBytes, kSampleBytes}});
+  }
+  index->infos = {bytes.info};
+  return index;
+}
+
+std::shared_ptr<Planner> Plan(const OrderOptions& job, const OrderParameters& parameters) {
+  static const std::shared_ptr<const Index> index = MakeIndex();
+  auto made = Planner::Make(index, job, {.name = "epoch", .parameters = parameters});
+  EXPECT_TRUE(made.ok()) << made.status().ToString();
+  return std::make_shared<Planner>(std::move(made).value());
+}
+
+OrderOptions JobOf(std::uint32_t world_size, std::uint32_t rank, std::uint32_t ranks) {
+  return {.sample_count = kSamples,
+          .batch_size = 4,
+          .world_size = world_size,
+          .rank = rank,
+          .ranks = ranks,
+          .epochs = 1};
+}
+
+const OrderParameter kLimited(std::string("default, limited by memory"));
+
+const TiersSpec kTiers{.tiers = {{.path = "", .capacity_bytes = 100'000}}};
+
+// Three pools feed all ranks: a node reads each block, and has a use of it, once.
+TEST(PlannerTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
+  const auto planner =
+      Plan(JobOf(8, 4, 4), {{"pools", std::int64_t{3}}, {"block_samples", std::int64_t{10}}});
+  ASSERT_TRUE(planner->Settle(/*rank_bytes=*/10'000'000).ok());
+  const auto room = MakeTierRoom(MakeIndex(), kTiers, *planner);
+  ASSERT_TRUE(room.ok()) << room.status().ToString();
+  const PlacementRequest request =
+      MakePlacementRequest(planner, room.value(), /*horizon_epochs=*/1, Position());
+  EXPECT_EQ(request.node, 1U);
+  EXPECT_EQ(request.capacity_units,
+            std::vector<std::vector<std::uint64_t>>(2, room.value().capacity_units));
+  const auto uses = request.uses();
+  ASSERT_TRUE(uses.ok()) << uses.status().ToString();
+  std::vector<std::size_t> count(2);
+  StepUses step;
+  while (uses.value()->Next(step)) {
+    ASSERT_EQ(step.node_ends.size(), 2U);
+    for (std::uint32_t node = 0; node < 2; ++node) count[node] += step.OfNode(node).size();
+  }
+  EXPECT_EQ(count, std::vector<std::size_t>(2, kSamples / 10));
+}
+
+TEST(PlannerTest, RanksThatAreNoNodeHaveNoTiers) {
+  const auto status = [](std::uint32_t world_size, std::uint32_t rank, std::uint32_t ranks) {
+    const auto planner = Plan(JobOf(world_size, rank, ranks), {});
+    return MakeTierRoom(MakeIndex(), kTiers, *planner).status();
+  };
+  EXPECT_TRUE(status(4, 2, 2).ok());
+  EXPECT_EQ(status(4, 1, 2).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status(7, 0, 3).code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status(7, 4, 3).message()),
+              ::testing::HasSubstr("3 ranks from rank 4 on, of 7"));
+}
+
+// How the ranks of a job share processes.
+TEST(PlannerTest, DefaultsAreTheSameHoweverRanksShareProcesses) {
+  Prng random(11, 0, RandomStream::kOrder);
+  int limited = 0;
+  for (int job = 0; job < 600; ++job) {
+    const std::uint32_t world = 1 + static_cast<std::uint32_t>(random.Below(16));
+    const std::int64_t block_samples = 1 + static_cast<std::int64_t>(random.Below(12));
+    OrderParameters given = {{"block_samples", block_samples}};
+    if (random.Below(4) == 0) {
+      const std::uint64_t blocks = kSamples / static_cast<std::uint64_t>(block_samples);
+      given["pools"] =
+          1 + static_cast<std::int64_t>(random.Below(std::min<std::uint64_t>(blocks, 60)));
+    }
+    if (random.Below(4) == 0) given["join_permille"] = static_cast<std::int64_t>(random.Below(901));
+    const std::uint64_t rank_bytes = random.Below(600) * kSampleBytes;
+    const auto alone = Plan(JobOf(world, 0, 1), given);
+    ASSERT_TRUE(alone->Settle(rank_bytes).ok());
+    BudgetNeeds needs_alone;
+    alone->AddNeeds(needs_alone);
+    limited += alone->origins().at("pool_bytes") == kLimited ? 1 : 0;
+    for (std::uint32_t ranks = 1; ranks <= world; ++ranks) {
+      const auto rank = static_cast<std::uint32_t>(random.Below(world - ranks + 1));
+      const auto planner = Plan(JobOf(world, rank, ranks), given);
+      ASSERT_TRUE(planner->Settle(rank_bytes).ok());
+      ASSERT_EQ(planner->parameters(), alone->parameters())
+          << "job " << job << ": " << ranks << " of " << world;
+      // Ranks in one process have the sum of the room that they have alone.
+      BudgetNeeds needs;
+      planner->AddNeeds(needs);
+      ASSERT_LE(needs.resident_bytes, ranks * needs_alone.resident_bytes);
+    }
+  }
+  EXPECT_GT(limited, 100);
+  EXPECT_LT(limited, 500);
+}
+
+TEST(PlannerTest, TheOriginOfEachParameterIsTold) {
+  const auto origins = [](std::uint64_t rank_bytes) {
+    const auto planner =
+        Plan(JobOf(4, 0, 1), {{"block_samples", std::int64_t{4}}, {"pools", std::int64_t{4}}});
+    EXPECT_TRUE(planner->Settle(rank_bytes).ok());
+    return planner->origins();
+  };
+  const OrderParameter given(std::string("given"));
+  const OrderParameter by_default(std::string("default"));
+  EXPECT_EQ(origins(kSamples * 2 * kSampleBytes),
+            (OrderParameters{{"block_samples", given},
+                             {"first_fill_permille", by_default},
+                             {"first_join_permille", by_default},
+                             {"join_permille", by_default},
+                             {"pool_bytes", by_default},
+                             {"pools", given}}));
+  EXPECT_EQ(origins(10 * kSampleBytes).at("pool_bytes"), kLimited);
+}
+
+}  // namespace
+}  // namespace headrace

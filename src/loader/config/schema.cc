@@ -1,0 +1,110 @@
+#include "loader/config/schema.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+#include "codec/bytes_codec.h"
+
+namespace headrace {
+namespace {
+
+Result<std::size_t> FindField(const Index& index, const std::string& name) {
+  std::string names;
+  for (std::size_t i = 0; i < index.fields().size(); ++i) {
+    if (index.fields()[i].name == name) return i;
+    names.append(names.empty() ? "" : ", ").append(index.fields()[i].name);
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "field '" + name + "': the dataset has no such field; it has " + names);
+}
+
+Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
+  BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
+  if (wanted.image.has_value()) {
+    if (info.kind != FieldKind::kImage) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          "field '" + info.name + "': an image transform, but it holds no encoded images");
+    }
+    const ImageTransform& image = *wanted.image;
+    Result<std::unique_ptr<FieldCodec>> codec = MakeImageCodec(image);
+    if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
+    field.codec = std::move(codec).value();
+    field.dtype = image.to_float ? DType::kFloat32 : DType::kUInt8;
+    field.shape = {image.height, image.width, 3};
+    if (image.channels_first) field.shape = {3, image.height, image.width};
+    field.row_bytes = field.codec->RowBytes(0);
+    return field;
+  }
+  if (info.kind != FieldKind::kArray) {
+    const bool checked =
+        info.kind == FieldKind::kImage && wanted.encoded != EncodedImages::kUnchecked;
+    field.codec = checked ? MakeCheckedImageCodec(wanted.encoded) : MakeBytesCodec();
+    field.ragged = true;
+    return field;
+  }
+  field.dtype = info.dtype;
+  field.shape = info.shape;
+  field.row_bytes = info.array_bytes();
+  if (!info.is_inline) field.codec = MakeArrayCodec(field.row_bytes);
+  return field;
+}
+
+}  // namespace
+
+Result<std::vector<BatchField>> MakeSchema(const Index& index,
+                                           const std::vector<LoaderField>& fields) {
+  std::vector<LoaderField> wanted = fields;
+  if (wanted.empty()) {
+    for (const FieldInfo& info : index.fields()) wanted.push_back({.name = info.name});
+  }
+  std::vector<BatchField> schema;
+  std::set<std::string> seen;
+  for (const LoaderField& field : wanted) {
+    if (!seen.insert(field.name).second) {
+      return Status(StatusCode::kInvalidArgument, "field '" + field.name + "': asked for twice");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(const std::size_t position, FindField(index, field.name));
+    HEADRACE_ASSIGN_OR_RETURN(BatchField made, MakeField(index.fields()[position], field));
+    made.index_field = position;
+    schema.push_back(std::move(made));
+  }
+  return schema;
+}
+
+SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schema) {
+  constexpr std::uint64_t kLookedAtMax = 1000;
+  const std::uint64_t count = std::min(index.sample_count(), kLookedAtMax);
+  SampleSizes sizes;
+  std::uint64_t reads = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t row_bytes = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const SampleId id{i * (index.sample_count() / count)};
+    std::uint64_t stand_in_bytes = 0;
+    for (const BatchField& field : schema) {
+      if (field.is_inline()) continue;
+      const Result<Extent> extent = index.extent(field.index_field, id);
+      if (!extent.ok()) continue;  // Told when it is read.
+      const std::uint64_t size = extent.value().range.size;
+      ++reads;
+      read_bytes += size;
+      sizes.read_bytes_max = std::max(sizes.read_bytes_max, size);
+      if (field.ragged) {
+        const ByteRange room = RowRoom(field, size, size + kWideningMax, 0);
+        row_bytes +=
+            RoundUp(room.size, ReadInPlace(field, size) ? kBufferAlignment : kRowAlignment);
+        stand_in_bytes += BufferPool::ChargedBytes(room.size);
+      }
+    }
+    sizes.stand_in_bytes_max = std::max(sizes.stand_in_bytes_max, stand_in_bytes);
+  }
+  if (reads != 0) sizes.read_bytes_mean = read_bytes / reads;
+  if (count != 0) sizes.row_bytes_mean = row_bytes / count;
+  return sizes;
+}
+
+}  // namespace headrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "engine/batch/batch.h"
+#include "index/index.h"
+#include "loader/config/loader_options.h"
+
+namespace headrace {
+
+// The fields of a batch that `fields` asks of `index` (all, as stored, if it is empty).
+//
+// Errors: InvalidArgument  no such field, the same one twice, an image transform of what is no
+// image,
+//                          or one that cannot be
+Result<std::vector<BatchField>> MakeSchema(const Index& index,
+                                           const std::vector<LoaderField>& fields);
+
+// What a store may widen a read by, both ends together.
+inline constexpr std::uint64_t kWideningMax = 2 * kBufferAlignment;
+
+// Size statistics from at most 1,000 samples, spread over the dataset.
+struct SampleSizes {
+  std::uint64_t read_bytes_mean = 0;  // of one stored field
+  std::uint64_t read_bytes_max = 0;
+  std::uint64_t row_bytes_mean = 0;      // of all ragged fields of one sample, as batches hold them
+  std::uint64_t stand_in_bytes_max = 0;  // buffers for these fields of one sample, as charged
+};
+SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schema);
+
+}  // namespace headrace

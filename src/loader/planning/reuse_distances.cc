@@ -1,0 +1,56 @@
+#include "loader/planning/reuse_distances.h"
+
+#include <bit>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "loader/config/job.h"
+#include "loader/config/planner.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kUnitBytesMin = 64;  // Finer than any tier's: sizes do not matter here.
+
+}  // namespace
+
+ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blocks,
+                          std::uint64_t epochs) {
+  constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  ReuseDistances counts;
+  std::vector<std::uint64_t> used_at(blocks, kNever);
+  StepUses step;
+  while (epochs > 0 && uses.Next(step)) {
+    for (const std::uint32_t block : step.OfNode(node)) {
+      const std::uint64_t before = std::exchange(used_at.at(block), counts.steps);
+      if (before == kNever) {
+        ++counts.first;
+      } else if (before == counts.steps) {
+        ++counts.same_step;
+      } else {
+        const auto bin = static_cast<std::size_t>(std::bit_width(counts.steps - before)) - 1;
+        if (bin >= counts.bins.size()) counts.bins.resize(bin + 1);
+        ++counts.bins[bin];
+      }
+    }
+    ++counts.steps;
+    if (step.ends_epoch) --epochs;
+  }
+  return counts;
+}
+
+Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
+                                  std::uint64_t epochs) {
+  HEADRACE_ASSIGN_OR_RETURN(const Job job, SettleJob(index, std::move(options)));
+  const Planner& planner = *job.planner;
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
+                            planner.CacheBlocks(index, kUnitBytesMin));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<UseStream> uses, planner.MakeUses(blocks, {}));
+  const std::uint32_t node = job.options.job.rank / job.options.job.ranks;
+  ReuseDistances counts = CountReuse(*uses, node, blocks->block_count(), epochs);
+  counts.of_blocks = planner.reads_blocks();
+  return counts;
+}
+
+}  // namespace headrace

@@ -1,0 +1,66 @@
+#include "loader/planning/tier_room.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/units.h"
+#include "index/index.h"
+#include "loader/config/planner.h"
+
+namespace headrace {
+namespace {
+
+// All tiers of a node count in the same units, those of the coarsest.
+constexpr std::uint64_t kUnitBytesOnDisk = 4096;
+constexpr std::uint64_t kUnitBytesInMemory = 64;
+constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // Of one tier; larger ones have larger units.
+
+// Every node plans what all of them keep: they must agree on which ranks are where.
+Status CheckNode(const OrderOptions& job) {
+  if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
+  return Status(
+      StatusCode::kInvalidArgument,
+      "tiers: got " + Counted(job.ranks, "rank") + " from rank " + std::to_string(job.rank) +
+          " on, of " + std::to_string(job.world_size) +
+          ": these are no node, for all nodes must have equally many ranks; start as many "
+          "on each, or leave tiers out");
+}
+
+}  // namespace
+
+Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
+                              const Planner& planner) {
+  if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
+    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
+                                                    " of them, must be 1 to " +
+                                                    std::to_string(kTiersMax));
+  }
+  HEADRACE_RETURN_IF_ERROR(CheckNode(planner.job()));
+  std::uint64_t unit_bytes = kUnitBytesInMemory;
+  for (const TierSpec& tier : spec.tiers) {
+    if (!tier.path.empty()) unit_bytes = std::max(unit_bytes, kUnitBytesOnDisk);
+    while (tier.capacity_bytes / unit_bytes >= kUnitsMax) unit_bytes *= 2;
+  }
+  TierRoom room;
+  HEADRACE_ASSIGN_OR_RETURN(room.blocks, planner.CacheBlocks(index, unit_bytes));
+  for (const TierSpec& tier : spec.tiers) {
+    room.capacity_units.push_back(tier.capacity_bytes / room.blocks->unit_bytes());
+  }
+  return room;
+}
+
+PlacementRequest MakePlacementRequest(const std::shared_ptr<const Planner>& planner,
+                                      const TierRoom& room, std::uint64_t horizon_epochs,
+                                      Position start) {
+  const OrderOptions& job = planner->job();
+  PlacementRequest request{.blocks = room.blocks, .node = job.rank / job.ranks};
+  request.capacity_units.assign(job.world_size / job.ranks, room.capacity_units);
+  request.horizon_epochs = std::min(horizon_epochs, job.epochs);
+  request.seed = job.seed;
+  request.uses = [planner, blocks = room.blocks, start] {
+    return planner->MakeUses(blocks, start);
+  };
+  return request;
+}
+
+}  // namespace headrace

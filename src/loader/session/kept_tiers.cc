@@ -1,0 +1,42 @@
+#include "loader/session/kept_tiers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+void KeptTiers::Put(std::string key, std::unique_ptr<Tier> tier) {
+  const std::uint64_t bytes = tier->stats().capacity_bytes;
+  if (bytes > bytes_max_) return;
+  ShrinkTo(bytes_max_ - bytes);
+  MutexLock lock(mutex_);
+  bytes_ += bytes;
+  kept_.push_back({.key = std::move(key), .tier = std::move(tier), .bytes = bytes});
+}
+
+std::unique_ptr<Tier> KeptTiers::Take(const std::string& key) {
+  MutexLock lock(mutex_);
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.key == key; });
+  if (found == kept_.end()) return nullptr;
+  std::unique_ptr<Tier> tier = std::move(found->tier);
+  bytes_ -= found->bytes;
+  kept_.erase(found);
+  return tier;
+}
+
+void KeptTiers::ShrinkTo(std::uint64_t bytes) {
+  std::list<Kept> dropped;  // Outlives the lock: giving memory back takes its time.
+  MutexLock lock(mutex_);
+  while (bytes_ > bytes && !kept_.empty()) {
+    bytes_ -= kept_.front().bytes;
+    dropped.splice(dropped.end(), kept_, kept_.begin());
+  }
+}
+
+std::uint64_t KeptTiers::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace headrace

@@ -1,0 +1,171 @@
+#include "loader/session/node_tiers.h"
+
+#include <string>
+
+#include "index/index.h"
+#include "loader/config/planner.h"
+#include "loader/ending/keeper.h"
+#include "loader/machine/thread_executor.h"
+#include "loader/session/kept_tiers.h"
+#include "tier/ram_tier.h"
+#include "tier/ssd_tier.h"
+
+namespace headrace {
+namespace {
+
+// What an entry is made of: the dataset, and which of its fields, in order; and whether it was
+// compared with the index's checksum, for it is not when it is taken from a tier.
+std::string Fingerprint(const Index& index, std::span<const BatchField> schema, bool verified) {
+  std::string text = index.fingerprint();
+  if (!verified) text.append("/unverified");
+  for (const BatchField& field : schema) {
+    if (!field.is_inline()) text.append("/").append(index.fields()[field.index_field].name);
+  }
+  return text;
+}
+
+}  // namespace
+
+NodeTiers::NodeTiers(const PlacementFactory* factory, std::shared_ptr<const Planner> planner,
+                     const TiersSpec& spec)
+    : factory_(factory), planner_(std::move(planner)), horizon_epochs_(spec.horizon_epochs) {}
+
+Result<std::unique_ptr<NodeTiers>> NodeTiers::Open(const std::shared_ptr<const Index>& index,
+                                                   std::span<const BatchField> schema,
+                                                   const TiersSpec& spec,
+                                                   std::shared_ptr<const Planner> planner,
+                                                   bool verified, std::shared_ptr<KeptTiers> kept) {
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
+                            Placements().Get(spec.placement));
+  std::unique_ptr<NodeTiers> node(new NodeTiers(factory, std::move(planner), spec));
+  HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->planner_));
+  const std::string fingerprint = Fingerprint(*index, schema, verified);
+  node->kept_ = std::move(kept);
+  HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
+  return node;
+}
+
+NodeTiers::~NodeTiers() {
+  for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
+    // An empty tier is useless to others, and would take the place of one with entries.
+    if (keys_[i].empty() || tiers_[i]->stats().entries == 0) continue;
+    kept_->Put(std::move(keys_[i]), std::move(tiers_[i]));
+  }
+}
+
+Status NodeTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerprint) {
+  const std::uint64_t unit_bytes = room_.blocks->unit_bytes();
+  for (const TierSpec& each : spec.tiers) {
+    std::string& key = keys_.emplace_back();
+    if (each.path.empty()) {
+      key = fingerprint + "/" + std::to_string(each.capacity_bytes) + "/" +
+            std::to_string(unit_bytes) + "/" + std::to_string(planner_->job().rank);
+      if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
+        tiers_.push_back(std::move(kept));
+        continue;
+      }
+      HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
+                                RamTier::Make(each.capacity_bytes, unit_bytes));
+      tiers_.push_back(std::move(tier));
+      continue;
+    }
+    HEADRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<ThreadExecutor> executor,
+        ThreadExecutor::Make({.threads = each.threads, .name = "headrace-tier"}));
+    const std::string folder = each.path + "/rank-" + std::to_string(planner_->job().rank);
+    Result<std::unique_ptr<SsdTier>> opened = SsdTier::Open({.folder = folder,
+                                                             .capacity_bytes = each.capacity_bytes,
+                                                             .unit_bytes = unit_bytes,
+                                                             .dataset = fingerprint},
+                                                            *executor);
+    if (opened.status().code() == StatusCode::kFailedPrecondition && KeeperHolds(folder)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "SSD tier '" + folder +
+                        "': reads of a closed loader of this process are still out, and it keeps "
+                        "the folder until storage answers; wait for that, or use another folder");
+    }
+    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> tier, std::move(opened));
+    folders_.push_back(folder);
+    executors_.push_back(std::move(executor));
+    tiers_.push_back(std::move(tier));
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(Position start) {
+  return Begin(MakePlacementRequest(planner_, room_, horizon_epochs_, start), start);
+}
+
+// Others' lists are not known: a node that is alone.
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(const ListOrderOptions& list) {
+  const Position start{.epoch = list.epoch, .step = list.first_step};
+  PlacementRequest request = MakePlacementRequest(planner_, room_, /*horizon_epochs=*/1, start);
+  request.node = 0;
+  request.capacity_units.resize(1);
+  request.uses = [list] { return Result<std::unique_ptr<UseStream>>(MakeListUses(list)); };
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<TierCache> tiers, Begin(std::move(request), start));
+  MutexLock lock(mutex_);
+  request_.reset();  // Its steps are not those of the planner's own order.
+  return tiers;
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Begin(PlacementRequest request, Position start) {
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
+  request.held.assign(request.capacity_units.size(),
+                      std::vector<std::vector<std::uint32_t>>(tiers_.size()));
+  request.held[request.node] = held;
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+Result<std::unique_ptr<TierCache>> NodeTiers::Follow(Position start, Position first,
+                                                     ScheduleFile file,
+                                                     std::shared_ptr<ScheduleVerdict> verdict) {
+  PlacementRequest request = MakePlacementRequest(planner_, room_, horizon_epochs_, first);
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
+  const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Placement> placement,
+      MakeScheduledPlacement(
+          std::move(inner),
+          {.file = std::move(file), .start = start, .held = held, .verdict = std::move(verdict)}));
+  return MakeCache(std::move(request), start, std::move(placement), held);
+}
+
+std::vector<std::vector<std::uint32_t>> NodeTiers::TakeHeld() const {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  return TakeHeldBlocks(tiers, *room_.blocks, room_.capacity_units);
+}
+
+std::unique_ptr<TierCache> NodeTiers::MakeCache(PlacementRequest request, Position start,
+                                                std::unique_ptr<Placement> placement,
+                                                std::span<const std::vector<std::uint32_t>> held) {
+  std::vector<Tier*> tiers;
+  for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
+  MutexLock lock(mutex_);
+  request_ = std::move(request);
+  start_ = start;
+  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
+}
+
+Result<std::optional<std::vector<PlannedUse>>> NodeTiers::Planned(Position position) const {
+  std::optional<PlacementRequest> request;
+  Position start;
+  {
+    MutexLock lock(mutex_);
+    request = request_;
+    start = start_;
+  }
+  if (!request.has_value() || position < start) {
+    return std::optional<std::vector<PlannedUse>>();
+  }
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Placement> placement, factory_->Make(*request));
+  while (std::optional<PlacedStep> step = placement->Next()) {
+    if (step->at == position) return std::optional(std::move(step->uses));
+    if (position < step->at) break;
+  }
+  return std::optional<std::vector<PlannedUse>>();
+}
+
+}  // namespace headrace

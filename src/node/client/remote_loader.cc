@@ -1,0 +1,448 @@
+#include "node/client/remote_loader.h"
+
+#include <unistd.h>
+
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::int64_t kAskEveryNs = 50'000'000;
+// How long a node may take to hear that a client goes.
+constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
+
+// Of the batches that the node makes ahead, how many it may not hear of for a while: one in so
+// many.
+constexpr std::uint32_t kNotesToBatchesAhead = 4;
+
+// How long the node may take to answer what it counts, and what it has to plan for.
+constexpr std::int64_t kCountsNs = 60'000'000'000;
+constexpr std::int64_t kPlansNs = 600'000'000'000;
+// Calls that it has not answered, given up or not: what they take of the connection is bounded.
+constexpr std::size_t kCallsMax = 16;
+
+// Tells the node when nobody looks at a batch any more.
+class Lease {
+ public:
+  Lease(std::shared_ptr<RemoteLink> link, std::uint64_t number)
+      : link_(std::move(link)), number_(number) {}
+  ~Lease() { link_->LetGo(number_); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+ private:
+  const std::shared_ptr<RemoteLink> link_;
+  const std::uint64_t number_;
+};
+
+Status Wrong(const std::string& what) {
+  return Status(StatusCode::kDataLoss, "a message of the node process: " + what);
+}
+
+}  // namespace
+
+// Finds the bytes of a batch in what is mapped. Nothing that the node says is taken on trust.
+class RemoteLoader::Mapper {
+ public:
+  using Memories = std::map<std::uint32_t, std::shared_ptr<SharedMemory>>;
+
+  explicit Mapper(const Memories& known) : known_(known) {}
+
+  Result<std::span<std::byte>> Map(const BytesPlace& place) {
+    if (place.size == 0) return std::span<std::byte>();
+    const auto found = known_.find(place.memory);
+    if (found == known_.end())
+      return Wrong("memory " + std::to_string(place.memory) + " is unknown");
+    const std::span<std::byte> bytes = found->second->bytes();
+    if (place.offset > bytes.size() || place.size > bytes.size() - place.offset) {
+      return Wrong("bytes [" + std::to_string(place.offset) + ", +" + std::to_string(place.size) +
+                   ") of a memory of " + std::to_string(bytes.size()));
+    }
+    used_.insert(found->second);
+    return bytes.subspan(place.offset, place.size);
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<SharedMemory>> used() const {
+    return {used_.begin(), used_.end()};
+  }
+
+ private:
+  const Memories& known_;
+  std::set<std::shared_ptr<SharedMemory>> used_;
+};
+
+Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& address,
+                                                         LoaderOptions options,
+                                                         std::function<bool()> keep_waiting,
+                                                         std::shared_ptr<const Clock> clock) {
+  HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
+  auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
+  std::unique_ptr<RemoteLoader> loader(
+      new RemoteLoader(link, address.start_timeout_ns, std::move(keep_waiting), std::move(clock)));
+  const std::uint32_t rank = options.job.rank;
+  Status said = link->Say(ClientHello{
+      .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
+  if (said.ok()) {
+    said = link->Say(OpenJob{.job = address.job,
+                             .local_rank = address.local_rank,
+                             .local_ranks = address.local_ranks,
+                             .index_path = address.index_path,
+                             .fingerprint = address.fingerprint,
+                             .options = std::move(options)});
+  }
+  // What it did not take it may have refused: the answer says why.
+  if (!said.ok() && said.code() != StatusCode::kUnavailable) return said;
+  MutexLock lock(loader->mutex_);
+  HEADRACE_RETURN_IF_ERROR(loader->WaitForAnswer(
+      "opening a loader",
+      [&]() HEADRACE_LOCKS_REQUIRED(loader->mutex_) { return loader->is_open_; },
+      address.start_timeout_ns));
+  return loader;
+}
+
+RemoteLoader::~RemoteLoader() {
+  if (link_->forked()) return;
+  MutexLock lock(mutex_);
+  start_ = 0;
+  end_.reset();
+  ready_.clear();
+  // The node process has gone, never had this loader, or does not read.
+  if (!is_open_ || !link_->Say(CloseJob{}, abandoned_ ? 0 : kGoodbyeNs).ok()) return;
+  // What is opened after this finds the node without this one: another connection may be read
+  // first.
+  const auto heard = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  static_cast<void>(WaitUntil(heard, abandoned_ ? 0 : kGoodbyeNs));
+}
+
+Status RemoteLoader::CheckProcess() const {
+  if (!link_->forked()) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "a loader made in another process is used in its forked child " +
+                    std::to_string(getpid()) +
+                    ": its connection is the parent's; make the loader in the child");
+}
+
+Status RemoteLoader::Start(Position position) { return Begin(StartRun{.position = position}); }
+
+Status RemoteLoader::StartList(ListOrderOptions list) {
+  return Begin(StartListRun{.list = std::move(list)});
+}
+
+template <typename Message>
+Status RemoteLoader::Begin(Message message) {
+  HEADRACE_RETURN_IF_ERROR(CheckProcess());
+  MutexLock lock(mutex_);
+  HEADRACE_RETURN_IF_ERROR(broken_);
+  message.start = ++last_start_;
+  start_ = message.start;
+  ready_.clear();
+  end_.reset();
+  told_waiting_ = false;
+  waits_since_ns_.reset();
+  begins_ = true;
+  const Status said = link_->Say(std::move(message));
+  received_.NotifyAll();  // Who waits for the run before.
+  return said.ok() ? said : link_->Explain(said);
+}
+
+bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
+  if (link_->forked()) return true;
+  MutexLock lock(mutex_);
+  if (start_ == 0) return true;
+  start_ = 0;
+  ready_.clear();
+  end_.reset();
+  static_cast<void>(
+      link_->Say(StopRun{}, kGoodbyeNs));  // Fails if the node has gone: all is stopped then.
+  received_.NotifyAll();
+  return true;
+}
+
+// Sends that a batch is taken under the lock: Stop() and Start() come before it, and it is dropped,
+// or after it, and it is the consumer's.
+Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
+  HEADRACE_RETURN_IF_ERROR(CheckProcess());
+  MutexLock lock(mutex_);
+  const std::uint64_t start = start_;
+  if (start == 0) {
+    HEADRACE_RETURN_IF_ERROR(broken_);
+    return Status(StatusCode::kFailedPrecondition, "no run was started");
+  }
+  const auto over = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) {
+    return !ready_.empty() || end_.has_value() || start_ != start;
+  };
+  if (!over()) HEADRACE_RETURN_IF_ERROR(WaitUntil(over, 0).status());
+  if (!over()) {
+    if (!std::exchange(told_waiting_, true)) {
+      static_cast<void>(link_->NoteWaiting());  // Fails if the node has gone: see below.
+    }
+    HEADRACE_RETURN_IF_ERROR(WaitInRun(over, timeout_ns));
+  }
+  if (start_ != start) return Status(StatusCode::kCancelled, "the run was stopped");
+  if (!ready_.empty()) {
+    Ready first = std::move(ready_.front());
+    ready_.pop_front();
+    told_waiting_ = begins_ = false;
+    link_->NoteTaken(first.number);
+    first.batch->lease = std::make_shared<const Lease>(link_, first.number);
+    return BatchQueue::Taken{.batch = std::move(first.batch)};
+  }
+  if (!end_.has_value()) return BatchQueue::Taken{};
+  if (!end_->ok()) return *end_;
+  return BatchQueue::Taken{.ended = true};
+}
+
+Result<bool> RemoteLoader::WaitUntil(const std::function<bool()>& done,
+                                     std::int64_t timeout_ns) const {
+  const MonotonicClock clock;
+  const std::int64_t begin_ns = clock.NowNanos();
+  bool looked = false;
+  while (!done()) {
+    HEADRACE_RETURN_IF_ERROR(broken_);
+    std::int64_t left_ns = timeout_ns;
+    if (timeout_ns >= 0) {
+      left_ns = std::max<std::int64_t>(0, timeout_ns - (clock.NowNanos() - begin_ns));
+      if (left_ns == 0 && std::exchange(looked, true)) return false;
+    }
+    if (!receiving_) {
+      Receive(left_ns);
+    } else if (left_ns < 0) {
+      received_.Wait(mutex_);
+    } else {
+      static_cast<void>(received_.WaitFor(mutex_, left_ns));
+    }
+  }
+  return true;
+}
+
+Status RemoteLoader::WaitForAnswer(const char* asked, const std::function<bool()>& done,
+                                   std::int64_t timeout_ns) const {
+  const std::int64_t begin_ns = clock_->NowNanos();
+  while (true) {
+    HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(done, kAskEveryNs));
+    if (came) return Status();
+    mutex_.Unlock();  // Who is asked may wait for locks of its own.
+    const bool goes_on = keep_waiting_();
+    mutex_.Lock();
+    if (goes_on && done()) return Status();
+    const std::string what = std::string(asked) + " by " + link_->Node();
+    if (!goes_on) return Status(StatusCode::kCancelled, what + ": interrupted");
+    const std::int64_t waited_ns = clock_->NowNanos() - begin_ns;
+    if (waited_ns < timeout_ns) continue;
+    return Status(StatusCode::kDeadlineExceeded,
+                  what + ": no answer in " + std::to_string(waited_ns / kNsPerSecond) +
+                      " s: see whether it is stopped (ps -o stat= -p " +
+                      std::to_string(link_->node_pid()) +
+                      "); it may be planning for another rank: try again");
+  }
+}
+
+Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns) {
+  if (!begins_) return WaitUntil(over, timeout_ns).status();
+  const std::int64_t now_ns = clock_->NowNanos();
+  if (!waits_since_ns_.has_value()) waits_since_ns_ = now_ns;
+  const std::int64_t left_ns =
+      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *waits_since_ns_));
+  if (timeout_ns >= 0 && timeout_ns < left_ns) return WaitUntil(over, timeout_ns).status();
+  HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(over, left_ns));
+  if (came) return Status();
+  begins_ = false;
+  const StillWaiting still{.start = start_, .waited_ns = clock_->NowNanos() - *waits_since_ns_};
+  static_cast<void>(link_->Say(still));  // Fails if the node has gone: the wait says so.
+  return WaitUntil(over, timeout_ns < 0 ? -1 : timeout_ns - left_ns).status();
+}
+
+void RemoteLoader::Receive(std::int64_t timeout_ns) const {
+  receiving_ = true;
+  mutex_.Unlock();
+  Result<std::optional<IpcMessage>> received = link_->Receive(timeout_ns);
+  Status status = received.ok() ? Status() : link_->Explain(received.status());
+  NodeMessage said;
+  if (status.ok() && received.value().has_value()) {
+    Result<NodeMessage> decoded = DecodeNodeMessage(received.value()->bytes);
+    status = decoded.status();
+    if (status.ok()) said = std::move(decoded).value();
+  }
+  mutex_.Lock();
+  receiving_ = false;
+  if (status.ok() && received.value().has_value()) {
+    status = OnMessage(*received.value(), std::move(said));
+  }
+  if (!status.ok() && broken_.ok()) broken_ = std::move(status);
+  received_.NotifyAll();
+}
+
+Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
+  received_bytes_ += message.bytes.size();
+  if (const auto* refused = std::get_if<Refused>(&said)) return On(*refused);
+  if (auto* opened = std::get_if<JobOpened>(&said)) return On(std::move(*opened));
+  if (const auto* memory = std::get_if<NewMemory>(&said)) return On(*memory, message);
+  if (auto* batch = std::get_if<BatchReady>(&said)) return On(std::move(*batch));
+  if (auto* ended = std::get_if<RunEnded>(&said)) return On(std::move(*ended));
+  if (auto* trouble = std::get_if<TierTrouble>(&said)) return On(std::move(*trouble));
+  const auto* stats = std::get_if<StatsReply>(&said);
+  const auto* steps = std::get_if<StepsReply>(&said);
+  const std::uint64_t call = stats != nullptr   ? stats->call
+                             : steps != nullptr ? steps->call
+                                                : std::get<RowsReply>(said).call;
+  const auto found = calls_.find(call);
+  if (found == calls_.end() || found->second.reply.has_value())
+    return Wrong("an answer that nobody asked for");
+  if (found->second.given_up) {
+    calls_.erase(found);
+  } else {
+    found->second.reply = std::move(said);
+  }
+  return Status();
+}
+
+Status RemoteLoader::On(const Refused& refused) const {
+  return refused.status.ok() ? Wrong("a refusal without a reason") : refused.status;
+}
+
+Status RemoteLoader::On(JobOpened opened) const {
+  if (std::exchange(is_open_, true)) return Wrong("the job was opened twice");
+  opened_ = std::move(opened);
+  link_->HoldNotes(opened_.batches_ahead / kNotesToBatchesAhead);
+  return Status();
+}
+
+Status RemoteLoader::On(const NewMemory& memory, IpcMessage& message) const {
+  if (message.fds.size() != 1) {
+    return Wrong("a memory with " + std::to_string(message.fds.size()) + " descriptors");
+  }
+  HEADRACE_ASSIGN_OR_RETURN(auto mapped,
+                            SharedMemory::Map(std::move(message.fds.front()), memory.bytes));
+  memories_[memory.memory] = std::move(mapped);
+  if (memory.apart) apart_.insert(memory.memory);
+  return Status();
+}
+
+Status RemoteLoader::On(BatchReady ready) const {
+  auto batch = std::make_shared<Batch>();
+  const std::span<const BatchField> schema = opened_.schema;
+  const std::size_t rows = ready.samples.size();
+  if (ready.fields.size() != schema.size()) return Wrong("a batch of other fields");
+  Mapper mapper(memories_);
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    BatchRows& field = batch->fields.emplace_back();
+    const std::vector<BytesPlace>& places = ready.fields[i];
+    if (places.size() != (schema[i].ragged ? rows : 1)) return Wrong("a batch of other rows");
+    for (const BytesPlace& place : places) {
+      HEADRACE_ASSIGN_OR_RETURN(field.rows.emplace_back(), mapper.Map(place));
+    }
+    if (schema[i].ragged) continue;
+    field.packed = field.rows.front();
+    field.rows.clear();
+    if (rows > 0 &&
+        (field.packed.size() % rows != 0 || field.packed.size() / rows != schema[i].row_bytes)) {
+      return Wrong("rows of " + std::to_string(field.packed.size()) + " bytes together");
+    }
+  }
+  // Memory apart is the batch's alone.
+  for (const std::uint32_t memory : apart_) memories_.erase(memory);
+  apart_.clear();
+  if (ready.start != start_) return Status();  // Of a run that was left: the node has it back.
+  batch->epoch = ready.epoch;
+  batch->step = ready.step;
+  batch->ends_epoch = ready.ends_epoch;
+  batch->beyond_budget = ready.beyond_budget;
+  batch->times = ready.times;
+  batch->samples = std::move(ready.samples);
+  batch->substitutions = std::move(ready.substitutions);
+  batch->sources = std::move(ready.sources);
+  batch->mapped = mapper.used();
+  ready_.push_back({.number = ready.number, .batch = std::move(batch)});
+  return Status();
+}
+
+Status RemoteLoader::On(RunEnded ended) const {
+  if (ended.start == start_) end_ = std::move(ended.status);
+  return Status();
+}
+
+Status RemoteLoader::On(TierTrouble trouble) const {
+  tiers_ = std::move(trouble.tiers);
+  return Status();
+}
+
+template <typename Reply, typename Ask>
+Result<Reply> RemoteLoader::Call(const char* asked, Ask ask, std::int64_t timeout_ns) const {
+  HEADRACE_RETURN_IF_ERROR(CheckProcess());
+  MutexLock lock(mutex_);
+  const std::uint64_t call = ++last_call_;
+  ask.call = call;
+  HEADRACE_RETURN_IF_ERROR(broken_);
+  bool is_said = false;
+  Status said;
+  const auto done = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) {
+    if (!is_said && calls_.size() < kCallsMax) {
+      is_said = true;
+      calls_.emplace(call, Asked());
+      said = link_->Say(std::move(ask));
+    }
+    return !said.ok() || (is_said && calls_.at(call).reply.has_value());
+  };
+  const Status waited = WaitForAnswer(asked, done, timeout_ns);
+  if (!said.ok()) {
+    calls_.erase(call);
+    return link_->Explain(said);
+  }
+  if (!waited.ok()) {
+    if (const auto found = calls_.find(call); found != calls_.end()) {
+      found->second.given_up = true;
+      if (found->second.reply.has_value()) calls_.erase(found);
+    }
+    return waited;
+  }
+  NodeMessage reply = *std::move(calls_.extract(call).mapped().reply);
+  if (!std::holds_alternative<Reply>(reply)) return Wrong("an answer to another question");
+  Reply answer = std::get<Reply>(std::move(reply));
+  HEADRACE_RETURN_IF_ERROR(answer.status);
+  return answer;
+}
+
+Result<std::vector<PlannedRow>> RemoteLoader::Explain(Position position) const {
+  HEADRACE_ASSIGN_OR_RETURN(RowsReply reply,
+                            Call<RowsReply>("explain()", AskRows{.position = position}, kPlansNs));
+  return std::move(reply.rows);
+}
+
+Result<std::vector<PlannedRow>> RemoteLoader::ExplainRows(std::span<const SampleId> samples) const {
+  HEADRACE_ASSIGN_OR_RETURN(
+      RowsReply reply,
+      Call<RowsReply>("explain()", AskRowsOf{.samples = {samples.begin(), samples.end()}},
+                      kPlansNs));
+  return std::move(reply.rows);
+}
+
+Result<LoaderStats> RemoteLoader::stats() const {
+  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply, Call<StatsReply>("stats()", AskStats{}, kCountsNs));
+  MutexLock lock(mutex_);
+  reply.stats.message_bytes = received_bytes_;
+  return std::move(reply.stats);
+}
+
+Result<std::vector<PreprocessModel::Row>> RemoteLoader::learned() const {
+  HEADRACE_ASSIGN_OR_RETURN(StatsReply reply,
+                            Call<StatsReply>("save_profile()", AskStats{}, kCountsNs));
+  return std::move(reply.learned);
+}
+
+Result<std::vector<StepTime>> RemoteLoader::step_times() const {
+  HEADRACE_ASSIGN_OR_RETURN(StepsReply reply, Call<StepsReply>("trace()", AskSteps{}, kCountsNs));
+  return std::move(reply.steps);
+}
+
+std::vector<NamedTierStats> RemoteLoader::tier_stats() const {
+  if (link_->forked()) return {};
+  MutexLock lock(mutex_);
+  return tiers_;
+}
+
+}  // namespace headrace

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "loader/batch_source.h"
+#include "loader/config/loader_options.h"
+#include "node/client/remote_link.h"
+#include "node/protocol/messages.h"
+
+namespace headrace {
+
+// Where a rank finds its node process, and who it is there.
+struct NodeAddress {
+  std::string socket;  // of the node process, in the abstract namespace
+  std::string job;     // the same on all ranks that share it
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_ranks = 1;
+  std::string index_path;  // of the dataset's index, absolute
+  std::string fingerprint;
+  std::int64_t start_timeout_ns = 600'000'000'000;  // that Next() may wait for ranks never there
+};
+
+// Loads batches of one rank, by its node process. Batches lie in memory of the node that is mapped
+// here; nothing is copied. No thread here: what the node says is read by whoever waits for it.
+//
+// Thread safety, ownership, shutdown: as for any BatchSource. The node keeps a batch until its last
+// view here dies, or this process does.
+class RemoteLoader final : public BatchSource {
+ public:
+  // Connects and opens the job, as the first rank, or joins it. `keep_waiting` is asked now and
+  // then while this or another call waits for an answer, by who waits. `clock` is that of
+  // start_timeout_ns, which this may take, too.
+  //
+  // Errors: Unavailable         nobody serves the address, or not for long; try again
+  //         Cancelled           `keep_waiting` said no
+  //         DeadlineExceeded    start_timeout_ns passed, and the node did not answer
+  //         FailedPrecondition  another version of headrace; a job that another rank opened
+  //                             differently
+  //         those of Loader::Open
+  static Result<std::unique_ptr<RemoteLoader>> Open(
+      const NodeAddress& address, LoaderOptions options, std::function<bool()> keep_waiting,
+      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>());
+  ~RemoteLoader() override;
+  RemoteLoader(const RemoteLoader&) = delete;
+  RemoteLoader& operator=(const RemoteLoader&) = delete;
+
+  // Without codecs: they are the node's.
+  [[nodiscard]] std::span<const BatchField> schema() const override { return opened_.schema; }
+  [[nodiscard]] std::uint64_t steps_per_epoch() const override { return opened_.steps_per_epoch; }
+  [[nodiscard]] OrderParameters order_parameters() const override {
+    return opened_.order_parameters;
+  }
+  [[nodiscard]] OrderParameters order_origins() const override { return opened_.order_origins; }
+  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override {
+    return opened_.inflation;
+  }
+
+  // Returns at once: the run begins when every rank has asked for it, and Next() says why not.
+  //
+  // Errors: Unavailable  the node process has ended
+  Status Start(Position position) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Status StartList(ListOrderOptions list) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Errors, beside those of BatchSource::Next():
+  //         Unavailable         the node process has ended
+  //         FailedPrecondition  ranks ask for different positions
+  //         DeadlineExceeded    start_timeout_ns passed, and ranks made no loader
+  Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Never waits: only the node process waits for reads.
+  bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override { return ns; }
+  void Abandon() override { abandoned_ = true; }
+
+  // These ask the node, which answers at once, or, to Explain, when it has planned so far.
+  //
+  // Errors: Unavailable       the node process has ended
+  //         Cancelled         `keep_waiting` said no
+  //         DeadlineExceeded  no answer in a minute, or, to Explain, in ten
+  Result<std::vector<PlannedRow>> Explain(Position position) const override;
+  Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
+  [[nodiscard]] Result<LoaderStats> stats() const override;
+  [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
+  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override;
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // A batch that came and was not taken.
+  struct Ready {
+    std::uint64_t number = 0;
+    std::shared_ptr<Batch> batch;
+  };
+
+  // A call that was sent.
+  struct Asked {
+    bool given_up = false;
+    std::optional<NodeMessage> reply;
+  };
+
+  RemoteLoader(std::shared_ptr<RemoteLink> link, std::int64_t start_timeout_ns,
+               std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
+      : link_(std::move(link)),
+        start_timeout_ns_(start_timeout_ns),
+        keep_waiting_(std::move(keep_waiting)),
+        clock_(std::move(clock)) {}
+
+  [[nodiscard]] Status CheckProcess() const;
+  template <typename Message>
+  Status Begin(Message message) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Asks the node, and waits for the answer. `asked`: what the user called.
+  template <typename Reply, typename Ask>
+  Result<Reply> Call(const char* asked, Ask ask, std::int64_t timeout_ns) const
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Receives until `done`, or the time is over (false), or the connection is (an error). One thread
+  // receives for all that wait.
+  Result<bool> WaitUntil(const std::function<bool()>& done, std::int64_t timeout_ns) const
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  // The same for an answer, as long as keep_waiting_ says so.
+  Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
+                       std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  // The same for a run's results. It begins when every rank has asked for it: the node hears
+  // of it when that takes too long.
+  Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  Status OnMessage(IpcMessage& message, NodeMessage said) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(const Refused& refused) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(JobOpened opened) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(const NewMemory& memory, IpcMessage& message) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(BatchReady ready) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(RunEnded ended) const HEADRACE_LOCKS_REQUIRED(mutex_);
+  Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  class Mapper;
+
+  const std::shared_ptr<RemoteLink> link_;
+  const std::int64_t start_timeout_ns_;
+  const std::function<bool()> keep_waiting_;
+  const std::shared_ptr<const Clock> clock_;
+  mutable JobOpened opened_;  // Written once, while the loader is opened.
+
+  std::atomic<bool> abandoned_ = false;  // the destructor does not wait
+
+  mutable Mutex mutex_;
+  mutable CondVar received_;
+  mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at it
+  mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
+  mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
+  mutable std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_
+      HEADRACE_GUARDED_BY(mutex_);
+  mutable std::set<std::uint32_t> apart_ HEADRACE_GUARDED_BY(mutex_);  // of the batch that comes
+  // Of the run: 0, none.
+  std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
+  // Start of the wait for its results; std::nullopt: nobody waited yet.
+  std::optional<std::int64_t> waits_since_ns_ HEADRACE_GUARDED_BY(mutex_);
+  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // no results, and no StillWaiting sent
+  mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
+  // Calls: those that were sent and not answered, or whose answer was not taken.
+  mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::vector<NamedTierStats> tiers_ HEADRACE_GUARDED_BY(mutex_);  // as of the last failure
+};
+
+}  // namespace headrace

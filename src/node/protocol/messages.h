@@ -1,0 +1,174 @@
+#pragma once
+
+// node/ is a loader in two processes: server/ where the engine runs, client/ where its batches are
+// used, and between them these messages. docs/node.md says who sends what when.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "engine/batch/batch.h"
+#include "ipc/message.h"
+#include "loader/config/loader_options.h"
+#include "observe/loader_stats.h"
+#include "observe/step_times.h"
+#include "plan/exact_order.h"
+#include "plan/order.h"
+#include "plan/quality/labels.h"
+
+namespace headrace {
+
+// Raised with every change of what messages say. The first message in either direction, and its
+// first number, never change.
+inline constexpr std::uint32_t kNodeProtocol = 5;
+
+enum class NodeRole : std::uint8_t { kRank = 0 };
+
+// What a client says.
+
+struct ClientHello {  // The first.
+  std::uint32_t protocol = kNodeProtocol;
+  std::string library;  // version of headrace
+  NodeRole role = NodeRole::kRank;
+  std::uint64_t pid = 0;
+  std::uint32_t rank = 0;
+};
+struct OpenJob {  // The second. Answered by JobOpened or Refused.
+  std::string job;
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_ranks = 1;
+  std::string index_path;
+  std::string fingerprint;
+  LoaderOptions options;  // of this rank
+};
+struct StartRun {
+  std::uint64_t start = 0;  // 1, 2, ...: what batches and the end of the run name
+  Position position;
+};
+struct StartListRun {
+  std::uint64_t start = 0;
+  ListOrderOptions list;
+};
+struct StopRun {};
+struct TakenBatch {
+  std::uint64_t number = 0;
+  std::int64_t at_ns = 0;  // CLOCK_MONOTONIC: the note may come much later
+};
+struct BatchNote {                    // Many a second.
+  std::vector<TakenBatch> taken;      // that are the consumer's now
+  std::vector<std::uint64_t> let_go;  // numbers of batches that are the consumer's no longer
+  bool waiting = false;               // it found none, and waits
+};
+struct AskStats {
+  std::uint64_t call = 0;
+};
+struct AskSteps {
+  std::uint64_t call = 0;
+};
+struct AskRows {
+  std::uint64_t call = 0;
+  Position position;
+};
+struct AskRowsOf {
+  std::uint64_t call = 0;
+  std::vector<SampleId> samples;
+};
+struct CloseJob {};  // The last. Batches that the consumer holds stay its own.
+// The run did not start within the client's `start_timeout`. Answered by
+// RunEnded if ranks are missing that never were there; else it waits on.
+struct StillWaiting {
+  std::uint64_t start = 0;
+  std::int64_t waited_ns = 0;
+};
+
+using ClientMessage = std::variant<ClientHello, OpenJob, StartRun, StartListRun, StopRun, BatchNote,
+                                   AskStats, AskSteps, AskRows, AskRowsOf, CloseJob, StillWaiting>;
+
+// What the node says.
+
+struct Refused {  // Why there is nothing more to say.
+  Status status;
+};
+struct JobOpened {
+  std::vector<BatchField> schema;  // without codecs
+  std::uint64_t steps_per_epoch = 0;
+  std::uint32_t batches_ahead = 0;  // of each rank, at most
+  OrderParameters order_parameters;
+  OrderParameters order_origins;
+  std::optional<ExpectedInflation> inflation;
+};
+struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
+  std::uint32_t memory = 0;
+  std::uint64_t bytes = 0;
+  bool apart = false;  // one batch's alone: gone with it
+};
+struct BytesPlace {
+  std::uint32_t memory = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+};
+struct BatchReady {
+  std::uint64_t start = 0;   // of the run
+  std::uint64_t number = 0;  // 1, 2, ... over all runs
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  bool ends_epoch = false;
+  bool beyond_budget = false;
+  BatchTimes times;
+  std::vector<SampleId> samples;
+  std::vector<Substitution> substitutions;
+  std::vector<TierNumber> sources;
+  std::vector<std::vector<BytesPlace>> fields;  // of each: all rows in one, or, if ragged, each
+};
+struct RunEnded {
+  std::uint64_t start = 0;
+  Status status;
+};
+struct StatsReply {
+  std::uint64_t call = 0;
+  Status status;
+  LoaderStats stats;
+  std::vector<PreprocessModel::Row> learned;
+};
+struct StepsReply {
+  std::uint64_t call = 0;
+  Status status;
+  std::vector<StepTime> steps;
+};
+struct RowsReply {
+  std::uint64_t call = 0;
+  Status status;
+  std::vector<PlannedRow> rows;
+};
+struct TierTrouble {  // A tier has failed.
+  std::vector<NamedTierStats> tiers;
+};
+
+using NodeMessage = std::variant<Refused, JobOpened, NewMemory, BatchReady, RunEnded, StatsReply,
+                                 StepsReply, RowsReply, TierTrouble>;
+
+std::vector<std::byte> Encode(const ClientMessage& message);
+std::vector<std::byte> Encode(const NodeMessage& message);
+
+// As it is sent: lists that may be as long as a dataset lie apart from a message, which is bounded,
+// each behind a descriptor of its own.
+//
+// Errors: ResourceExhausted  no memory or descriptor for one
+Result<IpcMessage> Pack(const ClientMessage& message);
+
+// Bytes may be anything, and so may `fds`, which came with them. Of a ClientHello of another
+// protocol only `protocol` is filled in.
+//
+// Errors: DataLoss  not a message, naming the place and what is wrong there
+Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes,
+                                          std::span<const UniqueFd> fds = {});
+Result<NodeMessage> DecodeNodeMessage(std::span<const std::byte> bytes);
+
+}  // namespace headrace

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/shared_memory.h"
+#include "engine/batch/batch.h"
+#include "engine/engine_parts.h"
+#include "ipc/peer.h"
+#include "node/protocol/messages.h"
+
+namespace headrace {
+
+// A rank's process as its node sees it: where messages go, and which batches it was sent and has
+// not let go.
+//
+// Thread safety: every method may be called from any thread; SendBatch() from one at a time.
+// Nothing here waits. A client that is gone takes everything, and does nothing with it.
+class LaneClient {
+ public:
+  explicit LaneClient(std::shared_ptr<IpcPeer> peer) : peer_(std::move(peer)) {}
+  LaneClient(const LaneClient&) = delete;
+  LaneClient& operator=(const LaneClient&) = delete;
+
+  [[nodiscard]] pid_t pid() const { return peer_->pid(); }
+
+  void Send(const NodeMessage& message, std::span<const int> fds = {});
+
+  // Sends a batch of run `start`, and keeps it until it is let go.
+  void SendBatch(std::uint64_t start, std::span<const BatchField> schema,
+                 std::shared_ptr<Batch> batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // The client's consumer has it now; null: it was dropped, or never sent.
+  std::shared_ptr<const Batch> Take(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void LetGo(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // The client will not take what it was sent so far ...
+  void DropUntaken() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // ... and is gone: nothing is kept from now on.
+  void DropAll() HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Sent {
+    std::shared_ptr<Batch> batch;
+    bool taken = false;
+    std::vector<const SharedMemory*> apart;  // memories that end with it
+  };
+  using Memories = std::vector<std::pair<NewMemory, std::shared_ptr<SharedMemory>>>;
+
+  // The number of a memory; first of all adds it to `unknown`.
+  std::uint32_t NumberOf(const Buffer& buffer, Sent& sent, Memories& unknown)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Forget(const Sent& sent) HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<IpcPeer> peer_;
+
+  Mutex mutex_;
+  bool gone_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, Sent> sent_ HEADRACE_GUARDED_BY(mutex_);
+  // What the client has been sent the descriptors of. Held, so that no other gets the address.
+  struct Known {
+    std::uint32_t number = 0;
+    std::shared_ptr<SharedMemory> memory;
+  };
+  std::map<const SharedMemory*, Known> known_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint32_t last_memory_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+// Sends what an engine hands over to a client; until Release(), keeps it. Without a client it is
+// dropped.
+class LaneSink final : public BatchSink {
+ public:
+  // `schema` must outlive the sink.
+  LaneSink(std::shared_ptr<LaneClient> client, std::uint64_t start,
+           std::span<const BatchField> schema)
+      : client_(std::move(client)), start_(start), schema_(schema) {}
+
+  // From here on the client may answer.
+  void Release() HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void OnEnd(Status status) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const std::shared_ptr<LaneClient> client_;  // null: the lane has none
+  const std::uint64_t start_;
+  const std::span<const BatchField> schema_;
+
+  Mutex mutex_;
+  bool released_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Batch>> kept_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // kept
+};
+
+}  // namespace headrace

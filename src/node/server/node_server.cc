@@ -1,0 +1,280 @@
+#include "node/server/node_server.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/process_id.h"
+#include "base/units.h"
+#include "loader/machine/machine.h"
+#include "loader/session/kept_tiers.h"
+#include "node/protocol/messages.h"
+
+namespace headrace {
+namespace {
+
+// A batch of the largest number of rows is described in a few MiB.
+constexpr IpcQueueLimits kQueueLimits{
+    .bytes_max = 64 * kMiB, .messages_max = 16384, .fds_max = 256};
+
+std::vector<std::string> FoldersOf(const OpenJob& open) {
+  std::vector<std::string> folders;
+  for (const TierSpec& tier : open.options.tiers.tiers) {
+    if (!tier.path.empty()) folders.push_back(tier.path);
+  }
+  return folders;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NodeServer>> NodeServer::Make(NodeServerOptions options) {
+  std::unique_ptr<NodeServer> node(new NodeServer(std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(node->opener_,
+                            ThreadExecutor::Make({.threads = 1, .name = "headrace-open"}));
+  if (node->options_.service) {
+    const std::uint64_t limit = node->options_.memory_bytes;
+    node->kept_ = std::make_shared<KeptTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
+  }
+  IpcServerOptions server{.name = node->options_.name, .peers_max = 1024, .queue = kQueueLimits};
+  HEADRACE_ASSIGN_OR_RETURN(node->server_, IpcServer::Make(std::move(server), *node));
+  return node;
+}
+
+NodeServer::~NodeServer() {
+  server_.reset();
+  jobs_.clear();
+  opener_.reset();
+}
+
+void NodeServer::Run() {
+  SetIdle();
+  std::jthread watch([this](const std::stop_token& stop) { WatchIdle(stop); });
+  server_->Run(stop_.get_token());
+  watch.request_stop();
+}
+
+void NodeServer::WatchIdle(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(mutex_);
+    idle_changed_.NotifyAll();
+  });
+  const MonotonicClock clock;
+  MutexLock lock(mutex_);
+  while (!stop.stop_requested()) {
+    if (idle_until_ns_ < 0) {
+      idle_changed_.Wait(mutex_);
+      continue;
+    }
+    const std::int64_t left_ns = idle_until_ns_ - clock.NowNanos();
+    if (left_ns <= 0) break;
+    static_cast<void>(idle_changed_.WaitFor(mutex_, left_ns));
+  }
+  if (!stop.stop_requested()) stop_.request_stop();
+}
+
+void NodeServer::SetIdle() {
+  ForgetFailures();
+  bool idle = !options_.service;
+  for (const auto& [id, session] : sessions_) idle = idle && session.closed;
+  const bool awaits = !had_client_ || !failures_.empty();
+  const std::int64_t wait_ns = awaits ? options_.await_ns : 0;
+  MutexLock lock(mutex_);
+  idle_until_ns_ = idle ? MonotonicClock().NowNanos() + wait_ns : -1;
+  idle_changed_.NotifyAll();
+}
+
+void NodeServer::OnConnected(const std::shared_ptr<IpcPeer>& peer) {
+  sessions_[peer->id()].client = std::make_shared<LaneClient>(peer);
+  SetIdle();
+}
+
+void NodeServer::OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& /*why*/) {
+  const auto found = sessions_.find(peer->id());
+  if (found == sessions_.end()) return;
+  LeaveJob(found->second);
+  found->second.client->DropAll();
+  sessions_.erase(found);
+  SetIdle();
+}
+
+Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage message) {
+  const auto found = sessions_.find(peer->id());
+  if (found == sessions_.end()) return Status(StatusCode::kInternal, "a peer without a session");
+  Session& session = found->second;
+  Result<ClientMessage> decoded = DecodeClientMessage(message.bytes, message.fds);
+  Status status = decoded.status();
+  if (status.ok()) {
+    ClientMessage said = std::move(decoded).value();
+    const bool hello = std::holds_alternative<ClientHello>(said);
+    if (hello == session.greeted || (session.closed && !std::holds_alternative<BatchNote>(said))) {
+      status = Status(StatusCode::kFailedPrecondition,
+                      "a message of kind " + std::to_string(said.index()) +
+                          " where none is expected: the first says hello, and no other");
+    } else {
+      status = std::visit([&](auto& each) { return OnMessage(session, std::move(each)); }, said);
+    }
+  }
+  if (!status.ok()) session.client->Send(Refused{.status = status});
+  return status;
+}
+
+Status NodeServer::OnMessage(Session& session, const ClientHello& hello) {
+  if (hello.protocol != kNodeProtocol || hello.library != HEADRACE_VERSION) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the node process is headrace " HEADRACE_VERSION " (protocol " +
+                      std::to_string(kNodeProtocol) + "), the rank's headrace " + hello.library +
+                      " (protocol " + std::to_string(hello.protocol) +
+                      "): use one version for both");
+  }
+  session.greeted = true;
+  had_client_ = true;
+  return Status();
+}
+
+Status NodeServer::OnMessage(Session& session, OpenJob open) {
+  if (!session.job.empty() || open.job.empty()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "opening job '" + open.job + "': a connection has one job, with a name");
+  }
+  HEADRACE_RETURN_IF_ERROR(FailureFor(session, open));
+  auto found = jobs_.find(open.job);
+  if (found == jobs_.end() && HasToWait(open)) {
+    session.delayed = std::move(open);
+    return Status();
+  }
+  if (found == jobs_.end()) {
+    const auto admit = [this, name = open.job](std::uint64_t bytes) { return Admit(name, bytes); };
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job, HostedJob::Make(open, admit, kept_));
+    Hosted hosted{.job = std::move(job), .folders = FoldersOf(open)};
+    found = jobs_.emplace(open.job, std::move(hosted)).first;
+  }
+  ++found->second.clients;
+  session.job = open.job;
+  opener_->Submit(
+      0, [job = found->second.job, client = session.client, open = std::move(open)]() mutable {
+        job->Open(std::move(client), std::move(open));
+      });
+  return Status();
+}
+
+Status NodeServer::FailureFor(const Session& session, const OpenJob& open) {
+  ForgetFailures();
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  const auto found = failures_.find(open.job);
+  if (found == failures_.end()) return Status();
+  HostedJob::Failure& failure = found->second;
+  const std::optional<std::int64_t> age_ns = ProcessAgeNs(session.client->pid());
+  Status why = failure.why;
+  if (age_ns.has_value() && *age_ns < now_ns - failure.at_ns) why = Status();
+  failure.untold.erase(open.local_rank);
+  if (why.ok() || failure.untold.empty()) failures_.erase(found);
+  return why;
+}
+
+void NodeServer::ForgetFailures() {
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  std::erase_if(failures_,
+                [&](const auto& each) { return now_ns - each.second.at_ns >= options_.await_ns; });
+}
+
+bool NodeServer::HasToWait(const OpenJob& open) const {
+  const std::vector<std::string> wanted = FoldersOf(open);
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& each) {
+    const Hosted& hosted = each.second;
+    return hosted.ending &&
+           std::find_first_of(hosted.folders.begin(), hosted.folders.end(), wanted.begin(),
+                              wanted.end()) != hosted.folders.end();
+  });
+}
+
+void NodeServer::OpenDelayed() {
+  for (auto& [id, session] : sessions_) {
+    if (!session.delayed.has_value()) continue;
+    OpenJob open = *std::exchange(session.delayed, std::nullopt);
+    const Status status = OnMessage(session, std::move(open));
+    if (!status.ok()) session.client->Send(Refused{.status = status});
+  }
+}
+
+template <typename Request>
+Status NodeServer::OnMessage(Session& session, Request request) {
+  const auto found = jobs_.find(session.job);
+  if (found == jobs_.end()) {
+    return Status(StatusCode::kFailedPrecondition, "a request before a job was opened");
+  }
+  found->second.job->Do(session.client, std::move(request));
+  return Status();
+}
+
+Status NodeServer::OnMessage(Session& session, const BatchNote& note) {
+  if (session.closed) {  // What its consumer held on to.
+    for (const std::uint64_t number : note.let_go) session.client->LetGo(number);
+    return Status();
+  }
+  const auto found = jobs_.find(session.job);
+  if (found == jobs_.end()) {
+    return Status(StatusCode::kFailedPrecondition, "a note before a job was opened");
+  }
+  found->second.job->Note(session.client, note);
+  return Status();
+}
+
+Status NodeServer::OnMessage(Session& session, const CloseJob& /*close*/) {
+  LeaveJob(session);
+  session.closed = true;
+  session.client->Send(RunEnded{});  // Of no run: the job is left.
+  SetIdle();
+  return Status();
+}
+
+void NodeServer::LeaveJob(Session& session) {
+  const auto found = jobs_.find(session.job);
+  session.job.clear();
+  session.delayed.reset();
+  if (found == jobs_.end()) return;
+  --found->second.clients;
+  found->second.ending = true;
+  // Behind the client's opening, which may not have begun.
+  opener_->Submit(0, [job = found->second.job, client = session.client] { job->Close(client); });
+  Reap(found->first);
+  OpenDelayed();
+}
+
+void NodeServer::Reap(const std::string& name) {
+  const auto found = jobs_.find(name);
+  if (found->second.clients > 0) return;
+  std::string gone = name;  // That of the entry.
+  if (std::optional<HostedJob::Failure> failure = found->second.job->failure()) {
+    failures_.insert_or_assign(gone, *std::move(failure));
+  }
+  std::shared_ptr<HostedJob> job = std::move(found->second.job);
+  jobs_.erase(found);
+  opener_->Submit(0, [this, gone = std::move(gone), job = std::move(job)]() mutable {
+    job.reset();  // Waits for its reads.
+    MutexLock lock(mutex_);
+    admitted_.erase(gone);
+  });
+}
+
+Result<std::uint64_t> NodeServer::Admit(const std::string& job, std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  std::uint64_t used = 0;
+  for (const auto& [name, each] : admitted_) used += each;
+  if (options_.memory_bytes > 0 &&
+      bytes > options_.memory_bytes - std::min(used, options_.memory_bytes)) {
+    return Status(StatusCode::kResourceExhausted,
+                  "job '" + job + "' takes " + FormatBytes(bytes) +
+                      " of memory: the node service " + "has " +
+                      FormatBytes(options_.memory_bytes) + ", of which " +
+                      std::to_string(admitted_.size()) + " jobs have " + FormatBytes(used) +
+                      "; lower memory= or tiers=, or give the service more (--memory)");
+  }
+  admitted_[job] = bytes;
+  if (options_.memory_bytes == 0) return std::numeric_limits<std::uint64_t>::max();
+  return options_.memory_bytes - used - bytes;
+}
+
+}  // namespace headrace

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "profile/slice.h"
+
+namespace headrace {
+
+// Reads and writes a file without a name in a folder that may become a tier, past the page cache
+// where the file system can. The file is gone when the probe is, however the process ends.
+//
+// Writes overwrite what is there and are not synced: a tier is a cache.
+//
+// Thread safety: one call at a time.
+class FolderProbe {
+ public:
+  // Makes the file and writes `bytes` of it, fewer if that takes longer than
+  // limits.duration_max_ns.
+  //
+  // Errors: InvalidArgument     bytes below kBytesMin
+  //         NotFound            no such folder
+  //         FailedPrecondition  it may not be written
+  //         ResourceExhausted   no room, no memory
+  //         Cancelled           keep_going said no
+  static Result<std::unique_ptr<FolderProbe>> Make(const std::string& folder, std::uint64_t bytes,
+                                                   const SliceLimits& limits);
+  static constexpr std::uint64_t kBytesMin = 8 * kMiB;
+
+  // At random places. load.bytes is rounded up to kBufferAlignment.
+  //
+  // Errors: InvalidArgument  load.bytes is 0 or larger than the file, no users
+  //         those of the device; Cancelled
+  Result<Slice> Read(const Load& load, const SliceLimits& limits);
+  Result<Slice> Write(const Load& load, const SliceLimits& limits);
+
+  [[nodiscard]] bool direct() const { return direct_; }  // past the page cache
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  FolderProbe(std::string folder, int fd, bool direct)
+      : folder_(std::move(folder)), fd_(fd), direct_(direct) {}
+  Status Fill(std::uint64_t bytes, const SliceLimits& limits);
+  Result<Slice> Measure(const Load& load, const SliceLimits& limits, bool writes);
+
+  const std::string folder_;
+  const UniqueFd fd_;
+  bool direct_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t slices_ = 0;  // each has its own places
+};
+
+}  // namespace headrace

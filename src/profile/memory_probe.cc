@@ -1,0 +1,115 @@
+#include "profile/memory_probe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "loader/config/schema.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = kMiB;
+constexpr std::uint64_t kCopiedBytesMin = 16 * kMiB;  // of a thread
+constexpr std::uint64_t kCopiedBytesMax = 64 * kMiB;
+constexpr std::uint64_t kCopiedBytesOfAll = 256 * kMiB;
+
+// What a thread copies from and to.
+struct Pair {
+  std::unique_ptr<std::byte[]> from;
+  std::unique_ptr<std::byte[]> to;
+};
+
+}  // namespace
+
+Result<Slice> MeasureCopy(int threads, const SliceLimits& limits) {
+  const std::uint64_t bytes =
+      std::clamp(kCopiedBytesOfAll / static_cast<std::uint64_t>(std::max(threads, 1)),
+                 kCopiedBytesMin, kCopiedBytesMax);
+  std::vector<Pair> pairs(static_cast<std::size_t>(std::max(threads, 1)));
+  for (Pair& pair : pairs) {  // Written, so that the memory is there: else all of it is one page.
+    pair.from = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    pair.to = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    std::memset(pair.from.get(), 1, bytes);
+    std::memset(pair.to.get(), 2, bytes);
+  }
+  return MeasureThreads(std::max(threads, 1), limits,
+                        [&](int thread, std::uint64_t round) -> Result<std::uint64_t> {
+                          Pair& pair = pairs[static_cast<std::size_t>(thread)];
+                          const std::uint64_t at = round * kPieceBytes % bytes;
+                          std::memcpy(pair.to.get() + at, pair.from.get() + at, kPieceBytes);
+                          return kPieceBytes;
+                        });
+}
+
+Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(const Index& index, StorageProbe& storage,
+                                                       const DecodeProbeOptions& options,
+                                                       const std::function<bool()>& keep_going) {
+  const FieldInfo& info = index.fields()[storage.field()];
+  LoaderField wanted{.name = info.name};
+  if (info.kind == FieldKind::kImage) wanted.image = options.image;
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(index, {wanted}));
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> read,
+                            storage.Fetch(options.samples_max, options.bytes_max, keep_going));
+  std::unique_ptr<DecodeProbe> probe(new DecodeProbe(std::move(schema.front()), std::move(read)));
+  // Decoded once each, for what is bad.
+  std::vector<std::string> good;
+  ProbeBuffer row;
+  Status status(StatusCode::kInvalidArgument, "measuring decode: every sample is empty");
+  for (std::size_t i = 0; i < probe->samples_.size(); ++i) {
+    if (keep_going && !keep_going()) return StoppedMeasuring();
+    if (probe->samples_[i].empty()) continue;
+    Status decoded = probe->Decode(i, row);
+    if (decoded.ok()) {
+      good.push_back(std::move(probe->samples_[i]));
+    } else {
+      status = decoded.WithContext("measuring decode: no sample of field '" + info.name +
+                                   "' is good, the last");
+    }
+  }
+  if (good.empty()) return status;
+  probe->samples_ = std::move(good);
+  return probe;
+}
+
+DecodeProbe::DecodeProbe(BatchField field, std::vector<std::string> samples)
+    : field_(std::move(field)), samples_(std::move(samples)) {}
+
+double DecodeProbe::mean_bytes() const {
+  double bytes = 0;
+  for (const std::string& sample : samples_) bytes += static_cast<double>(sample.size());
+  return bytes / static_cast<double>(samples_.size());
+}
+
+Status DecodeProbe::Decode(std::size_t sample, ProbeBuffer& row) const {
+  const auto stored = std::as_bytes(std::span<const char>(samples_[sample]));
+  const std::size_t row_bytes = field_.codec->RowBytes(stored.size());
+  const std::span<std::byte> room = row.AtLeast(std::max<std::size_t>(row_bytes, 1));
+  if (room.empty()) {
+    return {StatusCode::kResourceExhausted,
+            "measuring decode: no memory for a row of " + FormatBytes(row_bytes)};
+  }
+  if (field_.codec->is_copy()) {
+    if (row_bytes != stored.size()) {
+      return {StatusCode::kDataLoss,
+              "a sample of " + FormatBytes(stored.size()) + ", not " + FormatBytes(row_bytes)};
+    }
+    std::memcpy(room.data(), stored.data(), stored.size());
+    return {};
+  }
+  return field_.codec->Decode(stored, {.sample = SampleId{sample}}, room.first(row_bytes));
+}
+
+Result<Slice> DecodeProbe::Run(int threads, const SliceLimits& limits) {
+  const std::size_t count = static_cast<std::size_t>(std::max(threads, 1));
+  std::vector<ProbeBuffer> rows(count);
+  return MeasureThreads(static_cast<int>(count), limits,
+                        [&](int thread, std::uint64_t round) -> Result<std::uint64_t> {
+                          const std::size_t mine = static_cast<std::size_t>(thread);
+                          const std::size_t sample = (mine + round * count) % samples_.size();
+                          HEADRACE_RETURN_IF_ERROR(Decode(sample, rows[mine]));
+                          return samples_[sample].size();
+                        });
+}
+
+}  // namespace headrace

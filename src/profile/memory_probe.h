@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "codec/image/image_codec.h"
+#include "engine/batch/batch.h"
+#include "index/index.h"
+#include "profile/slice.h"
+#include "profile/storage_probe.h"
+
+namespace headrace {
+
+// Copies memory far larger than the processor's caches, in pieces of 1 MiB. Bytes are counted once,
+// not as read and written.
+//
+// Errors: ResourceExhausted  no memory, no threads; Cancelled
+Result<Slice> MeasureCopy(int threads, const SliceLimits& limits);
+
+struct DecodeProbeOptions {
+  std::optional<ImageTransform> image;  // for a field of images; without it they are copied
+  std::uint64_t samples_max = 256;
+  std::uint64_t bytes_max = 32 * kMiB;
+};
+
+// Turns stored samples into rows as a loader's threads do, from memory. Rates are in stored bytes.
+//
+// Thread safety: one call at a time.
+class DecodeProbe {
+ public:
+  // Reads some samples of the field that `storage` reads. Those that cannot be decoded are left
+  // out.
+  //
+  // Errors: those of reading, of decoding if no sample is good, of MakeImageCodec(); Cancelled
+  static Result<std::unique_ptr<DecodeProbe>> Make(const Index& index, StorageProbe& storage,
+                                                   const DecodeProbeOptions& options,
+                                                   const std::function<bool()>& keep_going);
+
+  // Errors: ResourceExhausted  no threads; Cancelled
+  Result<Slice> Run(int threads, const SliceLimits& limits);
+
+  [[nodiscard]] bool is_copy() const { return field_.codec->is_copy(); }
+  [[nodiscard]] std::uint64_t sample_count() const { return samples_.size(); }
+  [[nodiscard]] double mean_bytes() const;  // stored, of a sample
+
+ private:
+  DecodeProbe(BatchField field, std::vector<std::string> samples);
+
+  // One sample into `row`, which grows as it has to.
+  Status Decode(std::size_t sample, ProbeBuffer& row) const;
+
+  const BatchField field_;
+  std::vector<std::string> samples_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/memory/buffer_pool.h"
+#include "engine/batch/batch.h"
+
+namespace headrace {
+
+// Where `row` lies in the shared memory of the batch. All memory of the batch must be shared.
+BufferPlace PlaceOfRow(const Batch& batch, std::span<const std::byte> row);
+
+}  // namespace headrace

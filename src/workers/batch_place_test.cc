@@ -1,0 +1,65 @@
+#include "workers/batch_place.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/memory/buffer_pool.h"
+#include "engine/batch/batch.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kBytes = 4096;
+
+// Two buffers of different memories, where the second begins at the end of the first: the system
+// mostly gives such neighbours.
+std::optional<std::pair<Buffer, Buffer>> Neighbours(BufferPool& pool) {
+  std::vector<Buffer> buffers;
+  while (buffers.size() < 64) {
+    buffers.push_back(pool.AcquireBeyond(kBytes).value());
+    for (Buffer& first : buffers) {
+      for (Buffer& second : buffers) {
+        if (first.bytes().data() + first.bytes().size() == second.bytes().data()) {
+          return std::pair(std::move(first), std::move(second));
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(BatchPlaceTest, ARowLiesInTheMemoryThatItBeginsInNotInTheOneThatEndsThere) {
+  const std::shared_ptr<BufferPool> pool = BufferPool::MakeShared(kBytes).value();
+  auto neighbours = Neighbours(*pool);
+  ASSERT_TRUE(neighbours.has_value());
+  Batch batch;
+  batch.memory = std::move(neighbours->first);
+  batch.extra.push_back(std::move(neighbours->second));
+  const BufferPlace first = batch.memory.place();
+  const BufferPlace second = batch.extra[0].place();
+  ASSERT_NE(first.memory, second.memory);
+  for (const std::size_t size : {std::size_t{1}, std::size_t{100}, kBytes}) {
+    const BufferPlace place = PlaceOfRow(batch, batch.extra[0].bytes().first(size));
+    EXPECT_EQ(place.memory, second.memory) << size;
+    EXPECT_EQ(place.offset, second.offset) << size;
+    EXPECT_EQ(PlaceOfRow(batch, batch.memory.bytes().last(size)).offset,
+              first.offset + kBytes - size);
+  }
+}
+
+TEST(BatchPlaceTest, AnEmptyRowHasAPlaceWhereverItBegins) {
+  const std::shared_ptr<BufferPool> pool = BufferPool::MakeShared(kBytes).value();
+  Batch batch;
+  batch.memory = pool->Acquire(kBytes).value();
+  for (const std::span<std::byte> row :
+       {std::span<std::byte>(), batch.memory.bytes().first(0), batch.memory.bytes().last(0)}) {
+    EXPECT_EQ(PlaceOfRow(batch, row).memory, batch.memory.place().memory);
+  }
+}
+
+}  // namespace
+}  // namespace headrace
