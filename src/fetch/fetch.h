@@ -30,7 +30,7 @@ struct ReadBytes {
 };
 
 // One read: a range of an object in storage, or an entry of a tier. A client derives from it what
-// the read is for. Lives until FetchClient::OnFetched(), or for ever if it never starts.
+// the read is for, owns it, and keeps it until OnFetched() has been called if it was started.
 struct Fetch : ReadBytes {
   FetchSource* source = nullptr;
   FetchClient* client = nullptr;
@@ -49,8 +49,8 @@ class FetchClient {
  public:
   virtual ~FetchClient() = default;
 
-  // The read has ended: its bytes lie in the fetch's memory, or why not. Called by the loop of the
-  // fetcher's owner, once per fetch that was started.
+  // The read has ended: `data` are its bytes, inside the fetch's memory, or the error of the
+  // source. Called by the loop of the fetcher's owner, once per fetch that was started.
   virtual void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) = 0;
 };
 

@@ -43,7 +43,7 @@ class Fetcher {
   enum class Memory : std::uint8_t {
     kTaken,  // all fetches have memory
     kWait,   // the pool has no room now
-    kNone,   // the system has no memory; for ever
+    kNone,   // the system has no memory
   };
 
   explicit Fetcher(Options options) : options_(std::move(options)) {}
@@ -54,8 +54,8 @@ class Fetcher {
   [[nodiscard]] bool has_room() const { return stats_.in_flight < options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
 
-  // Takes the memory of all of `group`, or of none. Beyond the pool's budget where all of it is
-  // free and not enough: waiting would never end.
+  // Takes the memory of all of `group`, or of none: then those that had a buffer lose it. Beyond
+  // the pool's budget where all of it is free and not enough: waiting would never end.
   Memory Acquire(std::span<Fetch* const> group, BufferPool& pool);
   // The same within the budget only, for what nobody waits for.
   bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool);
