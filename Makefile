@@ -47,9 +47,10 @@ format: setup-checks
 	@$(VENV)/bin/ruff format --quiet .
 	@$(VENV)/bin/ruff check --quiet --fix .
 
-# Rewrites python/headrace/_core.pyi from the extension: read the difference before you commit it.
+# Rewrites python/headrace/_core.pyi and _names.py from the extension: read the difference before you
+# commit it.
 stub: build
-	@$(VENV)/bin/python -m nanobind.stubgen -q -m headrace._core -o python/headrace/_core.pyi
+	@$(VENV)/bin/python tools/make_stub.py
 
 clean:
 	rm -rf build demo/out

@@ -56,8 +56,8 @@ def _read(pack: Path, batch_size: int, seconds: float) -> dict[str, Any]:
         "first_batch_s": first,
         "wait_p50_ms": waits[len(waits) // 2] * 1e3,
         "wait_p99_ms": waits[len(waits) * 99 // 100] * 1e3,
-        "store": stats["store"],
-        "page_cache_bytes": stats["store_bytes_page_cache"],
+        "store": stats["store"]["name"],
+        "page_cache_bytes": stats["store"]["bytes_page_cache"],
     }
 
 

@@ -86,7 +86,7 @@ PlacementRequest RequestOf(const Options& options, const Case& each) {
   PlacementRequest request{.blocks = blocks, .horizon_epochs = 16, .seed = 7};
   request.capacity_units.assign(each.nodes, {units, units});
   request.uses = [order, blocks, nodes = each.nodes] {
-    return headrace::MakeOrderUses(*headrace::FindOrder("exact"), order, blocks,
+    return headrace::MakeOrderUses(*headrace::Orders().Find("exact"), order, blocks,
                                    {.world_size = nodes, .ranks_per_node = 1}, {});
   };
   return request;
@@ -105,7 +105,7 @@ Figures Measure(const Options& options, const Case& each) {
     while (uses->Next(step)) {
     }
   } else {
-    placement = std::move(headrace::FindPlacement(each.policy).value()->Make(request)).value();
+    placement = std::move(headrace::Placements().Get(each.policy).value()->Make(request)).value();
     (void)placement->Next();
     figures.first_step_s = Seconds() - begin;
     std::map<std::string, double> first;
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   bool done = true;
   for (const std::uint32_t nodes : options.nodes) {
     if (options.policy.empty()) done = Run(options, {.policy = "(uses)", .nodes = nodes}) && done;
-    for (const headrace::PlacementFactory* factory : headrace::AllPlacements()) {
+    for (const headrace::PlacementFactory* factory : headrace::Placements().rows()) {
       if (!options.policy.empty() && factory->name() != options.policy) continue;
       done = Run(options, {.policy = std::string(factory->name()), .nodes = nodes}) && done;
     }

@@ -75,7 +75,7 @@ struct Figures {
 };
 
 Figures Measure(const Case& each, std::uint64_t samples) {
-  const OrderFactory& factory = *headrace::FindOrder(each.order);
+  const OrderFactory& factory = *headrace::Orders().Find(each.order);
   OrderRequest request{.parameters = each.parameters};
   request.job = {.sample_count = samples,
                  .batch_size = kBatch / each.world_size,

@@ -17,6 +17,7 @@
 
 #include "arrays.h"
 #include "base/hash.h"
+#include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index/folder.h"
@@ -29,24 +30,6 @@ namespace {
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
-
-// The bytes of any object with the buffer protocol, for as long as this lives.
-class Buffer {
- public:
-  explicit Buffer(nb::handle source) {
-    if (PyObject_GetBuffer(source.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~Buffer() { PyBuffer_Release(&view_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
 
 const char* KindName(FieldKind kind) {
   switch (kind) {

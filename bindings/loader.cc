@@ -22,12 +22,12 @@
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "convert/expected_inflation.h"
+#include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/ending.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "keywords.h"
 #include "loader.h"
 #include "loader/machine/machine.h"
 #include "loader/session/session.h"
@@ -466,10 +466,22 @@ void BindLoader(nb::module_& module) {
       "placements",
       [] {
         std::vector<std::string> names;
-        for (const PlacementFactory* each : AllPlacements()) names.emplace_back(each->name());
+        for (const PlacementFactory* each : Placements().rows()) names.emplace_back(each->name());
         return names;
       },
-      "Names of the placements.");
+      "Names of the placements, the default first.");
+  module.def(
+      "placement_keeps_blocks",
+      [](const Text& name) { return ValueOrThrow(Placements().Get(name.bytes()))->keeps_blocks(); },
+      nb::arg("name"), "Whether tiers are of use to it.");
+  module.def(
+      "stores",
+      [] {
+        std::vector<std::string> names = {std::string(kAnyStore)};
+        for (const StoreFactory* each : Stores().rows()) names.emplace_back(each->name());
+        return names;
+      },
+      "What io= may be: a store, or the first that suits.");
   module.def("memory_limit_bytes", &MemoryLimitBytes,
              "Bytes of memory that this process may use: the machine's, or its cgroup's.");
   module.def("permutation", &PermutationArray, nb::arg("size"), nb::arg("seed"), nb::arg("epoch"),

@@ -6,20 +6,23 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
+#include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "keywords.h"
 #include "module.h"
 #include "node/client/remote_loader.h"
 #include "plan/block_map.h"
@@ -75,33 +78,23 @@ void BindOrderSpec(nb::module_& module) {
       "Bytes that all samples take when they are resident.");
 }
 
-void BindJobOptions(nb::class_<LoaderOptions>& options) {
-  options.def(nb::init<>())
-      .def_prop_rw(
-          "batch_size", [](const LoaderOptions& self) { return self.job.batch_size; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.batch_size = value; })
-      .def_prop_rw(
-          "world_size", [](const LoaderOptions& self) { return self.job.world_size; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.world_size = value; })
-      .def_prop_rw(
-          "rank", [](const LoaderOptions& self) { return self.job.rank; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.rank = value; })
-      .def_prop_rw(
-          "ranks", [](const LoaderOptions& self) { return self.job.ranks; },
-          [](LoaderOptions& self, std::uint32_t value) { self.job.ranks = value; },
-          "Of them, from rank on, that the loader is for: those of a node.")
-      .def_prop_rw(
-          "seed", [](const LoaderOptions& self) { return self.job.seed; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.seed = value; })
-      .def_prop_rw(
-          "shuffle", [](const LoaderOptions& self) { return self.job.shuffle; },
-          [](LoaderOptions& self, bool value) { self.job.shuffle = value; })
-      .def_prop_rw(
-          "drop_last", [](const LoaderOptions& self) { return self.job.drop_last; },
-          [](LoaderOptions& self, bool value) { self.job.drop_last = value; })
-      .def_prop_rw(
-          "epochs", [](const LoaderOptions& self) { return self.job.epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.job.epochs = value; });
+// An attribute for each number, flag and text of a struct of options; `of` finds it in them.
+template <typename Struct, typename Of>
+void BindMembers(nb::class_<LoaderOptions>& options, Of of) {
+  const auto bind = [&]<typename Value>(Member<Struct, Value> member) {
+    const auto get = [=](const LoaderOptions& self) { return of(self).*member.pointer; };
+    if constexpr (std::is_same_v<Value, std::string>) {
+      options.def_prop_rw(member.name, get, [=](LoaderOptions& self, const Text& value) {
+        of(self).*member.pointer = value.bytes();
+      });
+    } else if constexpr (std::is_arithmetic_v<Value>) {
+      options.def_prop_rw(member.name, get, [=](LoaderOptions& self, Value value) {
+        of(self).*member.pointer = value;
+      });
+    }
+  };
+  std::apply([&](const auto&... each) { (bind(each), ...); },
+             MembersOf(static_cast<const Struct*>(nullptr)));
 }
 
 void BindOptions(nb::module_& module) {
@@ -109,14 +102,14 @@ void BindOptions(nb::module_& module) {
       .value("UNCHECKED", EncodedImages::kUnchecked)
       .value("DECODABLE", EncodedImages::kDecodable)
       .value("DECODABLE_OR_OTHER_KIND", EncodedImages::kDecodableOrOtherKind);
-  nb::enum_<IoChoice>(module, "IoChoice")
-      .value("AUTO", IoChoice::kAuto)
-      .value("IO_URING", IoChoice::kUring)
-      .value("THREADS", IoChoice::kThreads)
-      .value("SYNTHETIC", IoChoice::kSynthetic);
   nb::class_<LoaderOptions> options(module, "LoaderOptions", "What a Loader is made from.");
-  BindJobOptions(options);
-  options
+  BindMembers<LoaderOptions>(
+      options, [](auto& self) -> auto& { return self; });
+  BindMembers<OrderOptions>(
+      options, [](auto& self) -> auto& { return self.job; });
+  BindMembers<TiersSpec>(
+      options, [](auto& self) -> auto& { return self.tiers; });
+  options.def(nb::init<>())
       .def(
           "add_field",
           [](LoaderOptions& self, const Text& name, const std::optional<ImageTransform>& image,
@@ -134,19 +127,9 @@ void BindOptions(nb::module_& module) {
           nb::arg("path"), nb::arg("capacity_bytes"), nb::arg("threads"),
           "One more tier, slower than those before; path \"\" is memory.")
       .def_prop_ro("tier_count", [](const LoaderOptions& self) { return self.tiers.tiers.size(); })
-      .def_prop_rw(
-          "placement", [](const LoaderOptions& self) { return self.tiers.placement; },
-          [](LoaderOptions& self, const Text& value) { self.tiers.placement = value.bytes(); })
-      .def_prop_rw(
-          "horizon_epochs", [](const LoaderOptions& self) { return self.tiers.horizon_epochs; },
-          [](LoaderOptions& self, std::uint64_t value) { self.tiers.horizon_epochs = value; })
       .def(
           "set_model", [](LoaderOptions& self, const MachineModel& model) { self.model = model; },
           nb::arg("model"), "What was measured of the machine, tiers in the order of add_tier().")
-      .def_prop_rw(
-          "schedule", [](const LoaderOptions& self) { return self.schedule; },
-          [](LoaderOptions& self, const Text& value) { self.schedule = value.bytes(); },
-          "How ranks of a node share it: a policy, or a file of plan_schedule().")
       .def(
           "add_preprocess",
           [](LoaderOptions& self, std::uint64_t transform, double bytes, int threads,
@@ -155,20 +138,18 @@ void BindOptions(nb::module_& module) {
           },
           nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
           nb::arg("seconds"), "One more mean of Loader.learned().")
-      .def_rw("memory_bytes", &LoaderOptions::memory_bytes)
-      .def_rw("batches_ahead", &LoaderOptions::batches_ahead)
-      .def_rw("threads", &LoaderOptions::threads)
-      .def_rw("io", &LoaderOptions::io)
+      .def(
+          "set_remedies",
+          [](LoaderOptions& self, const std::tuple<Text, Text, Text>& texts) {
+            self.remedies = ToRemedies(texts);
+          },
+          nb::arg("remedies"))
       .def_prop_rw(
           "substitute",
           [](const LoaderOptions& self) { return self.on_error == OnError::kSubstitute; },
           [](LoaderOptions& self, bool value) {
             self.on_error = value ? OnError::kSubstitute : OnError::kRaise;
-          })
-      .def_rw("verify", &LoaderOptions::verify)
-      .def_rw("worker_results", &LoaderOptions::worker_results)
-      .def_rw("shared_batches", &LoaderOptions::shared_batches)
-      .def_rw("batches_behind", &LoaderOptions::batches_behind);
+          });
 }
 
 void BindNodeAddress(nb::module_& module) {

@@ -11,7 +11,7 @@
 
 namespace headrace::bindings {
 
-nanobind::dict StatsDict(const LoaderStats& stats);
+nanobind::dict StatsDict(LoaderStats stats);
 
 // An array for each property of the batches.
 nanobind::dict StepTimesDict(const std::vector<StepTime>& steps);

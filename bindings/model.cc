@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "convert/keywords.h"
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "keywords.h"
 #include "model/epoch_prediction.h"
 #include "model/machine_model.h"
 #include "module.h"

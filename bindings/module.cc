@@ -5,6 +5,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = HEADRACE_VERSION;
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindCodec(module);
+  headrace::bindings::BindStored(module);
   headrace::bindings::BindModel(module);
   headrace::bindings::BindExit(module);
   headrace::bindings::BindLoaderOptions(module);

@@ -28,6 +28,9 @@ void BindOrder(nanobind::module_& module);
 // QualityMeter, and how far labels are clustered. After BindIndex and BindOrder.
 void BindQuality(nanobind::module_& module);
 
+// StoredReader. After BindIndex.
+void BindStored(nanobind::module_& module);
+
 // MachineModel.
 void BindModel(nanobind::module_& module);
 

@@ -25,11 +25,11 @@
 #include "base/mutex.h"
 #include "base/units.h"
 #include "convert/expected_inflation.h"
+#include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "keywords.h"
 #include "loader/config/budget.h"
 #include "loader/machine/machine.h"
 #include "module.h"
@@ -83,13 +83,7 @@ struct Planned {
 };
 
 const OrderFactory& FindOrThrow(const std::string& name) {
-  if (const OrderFactory* factory = FindOrder(name)) return *factory;
-  std::string all;
-  for (const OrderFactory* each : AllOrders()) {
-    all.append(all.empty() ? "'" : ", '").append(each->name()).append("'");
-  }
-  ThrowStatus(
-      Status(StatusCode::kInvalidArgument, "order: got '" + name + "', must be one of " + all));
+  return *ValueOrThrow(Orders().Get(name));
 }
 
 Planned ToPlanned(const Text& order, const nb::dict& parameters, const nb::kwargs& given) {
@@ -277,7 +271,7 @@ nb::object ExpectedInflationOf(const Text& order, const nb::dict& parameters,
   }
   const std::optional<ExpectedInflation> expected = [&] {
     const GilRelease released;
-    return ExpectedLabelInflation(planned.factory->name(), planned.request, labels);
+    return ExpectedLabelInflation(*planned.factory, planned.request, labels);
   }();
   return ToObject(expected);
 }
@@ -363,6 +357,33 @@ void BindStep(nb::module_& module) {
                    "(block_read, sample)");
 }
 
+void BindOrders(nb::module_& module) {
+  nb::class_<OrderFactory>(module, "OrderFactory", "A row of the table of orders.")
+      .def_prop_ro("name", [](const OrderFactory& self) { return std::string(self.name()); })
+      .def_prop_ro("reads_blocks", &OrderFactory::reads_blocks)
+      .def_prop_ro("follows_lists", &OrderFactory::follows_lists)
+      .def_prop_ro("takes_costs", &OrderFactory::takes_costs)
+      .def_prop_ro(
+          "budget_parameter",
+          [](const OrderFactory& self) { return std::string(self.budget_parameter()); },
+          "The parameter that says how many bytes stay resident; empty: none.")
+      .def_prop_ro("reproduces_requests_of", &OrderFactory::reproduces_requests_of,
+                   nb::rv_policy::reference,
+                   nb::sig("def reproduces_requests_of(self) -> OrderFactory | None"),
+                   "Of a paper's own order, to compare with: whose requests it answers.");
+  module.def(
+      "find_order", [](const Text& name) { return &FindOrThrow(name.bytes()); }, nb::arg("name"),
+      nb::rv_policy::reference, "The order of that name.");
+  module.def(
+      "order_names",
+      [] {
+        std::vector<std::string> names;
+        for (const OrderFactory* each : Orders().rows()) names.emplace_back(each->name());
+        return names;
+      },
+      "The orders that there are, the default first.");
+}
+
 }  // namespace
 
 void BindOrder(nb::module_& module) {
@@ -406,18 +427,7 @@ void BindOrder(nb::module_& module) {
              "The number of each sample's label, by first appearance.");
   module.def("default_rank_units", &DefaultRankUnits, nb::arg("blocks"), nb::arg("world_size"),
              "Units that a loader without memory= has for what its order keeps, on this machine.");
-  module.def(
-      "budget_parameter",
-      [](const Text& order) { return std::string(FindOrThrow(order.bytes()).budget_parameter()); },
-      nb::arg("order"), "The parameter that says how many bytes stay resident; empty: none.");
-  module.def(
-      "order_names",
-      [] {
-        std::vector<std::string> names;
-        for (const OrderFactory* each : AllOrders()) names.emplace_back(each->name());
-        return names;
-      },
-      "The orders that there are.");
+  BindOrders(module);
 }
 
 }  // namespace headrace::bindings

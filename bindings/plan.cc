@@ -126,10 +126,11 @@ void BindPlan(nb::module_& module) {
       "lane_policies",
       [] {
         std::vector<std::string> names;
-        for (const std::string_view name : LanePolicyNames()) names.emplace_back(name);
+        for (const LanePolicyFactory* each : LanePolicies().rows())
+          names.emplace_back(each->name());
         return names;
       },
-      "Names of the policies by which ranks share a node.");
+      "Names of the policies by which ranks share a node, the default first.");
 }
 
 }  // namespace headrace::bindings

@@ -18,9 +18,9 @@
 
 #include "arrays.h"
 #include "base/mutex.h"
+#include "convert/keywords.h"
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "keywords.h"
 #include "module.h"
 #include "order.h"
 #include "status.h"

@@ -15,6 +15,7 @@
 
 #include "arrays.h"
 #include "base/process_id.h"
+#include "convert/plain.h"
 #include "convert/text.h"
 #include "gil/ending.h"
 #include "loader.h"
@@ -201,20 +202,7 @@ class PyWorkerPool {
   }
 
   [[nodiscard]] nb::dict Stats() const {
-    const WorkerPool::Stats stats = LeaseOrThrow().pool->stats();
-    nb::dict dict;
-    dict["batches"] = stats.batches;
-    dict["samples"] = stats.samples;
-    dict["tasks"] = stats.tasks;
-    dict["rows"] = stats.rows;
-    dict["busy_ns"] = stats.busy_ns;
-    dict["capacity"] = stats.memory.capacity_bytes;
-    dict["used"] = stats.memory.used_bytes;
-    dict["peak"] = stats.memory.used_bytes_peak;
-    dict["beyond"] = stats.memory.beyond_bytes;
-    dict["beyond_peak"] = stats.memory.beyond_bytes_peak;
-    dict["beyond_count"] = stats.memory.beyond_count;
-    return dict;
+    return nb::borrow<nb::dict>(Plain(LeaseOrThrow().pool->stats()));
   }
 
  private:
@@ -296,6 +284,27 @@ void BindChannel(nb::module_& module) {
             return true;
           },
           nb::arg("message"), "False if the host is gone.");
+  const auto constant = [&](const char* name, auto value) {
+    channel.attr(name) = static_cast<std::uint64_t>(value);
+  };
+  constant("COMPUTE", TaskMessage::kCompute);
+  constant("WRITE", TaskMessage::kWrite);
+  constant("READY", ReplyMessage::kReady);
+  constant("FAILED", ReplyMessage::kFailed);
+  constant("ERROR", ReplyMessage::kError);
+  constant("DONE", ReplyMessage::kDone);
+  constant("SHAPED", ReplyMessage::kShaped);
+  constant("ROWS", OutputLeaf::Kind::kRows);
+  constant("PADDED", OutputLeaf::Kind::kPadded);
+  constant("LIST", OutputLeaf::Kind::kList);
+  constant("OBJECT", OutputLeaf::Kind::kObject);
+  // Of the messages' heads, in the notation of the module struct.
+  channel.attr("COMPUTE_HEAD") = FormatOf<ComputeHead>();
+  channel.attr("WRITE_HEAD") = FormatOf<WriteHead>();
+  channel.attr("ERROR_HEAD") = FormatOf<ErrorHead>();
+  channel.attr("DONE_HEAD") = FormatOf<DoneHead>();
+  channel.attr("SHAPED_HEAD") = FormatOf<ShapedHead>();
+  channel.attr("LEAF_HEAD") = FormatOf<LeafHead>();
   channel.attr("LEAVES_MAX") = kLeavesMax;
   channel.attr("ITEM_BYTES_MAX") = kItemBytesMax;
   channel.attr("REPLY_BYTES_MAX") = kReplyBytesMax;
@@ -347,7 +356,7 @@ void BindWorkers(nb::module_& module) {
       .def("stop", &PyWorkerPool::Stop)
       .def("close", &PyWorkerPool::Close)
       .def_prop_ro("broken", &PyWorkerPool::broken)
-      .def("stats", &PyWorkerPool::Stats, nb::sig("def stats(self) -> dict[str, int]"));
+      .def("stats", &PyWorkerPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
 }
 
 }  // namespace headrace::bindings

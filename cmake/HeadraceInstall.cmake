@@ -26,6 +26,7 @@ install(EXPORT headraceTargets NAMESPACE headrace::
 install(DIRECTORY src/ DESTINATION include/headrace COMPONENT headrace_dev
   FILES_MATCHING PATTERN "*.h"
   PATTERN "*_conformance.h" EXCLUDE
+  PATTERN "format" EXCLUDE  # includes fmt, which users need not have
   PATTERN "testing" EXCLUDE
   PATTERN "sim" EXCLUDE)
 

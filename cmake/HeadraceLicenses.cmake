@@ -24,6 +24,7 @@ endfunction()
 
 # Debian's package first, then Ubuntu's where its name differs.
 set(doc /usr/share/doc)
+headrace_license(fmt ${doc}/libfmt-dev/copyright)
 headrace_license(libjpeg-turbo ${doc}/libjpeg62-turbo-dev/copyright ${doc}/libjpeg-turbo8-dev/copyright)
 headrace_license(liburing ${doc}/liburing-dev/copyright)
 headrace_license(libspng ${doc}/libspng-dev/copyright)

@@ -19,7 +19,7 @@ TOOLS_OF_CHECKS = re.compile(
 
 def packages_of(which: str) -> list[str]:
     command = [ROOT / "tools" / "setup.sh", "--list", which]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
     return done.stdout.split()
 
 
@@ -47,7 +47,7 @@ def chosen_of(alternatives: list[str]) -> str:
     """The first that this distribution has; the last is not asked for."""
     for name in alternatives[:-1]:
         command = ["apt-cache", "show", name]
-        if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0:
+        if subprocess.run(command, capture_output=True, timeout=280, check=False).returncode == 0:
             return name
     return alternatives[-1]
 
@@ -60,7 +60,7 @@ def simulated_install(packages: list[str]) -> list[str]:
     command += ["-o", "Dir::State::status=/dev/null"]
     # apt would keep its cache of that state where the machine's is.
     command += ["-o", "Dir::Cache::pkgcache=", *chosen]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     if done.returncode != 0:
         pytest.skip(f"apt cannot simulate it here (no package lists?): {done.stderr.strip()}")
     return re.findall(r"(?m)^Inst (\S+)", done.stdout)
@@ -98,7 +98,7 @@ class Checkout:
         self._calls.write_text("")
         environment = {**os.environ, "PATH": self._path, "VENV": ".venv"}
         command = [self.tools / "setup.sh", which]
-        subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True)
+        subprocess.run(command, env=environment, timeout=280, check=True, capture_output=True)
         return re.findall(r"-m pip install .*-r tools/(\S+)", self._calls.read_text())
 
 

@@ -148,6 +148,7 @@ VIOLATIONS = [
     ("src/store/CMakeLists.txt", "set_tests_properties(a PROPERTIES DISABLED ON)\n", 1, "disabled"),
     ("src/store/CMakeLists.txt", "file(GLOB sources *.cc)\n", 1, "glob"),
     ("src/base/a.h", HEADER + "#include <Python.h>\n", 2, "Python outside bindings/"),
+    ("src/base/a.h", HEADER + "#include <fmt/core.h>\n", 2, "fmt in a header"),
     ("src/base/a.h", HEADER + '#include "nanobind/nanobind.h"\n', 2, "Python outside bindings/"),
     ("bindings/a.h", HEADER + "#include <nanobind/stl/string.h>\n", 2, "use bindings/convert"),
     ("src/base/a.h", HEADER + "#include <absl/status/status.h>\n", 2, "gRPC and Abseil"),

@@ -375,6 +375,12 @@ BANNED = [
         r"^src/(peer|node)/",
         "gRPC and Abseil outside peer/ and node/",
     ),
+    Ban(
+        r'^\s*#\s*include\s*["<](fmt|base/format)/',
+        CPP,
+        r"^src/base/format/|\.cc$",
+        "fmt in a header: users of the core need not have it",
+    ),
     Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),
 ]
 

@@ -42,7 +42,6 @@ class Counts(NamedTuple):
 LIMITS = Counts(PUBLIC_MAX, PRIVATE_MAX, SOURCES_MAX)
 
 EXCEPTIONS = {
-    "Engine": Counts(11, 162, 6),
     "IndexView": Counts(19, 11),
     "Loader": Counts(20, 8),
     "QualityMeter": Counts(5, 33, 2),

@@ -10,7 +10,7 @@ BYTES_MAX = 8_000_000
 # Each library that is bundled as a file, and the text that has its licence.
 BUNDLED = {"libjpeg": "libjpeg-turbo", "liburing": "liburing", "libspng": "libspng"}
 # What is compiled into the binaries.
-COMPILED_IN = ("libstdc++", "nanobind", "robin-map", "xxhash")
+COMPILED_IN = ("fmt", "libstdc++", "nanobind", "robin-map", "xxhash")
 _ALLOWED_FOLDERS = ("headrace/", "headrace.libs/")
 _EXECUTABLE = 0o111
 

@@ -141,7 +141,7 @@ void AddTier(const Case& of, EngineWork& work) {
       .uses = [&]() -> Result<std::unique_ptr<UseStream>> {
         return std::unique_ptr<UseStream>(std::make_unique<UsesOfSteps>(work.steps, block_samples));
       }};
-  const auto placement = FindPlacement("belady").value()->Make(std::move(request)).value();
+  const auto placement = Placements().Get("belady").value()->Make(std::move(request)).value();
   while (std::optional<PlacedStep> step = placement->Next()) {
     work.placed.push_back(*std::move(step));
   }

@@ -222,6 +222,22 @@ def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.ND
 def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> bool:
     """Whether the bytes begin as a WebP, BMP, TIFF or PNM does."""
 
+class StoredReader:
+    """Reads stored bytes as a loader does: same stores, retries, errors."""
+
+    def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0) -> None:
+        """`threads`: reads that run at once; 0: as many as a loader's."""
+
+    def read_into(self, objects: NDArray[numpy.uint64], offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], target: bytearray | memoryview) -> None:
+        """
+        Fills all of `target` with the ranges, one after the other. Ctrl-C ends it.
+        """
+
+    def check(self, object: int) -> None:
+        """Raises unless the object is there, and as it was indexed."""
+
+    def close(self) -> None: ...
+
 class MachineModel:
     """
     What reads, decoding and epochs take on a machine: headrace docs model.
@@ -290,25 +306,70 @@ class EncodedImages(enum.Enum):
 
     DECODABLE_OR_OTHER_KIND = 2
 
-class IoChoice(enum.Enum):
-    AUTO = 0
-
-    IO_URING = 1
-
-    THREADS = 2
-
-    SYNTHETIC = 3
-
 class LoaderOptions:
     """What a Loader is made from."""
 
     def __init__(self) -> None: ...
 
     @property
-    def batch_size(self) -> int: ...
+    def memory_bytes(self) -> int: ...
 
-    @batch_size.setter
-    def batch_size(self, arg: int, /) -> None: ...
+    @memory_bytes.setter
+    def memory_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def batches_ahead(self) -> int: ...
+
+    @batches_ahead.setter
+    def batches_ahead(self, arg: int, /) -> None: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @threads.setter
+    def threads(self, arg: int, /) -> None: ...
+
+    @property
+    def io(self) -> str: ...
+
+    @io.setter
+    def io(self, arg: str | bytes, /) -> None: ...
+
+    @property
+    def verify(self) -> bool: ...
+
+    @verify.setter
+    def verify(self, arg: bool, /) -> None: ...
+
+    @property
+    def worker_results(self) -> bool: ...
+
+    @worker_results.setter
+    def worker_results(self, arg: bool, /) -> None: ...
+
+    @property
+    def shared_batches(self) -> bool: ...
+
+    @shared_batches.setter
+    def shared_batches(self, arg: bool, /) -> None: ...
+
+    @property
+    def batches_behind(self) -> int: ...
+
+    @batches_behind.setter
+    def batches_behind(self, arg: int, /) -> None: ...
+
+    @property
+    def schedule(self) -> str: ...
+
+    @schedule.setter
+    def schedule(self, arg: str | bytes, /) -> None: ...
+
+    @property
+    def sample_count(self) -> int: ...
+
+    @sample_count.setter
+    def sample_count(self, arg: int, /) -> None: ...
 
     @property
     def world_size(self) -> int: ...
@@ -317,14 +378,19 @@ class LoaderOptions:
     def world_size(self, arg: int, /) -> None: ...
 
     @property
+    def batch_size(self) -> int: ...
+
+    @batch_size.setter
+    def batch_size(self, arg: int, /) -> None: ...
+
+    @property
     def rank(self) -> int: ...
 
     @rank.setter
     def rank(self, arg: int, /) -> None: ...
 
     @property
-    def ranks(self) -> int:
-        """Of them, from rank on, that the loader is for: those of a node."""
+    def ranks(self) -> int: ...
 
     @ranks.setter
     def ranks(self, arg: int, /) -> None: ...
@@ -353,6 +419,18 @@ class LoaderOptions:
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
 
+    @property
+    def placement(self) -> str: ...
+
+    @placement.setter
+    def placement(self, arg: str | bytes, /) -> None: ...
+
+    @property
+    def horizon_epochs(self) -> int: ...
+
+    @horizon_epochs.setter
+    def horizon_epochs(self, arg: int, /) -> None: ...
+
     def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED) -> None: ...
 
     @property
@@ -367,84 +445,19 @@ class LoaderOptions:
     @property
     def tier_count(self) -> int: ...
 
-    @property
-    def placement(self) -> str: ...
-
-    @placement.setter
-    def placement(self, arg: str | bytes, /) -> None: ...
-
-    @property
-    def horizon_epochs(self) -> int: ...
-
-    @horizon_epochs.setter
-    def horizon_epochs(self, arg: int, /) -> None: ...
-
     def set_model(self, model: MachineModel) -> None:
         """What was measured of the machine, tiers in the order of add_tier()."""
-
-    @property
-    def schedule(self) -> str:
-        """How ranks of a node share it: a policy, or a file of plan_schedule()."""
-
-    @schedule.setter
-    def schedule(self, arg: str | bytes, /) -> None: ...
 
     def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
         """One more mean of Loader.learned()."""
 
-    @property
-    def memory_bytes(self) -> int: ...
-
-    @memory_bytes.setter
-    def memory_bytes(self, arg: int, /) -> None: ...
-
-    @property
-    def batches_ahead(self) -> int: ...
-
-    @batches_ahead.setter
-    def batches_ahead(self, arg: int, /) -> None: ...
-
-    @property
-    def threads(self) -> int: ...
-
-    @threads.setter
-    def threads(self, arg: int, /) -> None: ...
-
-    @property
-    def io(self) -> IoChoice: ...
-
-    @io.setter
-    def io(self, arg: IoChoice, /) -> None: ...
+    def set_remedies(self, remedies: tuple[str | bytes, str | bytes, str | bytes]) -> None: ...
 
     @property
     def substitute(self) -> bool: ...
 
     @substitute.setter
     def substitute(self, arg: bool, /) -> None: ...
-
-    @property
-    def verify(self) -> bool: ...
-
-    @verify.setter
-    def verify(self, arg: bool, /) -> None: ...
-
-    @property
-    def worker_results(self) -> bool: ...
-
-    @worker_results.setter
-    def worker_results(self, arg: bool, /) -> None: ...
-
-    @property
-    def shared_batches(self) -> bool: ...
-
-    @shared_batches.setter
-    def shared_batches(self, arg: bool, /) -> None: ...
-
-    @property
-    def batches_behind(self) -> int: ...
-
-    @batches_behind.setter
-    def batches_behind(self, arg: int, /) -> None: ...
 
 class NodeAddress:
     """Where a rank finds its node process."""
@@ -529,7 +542,13 @@ class Loader:
         """
 
 def placements() -> list[str]:
-    """Names of the placements."""
+    """Names of the placements, the default first."""
+
+def placement_keeps_blocks(name: str | bytes) -> bool:
+    """Whether tiers are of use to it."""
+
+def stores() -> list[str]:
+    """What io= may be: a store, or the first that suits."""
 
 def memory_limit_bytes() -> int:
     """
@@ -658,11 +677,34 @@ def default_rank_units(blocks: Blocks, world_size: int) -> int:
     Units that a loader without memory= has for what its order keeps, on this machine.
     """
 
-def budget_parameter(order: str | bytes) -> str:
-    """The parameter that says how many bytes stay resident; empty: none."""
+class OrderFactory:
+    """A row of the table of orders."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reads_blocks(self) -> bool: ...
+
+    @property
+    def follows_lists(self) -> bool: ...
+
+    @property
+    def takes_costs(self) -> bool: ...
+
+    @property
+    def budget_parameter(self) -> str:
+        """The parameter that says how many bytes stay resident; empty: none."""
+
+    @property
+    def reproduces_requests_of(self) -> OrderFactory | None:
+        """Of a paper's own order, to compare with: whose requests it answers."""
+
+def find_order(name: str | bytes) -> OrderFactory:
+    """The order of that name."""
 
 def order_names() -> list[str]:
-    """The orders that there are."""
+    """The orders that there are, the default first."""
 
 good_label_inflation: float = 1.05
 
@@ -810,7 +852,7 @@ def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps
     """
 
 def lane_policies() -> list[str]:
-    """Names of the policies by which ranks share a node."""
+    """Names of the policies by which ranks share a node, the default first."""
 
 class WorkerChannel:
     """A worker's end of its connection."""
@@ -825,6 +867,40 @@ class WorkerChannel:
 
     def send(self, message: bytes) -> bool:
         """False if the host is gone."""
+
+    COMPUTE: int = 1
+
+    WRITE: int = 2
+
+    READY: int = 1
+
+    FAILED: int = 2
+
+    ERROR: int = 3
+
+    DONE: int = 4
+
+    SHAPED: int = 5
+
+    ROWS: int = 0
+
+    PADDED: int = 1
+
+    LIST: int = 2
+
+    OBJECT: int = 3
+
+    COMPUTE_HEAD: str = 'QQQQQ'
+
+    WRITE_HEAD: str = 'QQ'
+
+    ERROR_HEAD: str = 'QI'
+
+    DONE_HEAD: str = 'QQ'
+
+    SHAPED_HEAD: str = 'QQI'
+
+    LEAF_HEAD: str = '?I'
 
     LEAVES_MAX: int = 4096
 
@@ -884,4 +960,4 @@ class WorkerPool:
     @property
     def broken(self) -> bool: ...
 
-    def stats(self) -> dict[str, int]: ...
+    def stats(self) -> dict[str, Any]: ...

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import inspect
 import json
-import logging
 import os
-import re
-import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 from headrace import _core
 from headrace._arguments import given_path, shown, whole
 from headrace._signature import named_arguments
-from headrace._source import SampleReader, remedy
 from headrace._units import counted, format_bytes
 from headrace.errors import (
     DataLossError,
@@ -27,6 +21,7 @@ from headrace.errors import (
     NotFoundError,
     OutOfRangeError,
 )
+from headrace.formats import table
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -35,19 +30,7 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._outside import check_outside
-
-PACK_INDEX_NAME = "pack.hri"
-INDEX_SUFFIX = ".hri"
-_RECOGNISED = (
-    "headrace opens: a folder with one folder of images for each class (as torchvision's "
-    f"ImageFolder), a pack written by `headrace pack` (it holds {PACK_INDEX_NAME}), "
-    f"an index file ({INDEX_SUFFIX})"
-)
-
-_log = logging.getLogger("headrace.dataset")
-
-Progress = Callable[[int], object]
+from headrace.formats._format import Format, Progress, Wanted, remedies
 
 
 class Dataset:
@@ -84,7 +67,12 @@ class Dataset:
     @property
     def format(self) -> str:
         """How the data lies on storage: "folder", "pack", ..."""
-        return self._index.attributes.get("format", "unknown")
+        return self._index.attributes.get("format", table.OTHER.name)
+
+    @property
+    def format_row(self) -> Format:
+        """What headrace knows of that format; private to headrace."""
+        return table.format_of(self._index)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -135,11 +123,15 @@ class Dataset:
             raise OutOfRangeError(
                 f"reading sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
             )
-        with SampleReader(self._index) as reader:
-            return {
-                field.name: self._read_field(reader, position, field, number)
-                for position, field in enumerate(self._fields)
-            }
+        with closing(self.stored_reader(threads=1)) as reader:
+            return self._read(reader, number)
+
+    def stored_reader(self, threads: int = 0) -> _core.StoredReader:
+        """Reads stored bytes through a store, as a loader does; private to headrace.
+
+        `threads`: reads that run at once; 0: as many as a loader's.
+        """
+        return _core.StoredReader(self._index, remedies(self.format_row, self._index), threads)
 
     def __getitem__(self, sample: SupportsIndex) -> dict[str, Any]:
         """``dataset[i]`` is `read(i)`; ``dataset[-1]`` is the last sample.
@@ -157,29 +149,37 @@ class Dataset:
         return self.read(number + len(self))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for number in range(len(self)):
-            yield self.read(number)
+        with closing(self.stored_reader(threads=1)) as reader:
+            for number in range(len(self)):
+                yield self._read(reader, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as its path, which is opened again; the samples must be the same there."""
-        is_folder = os.path.isdir(self._path) and self.format == "folder"
-        skip = self.skip if is_folder else ()  # An index file, or a pack, has it inside.
+        # An index file has it inside, as has a pack.
+        skip = self.skip if self.format_row.recognises(self._path) else ()
         return _reopen, (self._path, self._named_index, skip, self.fingerprint)
 
+    def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
+        return {
+            field.name: self._read_field(reader, position, field, number)
+            for position, field in enumerate(self._fields)
+        }
+
     def _read_field(
-        self, reader: SampleReader, position: int, field: _core.Field, sample: int
+        self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int
     ) -> Any:
         if field.is_inline:
             return self._index.inline_values(position, sample, 1)[0]
-        objects, offsets, sizes = self._index.extents(position, sample, 1)
-        object_id, offset, size = int(objects[0]), int(offsets[0]), int(sizes[0])
-        data = reader.read(object_id, offset, size)
+        extent = self._index.extents(position, sample, 1)
+        data = bytearray(int(extent[2][0]))
+        reader.read_into(*extent, data)
         checksums = self._index.checksums(position, sample, 1)
         if checksums is not None and _core.hash64(data) != int(checksums[0]):
+            object_id, offset, size = (int(each[0]) for each in extent)
             raise DataLossError(
-                f"reading sample {sample} ({field.name}) from {reader.path(object_id)} bytes "
-                f"[{offset}, {offset + size}): its bytes are not those that were indexed; "
-                f"{remedy(self._index)}"
+                f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)}"
+                f" bytes [{offset}, {offset + size}): its bytes are not those that were indexed; "
+                f"{self.format_row.remedy(self._index)}"
             )
         if field.kind == "array":
             import numpy as np
@@ -196,6 +196,11 @@ class Dataset:
             f"<headrace.Dataset {self._path!r} ({self.format}): {counted(len(self), 'sample')}"
             f"{classes}{has_blocks}; {fields}; look at one with .read(i)>"
         )
+
+
+def object_path(index: _core.Index, object_id: int) -> str:
+    """Where an object of the index lies."""
+    return os.path.join(index.root, index.object(object_id)[0])
 
 
 def describe_field(field: _core.Field) -> str:
@@ -285,35 +290,8 @@ def _find(
     patterns = None if skip is None else skip_patterns(skip)
     if not os.path.exists(where):
         raise NotFoundError(f"opening dataset {where}: {_absent(where, 'file or folder')}")
-    if os.path.isfile(where):
-        if not where.endswith(INDEX_SUFFIX):
-            raise InvalidArgumentError(
-                f"opening dataset {where}: this is a file of {format_bytes(os.path.getsize(where))}"
-                f", no dataset; {_RECOGNISED}"
-            )
-        _refuse_skip(f"opening index {where}", patterns)
-        return Dataset(_core.Index.open(where), where), False
-    pack_index = os.path.join(where, PACK_INDEX_NAME)
-    if os.path.exists(pack_index):
-        _refuse_skip(f"opening pack {where}", patterns)
-        if index is not None:
-            raise InvalidArgumentError(
-                f"opening pack {where}: index={os.fspath(index)!r} was given, but a pack has its "
-                f"own ({PACK_INDEX_NAME}); leave index out"
-            )
-        return Dataset(_core.Index.open(pack_index), where), False
-    _check_is_folder_dataset(where)
-    if index is not None:
-        return _open_named(where, _index_target(index, where), patterns, progress)
-    return _open_cached(where, patterns or (), progress)
-
-
-def _refuse_skip(doing: str, patterns: tuple[str, ...] | None) -> None:
-    if patterns:
-        raise InvalidArgumentError(
-            f"{doing}: skip={list(patterns)!r} was given, but its samples are fixed; leave skip "
-            "out, or open the folder of images with it"
-        )
+    opened = _recognised(where).open(where, Wanted(index, patterns, progress))
+    return Dataset(opened.index, where, opened.named), opened.is_new
 
 
 def index_folder(
@@ -326,118 +304,14 @@ def index_folder(
     where = os.path.abspath(given_path("indexing", root))
     if not os.path.isdir(where):
         raise NotFoundError(f"indexing {where}: {_absent(where, 'folder')}")
-    if os.path.exists(os.path.join(where, PACK_INDEX_NAME)):
-        raise InvalidArgumentError(f"indexing {where}: this is a pack, which has its index already")
-    _check_is_folder_dataset(where)
-    patterns = skip_patterns(skip)
-    target = _index_target(output, where) if output is not None else cache_path(where, patterns)
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    _core.build_folder_index(where, target, progress, list(patterns))
-    return Dataset(_core.Index.open(target), where), target
-
-
-def cache_path(root: str, skip: tuple[str, ...] = ()) -> str:
-    """Where the index of the folder `root` (absolute), without what `skip` says, is kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    key = _core.hash64(b"\0".join(map(os.fsencode, (root, *skip))))
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(root))[:64]
-    return os.path.join(cache, "headrace", f"{name}-{key:016x}{INDEX_SUFFIX}")
+    wanted = Wanted(output, skip_patterns(skip), progress)
+    index, target = _recognised(where).build(where, wanted)
+    return Dataset(index, where), target
 
 
 def image_folder(dataset: Dataset) -> str | None:
-    """The folder whose folders are the classes; None if the dataset is of another format."""
-    return dataset.index.root if dataset.format == "folder" else None
-
-
-def _index_target(path: str | os.PathLike[str], root: str) -> str:
-    """`path`, absolute, if it may be written: nothing but an index is ever replaced."""
-    target = os.path.abspath(given_path("index file", path))
-    if not target.endswith(INDEX_SUFFIX):
-        raise InvalidArgumentError(
-            f"index file {target}: its name must end with {INDEX_SUFFIX}, to be known as one"
-        )
-    check_outside("index file", target, root)
-    return target
-
-
-def _open_named(
-    root: str, path: str, skip: tuple[str, ...] | None, progress: Progress | None
-) -> tuple[Dataset, bool]:
-    """With an index that the caller named: it is not replaced if it is of something else."""
-    if os.path.exists(path):
-        found = _core.Index.open(path)
-        if found.root != root:
-            raise InvalidArgumentError(
-                f"opening dataset {root}: the index {path} is one of {found.root}; name another "
-                "file"
-            )
-        if skip is not None and skip != skip_of(found):
-            raise InvalidArgumentError(
-                f"opening dataset {root}: the index {path} was made with skip="
-                f"{list(skip_of(found))!r}, not {list(skip)!r}; name another file, or leave skip "
-                "out"
-            )
-        skip = skip_of(found)
-    dataset, is_new = _open_folder(root, path, skip or (), progress)
-    return Dataset(dataset.index, root, path), is_new
-
-
-def _open_current(root: str, path: str, skip: tuple[str, ...]) -> _core.Index | None:
-    """The index at `path` if it is one of `root` as it is now, without what `skip` says."""
-    if not os.path.exists(path):
-        return None
-    try:
-        index = _core.Index.open(path)
-    except (DataLossError, FailedPreconditionError):
-        return None  # Damaged or of another version: what is derived can be derived again.
-    same = index.root == root and skip_of(index) == skip
-    return index if same and index.folder_is_current() else None
-
-
-def _open_folder(
-    root: str, path: str, skip: tuple[str, ...], progress: Progress | None
-) -> tuple[Dataset, bool]:
-    index = _open_current(root, path, skip)
-    if index is not None:
-        return Dataset(index, root), False
-    _core.build_folder_index(root, path, progress, list(skip))
-    dataset = Dataset(_core.Index.open(path), root)
-    _log.info("indexed %s: %d samples, into %s", root, len(dataset), path)
-    return dataset, True
-
-
-def _open_cached(
-    root: str, skip: tuple[str, ...], progress: Progress | None
-) -> tuple[Dataset, bool]:
-    path = cache_path(root, skip)
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        writable = os.access(os.path.dirname(path), os.W_OK)
-        if not writable and _open_current(root, path, skip) is None:
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        warnings.warn(
-            f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
-            f"({error.strerror}): it is made anew in each process; set XDG_CACHE_HOME to a folder "
-            "that can be written, or pass index=",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        path = _temporary_path()
-    return _open_folder(root, path, skip, progress)
-
-
-def _temporary_path() -> str:
-    handle, path = tempfile.mkstemp(prefix="headrace-", suffix=INDEX_SUFFIX)
-    os.close(handle)
-    atexit.register(_unlink_quietly, path, os.getpid())
-    return path
-
-
-def _unlink_quietly(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # A forked child must not take its parent's file away.
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    """The folder where each file that is added becomes a sample; None: there is none."""
+    return dataset.format_row.source_folder(dataset.index)
 
 
 def _absent(path: str, what: str) -> str:
@@ -455,25 +329,31 @@ def _absent(path: str, what: str) -> str:
     return f"no such {what} (the path exists as far as {missing.parent})"
 
 
-def _check_is_folder_dataset(root: str) -> None:
-    """Says what was found where a folder can be no dataset."""
+def _recognised(path: str) -> Format:
+    """The format of what is at `path`; else an error that says what was found there."""
     try:
-        entries: Sequence[os.DirEntry[str]] = sorted(os.scandir(root), key=lambda entry: entry.name)
+        row = table.recognise(path)
+        if row is not None:
+            return row
+        names = None if os.path.isfile(path) else sorted(os.listdir(path))
     except OSError as error:
-        raise FailedPreconditionError(f"opening dataset {root}: {error.strerror}") from error
-    if any(entry.is_dir() for entry in entries if not entry.name.startswith(".")):
-        return
-    if not entries:
-        raise InvalidArgumentError(f"opening dataset {root}: the folder is empty; {_RECOGNISED}")
+        raise FailedPreconditionError(f"opening dataset {path}: {error.strerror}") from error
+    if names is None:
+        raise InvalidArgumentError(
+            f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
+            f", no dataset; {table.described()}"
+        )
+    if not names:
+        raise InvalidArgumentError(
+            f"opening dataset {path}: the folder is empty; {table.described()}"
+        )
     kinds: dict[str, int] = {}
-    for entry in entries:
-        suffix = os.path.splitext(entry.name)[1] or "other"
+    for name in names:
+        suffix = os.path.splitext(name)[1] or "other"
         kinds[suffix] = kinds.get(suffix, 0) + 1
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
-    hint = ""
-    if ".arrow" in kinds:
-        hint = f"; if this is a pack, its {PACK_INDEX_NAME} is missing: copy the whole folder again"
+    hints = "".join(each.hint(kinds.keys()) for each in table.FORMATS)
     raise InvalidArgumentError(
-        f"opening dataset {root}: not a dataset: it holds no folders, only files ({found}); "
-        f"{_RECOGNISED}{hint}"
+        f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
+        f"{table.described()}{hints}"
     )

@@ -26,6 +26,7 @@ from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
 from headrace._loading.trainers import NotPrepared
+from headrace._names import OrderName
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Sharding, Workers, group
@@ -81,7 +82,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         batch_size: int = 1,
         *,
         shuffle: bool = True,
-        order: Order | signature.OrderName = "exact",
+        order: Order | OrderName = "exact",
         seed: int = 0,
         drop_last: bool = False,
         transform: Transform = None,

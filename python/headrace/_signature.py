@@ -14,15 +14,10 @@ from headrace._arguments import shown
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError
 
-OrderName = Literal["exact", "batch", "epoch", "redox"]
-Io = Literal["auto", "io_uring", "threads", "synthetic"]
 OnError = Literal["raise", "substitute"]
 Output = Literal["auto", "torch", "numpy", "dlpack"]
 WorkerStart = Literal["spawn", "fork", "forkserver"]
 Ragged = Literal["error", "pad", "list"]
-Placement = Literal[
-    "coordinated", "frequency", "pinned", "first_touch", "reuse", "belady", "lru", "none"
-]
 
 if TYPE_CHECKING:  # Python 3.11 has no defaults of type variables.
     from typing_extensions import TypeVar

@@ -32,7 +32,7 @@ __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "ImageTransform", "evaluate", "resiz
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class ImageTransform:
-    """How an encoded image (JPEG or PNG) becomes one row of a batch.
+    """The transform of an encoded image (JPEG or PNG) to one row of a batch.
 
     The steps, in this order: a random resized crop, or a resize of the shorter side and a centre
     crop, or a plain resize; a horizontal flip; conversion and normalisation; layout.
@@ -55,8 +55,8 @@ class ImageTransform:
     """float32 in [0, 1], then normalised; or uint8 as decoded."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     exact: bool = False
-    """Every pixel as from a full decode by Pillow; else the decoder may scale while four times the
-    wanted resolution is left, and values differ by at most 5 of 255 on photographs."""
+    """True: every pixel as in Pillow's full decode. False: the decoder may downscale to at least
+    four times the wanted resolution, and values differ by at most 5 of 255 on photographs."""
 
     def to_core(self) -> _core.ImageTransform:
         """The core's form; private to headrace."""
@@ -139,7 +139,7 @@ def train(
     layout: Literal["NCHW", "NHWC"] = "NCHW",
     exact: bool = False,
 ) -> ImageTransform:
-    """RandomResizedCrop, horizontal flip, normalisation: the usual for training on photographs."""
+    """RandomResizedCrop, horizontal flip, normalisation: usual in training on photographs."""
     if dtype == "uint8" and mean is IMAGENET_MEAN and std is IMAGENET_STD:
         mean = std = None  # The defaults are for floats.
     return ImageTransform(

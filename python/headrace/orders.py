@@ -1,4 +1,4 @@
-"""Orders: how much of who-gets-which-sample-when the loader may choose (`headrace docs orders`).
+"""Orders: they decide which rank gets which sample when (`headrace docs orders`).
 
 >>> hr.Loader(ds, order="epoch")                          # with its defaults
 >>> hr.Loader(ds, order=hr.orders.Epoch(pool="2GiB"))     # or spelled out
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -29,21 +29,27 @@ _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 class Order(ABC):
-    """What `Loader(order=...)` takes besides a name."""
+    """The base of the classes that `Loader(order=...)` takes besides a name."""
 
     name: ClassVar[str]
+    """The name in the core's table; by default the class's name in lower case."""
+
+    added: ClassVar[Mapping[str, int | str]] = {}
+    """Parameters that were added later, with their values for older states."""
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__.lower()
 
     @abstractmethod
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
-        """The core's form of it, for `dataset`: what was given, checked; not the defaults."""
+        """The core's form of the order: the given parameters, checked for `dataset`."""
 
 
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class Exact(Order):
-    """Every sample where the seed, or the sampler, puts it."""
-
-    name: ClassVar[str] = "exact"
+    """Every sample at the position that the seed, or the sampler, gives it."""
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         return _core.OrderSpec(self.name, {})
@@ -52,19 +58,19 @@ class Exact(Order):
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class Batch(Order):
-    """The global batches of `exact`; who gets which sample of them is chosen.
+    """The global batches of `exact`; the loader chooses which rank gets which sample of a batch.
 
-    A sample goes to the node that is its home, if there is room; costs are levelled over ranks.
+    A sample goes to its home node, if there is room; costs are balanced over ranks.
 
     Args:
-        homes: number of the node that each sample is nearest to, or of shape (samples, k) the nodes
-            of up to 16; -1, as any that is no node, for none. By default no sample has a home.
-        costs: of each sample, in any unit, as integers below 2**32; "bytes" (the default) takes its
-            stored bytes, None makes all equal.
+        homes: for each sample the number of its nearest node, or an array of shape (samples, k)
+            with up to 16 nodes; -1, or any number that is not a node, means none. By default no
+            sample has a home.
+        costs: for each sample an integer below 2**32, in any unit; "bytes" (the default) uses the
+            stored bytes, None makes all costs equal.
         ranks_per_node: rank r is on node r // ranks_per_node; by default one.
     """
 
-    name: ClassVar[str] = "batch"
     homes: Sequence[int] | NDArray[Any] | None = None
     costs: Sequence[int] | NDArray[Any] | Literal["bytes"] | None = "bytes"
     ranks_per_node: int | None = None
@@ -85,26 +91,26 @@ class Batch(Order):
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class Epoch(Order):
-    """Each sample once an epoch, in an order that lets storage be read in blocks, each once.
+    """Each sample once an epoch, in an order that reads every block from storage only once.
 
-    Blocks are read into pools of bounded memory; each row is drawn from what a pool holds, at
-    random. ``headrace quality`` tells how good a shuffle that is.
+    Blocks are read into pools of bounded memory; each row is drawn from a pool at random.
+    ``headrace quality`` measures how good that shuffle is.
 
     Args:
-        pool: bytes of all pools of the whole job, as 2 * 2**30, "2GiB", or "10%" of the dataset; by
-            default a tenth to a quarter of it, or what the ranks have memory for, if that is less.
-        pools: how many; by default 48, fewer for a small dataset, or a multiple of the number of
-            ranks where that does not divide 48. Ranks share the work well when their number
+        pool: bytes of all pools of the job, such as 2 * 2**30, "2GiB", or "10%" of the dataset; by
+            default a tenth to a quarter of it, less if the ranks have less memory.
+        pools: number of pools; by default 48, fewer for a small dataset, or a multiple of the
+            number of ranks if that does not divide 48. Ranks share the work well if their number
             divides it.
-        join_share: of a pool, by which a block waits between being asked for and being drawn from,
-            so that slow storage never changes the order; by default 0.25.
-        first_fill: share of the pool that the first batch of a run waits for; the rest joins at the
-            pace of the batches. By default 64 MiB, and the rest joins sooner.
+        join_share: share of a pool that is drawn between the request of a block and the first draw
+            from it, so that slow storage never changes the order; by default 0.25.
+        first_fill: share of the pool that the first batch of a run waits for; the rest joins as
+            batches are taken. By default 64 MiB, and the rest joins sooner.
         block_samples: neighbours that are read together; by default the dataset's own blocks, or
             runs of about 1 MiB.
     """
 
-    name: ClassVar[str] = "epoch"
+    added: ClassVar[Mapping[str, int | str]] = {"first_join_permille": 0}
     pool: int | str | None = None
     pools: int | None = None
     join_share: float | None = None
@@ -127,16 +133,16 @@ class Epoch(Order):
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class Redox(Order):
-    """The slot protocol of the papers Redox and Brand, to compare with.
+    """The slot protocol of the papers Redox and Brand, for comparison.
 
     Args:
         chunks_per_virtual: physical chunks (blocks) that share the slots of one virtual chunk; by
             default 10.
-        mapping: "consecutive" (the default) or "interleaved" chunks in a virtual one.
+        mapping: whether a virtual chunk has "consecutive" (the default) or "interleaved" chunks.
         refill: the chunk that fills an empty slot: "max_fill" (the default), or any at "random".
         ties: between chunks that fill equally many: "random" (the default) or "first".
-        slot_classes: positions of a chunk fall into this many classes that may answer for each
-            other; by default each position is its own, as in the papers.
+        slot_classes: number of classes of a chunk's positions; positions of one class are
+            interchangeable. By default each position is its own class, as in the papers.
         nodes: homes of virtual chunks; by default one.
         prefetch: requests in the window of a remote read; by default none.
         remote_limit: bytes of remote slots that a node may hold; by default no limit.
@@ -145,7 +151,6 @@ class Redox(Order):
             1 MiB.
     """
 
-    name: ClassVar[str] = "redox"
     chunks_per_virtual: int | None = None
     mapping: Literal["consecutive", "interleaved"] | None = None
     refill: Literal["max_fill", "random"] | None = None
@@ -178,11 +183,26 @@ class Redox(Order):
         return _core.OrderSpec(self.name, parameters)
 
 
+class _Plain(Order):
+    """An order without a class here, with its defaults."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["name"] = name
+
+    def to_core(self, dataset: Dataset) -> _core.OrderSpec:
+        return _core.OrderSpec(self.name, {})
+
+
 _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
 
 
+def added_parameters(order: str) -> dict[str, int | str]:
+    """Parameters that were added to the order later, with their values for older states."""
+    return dict(_NAMED[order].added) if order in _NAMED else {}
+
+
 def costs_in_bytes(dataset: Dataset) -> NDArray[np.uint32] | None:
-    """What `Batch` levels by default: the stored bytes of each sample."""
+    """The default costs of `Batch`: the stored bytes of each sample."""
     return _table("costs", _core.stored_bytes(dataset.index))
 
 
@@ -197,18 +217,20 @@ def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:
 
 
 def as_order(order: Order | str) -> Order:
-    """An order, or the one of a name with its defaults; else an error that names the argument."""
+    """The order for an argument: an order, or a name for one with its defaults; else an error."""
     if isinstance(order, Order):
         return order
     if isinstance(order, str):
-        return _NAMED[choice("order", order, tuple(_NAMED))]()
+        choice("order", order, tuple(_core.order_names()))
+        return _NAMED[order]() if order in _NAMED else _Plain(order)
     raise InvalidArgumentError(
-        f"order: got {order!r}, must be one of {', '.join(map(repr, _NAMED))} or of headrace.orders"
+        f"order: got {order!r}, must be one of {', '.join(map(repr, _core.order_names()))} or of "
+        "headrace.orders"
     )
 
 
 def _integers(**given: tuple[int | None, int, int]) -> dict[str, int | str]:
-    """Of (value, least, most) by name: those that are given."""
+    """The given ones of parameters, as (value, least, most) by name; checked."""
     return {
         name: integer(name, value, least, most)
         for name, (value, least, most) in given.items()

@@ -24,10 +24,15 @@ from headrace.profile import Tier as ProfileTier
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
 _SSD_UNIT_BYTES = 4096
-"""Every sample takes at least this much of a disk."""
+"""The least bytes that a sample takes on a disk."""
 
 PLACEMENTS = tuple(_core.placements())
-"""Names of the placements; `headrace docs placements` says what each does."""
+"""Names of the placements, the default first; see `headrace docs placements`."""
+
+
+def needs_tiers(placement: str) -> bool:
+    """Whether the placement was chosen by the user and needs tiers."""
+    return placement != PLACEMENTS[0] and _core.placement_keeps_blocks(placement)
 
 
 @named_fields
@@ -76,7 +81,7 @@ class CoreTier:
 def core_tiers(
     tiers: Iterable[Tier] | None, *, make: bool = True, images: str | None = None
 ) -> list[CoreTier]:
-    """The core's tiers, with their folders made unless told not to, none of them in `images`.
+    """The core's tiers. Makes their folders if asked to; refuses folders in `images`.
 
     Raises:
         InvalidArgumentError: names the invalid value.
@@ -155,7 +160,7 @@ def _there(path: str) -> str:
 
 
 def profile_with_tiers(profile: MachineProfile, tiers: list[CoreTier]) -> MachineProfile:
-    """A profile whose tiers are these, in their order: memory as it copies, folders as measured.
+    """A profile with these tiers, in their order: memory by its copy rate, folders as measured.
 
     Raises:
         InvalidArgumentError: a folder on a file system of which the profile has no folder.
@@ -179,7 +184,7 @@ def _profile_tier(profile: MachineProfile, tier: CoreTier) -> ProfileTier:
 def _on_one_disk(measured: str, path: str) -> bool:
     try:
         return os.stat(measured).st_dev == os.stat(_there(path)).st_dev
-    except OSError:  # Measured on a disk that is not mounted now.
+    except OSError:  # The disk of this measurement is not mounted now.
         return os.path.abspath(measured) == path
 
 
@@ -278,7 +283,7 @@ class Part:
         self._taken_by = id(loader)
 
     def give_back(self, loader: object) -> None:
-        """Does nothing if the loader no longer has it: another may have it now."""
+        """Returns the part. Does nothing if the loader no longer has it: another may have it."""
         if self._taken_by == id(loader):
             self._taken_by = None
 

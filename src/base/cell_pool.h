@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "base/members.h"
 #include "base/mutex.h"
 #include "base/status.h"
 
@@ -109,5 +110,7 @@ class CellPool {
   // Released cells: last in, first out, so that runs of one size stay whole and pages stay warm.
   std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_);
 };
+
+HEADRACE_MEMBERS(CellPool::Stats, unit_bytes, capacity_units, used_units, used_units_peak)
 
 }  // namespace headrace

@@ -16,6 +16,8 @@
 
 // On a field: touch it only while holding the mutex.
 #define HEADRACE_GUARDED_BY(mutex) HEADRACE_THREAD_ATTRIBUTE_(guarded_by(mutex))
+// On a pointer: the same for what it points at.
+#define HEADRACE_PT_GUARDED_BY(mutex) HEADRACE_THREAD_ATTRIBUTE_(pt_guarded_by(mutex))
 // On a method: the caller holds the mutex; or must not, because the method takes it.
 #define HEADRACE_LOCKS_REQUIRED(mutex) HEADRACE_THREAD_ATTRIBUTE_(requires_capability(mutex))
 #define HEADRACE_LOCKS_EXCLUDED(mutex) HEADRACE_THREAD_ATTRIBUTE_(locks_excluded(mutex))

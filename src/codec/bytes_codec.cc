@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -45,9 +46,8 @@ class ArrayCodec final : public FieldCodec {
     limit.bytes_needed = 0;
     HEADRACE_CHECK(row.size() == row_bytes_);
     if (encoded.size() != row_bytes_) {
-      return Status(StatusCode::kDataLoss,
-                    "decoding array: got " + Counted(encoded.size(), "byte") +
-                        ", its shape and dtype need " + std::to_string(row_bytes_));
+      return DataLoss("decoding array: got {}, its shape and dtype need {}",
+                      Counted(encoded.size(), "byte"), row_bytes_);
     }
     CopyBytes(encoded, row);
     return {};

@@ -1,96 +1,128 @@
 #include "engine/engine.h"
 
-#include <algorithm>
 #include <set>
-#include <string>
+#include <utility>
 
 #include "base/check.h"
-#include "base/units.h"
-#include "engine/engine_work.h"
+#include "engine/batch/batch_maker.h"
+#include "engine/batch/stored_fields.h"
+#include "engine/blocks/residency.h"
+#include "engine/lanes/lane_queues.h"
+#include "engine/lanes/lanes.h"
+#include "engine/loop/loop_context.h"
+#include "engine/rows/rows.h"
+#include "engine/tiers/tier_filler.h"
+#include "fetch/fetcher.h"
+#include "fetch/sources.h"
+#include "fetch/verifier.h"
 
 namespace headrace {
 namespace {
 
-std::vector<std::size_t> StoredFields(std::span<const BatchField> schema) {
-  std::vector<std::size_t> stored;
-  for (std::size_t i = 0; i < schema.size(); ++i) {
-    if (!schema[i].is_inline()) stored.push_back(i);
+// The lanes with what the engine has where they have nothing of their own.
+std::vector<EngineLane> Completed(const EngineParts& parts) {
+  std::vector<EngineLane> lanes = parts.lanes;
+  for (EngineLane& lane : lanes) {
+    if (lane.staging == nullptr) lane.staging = parts.staging;
+    if (lane.executor == nullptr) lane.executor = parts.executor;
   }
-  return stored;
+  return lanes;
+}
+
+// Removes the reads from all deliveries: every field of the batch is in the index.
+void DropReads(Step& step) {
+  step.reads.clear();
+  step.releases.clear();
+  step.reads_due = 0;
+  for (Delivery& delivery : step.deliveries) delivery.block_read = kNoBlockRead;
+}
+
+RowOptions RowOptionsOf(const EngineParts& parts, const EngineOptions& options) {
+  return {.substitute = options.on_error == OnError::kSubstitute,
+          .substitutes_max = options.substitutes_max,
+          .reads = {.limits = {options.coalesce_gap_bytes, options.coalesce_bytes_max},
+                    .task_bytes = options.decode_task_bytes,
+                    .in_flight_max = options.reads_in_flight_max},
+          .decodes = {.seed = options.seed,
+                      .task_bytes = options.decode_task_bytes,
+                      .residents = parts.residents,
+                      .scratch = parts.scratch,
+                      .observer = parts.observer}};
 }
 
 }  // namespace
 
-// Reads that have ended go back to what they are for. The loop calls these, under its lock.
-struct Engine::RowReads final : FetchClient {
-  explicit RowReads(Engine& of) : engine(of) {}
-  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
-    engine.state_mutex_.AssertHeld();
-    auto& unit = static_cast<ReadUnit&>(fetch);
-    --unit.work->lane->reads_in_flight;
-    engine.OnRead(unit, std::move(data));
+// The components, and what they share.
+struct Engine::Components {
+  Components(const Parts& parts, const EngineOptions& options, std::stop_token stop,
+             Inbox<LoopEvent>& inbox, TierCache* cache)
+      : fields(*parts.index, parts.schema),
+        verifier(*parts.index, options.verify),
+        batch_maker(*parts.index, parts.schema, *parts.store),
+        storage(*parts.store),
+        fetcher({.in_flight_max = options.reads_in_flight_max,
+                 .stop = stop,
+                 .ended =
+                     [&inbox](Fetch& fetch, Result<std::span<std::byte>> data) {
+                       inbox.Post({.fetch = &fetch, .data = std::move(data)});
+                     },
+                 .beginning = [&inbox](std::uint64_t reads) { inbox.BeginWork(reads); }}),
+        loop{.inbox = inbox,
+             .executor = *parts.executor,
+             .clock = *parts.clock,
+             .fetcher = fetcher,
+             .storage = storage,
+             .entries = entries,
+             .staging = *parts.staging,
+             .fields = fields,
+             .verifier = verifier,
+             .stop = std::move(stop)},
+        queues(Completed(parts), parts.policy),
+        rows(loop, queues, RowOptionsOf(parts, options)),
+        filler(cache == nullptr ? nullptr
+                                : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
+        blocks(loop,
+               {.residents = parts.residents,
+                .pinned = parts.pinned,
+                .limits = {options.block_gap_bytes, options.block_read_bytes_max}},
+               filler.get(), rows),
+        lanes(loop,
+              {.first_rank = parts.first_rank,
+               .batches_max = options.batches_max,
+               .sources = cache != nullptr,
+               .have_come = [this](std::uint64_t number) { return blocks.HaveCome(number); }},
+              parts.lanes, batch_maker) {
+    rows.Connect(filler.get(), &blocks);
   }
-  Engine& engine;
-};
 
-struct Engine::BlockReads final : FetchClient {
-  explicit BlockReads(Engine& of) : engine(of) {}
-  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
-    engine.state_mutex_.AssertHeld();
-    auto& unit = static_cast<BlockUnit&>(fetch);
-    unit.reading = false;
-    engine.OnBlockRead(unit, std::move(data));
-  }
-  Engine& engine;
-};
-
-struct Engine::FillReads final : FetchClient {
-  explicit FillReads(Engine& of) : engine(of) {}
-  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override {
-    engine.state_mutex_.AssertHeld();
-    engine.OnFillRead(static_cast<FillRead&>(fetch), std::move(data));
-  }
-  Engine& engine;
+  const StoredFields fields;
+  const Verifier verifier;
+  const BatchMaker batch_maker;
+  StorageSource storage;
+  TierSource entries;
+  Fetcher fetcher;
+  LoopContext loop;
+  LaneQueues queues;
+  Rows rows;
+  const std::unique_ptr<TierFiller> filler;  // null: no tiers
+  Residency blocks;
+  Lanes lanes;
 };
 
 Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr<Order> order,
                std::unique_ptr<TierCache> tiers)
     : parts_(parts),
-      options_(options),
-      stored_fields_(StoredFields(parts.schema)),
-      verifier_(*parts.index, options.verify),
-      decoder_(*parts.index, parts.schema, parts.residents.get(), verifier_),
-      batch_maker_(*parts.index, parts.schema, *parts.store),
-      inbox_(std::make_unique<Inbox<Event>>(
-          *parts.executor, [this](std::span<Event> events) { return HandleAll(events); })),
-      storage_(*parts.store),
-      fetcher_({.in_flight_max = options.reads_in_flight_max,
-                .stop = stop_.get_token(),
-                .ended =
-                    [this](Fetch& fetch, Result<std::span<std::byte>> data) {
-                      inbox_->Post({.kind = Event::Kind::kFetched,
-                                    .fetch = &fetch,
-                                    .data = std::move(data)});
-                    },
-                .beginning = [this](std::uint64_t reads) { inbox_->BeginWork(reads); }}),
-      row_reads_(std::make_unique<RowReads>(*this)),
-      block_reads_(std::make_unique<BlockReads>(*this)),
-      fill_reads_(std::make_unique<FillReads>(*this)),
+      inbox_(std::make_unique<Inbox<LoopEvent>>(
+          *parts.executor, [this](std::span<LoopEvent> events) { return HandleAll(events); })),
       order_(std::move(order)),
-      tiers_(stored_fields_.empty() ? nullptr : std::move(tiers)) {
-  if (tiers_ != nullptr) stats_.tiers.uses.resize(tiers_->tiers().size());
+      tiers_(StoredFields(*parts.index, parts.schema).empty() ? nullptr : std::move(tiers)),
+      components_(
+          std::make_unique<Components>(parts_, options, stop_.get_token(), *inbox_, tiers_.get())) {
   HEADRACE_CHECK(options.batches_max > 0 && options.reads_in_flight_max > 0);
   HEADRACE_CHECK(!parts.lanes.empty() && parts.lanes.size() < kDeadlinesOfStep);
-  if (parts.policy != nullptr) shares_.resize(parts.lanes.size());
-  for (const EngineLane& each : parts.lanes) {
-    auto lane = std::make_unique<Lane>();
-    lane->number = static_cast<std::uint32_t>(lanes_.size());
-    lane->parts = each;
-    if (each.staging == nullptr) lane->parts.staging = parts.staging;
-    if (each.executor == nullptr) lane->parts.executor = parts.executor;
-    lanes_.push_back(std::move(lane));
-    each.batch_memory->SetReleaseHook(
-        [this] { inbox_->PostLater({.kind = Event::Kind::kReleased}); });
+  for (const EngineLane& lane : parts.lanes) {
+    lane.batch_memory->SetReleaseHook(  // Advance() looks at the memory itself.
+        [this] { inbox_->PostLater({.completes = 0}); });
   }
 }
 
@@ -99,36 +131,51 @@ Engine::~Engine() {
   HEADRACE_CHECK(closed_);
 }
 
-void Engine::Start() { inbox_->PostLater({.kind = Event::Kind::kStart}); }
-
-void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
-  inbox_->PostLater({.kind = Event::Kind::kTaken,
-                     .time_ns = taken_ns.value_or(parts_.clock->NowNanos()),
-                     .lane = lane});
+void Engine::Start() {
+  inbox_->PostLater({.run =
+                         [this] {
+                           state_mutex_.AssertHeld();
+                           started_ = true;
+                         },
+                     .completes = 0});
 }
 
-// Runs the machine on the consumer's thread, which has nothing better to do: the executor may be
-// busy.
+void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
+  const std::int64_t now_ns = taken_ns.value_or(parts_.clock->NowNanos());
+  inbox_->PostLater({.run =
+                         [this, lane, now_ns] {
+                           state_mutex_.AssertHeld();
+                           components_->lanes.OnTaken(lane, now_ns);
+                         },
+                     .completes = 0});
+}
+
+// Runs the loop on the consumer's thread, which has nothing better to do: the executor may be busy.
 void Engine::OnWaiting(std::uint32_t lane) {
-  inbox_->Post({.kind = Event::Kind::kWaiting, .time_ns = parts_.clock->NowNanos(), .lane = lane});
+  const std::int64_t now_ns = parts_.clock->NowNanos();
+  inbox_->Post({.run =
+                    [this, lane, now_ns] {
+                      state_mutex_.AssertHeld();
+                      components_->lanes.OnWaiting(lane, now_ns);
+                    },
+                .completes = 0});
 }
 
 void Engine::Leave(std::uint32_t lane) {
   {
     MutexLock lock(state_mutex_);
-    lanes_.at(lane)->ended = true;
-    lanes_.at(lane)->stats.gone = true;
+    components_->lanes.Leave(lane);
   }
-  inbox_->PostLater({.kind = Event::Kind::kLeft, .lane = lane});
+  inbox_->PostLater({.completes = 0});  // Advance() goes on without the lane.
 }
 
 void Engine::Stop() {
   {
     MutexLock lock(state_mutex_);
-    ended_ = true;
+    components_->loop.ended = true;
     DropQueues();
   }
-  // Last: tasks that see it leave their samples undone, and only ended_ keeps these from the sink.
+  // Last: tasks that see it leave their samples undone, and only `ended` keeps these from the sink.
   stop_.request_stop();
 }
 
@@ -144,7 +191,11 @@ bool Engine::Close(std::int64_t timeout_ns) {
   if (!inbox_->WaitUntilIdle(*parts_.clock, timeout_ns)) return false;
   MutexLock lock(state_mutex_);
   closed_ = true;
-  ReleaseAllCells();
+  components_->blocks.ReleaseAll();
+  components_->lanes.VisitWork([this](StepWork& work) {
+    state_mutex_.AssertHeld();
+    components_->rows.ReleaseCells(work);
+  });
   return true;
 }
 
@@ -154,32 +205,31 @@ EngineStats Engine::stats() const {
   EngineStats stats;
   {
     MutexLock lock(state_mutex_);
-    stats = stats_;
-    stats.reads = fetcher_.stats().reads;
-    stats.read_bytes = fetcher_.stats().read_bytes;
-    stats.reads_in_flight = fetcher_.stats().in_flight;
-    for (const std::unique_ptr<Lane>& lane : lanes_) {
-      LaneStats& of_lane = stats.lanes.emplace_back(lane->stats);
-      of_lane.stall_ns = lane->consumer.stall_ns();
-      of_lane.ready = lane->ready;
-      of_lane.steps_in_work = lane->steps.size();
-      of_lane.queued_reads = lane->to_read.size();
-      stats.steps_in_work += lane->steps.size();
-    }
-    if (tiers_ != nullptr) {
-      const std::span<const std::uint64_t> planned = tiers_->planned_uses();
-      stats.tiers.planned.assign(planned.begin(), planned.end());
-      stats.tiers.not_kept += tiers_->moves_dropped();
-    }
+    const BlockCounts& blocks = components_->blocks.counts();
+    stats.block_reads = blocks.block_reads;
+    stats.block_bytes = blocks.block_bytes;
+    stats.reread_bytes = blocks.reread_bytes;
+    stats.kept_bytes = blocks.kept_bytes;
+    stats.pinned_reads = blocks.pinned_reads;
+    stats.pinned_bytes = blocks.pinned_bytes;
+    stats.reads = components_->fetcher.stats().reads;
+    stats.read_bytes = components_->fetcher.stats().read_bytes;
+    stats.reads_in_flight = components_->fetcher.stats().in_flight;
+    LanesStats lanes = components_->lanes.stats();
+    stats.substituted = lanes.substituted;
+    stats.substitutions = std::move(lanes.substitutions);
+    stats.lanes = std::move(lanes.lanes);
+    components_->queues.AddTo(stats.lanes);
+    if (components_->filler != nullptr) stats.tiers = components_->filler->counts();
   }
   stats.staging = parts_.staging->stats();
   std::set<const BufferPool*> counted = {nullptr, parts_.staging.get()};
-  for (const EngineLane& lane : parts_.lanes) {
-    if (counted.insert(lane.staging.get()).second) stats.staging += lane.staging->stats();
-  }
   for (std::size_t lane = 0; lane < parts_.lanes.size(); ++lane) {
-    stats.lanes[lane].batch = parts_.lanes[lane].batch_memory->stats();
+    const EngineLane& parts = parts_.lanes[lane];
+    if (counted.insert(parts.staging.get()).second) stats.staging += parts.staging->stats();
+    stats.lanes[lane].batch = parts.batch_memory->stats();
     stats.batch += stats.lanes[lane].batch;
+    stats.steps_in_work += stats.lanes[lane].steps_in_work;
   }
   if (parts_.residents != nullptr) stats.resident = parts_.residents->stats();
   if (parts_.pinned != nullptr) stats.pinned = parts_.pinned->stats();
@@ -188,100 +238,114 @@ EngineStats Engine::stats() const {
 }
 
 // Runs on one thread at a time. Returns how much of what was in flight has come back.
-std::uint64_t Engine::HandleAll(std::span<Event> events) {
+std::uint64_t Engine::HandleAll(std::span<LoopEvent> events) {
   std::uint64_t completions = 0;
   MutexLock lock(state_mutex_);
-  now_ns_ = parts_.clock->NowNanos();
-  for (const std::unique_ptr<Lane>& lane : lanes_) AccountStall(*lane, now_ns_);
-  for (Event& event : events) {
-    completions += event.completions();
-    Handle(event);
+  components_->loop.now_ns = parts_.clock->NowNanos();
+  components_->lanes.AccountStalls();
+  for (LoopEvent& event : events) {
+    completions += event.completes;
+    if (event.fetch != nullptr) {
+      components_->fetcher.Finish();
+      event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
+    } else if (event.run) {
+      event.run();
+    }
   }
   Advance();
-  for (const std::unique_ptr<Lane>& lane : lanes_) lane->consumer.set_cause(CurrentCause(*lane));
+  components_->lanes.SetStallCauses();
   return completions;
-}
-
-void Engine::Handle(Event& event) {
-  switch (event.kind) {
-    case Event::Kind::kStart:
-      started_ = true;
-      return;
-    case Event::Kind::kFetched:
-      fetcher_.Finish();
-      event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
-      return;
-    case Event::Kind::kMissed: {  // It is read like others, before what waits.
-      Lane& lane = *event.unit->work->lane;
-      fetcher_.Finish();
-      --lane.reads_in_flight;
-      event.unit->work->issued_bytes -= event.unit->extent.range.size;
-      event.unit->tried = true;
-      if (!ended_) lane.to_read.push_front({event.unit});
-      return;
-    }
-    case Event::Kind::kDecoded: {
-      Lane& lane = *event.task->work->lane;
-      --lane.decodes_in_flight;
-      Observe(*event.task);
-      OnDecoded(*event.task);
-      StartDecodes(lane);
-      return;
-    }
-    case Event::Kind::kDone:
-      OnDone(*event.task);
-      return;
-    case Event::Kind::kCopied:
-      if (std::exchange(event.block_unit->reading, false)) fetcher_.Finish();
-      OnCopied(*event.block_unit);
-      return;
-    case Event::Kind::kKept: {
-      const auto [work, slot] = event.row;
-      Tier* const tier = std::exchange(work->samples[slot].keep, nullptr);
-      FinishKeep(work->batch->samples[slot], tier, event.data.status());
-      EndSample(*work, slot);
-      return;
-    }
-    case Event::Kind::kFilled:
-      OnFilled(*event.fill, event.data.status());
-      return;
-    case Event::Kind::kTaken:
-      return OnTakenAt(*lanes_.at(event.lane), event.time_ns);
-    case Event::Kind::kWaiting:
-      return OnWaitingAt(*lanes_.at(event.lane), event.time_ns);
-    case Event::Kind::kLeft:  // Advance() goes on without the lane.
-    case Event::Kind::kReleased:
-      return;  // Advance() looks at the memory itself.
-  }
 }
 
 void Engine::Advance() {
   if (!started_) return;
+  Components& components = *components_;
+  const bool& ended = components.loop.ended;
   HandOver();
-  while (!ended_ && AdmitStep()) {
+  while (!ended && AdmitStep()) {
   }
-  if (!ended_ && tiers_ != nullptr) IssueMoves();
-  if (!ended_) IssueReads();
+  if (!ended && components.filler != nullptr) components.filler->IssueMoves();
+  if (!ended) components.rows.IssueReads();
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
-  if (nothing_to_read()) IssueBlockReads();
-  if (!ended_) IssueReads();  // Of stand-ins for samples that no block read can bring.
-  if (!ended_ && tiers_ != nullptr && nothing_to_read() && block_units_.empty()) IssueAhead();
+  if (components.queues.nothing_to_read()) {
+    if (const Status status = components.blocks.IssueReads(); !status.ok()) End(status);
+  }
+  if (!ended)
+    components.rows.IssueReads();  // Of stand-ins for samples that no block read can bring.
+  const bool idle = components.queues.nothing_to_read() && !components.blocks.has_queued();
+  if (!ended && components.filler != nullptr && idle) components.filler->IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.
 }
 
-// "epoch 0 step 3 sample 42 (n01/x.jpg)"
-std::string Engine::Describe(const StepWork& work, std::uint32_t slot) const {
-  const SampleId sample = work.batch->samples[slot];
-  std::string text = "epoch " + std::to_string(work.plan.epoch) + " step " +
-                     std::to_string(work.plan.step) + " sample " + std::to_string(Raw(sample));
-  if (!stored_fields_.empty()) {
-    const Result<Extent> extent =
-        parts_.index->extent(parts_.schema[stored_fields_.front()].index_field, sample);
-    if (!extent.ok()) return text;
-    const Result<ObjectInfo> object = parts_.index->object(extent.value().object);
-    if (object.ok()) text.append(" (").append(object.value().name).append(")");
+// A step that begins an epoch may take seconds: whoever asks for statistics, or ends the run, does
+// not wait for it. The loop runs on one thread at a time, so nobody else plans.
+std::optional<Step> Engine::PlanStep() {
+  state_mutex_.Unlock();
+  std::optional<Step> step = order_->Next();
+  if (step.has_value() && tiers_ != nullptr) tiers_->PlanStep();
+  state_mutex_.Lock();
+  return step;
+}
+
+bool Engine::AdmitStep() {
+  Components& components = *components_;
+  if (!components.lanes.has_room()) return false;
+  if (!components.lanes.has_next()) {
+    if (plan_ended_) return false;
+    std::optional<Step> step = PlanStep();
+    if (!step.has_value()) {
+      plan_ended_ = true;
+      return false;
+    }
+    if (components.fields.empty()) DropReads(*step);
+    components.lanes.SetNext(*std::move(step));
+    // Stop(), or the last lane left.
+    if (components.loop.ended || !components.lanes.has_room()) return false;
   }
-  return text;
+  const Result<bool> complete = components.lanes.MakeBatches();
+  if (!complete.ok()) End(complete.status());
+  if (!complete.ok() || !complete.value()) return false;
+  ++components.loop.sequence;
+  Step step;
+  const std::vector<StepWork*> works = components.lanes.Admit(step);
+  components.blocks.Queue(std::move(step.reads), step.releases);
+  if (tiers_ != nullptr) {
+    for (StepWork* const work : works) components.rows.FindInTiers(*work);
+    tiers_->Advance(step);
+  }
+  if (parts_.policy != nullptr) SplitShares(step, works);
+  for (StepWork* const work : works) components.rows.Plan(*work);
+  return true;
+}
+
+void Engine::SplitShares(const Step& step, std::span<StepWork* const> works) {
+  const Position at{.epoch = step.epoch, .step = step.step};
+  if (const Status status = components_->queues.Split(at, components_->lanes.Loads(works));
+      !status.ok()) {
+    // The steps before come first.
+    for (StepWork* const work : works) work->error.emplace(0, status);
+  }
+  for (std::uint32_t lane = 0; lane < parts_.lanes.size(); ++lane) {
+    components_->rows.StartDecodes(lane);
+  }
+}
+
+void Engine::HandOver() {
+  if (components_->loop.ended) return;
+  if (const Status* const end = components_->lanes.HandOver(plan_ended_)) End(*end);
+}
+
+void Engine::End(const Status& status) {
+  components_->loop.ended = true;
+  stop_.request_stop();
+  DropQueues();
+  components_->lanes.End(status);
+}
+
+void Engine::DropQueues() {
+  components_->queues.Drop();
+  components_->blocks.DropQueue();
+  components_->rows.DropQueue();
 }
 
 }  // namespace headrace

@@ -11,6 +11,7 @@
 #include "base/memory/buffer_pool.h"
 #include "base/status.h"
 #include "engine/batch/batch.h"
+#include "engine/lanes/lane_parts.h"
 #include "engine/lanes/lane_policy.h"
 #include "engine/memory/pinned_blocks.h"
 #include "engine/memory/scratch_budget.h"
@@ -19,29 +20,6 @@
 #include "store/byte_store.h"
 
 namespace headrace {
-
-// Where finished batches of one lane go. Called by the engine, one call at a time, in the order of
-// the plan. Must not block, and of the engine's methods may call OnTaken() alone.
-class BatchSink {
- public:
-  virtual ~BatchSink() = default;
-
-  virtual void OnBatch(std::shared_ptr<Batch> batch) = 0;
-
-  // After the last batch: OK at the end of the plan, or why there are no more. Once; not after
-  // Stop() or the lane's Leave().
-  virtual void OnEnd(Status status) = 0;
-};
-
-// A *lane* is one rank's place in the engine of its node: who takes its batches, and in which
-// memory they lie.
-struct EngineLane {
-  BatchSink* sink = nullptr;
-  std::shared_ptr<BufferPool> batch_memory;  // for batches in work, ready, held by the consumer
-  // Instead of the engine's, for what is read and decoded for this lane alone: near its consumer.
-  std::shared_ptr<BufferPool> staging;
-  Executor* executor = nullptr;
-};
 
 // What an engine is put together from.
 struct EngineParts {

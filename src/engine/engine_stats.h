@@ -6,50 +6,14 @@
 #include <vector>
 
 #include "base/cell_pool.h"
+#include "base/members.h"
 #include "base/memory/buffer_pool.h"
 #include "engine/batch/batch_times.h"
+#include "engine/lanes/lane_stats.h"
 #include "engine/memory/scratch_budget.h"
+#include "engine/tiers/tier_counts.h"
 
 namespace headrace {
-
-// What came out of one tier.
-struct TierUses {
-  std::uint64_t samples = 0;
-  std::uint64_t bytes = 0;  // of these
-  std::uint64_t ahead = 0;  // of the samples: there because they were fetched ahead, and not used
-                            // before: ready on time. All others are reuse.
-};
-
-// How samples got around storage, and did not.
-struct TierCounts {
-  std::vector<TierUses> uses;       // by tier, fastest first
-  std::uint64_t storage_uses = 0;   // samples that no tier had
-  std::uint64_t waits = 0;          // samples waited for on their way into a tier
-  std::uint64_t fetched_ahead = 0;  // samples read for a tier alone
-  std::uint64_t moved = 0;          // from tier to tier
-  std::uint64_t not_kept = 0;       // a tier would have them, and they did not get there
-  std::uint64_t fallbacks = 0;      // a tier had them, and could not give them: read from storage
-  std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
-};
-
-// What one lane did so far. Times in nanoseconds.
-struct LaneStats {
-  std::uint64_t batches = 0;       // handed over
-  std::uint64_t samples = 0;       // in those
-  std::uint64_t sample_bytes = 0;  // stored, of the samples decoded
-  // Moved in memory as they are, from where they were read or kept, into rows or together for a
-  // decoder. What a decoder makes, or is read into its row, is no copy.
-  std::uint64_t copied_bytes = 0;
-  std::int64_t decode_ns = 0;  // in decode tasks, summed over threads
-  std::int64_t busy_ns = 0;    // sum of BatchTimes::busy_ns
-  StallTimes stall_ns{};
-  std::int64_t held_up_ns = 0;      // that other lanes waited for this one's consumer
-  std::uint64_t ready = 0;          // gauge: handed over, not taken
-  std::uint64_t steps_in_work = 0;  // gauge
-  std::uint64_t queued_reads = 0;   // gauge: not issued
-  bool gone = false;                // its consumer left
-  BufferPool::Stats batch;          // batches in work, ready and held by it
-};
 
 // What an engine did so far, for all lanes; what can be told apart is in `lanes`. Sizes in bytes;
 // all but the gauges monotonic.
@@ -76,6 +40,8 @@ struct EngineStats {
   TierCounts tiers;
   std::vector<LaneStats> lanes;
 };
-inline constexpr std::size_t kSubstitutionsListed = 10000;
+HEADRACE_MEMBERS(EngineStats, reads, read_bytes, substituted, substitutions, block_reads,
+                 block_bytes, reread_bytes, kept_bytes, pinned_reads, pinned_bytes, reads_in_flight,
+                 steps_in_work, staging, batch, resident, pinned, scratch, tiers, lanes)
 
 }  // namespace headrace

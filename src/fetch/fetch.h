@@ -22,16 +22,9 @@ namespace headrace {
 class FetchClient;
 class FetchSource;
 
-// Bytes that one read brought.
-struct ReadBytes {
-  std::span<std::byte> data;
-  bool checked = false;  // the source compared them with a checksum of its own
-  bool in_row = false;   // they lie in the row that they are for
-};
-
 // One read: a range of an object in storage, or an entry of a tier. A client derives from it what
 // the read is for, owns it, and keeps it until OnFetched() has been called if it was started.
-struct Fetch : ReadBytes {
+struct Fetch {
   FetchSource* source = nullptr;
   FetchClient* client = nullptr;
   Extent extent;                     // of an entry only the size counts
@@ -39,6 +32,8 @@ struct Fetch : ReadBytes {
   std::uint64_t deadline = 0;        // a source that lets reads wait starts the smallest first
   std::span<std::byte> room;         // memory of the client's; empty: `buffer` is read into
   Buffer buffer;                     // taken by Fetcher::Acquire(), or by the client
+  std::span<std::byte> data;         // what it brought: set by the client
+  bool checked = false;              // the source compares `data` with a checksum of its own
   bool not_held = false;             // ReadNow() has just said kNotHeld
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }

@@ -9,20 +9,18 @@
 namespace headrace {
 namespace {
 
-// Takes the memory of all of `group`, or of none.
+// Takes memory for those of `group` that have none, for all of them or for none.
 template <typename Acquire>
 bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
-  for (Fetch* const fetch : group) {
-    if (!fetch->memory().empty()) continue;
-    std::optional<Buffer> buffer = acquire(fetch->source->BufferBytes(*fetch));
-    if (buffer.has_value()) {
-      fetch->buffer = *std::move(buffer);
-      continue;
-    }
-    for (Fetch* const taken : group) taken->buffer.Reset();
-    return false;
-  }
-  return true;
+  if (group.empty()) return true;
+  Fetch& first = *group.front();
+  if (!first.memory().empty()) return AcquireAll(group.subspan(1), acquire);
+  std::optional<Buffer> buffer = acquire(first.source->BufferBytes(first));
+  if (!buffer.has_value()) return false;
+  first.buffer = *std::move(buffer);
+  if (AcquireAll(group.subspan(1), acquire)) return true;
+  first.buffer.Reset();
+  return false;
 }
 
 }  // namespace

@@ -52,10 +52,11 @@ class Fetcher {
 
   // Whether one more read may be in flight.
   [[nodiscard]] bool has_room() const { return stats_.in_flight < options_.in_flight_max; }
+  [[nodiscard]] std::uint32_t in_flight_max() const { return options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
 
-  // Takes the memory of all of `group`, or of none: then those that had a buffer lose it. Beyond
-  // the pool's budget where all of it is free and not enough: waiting would never end.
+  // Takes memory for those of `group` that have none, for all of them or for none. Beyond the
+  // pool's budget where all of it is free and not enough: waiting would never end.
   Memory Acquire(std::span<Fetch* const> group, BufferPool& pool);
   // The same within the budget only, for what nobody waits for.
   bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool);

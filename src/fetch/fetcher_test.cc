@@ -67,6 +67,14 @@ TEST_F(FetcherTest, MemoryThatIsHeldIsNotTakenAgain) {
   for (Fetch* const fetch : Group(3)) EXPECT_GE(fetch->memory().size(), 16 * kKiB);
 }
 
+TEST_F(FetcherTest, AGroupThatDoesNotFitKeepsTheMemoryThatItHad) {
+  const auto pool = BufferPool::Make(48 * kKiB);
+  EXPECT_EQ(fetcher_.Acquire(Group(1), *pool), Fetcher::Memory::kTaken);
+  EXPECT_EQ(fetcher_.Acquire(Group(4), *pool), Fetcher::Memory::kWait);
+  EXPECT_FALSE(fetches_[0].memory().empty());
+  EXPECT_EQ(pool->stats().used_bytes, 16 * kKiB);
+}
+
 TEST_F(FetcherTest, MemoryGoesBeyondThePoolOnlyWhereThatIsFreeAndTooSmall) {
   const auto pool = BufferPool::Make(8 * kKiB);
   EXPECT_FALSE(fetcher_.AcquireWithin(Group(3), *pool));

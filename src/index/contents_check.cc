@@ -1,10 +1,13 @@
 #include "index/contents_check.h"
 
+#include <fmt/core.h>
+
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/format/errors.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
@@ -12,13 +15,11 @@ namespace {
 
 using Field = IndexContents::Field;
 
-Status Wrong(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
-
 Status CheckCount(const Field& field, const char* what, std::uint64_t count,
                   std::uint64_t expected) {
   if (count == expected) return Status();
-  return Wrong("field " + Quoted(field.info.name) + ": " + std::to_string(count) + " " + what +
-               ", must be " + std::to_string(expected));
+  return InvalidArgument("field {}: {} {}, must be {}", Quoted(field.info.name), count, what,
+                         expected);
 }
 
 Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
@@ -26,7 +27,7 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
   std::uint64_t inline_bytes = 0;
   if (field.info.is_inline &&
       __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {
-    return Wrong("field " + Quoted(field.info.name) + ": its values exceed 2^64 bytes");
+    return InvalidArgument("field {}: its values exceed 2^64 bytes", Quoted(field.info.name));
   }
   HEADRACE_RETURN_IF_ERROR(
       CheckCount(field, "bytes of inline values", field.inline_values.size(), inline_bytes));
@@ -39,8 +40,8 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
 std::optional<std::string> WhyWrongIn(const IndexContents& contents, const Extent& extent,
                                       const FieldInfo* field) {
   if (Raw(extent.object) >= contents.objects.size()) {
-    return "object " + std::to_string(Raw(extent.object)) + ": there are " +
-           std::to_string(contents.objects.size()) + " objects";
+    return fmt::format("object {}: there are {} objects", Raw(extent.object),
+                       contents.objects.size());
   }
   const IndexContents::Object& object = contents.objects[Raw(extent.object)];
   return WhyExtentIsWrong(extent, {.name = object.name, .size = object.size}, field);
@@ -50,8 +51,7 @@ Status CheckField(const IndexContents& contents, const Field& field) {
   HEADRACE_RETURN_IF_ERROR(CheckColumnSizes(contents, field));
   for (std::size_t i = 0; i < field.extents.size(); ++i) {
     if (const auto why = WhyWrongIn(contents, field.extents[i], &field.info)) {
-      return Wrong("field " + Quoted(field.info.name) + " sample " + std::to_string(i) + ": " +
-                   *why);
+      return InvalidArgument("field {} sample {}: {}", Quoted(field.info.name), i, *why);
     }
   }
   return Status();
@@ -59,11 +59,11 @@ Status CheckField(const IndexContents& contents, const Field& field) {
 
 Status CheckObjects(const IndexContents& contents) {
   if (contents.objects.size() > kObjectsMax) {
-    return Wrong(std::to_string(contents.objects.size()) + " objects, more than 2^40");
+    return InvalidArgument("{} objects, more than 2^40", contents.objects.size());
   }
   for (std::size_t i = 0; i < contents.objects.size(); ++i) {
     if (const auto why = WhyObjectNameIsWrong(contents.objects[i].name)) {
-      return Wrong("object " + std::to_string(i) + ": " + *why);
+      return InvalidArgument("object {}: {}", i, *why);
     }
   }
   return Status();
@@ -76,8 +76,8 @@ std::optional<std::string> WhyBlockMissesASample(const IndexContents& contents,
     for (std::uint64_t i = 0; i < block.sample_count; ++i) {
       const std::uint64_t sample = Raw(block.first_sample) + i;
       if (Contains(block.extent, field.extents[sample])) continue;
-      return Describe(block.extent) + " does not hold sample " + std::to_string(sample) +
-             " field " + Quoted(field.info.name) + ": " + Describe(field.extents[sample]);
+      return fmt::format("{} does not hold sample {} field {}: {}", Describe(block.extent), sample,
+                         Quoted(field.info.name), Describe(field.extents[sample]));
     }
   }
   return std::nullopt;
@@ -91,7 +91,7 @@ Status CheckBlocks(const IndexContents& contents) {
     auto why = WhyBlockIsWrong(block, first_sample, contents.sample_count, is_last);
     if (!why) why = WhyWrongIn(contents, block.extent, nullptr);
     if (!why) why = WhyBlockMissesASample(contents, block);
-    if (why) return Wrong("block " + std::to_string(i) + ": " + *why);
+    if (why) return InvalidArgument("block {}: {}", i, *why);
     first_sample += block.sample_count;
   }
   return Status();
@@ -102,10 +102,10 @@ Status CheckBlocks(const IndexContents& contents) {
 Status CheckContents(const IndexContents& contents) {
   std::vector<FieldInfo> fields;
   for (const Field& field : contents.fields) fields.push_back(field.info);
-  if (const auto why = WhyFieldsAreWrong(fields)) return Wrong(*why);
+  if (const auto why = WhyFieldsAreWrong(fields)) return InvalidArgument("{}", *why);
   const std::vector<Attribute> attributes(contents.attributes.begin(), contents.attributes.end());
-  if (const auto why = WhyAttributesAreWrong(attributes)) return Wrong(*why);
-  if (const auto why = WhyRootIsWrong(contents.root)) return Wrong("root: " + *why);
+  if (const auto why = WhyAttributesAreWrong(attributes)) return InvalidArgument("{}", *why);
+  if (const auto why = WhyRootIsWrong(contents.root)) return InvalidArgument("root: {}", *why);
   HEADRACE_RETURN_IF_ERROR(CheckObjects(contents));
   for (const Field& field : contents.fields) {
     HEADRACE_RETURN_IF_ERROR(CheckField(contents, field));

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "index/index_rules.h"
@@ -44,10 +45,9 @@ std::int64_t MtimeNs(const struct stat& info) {
 }
 
 Status CannotRead(const char* what, const std::string& path, int error) {
-  return {StatusCode::kFailedPrecondition,
-          std::string(what) + " " + Quoted(path) +
-              " cannot be read: " + std::generic_category().message(error) +
-              ": make it readable, or leave it out with " + SkipHint({path})};
+  return FailedPrecondition("{} {} cannot be read: {}: make it readable, or leave it out with {}",
+                            what, Quoted(path), std::generic_category().message(error),
+                            SkipHint({path}));
 }
 
 struct DirCloser {
@@ -259,8 +259,7 @@ Result<RootListing> ListRoot(const std::string& root, SkipRules& skip) {
     return Status(StatusCode::kNotFound, "no such folder");
   }
   if (!S_ISDIR(info.st_mode)) {
-    return Status(StatusCode::kInvalidArgument,
-                  "it is a file: name the folder that holds the class folders");
+    return InvalidArgument("it is a file: name the folder that holds the class folders");
   }
   HEADRACE_ASSIGN_OR_RETURN(const OpenFolder folder, OpenFolderAt(AT_FDCWD, root));
   RootListing listing;

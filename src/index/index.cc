@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/check.h"
-#include "base/mapped_file.h"
+#include "base/memory/mapped_file.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "base/units.h"
 
@@ -35,8 +36,6 @@ constexpr unsigned kFlagChecksums = 2;
 
 // An attribute's entry: length of key, length of value (u64 each), key, value.
 constexpr std::size_t kAttributeEntryBytes = 16;
-
-Status Damaged(std::string why) { return {StatusCode::kDataLoss, std::move(why)}; }
 
 template <typename T>
 void Append(T value, std::vector<std::byte>& to) {
@@ -182,21 +181,20 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::byte* const from = file.data();
   if (file.size() < kIndexMagic.size() ||
       std::memcmp(from, kIndexMagic.data(), kIndexMagic.size()) != 0) {
-    return Damaged("not an index file: wrong first bytes");
+    return DataLoss("not an index file: wrong first bytes");
   }
   if (file.size() < kHeaderBytes) {
-    return Damaged("truncated: the file has " + std::to_string(file.size()) +
-                   " bytes, its header alone " + std::to_string(kHeaderBytes));
+    return DataLoss("truncated: the file has {} bytes, its header alone {}", file.size(),
+                    kHeaderBytes);
   }
   if (Hash64(file.first(kHeaderChecksumAt)) != Load<std::uint64_t>(from + kHeaderChecksumAt)) {
-    return Damaged("header: checksum mismatch");
+    return DataLoss("header: checksum mismatch");
   }
   const auto version = Load<std::uint32_t>(from + kVersionAt);
   if (version != kIndexVersion) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "format version " + std::to_string(version) + ", this build reads version " +
-                      std::to_string(kIndexVersion) +
-                      ": build the index again or upgrade headrace");
+    return FailedPrecondition(
+        "format version {}, this build reads version {}: build the index again or upgrade headrace",
+        version, kIndexVersion);
   }
   IndexHeader header;
   header.section_count = Load<std::uint32_t>(from + kSectionCountAt);
@@ -212,14 +210,14 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::span<const std::byte> reserved =
       file.subspan(kReservedAt, kHeaderChecksumAt - kReservedAt);
   if (std::any_of(reserved.begin(), reserved.end(), [](std::byte b) { return b != std::byte{}; })) {
-    return Damaged("header: reserved bytes are not zero");
+    return DataLoss("header: reserved bytes are not zero");
   }
   if (header.object_count > kObjectsMax) {
-    return Damaged("header: " + std::to_string(header.object_count) + " objects, more than 2^40");
+    return DataLoss("header: {} objects, more than 2^40", header.object_count);
   }
   if (header.file_bytes != file.size()) {
-    return Damaged("truncated or extended: the file has " + std::to_string(file.size()) +
-                   " bytes, its header says " + std::to_string(header.file_bytes));
+    return DataLoss("truncated or extended: the file has {} bytes, its header says {}", file.size(),
+                    header.file_bytes);
   }
   return header;
 }
@@ -273,7 +271,7 @@ Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, st
   Cursor cursor(bytes);
   std::vector<FieldInfo> fields;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto cut = [&] { return Damaged("entry " + std::to_string(i) + " is cut short"); };
+    const auto cut = [&] { return DataLoss("entry {} is cut short", i); };
     const auto entry = cursor.Take(kFieldEntryBytes);
     if (!entry) return cut();
     const auto name = cursor.TakeText(Load<std::uint32_t>(entry->data()));
@@ -282,7 +280,7 @@ Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, st
     if (!name || !shape) return cut();
     const unsigned flags = Load<std::uint8_t>(entry->data() + 6);
     if (flags > (kFlagInline | kFlagChecksums)) {
-      return Damaged("entry " + std::to_string(i) + " has unknown flags " + std::to_string(flags));
+      return DataLoss("entry {} has unknown flags {}", i, flags);
     }
     FieldInfo field;
     field.name = *name;
@@ -295,8 +293,8 @@ Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, st
     field.has_checksums = (flags & kFlagChecksums) != 0;
     fields.push_back(std::move(field));
   }
-  if (!cursor.empty()) return Damaged("bytes after the last entry");
-  if (const auto why = WhyFieldsAreWrong(fields)) return Damaged(*why);
+  if (!cursor.empty()) return DataLoss("bytes after the last entry");
+  if (const auto why = WhyFieldsAreWrong(fields)) return DataLoss("{}", *why);
   return fields;
 }
 
@@ -316,7 +314,7 @@ Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes
   Cursor cursor(bytes);
   std::vector<Attribute> attributes;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto cut = [&] { return Damaged("entry " + std::to_string(i) + " is cut short"); };
+    const auto cut = [&] { return DataLoss("entry {} is cut short", i); };
     const auto entry = cursor.Take(kAttributeEntryBytes);
     if (!entry) return cut();
     const auto key = cursor.TakeText(Load<std::uint64_t>(entry->data()));
@@ -324,8 +322,8 @@ Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes
     if (!key || !value) return cut();
     attributes.emplace_back(*key, *value);
   }
-  if (!cursor.empty()) return Damaged("bytes after the last entry");
-  if (const auto why = WhyAttributesAreWrong(attributes)) return Damaged(*why);
+  if (!cursor.empty()) return DataLoss("bytes after the last entry");
+  if (const auto why = WhyAttributesAreWrong(attributes)) return DataLoss("{}", *why);
   return attributes;
 }
 

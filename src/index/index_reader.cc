@@ -1,11 +1,14 @@
 #include "index/index_reader.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "base/units.h"
 #include "index/index_format.h"
@@ -97,8 +100,9 @@ Status IndexView::Damaged(const std::string& why) const {
 
 Status IndexView::DamagedEntry(SectionKind kind, std::size_t field, std::uint64_t entry,
                                const std::string& why) const {
-  return Damaged(SectionName(kind, static_cast<std::uint32_t>(field), parts_.fields) + ": entry " +
-                 std::to_string(entry) + ": " + why);
+  return Damaged(fmt::format("{}: entry {}: {}",
+                             SectionName(kind, static_cast<std::uint32_t>(field), parts_.fields),
+                             entry, why));
 }
 
 std::string_view IndexView::attribute(std::string_view key) const {
@@ -115,17 +119,16 @@ std::vector<std::string_view> IndexView::attribute_keys() const {
 
 Result<ObjectInfo> IndexView::object(ObjectId id) const {
   if (Raw(id) >= object_count()) {
-    return Status(StatusCode::kOutOfRange, "object " + std::to_string(Raw(id)) + ": index " +
-                                               Quoted(parts_.path) + " has " +
-                                               std::to_string(object_count()) + " objects");
+    return OutOfRange("object {}: index {} has {} objects", Raw(id), Quoted(parts_.path),
+                      object_count());
   }
   const std::byte* const offsets = parts_.tables.name_offsets.data() + Raw(id) * kNameOffsetBytes;
   const auto begin = Load<std::uint64_t>(offsets);
   const auto end = Load<std::uint64_t>(offsets + kNameOffsetBytes);
   if (begin > end || end > parts_.tables.name_bytes.size()) {
-    return DamagedEntry(SectionKind::kNameOffsets, 0, Raw(id),
-                        "name at bytes [" + std::to_string(begin) + ", " + std::to_string(end) +
-                            ") of " + std::to_string(parts_.tables.name_bytes.size()));
+    return DamagedEntry(
+        SectionKind::kNameOffsets, 0, Raw(id),
+        fmt::format("name at bytes [{}, {}) of {}", begin, end, parts_.tables.name_bytes.size()));
   }
   const std::byte* const entry = parts_.tables.objects.data() + Raw(id) * kObjectBytes;
   const ObjectInfo object{
@@ -140,8 +143,7 @@ Result<ObjectInfo> IndexView::object(ObjectId id) const {
 
 Status IndexView::CheckExtent(const Extent& extent, const FieldInfo* field) const {
   if (Raw(extent.object) >= object_count()) {
-    return {StatusCode::kDataLoss,
-            Describe(extent) + ": the index has " + std::to_string(object_count()) + " objects"};
+    return DataLoss("{}: the index has {} objects", Describe(extent), object_count());
   }
   ObjectInfo object;
   object.size =
@@ -154,9 +156,8 @@ Status IndexView::CheckExtent(const Extent& extent, const FieldInfo* field) cons
 
 Result<BlockInfo> IndexView::block(std::uint64_t position) const {
   if (position >= block_count()) {
-    return Status(StatusCode::kOutOfRange, "block " + std::to_string(position) + ": index " +
-                                               Quoted(parts_.path) + " has " +
-                                               Counted(block_count(), "block"));
+    return OutOfRange("block {}: index {} has {}", position, Quoted(parts_.path),
+                      Counted(block_count(), "block"));
   }
   const auto damaged = [&](const std::string& why) {
     return DamagedEntry(SectionKind::kBlocks, 0, position, why);
@@ -184,19 +185,17 @@ Result<BlockInfo> IndexView::block(std::uint64_t position) const {
 
 Status IndexView::CheckColumn(std::size_t field, SampleId id, bool is_inline) const {
   if (field >= parts_.fields.size()) {
-    return {StatusCode::kOutOfRange, "field " + std::to_string(field) + ": index " +
-                                         Quoted(parts_.path) + " has " +
-                                         Counted(parts_.fields.size(), "field")};
+    return OutOfRange("field {}: index {} has {}", field, Quoted(parts_.path),
+                      Counted(parts_.fields.size(), "field"));
   }
   if (Raw(id) >= sample_count()) {
-    return {StatusCode::kOutOfRange, "sample " + std::to_string(Raw(id)) + ": index " +
-                                         Quoted(parts_.path) + " has " +
-                                         Counted(sample_count(), "sample")};
+    return OutOfRange("sample {}: index {} has {}", Raw(id), Quoted(parts_.path),
+                      Counted(sample_count(), "sample"));
   }
   if (parts_.fields[field].is_inline != is_inline) {
-    return {StatusCode::kInvalidArgument,
-            "field " + Quoted(parts_.fields[field].name) +
-                (is_inline ? " has extents, no inline values" : " has inline values, no extents")};
+    return InvalidArgument(
+        "field {}{}", Quoted(parts_.fields[field].name),
+        is_inline ? " has extents, no inline values" : " has inline values, no extents");
   }
   return Status();
 }
@@ -275,12 +274,12 @@ Status IndexView::VerifySections() const {
     const std::string name = SectionName(section.kind, section.field, parts_.fields);
     const std::span<const std::byte> padding = parts_.file.subspan(end, section.offset - end);
     if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{}; })) {
-      return Damaged("bytes [" + std::to_string(end) + ", " + std::to_string(section.offset) +
-                     ") before the " + name + " are not zero");
+      return Damaged(
+          fmt::format("bytes [{}, {}) before the {} are not zero", end, section.offset, name));
     }
     if (Hash64(parts_.file.subspan(section.offset, section.size)) != section.checksum) {
-      return Damaged(name + ": bytes [" + std::to_string(section.offset) + ", " +
-                     std::to_string(section.offset + section.size) + "): checksum mismatch");
+      return Damaged(fmt::format("{}: bytes [{}, {}): checksum mismatch", name, section.offset,
+                                 section.offset + section.size));
     }
     end = section.offset + section.size;
   }
@@ -292,9 +291,8 @@ Status IndexView::VerifyObjects() const {
   const auto last =
       Load<std::uint64_t>(parts_.tables.name_offsets.data() + object_count() * kNameOffsetBytes);
   if (first != 0 || last != parts_.tables.name_bytes.size()) {
-    return Damaged("name offsets: [" + std::to_string(first) + ", " + std::to_string(last) +
-                   ") do not cover the " + std::to_string(parts_.tables.name_bytes.size()) +
-                   " bytes of names");
+    return Damaged(fmt::format("name offsets: [{}, {}) do not cover the {} bytes of names", first,
+                               last, parts_.tables.name_bytes.size()));
   }
   for (std::uint64_t i = 0; i < object_count(); ++i) {
     if (const auto object = this->object(ObjectId{i}); !object.ok()) return object.status();
@@ -329,10 +327,10 @@ Status IndexView::VerifyBlock(std::uint64_t position, const BlockInfo& block) co
       const SampleId id{Raw(block.first_sample) + i};
       HEADRACE_ASSIGN_OR_RETURN(const Extent extent, this->extent(field, id));
       if (!Contains(block.extent, extent)) {
-        return DamagedEntry(SectionKind::kBlocks, 0, position,
-                            Describe(block.extent) + " does not hold sample " +
-                                std::to_string(Raw(id)) + " field " +
-                                Quoted(parts_.fields[field].name) + ": " + Describe(extent));
+        return DamagedEntry(
+            SectionKind::kBlocks, 0, position,
+            fmt::format("{} does not hold sample {} field {}: {}", Describe(block.extent), Raw(id),
+                        Quoted(parts_.fields[field].name), Describe(extent)));
       }
     }
   }
@@ -366,10 +364,9 @@ class Opener {
     const std::uint64_t count = parts_.header.section_count;
     const std::uint64_t bytes_max = parts_.file.size() - kHeaderBytes;
     if (count < kSectionsMin || count * kSectionEntryBytes > bytes_max) {
-      return Damaged("header: " + std::to_string(count) + " sections of " +
-                     std::to_string(kSectionEntryBytes) + " bytes each do not fit " +
-                     std::to_string(bytes_max) + " bytes, or are fewer than " +
-                     std::to_string(kSectionsMin));
+      return Damaged(fmt::format(
+          "header: {} sections of {} bytes each do not fit {} bytes, or are fewer than {}", count,
+          kSectionEntryBytes, bytes_max, kSectionsMin));
     }
     const auto table = parts_.file.subspan(kHeaderBytes, count * kSectionEntryBytes);
     if (Hash64(table) != parts_.header.table_checksum) {
@@ -398,8 +395,8 @@ class Opener {
                       .name_bytes = found[found.size() - kNameBytesFromEnd].size});
     if (!plan) return Damaged("header: its counts exceed the size of any file");
     if (plan->size() != found.size()) {
-      return Damaged("header: " + std::to_string(found.size()) + " sections, its fields need " +
-                     std::to_string(plan->size()));
+      return Damaged(
+          fmt::format("header: {} sections, its fields need {}", found.size(), plan->size()));
     }
     for (std::size_t i = 0; i < found.size(); ++i) {
       const Section& is = found[i];
@@ -408,14 +405,13 @@ class Opener {
           is.size == should.size && is.element_bytes == should.element_bytes) {
         continue;
       }
-      return Damaged("section table: entry " + std::to_string(i) + ": " + SectionName(is) +
-                     " at byte " + std::to_string(is.offset) + " with " + std::to_string(is.size) +
-                     " bytes, must be " + SectionName(should) + " at byte " +
-                     std::to_string(should.offset) + " with " + std::to_string(should.size));
+      return Damaged(fmt::format(
+          "section table: entry {}: {} at byte {} with {} bytes, must be {} at byte {} with {}", i,
+          SectionName(is), is.offset, is.size, SectionName(should), should.offset, should.size));
     }
     if (FileBytes(*plan) != parts_.file.size()) {
-      return Damaged("the file has " + std::to_string(parts_.file.size()) +
-                     " bytes, its sections end at " + std::to_string(FileBytes(*plan)));
+      return Damaged(fmt::format("the file has {} bytes, its sections end at {}",
+                                 parts_.file.size(), FileBytes(*plan)));
     }
     return Status();
   }
@@ -431,7 +427,7 @@ class Opener {
     std::error_code error;
     const auto path = std::filesystem::absolute(parts_.path, error);
     if (error) {
-      return {StatusCode::kFailedPrecondition, "finding the working folder: " + error.message()};
+      return FailedPrecondition("finding the working folder: {}", error.message());
     }
     parts_.root = path.lexically_normal().parent_path().string();
     return Status();
@@ -482,9 +478,8 @@ class Opener {
   [[nodiscard]] Result<std::span<const std::byte>> Small(std::size_t position) const {
     const Section& section = parts_.sections[position];
     if (section.offset > parts_.file.size() || section.size > parts_.file.size() - section.offset) {
-      return Damaged(SectionName(section) + ": " + std::to_string(section.size) +
-                     " bytes at byte " + std::to_string(section.offset) + ", the file has " +
-                     std::to_string(parts_.file.size()));
+      return Damaged(fmt::format("{}: {} bytes at byte {}, the file has {}", SectionName(section),
+                                 section.size, section.offset, parts_.file.size()));
     }
     const auto bytes = parts_.file.subspan(section.offset, section.size);
     if (Hash64(bytes) != section.checksum) {

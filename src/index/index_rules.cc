@@ -1,5 +1,7 @@
 #include "index/index_rules.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -20,8 +22,8 @@ std::optional<std::uint64_t> ArrayBytes(const FieldInfo& field) {
 std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
   if (field.name.empty()) return "has no name";
   if (field.name.size() > kFieldNameBytesMax) {
-    return "its name has " + std::to_string(field.name.size()) + " bytes, more than " +
-           std::to_string(kFieldNameBytesMax);
+    return fmt::format("its name has {} bytes, more than {}", field.name.size(),
+                       kFieldNameBytesMax);
   }
   if (field.kind > FieldKind::kArray) return "has an unknown kind";
   if (field.dtype > DType::kBool) return "has an unknown dtype";
@@ -34,8 +36,7 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
     return std::nullopt;
   }
   if (field.shape.size() > kRankMax) {
-    return "has " + std::to_string(field.shape.size()) + " dimensions, more than " +
-           std::to_string(kRankMax);
+    return fmt::format("has {} dimensions, more than {}", field.shape.size(), kRankMax);
   }
   const std::optional<std::uint64_t> bytes = ArrayBytes(field);
   if (!bytes) return "has 2^40 bytes a sample or more";
@@ -48,11 +49,11 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
 std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields) {
   if (fields.empty()) return "no fields";
   if (fields.size() > kFieldsMax) {
-    return std::to_string(fields.size()) + " fields, more than " + std::to_string(kFieldsMax);
+    return fmt::format("{} fields, more than {}", fields.size(), kFieldsMax);
   }
   std::unordered_set<std::string_view> names;
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    const auto at = [&] { return "field " + std::to_string(i) + " " + Quoted(fields[i].name); };
+    const auto at = [&] { return fmt::format("field {} {}", i, Quoted(fields[i].name)); };
     if (const auto why = WhyFieldIsWrong(fields[i])) return at() + ": " + *why;
     if (!names.insert(fields[i].name).second) return at() + ": the name is taken";
   }
@@ -61,8 +62,7 @@ std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields) 
 
 std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes) {
   if (attributes.size() > kAttributesMax) {
-    return std::to_string(attributes.size()) + " attributes, more than " +
-           std::to_string(kAttributesMax);
+    return fmt::format("{} attributes, more than {}", attributes.size(), kAttributesMax);
   }
   std::unordered_set<std::string_view> keys;
   for (const auto& [key, value] : attributes) {
@@ -74,6 +74,13 @@ std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attr
 
 std::optional<std::string> WhyRootIsWrong(std::string_view root) {
   if (root.find('\0') != std::string_view::npos) return "has a zero byte in its path";
+  // "SCHEME://...": objects of a store that is no file system.
+  const std::size_t scheme = root.find("://");
+  const auto is_of_scheme = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  if (scheme != 0 && scheme != std::string_view::npos &&
+      std::ranges::all_of(root.substr(0, scheme), is_of_scheme)) {
+    return std::nullopt;
+  }
   if (root != "." && !root.starts_with('/')) {
     return "is " + Quoted(root) + ": neither an absolute path nor \".\"";
   }
@@ -99,11 +106,12 @@ std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectIn
   if (range.offset >= kOffsetsEnd) return Describe(extent) + ": offset of 2^48 or more";
   if (range.size >= kLengthsEnd) return Describe(extent) + ": length of 2^40 or more";
   if (range.offset > object.size || range.size > object.size - range.offset) {
-    return Describe(extent) + ": " + Quoted(object.name) + " has " + Counted(object.size, "byte");
+    return fmt::format("{}: {} has {}", Describe(extent), Quoted(object.name),
+                       Counted(object.size, "byte"));
   }
   if (field != nullptr && field->kind == FieldKind::kArray && range.size != field->array_bytes()) {
-    return Describe(extent) + ": " + Counted(range.size, "byte") + ", a sample of field " +
-           Quoted(field->name) + " has " + std::to_string(field->array_bytes());
+    return fmt::format("{}: {}, a sample of field {} has {}", Describe(extent),
+                       Counted(range.size, "byte"), Quoted(field->name), field->array_bytes());
   }
   return std::nullopt;
 }
@@ -112,17 +120,16 @@ std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t
                                            std::uint64_t sample_count, bool is_last) {
   const std::uint64_t first = Raw(block.first_sample);
   if (first != first_sample) {
-    return "begins at sample " + std::to_string(first) + ", its predecessor ends at " +
-           std::to_string(first_sample);
+    return fmt::format("begins at sample {}, its predecessor ends at {}", first, first_sample);
   }
   if (block.sample_count == 0) return "holds no samples";
   if (first > sample_count || block.sample_count > sample_count - first) {
-    return "holds " + Counted(block.sample_count, "sample") + " from " + std::to_string(first) +
-           ", the index has " + std::to_string(sample_count);
+    return fmt::format("holds {} from {}, the index has {}", Counted(block.sample_count, "sample"),
+                       first, sample_count);
   }
   if (is_last && block.sample_count != sample_count - first) {
-    return "is the last and ends at sample " + std::to_string(first + block.sample_count) +
-           ", the index has " + std::to_string(sample_count);
+    return fmt::format("is the last and ends at sample {}, the index has {}",
+                       first + block.sample_count, sample_count);
   }
   return std::nullopt;
 }
@@ -149,8 +156,8 @@ std::string Quoted(std::string_view name) {
 }
 
 std::string Describe(const Extent& extent) {
-  return "object " + std::to_string(Raw(extent.object)) + " bytes [" +
-         std::to_string(extent.range.offset) + ", " + std::to_string(extent.range.end()) + ")";
+  return fmt::format("object {} bytes [{}, {})", Raw(extent.object), extent.range.offset,
+                     extent.range.end());
 }
 
 }  // namespace headrace::internal

@@ -1,6 +1,10 @@
 #include "ipc/address.h"
 
+#include <fmt/core.h>
+
 #include <cstddef>
+
+#include "base/format/errors.h"
 
 namespace headrace::internal {
 
@@ -9,9 +13,8 @@ Result<AbstractAddress> AbstractAddress::Make(std::string_view name) {
   // The first byte is 0, which makes the name abstract.
   constexpr std::size_t kNameBytesMax = sizeof(result.address.sun_path) - 1;
   if (name.empty() || name.size() > kNameBytesMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "socket name '" + std::string(name) + "': " + std::to_string(name.size()) +
-                      " bytes, must be in [1, " + std::to_string(kNameBytesMax) + "]");
+    return InvalidArgument("socket name '{}': {} bytes, must be in [1, {}]", name, name.size(),
+                           kNameBytesMax);
   }
   result.address.sun_family = AF_UNIX;
   name.copy(result.address.sun_path + 1, name.size());
@@ -20,7 +23,7 @@ Result<AbstractAddress> AbstractAddress::Make(std::string_view name) {
 }
 
 std::string Described(const ucred& peer) {
-  return "user " + std::to_string(peer.uid) + " (process " + std::to_string(peer.pid) + ")";
+  return fmt::format("user {} (process {})", peer.uid, peer.pid);
 }
 
 }  // namespace headrace::internal

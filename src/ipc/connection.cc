@@ -1,6 +1,7 @@
 #include "ipc/connection.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "ipc/address.h"
 #include "ipc/packet.h"
@@ -68,9 +70,8 @@ Result<std::unique_ptr<IpcConnection>> IpcConnection::Connect(std::string_view n
   const auto peer = internal::PeerOf(fd.get());
   if (!peer.ok()) return peer.status().WithContext(doing);
   if (peer.value().uid != ::geteuid()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  doing + ": it is served by " + internal::Described(peer.value()) +
-                      ", not by user " + std::to_string(::geteuid()) + ": choose another name");
+    return FailedPrecondition("{}: it is served by {}, not by user {}: choose another name", doing,
+                              internal::Described(peer.value()), ::geteuid());
   }
   // A call that may block takes one system call, not three.
   const int flags = ::fcntl(fd.get(), F_GETFL);
@@ -96,7 +97,7 @@ IpcConnection::MakePair() {
 Result<std::unique_ptr<IpcConnection>> IpcConnection::FromFd(UniqueFd fd) {
   const std::string doing = "connection of descriptor " + std::to_string(fd.get());
   if (IntOption(fd.get(), SO_DOMAIN) != AF_UNIX || IntOption(fd.get(), SO_TYPE) != SOCK_SEQPACKET) {
-    return Status(StatusCode::kInvalidArgument, doing + ": not a Unix socket of whole messages");
+    return InvalidArgument("{}: not a Unix socket of whole messages", doing);
   }
   if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) return internal::SystemError(doing, errno);
   internal::SetSocketRoom(fd.get());
@@ -110,7 +111,7 @@ Status IpcConnection::Explained(const Status& status) const {
     return status.WithContext("connection with process " + std::to_string(peer_pid_));
   }
   return {StatusCode::kCancelled,
-          "connection with process " + std::to_string(peer_pid_) + ": it was shut down"};
+          fmt::format("connection with process {}: it was shut down", peer_pid_)};
 }
 
 Status IpcConnection::Send(std::span<const std::byte> bytes, std::span<const int> fds,

@@ -1,6 +1,7 @@
 #include "ipc/packet.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "ipc/sealed_bytes.h"
 
 namespace headrace::internal {
@@ -39,15 +41,10 @@ std::uint64_t GetLittle(std::span<const std::byte> from) {
   return value;
 }
 
-Status Malformed(const std::string& why) {
-  return {StatusCode::kDataLoss, "receiving a message: " + why};
-}
-
 Result<std::vector<std::byte>> ReadLarge(int fd, std::uint64_t bytes) {
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t there, SealedBytes(fd));
   if (there != bytes) {
-    return Malformed("a payload of " + std::to_string(bytes) + " bytes in a memfd of " +
-                     std::to_string(there));
+    return DataLoss("receiving a message: a payload of {} bytes in a memfd of {}", bytes, there);
   }
   std::vector<std::byte> payload(bytes);
   HEADRACE_RETURN_IF_ERROR(ReadSealed(fd, payload));
@@ -73,32 +70,32 @@ std::vector<UniqueFd> TakeFds(msghdr& message) {
 // The message in a packet of `bytes`, with all received descriptors.
 Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd> fds, int flags) {
   if (bytes.size() < kHeaderBytes || (flags & MSG_TRUNC) != 0) {
-    return Malformed("a packet of " + std::string(bytes.size() < kHeaderBytes ? "less" : "more") +
-                     " bytes than one may have");
+    return DataLoss("receiving a message: a packet of {} bytes than one may have",
+                    bytes.size() < kHeaderBytes ? "less" : "more");
   }
   const std::uint64_t payload_bytes = GetLittle(bytes.subspan(0, 4));
   const std::uint64_t fd_count = GetLittle(bytes.subspan(4, 2));
   const std::uint64_t kind = GetLittle(bytes.subspan(6, 2));
   bytes = bytes.subspan(kHeaderBytes);
   if (kind > static_cast<std::uint64_t>(Kind::kLarge) || fd_count > kIpcFdsMax) {
-    return Malformed("kind " + std::to_string(kind) + ", " + std::to_string(fd_count) +
-                     " descriptors: not this protocol");
+    return DataLoss("receiving a message: kind {}, {} descriptors: not this protocol", kind,
+                    fd_count);
   }
   const bool large = kind == static_cast<std::uint64_t>(Kind::kLarge);
   const std::uint64_t expected = fd_count + (large ? 1 : 0);
   if (fds.size() < expected && (flags & MSG_CTRUNC) != 0) {
-    return Status(StatusCode::kResourceExhausted,
-                  "receiving a message with " + std::to_string(expected) + " descriptors: " +
-                      std::to_string(fds.size()) + " could be opened (ulimit -n)");
+    return ResourceExhausted(
+        "receiving a message with {} descriptors: {} could be opened (ulimit -n)", expected,
+        fds.size());
   }
   if (fds.size() != expected || (flags & MSG_CTRUNC) != 0) {
-    return Malformed("received " + std::to_string(fds.size()) + " descriptors, " +
-                     std::to_string(expected) + " were announced");
+    return DataLoss("receiving a message: received {} descriptors, {} were announced", fds.size(),
+                    expected);
   }
   if (large ? !bytes.empty() || payload_bytes > kIpcMessageBytesMax
             : bytes.size() != payload_bytes) {
-    return Malformed("received " + std::to_string(bytes.size()) + " bytes, " +
-                     std::to_string(payload_bytes) + " were announced");
+    return DataLoss("receiving a message: received {} bytes, {} were announced", bytes.size(),
+                    payload_bytes);
   }
   IpcMessage message;
   if (large) {
@@ -131,10 +128,9 @@ Status SystemError(const std::string& doing, int error) {
 
 Result<OutPacket> OutPacket::Make(std::span<const std::byte> bytes, std::span<const int> fds) {
   if (bytes.size() > kIpcMessageBytesMax || fds.size() > kIpcFdsMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "sending a message of " + FormatBytes(bytes.size()) + " and " +
-                      std::to_string(fds.size()) + " descriptors: must be at most " +
-                      FormatBytes(kIpcMessageBytesMax) + " and " + std::to_string(kIpcFdsMax));
+    return InvalidArgument("sending a message of {} and {} descriptors: must be at most {} and {}",
+                           FormatBytes(bytes.size()), fds.size(), FormatBytes(kIpcMessageBytesMax),
+                           kIpcFdsMax);
   }
   OutPacket packet;
   packet.payload_bytes_ = bytes.size();
@@ -241,7 +237,7 @@ Result<UniqueFd> ProcessOf(int socket, const ucred& peer) {
   UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   if (!process && errno == ESRCH) {
     return Status(StatusCode::kUnavailable,
-                  "process " + std::to_string(peer.pid) + " that connected: it has ended");
+                  fmt::format("process {} that connected: it has ended", peer.pid));
   }
   return process;
 }

@@ -1,17 +1,19 @@
 #include "ipc/peer.h"
 
+#include <fmt/core.h>
 #include <sys/epoll.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
 
 std::string IpcPeer::name() const {
-  return "peer " + std::to_string(id_) + " (process " + std::to_string(credentials_.pid) + ")";
+  return fmt::format("peer {} (process {})", id_, credentials_.pid);
 }
 
 Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds) {
@@ -32,12 +34,10 @@ Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds)
              waiting_.size() >= limits_.messages_max ||
              waiting_fds_ + packet.kept_fds() > limits_.fds_max) {
     CloseLocked(
-        Status(StatusCode::kResourceExhausted,
-               name() + ": dropped, it does not read: " + std::to_string(waiting_.size()) +
-                   " messages of " + FormatBytes(waiting_bytes_) + " with " +
-                   std::to_string(waiting_fds_) + " descriptors are queued, must be at most " +
-                   std::to_string(limits_.messages_max) + ", " + FormatBytes(limits_.bytes_max) +
-                   ", " + std::to_string(limits_.fds_max)));
+        ResourceExhausted("{}: dropped, it does not read: {} messages of {} with {} descriptors "
+                          "are queued, must be at most {}, {}, {}",
+                          name(), waiting_.size(), FormatBytes(waiting_bytes_), waiting_fds_,
+                          limits_.messages_max, FormatBytes(limits_.bytes_max), limits_.fds_max));
     return why_;
   }
   if (const Status owned = packet.Own(); !owned.ok()) return owned.WithContext(name());

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/process_id.h"
 #include "base/units.h"
 #include "ipc/address.h"
@@ -79,8 +80,8 @@ Status IpcServer::Listen() {
   if (!listener_) return internal::SystemError(doing, errno);
   if (::bind(listener_.get(), address.get(), address.size) != 0) {
     if (errno != EADDRINUSE) return internal::SystemError(doing, errno);
-    return {StatusCode::kFailedPrecondition,
-            doing + ": " + ServerOf(address) + " serves it; end that, or choose another name"};
+    return FailedPrecondition("{}: {} serves it; end that, or choose another name", doing,
+                              ServerOf(address));
   }
   const int backlog = static_cast<int>(std::min<std::size_t>(options_.peers_max, SOMAXCONN));
   if (::listen(listener_.get(), backlog) != 0 || !Watch(epoll_.get(), listener_.get(), kListener)) {
@@ -100,12 +101,11 @@ Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, UniqueFd 
   const int fd = socket.get();
   const int process_fd = process.get();
   MutexLock lock(mutex_);
-  if (ended_) return Status(StatusCode::kFailedPrecondition, "adding a peer: the server ended");
+  if (ended_) return FailedPrecondition("adding a peer: the server ended");
   if (peers_.size() >= options_.peers_max) {
     ++stats_.refused_too_many;
-    return Status(StatusCode::kResourceExhausted,
-                  "adding a peer: there are " + std::to_string(peers_.size()) +
-                      ", must be at most " + std::to_string(options_.peers_max));
+    return ResourceExhausted("adding a peer: there are {}, must be at most {}", peers_.size(),
+                             options_.peers_max);
   }
   const std::shared_ptr<IpcPeer> peer(new IpcPeer(next_id_, std::move(socket), std::move(process),
                                                   credentials, epoll_.get(), options_.queue));

@@ -1,7 +1,11 @@
 #include "ipc/wire.h"
 
+#include <fmt/core.h>
+
 #include <limits>
 #include <utility>
+
+#include "base/format/errors.h"
 
 namespace headrace {
 namespace {
@@ -45,8 +49,7 @@ void WireWriter::PutStatus(const Status& status) {
 std::span<const std::byte> WireReader::Next(std::size_t bytes) {
   if (!status_.ok()) return {};
   if (bytes > remaining_bytes()) {
-    Refuse(std::to_string(bytes) + " bytes expected, " + std::to_string(remaining_bytes()) +
-           " are left");
+    Refuse(fmt::format("{} bytes expected, {} are left", bytes, remaining_bytes()));
     return {};
   }
   const std::span<const std::byte> next = bytes_.subspan(at_, bytes);
@@ -63,20 +66,19 @@ bool WireReader::TakeBool() {
 std::uint32_t WireReader::TakeU32(std::uint32_t max) {
   const std::uint32_t value = TakeU32();
   if (value <= max) return value;
-  Refuse("a number of " + std::to_string(value) + ", must be at most " + std::to_string(max));
+  Refuse(fmt::format("a number of {}, must be at most {}", value, max));
   return 0;
 }
 
 std::size_t WireReader::TakeCount(std::size_t count_max, std::size_t element_bytes_min) {
   const std::size_t count = TakeU32();
   if (count > count_max) {
-    Refuse("a count of " + std::to_string(count) + ", must be at most " +
-           std::to_string(count_max));
+    Refuse(fmt::format("a count of {}, must be at most {}", count, count_max));
     return 0;
   }
   if (element_bytes_min > 0 && count > remaining_bytes() / element_bytes_min) {
-    Refuse("a count of " + std::to_string(count) + " of " + std::to_string(element_bytes_min) +
-           " bytes or more, " + std::to_string(remaining_bytes()) + " bytes are left");
+    Refuse(fmt::format("a count of {} of {} bytes or more, {} bytes are left", count,
+                       element_bytes_min, remaining_bytes()));
     return 0;
   }
   return count;
@@ -102,9 +104,7 @@ void WireReader::TakeStatus(Status& status, std::size_t bytes_max) {
 
 void WireReader::Refuse(std::string_view why) {
   if (!status_.ok()) return;
-  status_ = Status(StatusCode::kDataLoss,
-                   "reading " + std::string(what_) + ", at byte " + std::to_string(at_) + " of " +
-                       std::to_string(bytes_.size()) + ": " + std::string(why));
+  status_ = DataLoss("reading {}, at byte {} of {}: {}", what_, at_, bytes_.size(), why);
 }
 
 Status WireReader::Finish() {

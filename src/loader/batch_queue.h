@@ -11,28 +11,29 @@
 
 namespace headrace {
 
-// Where an engine leaves its batches for a consumer that blocks. Its size is bounded by the engine:
+// Queue of batches from an engine to a consumer that blocks. The engine bounds its size:
 // EngineOptions::batches_max.
 //
-// Thread safety: OnBatch() and OnEnd() from the engine, Take() from any thread.
+// Thread safety: the engine calls OnBatch() and OnEnd(); any thread may call the other methods.
 class BatchQueue final : public BatchSink {
  public:
   struct Taken {
-    std::shared_ptr<Batch> batch;  // null: nothing came in time, or the plan ended
+    std::shared_ptr<Batch> batch;  // null: the time limit passed, or the plan ended
     bool ended = false;
   };
 
   void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnEnd(Status status) override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Drops what was not taken, and ends, as Cancelled, unless it has ended.
+  // Drops the batches that were not taken. Ends the queue as Cancelled, unless it has ended
+  // already.
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Whether Take() would return at once.
+  // True if Take() would return at once.
   [[nodiscard]] bool ready() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The next batch; waits `timeout_ns` for it at most (negative: as long as it takes). After the
-  // last: how the plan ended.
+  // Returns the next batch. Waits at most `timeout_ns` for it (negative: no limit). After the last
+  // batch, returns how the plan ended.
   Result<Taken> Take(std::int64_t timeout_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

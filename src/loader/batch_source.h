@@ -18,37 +18,37 @@
 
 namespace headrace {
 
-// Where one rank gets its batches: a Loader of this process, or the node process of several ranks.
-// A *run* is a plan in progress: started at a position, it goes on, epoch after epoch, until it
-// ends, fails, is stopped, or another is started.
+// The source of one rank's batches: a Loader in this process, or the node process of several ranks.
+// A *run* is one pass over the plan: it starts at a position and continues, epoch after epoch,
+// until it ends, fails, is stopped, or another run starts.
 //
-// Thread safety: every method may be called from any thread; Next() from one at a time.
+// Thread safety: every method may be called from any thread; Next() by one thread at a time.
 // Ownership: batches handed out may outlive the source.
-// Shutdown: the destructor stops the run and waits for outstanding work within bounds: those of
-// Session for storage, those of RemoteLoader for the node process. In a forked child it leaves
-// everything to the parent, and every method is FailedPrecondition.
+// Shutdown: the destructor stops the run and waits a limited time for outstanding work: see Session
+// for reads of storage, RemoteLoader for the node process. In a forked child the destructor leaves
+// everything to the parent, and every method returns FailedPrecondition.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
   [[nodiscard]] virtual std::span<const BatchField> schema() const = 0;
   [[nodiscard]] virtual std::uint64_t steps_per_epoch() const = 0;
-  // Of the order, every default filled in: what a saved state has to hold.
+  // The order's parameters with all defaults filled in. A saved state contains them.
   [[nodiscard]] virtual OrderParameters order_parameters() const = 0;
-  // Where each of them comes from, in words: ResolvedOrder::origins().
+  // The origin of each parameter, in words: see ResolvedOrder::origins().
   [[nodiscard]] virtual OrderParameters order_origins() const = 0;
-  // Of the order, on this dataset; nothing where none is to be expected, or no closed form is
-  // known.
+  // The inflation that the order is expected to cause on this dataset. std::nullopt: none is
+  // expected, or no closed form is known.
   [[nodiscard]] virtual const std::optional<ExpectedInflation>& expected_inflation() const = 0;
 
-  // Ends the run, if there is one, and starts one of the source's own order at `position`. After an
-  // error the run before has ended, too.
+  // Ends the current run, if there is one, and starts a run of the source's own order at
+  // `position`. If this fails, the previous run has ended, too.
   //
   // Errors: Cancelled  Stop() or another Start() was called meanwhile, or Abandon() before
   //         those of OrderFactory::Make
   virtual Status Start(Position position) = 0;
 
-  // The same with an order somebody else decided: one epoch. Only where the source's own order is
+  // The same with an order that the caller decided: one epoch. Only if the source's own order is
   // `exact`.
   //
   // Errors: OutOfRange       an id that the dataset does not have
@@ -56,38 +56,39 @@ class BatchSource {
   //         up
   virtual Status StartList(ListOrderOptions list) = 0;
 
-  // The next batch of the run; waits for it `timeout_ns` at most (negative: as long as it takes).
+  // Returns the next batch of the run. Waits at most `timeout_ns` for it (negative: no limit).
   //
   // Errors: FailedPrecondition  no run; Cancelled  the run was stopped
-  //         else why the run cannot go on; it has then ended
+  //         the error that ended the run
   virtual Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) = 0;
 
   // Ends the run and drops its batches that were not taken. Waits up to `timeout_ns` for its reads
-  // (negative: no limit). Returns false if some are still in flight: Start() would wait for them. A
-  // run that is still being planned does not start; false then means that the planning goes on.
+  // (negative: no limit). Returns false if some reads are still in flight: Start() would wait for
+  // them. A run that is still being planned does not start; false then means that planning still
+  // runs.
   virtual bool Stop(std::int64_t timeout_ns = -1) = 0;
 
-  // What remains of `ns` since the run was first asked to end; all of it if it was not, or has
-  // ended. So several waits of one ending share one deadline.
+  // Returns `ns` minus the time since the run was first asked to end; `ns` if nobody asked, or the
+  // run has ended. So several waits for the same end share one deadline.
   [[nodiscard]] virtual std::int64_t LeftOf(std::int64_t ns) const = 0;
 
-  // Ends the waits of Start() and of the destructor, now and later. Call it before closing.
+  // Start() and the destructor stop waiting, now and in later calls. Call it before closing.
   virtual void Abandon() = 0;
 
-  // Where the rows of one step of the source's own order come from. Reads nothing; with tiers plans
-  // the run again up to there.
+  // Tells where the rows of one step of the source's own order come from. Reads nothing. With
+  // tiers, plans the run again up to that step.
   //
   // Errors: those of OrderFactory::Make
   virtual Result<std::vector<PlannedRow>> Explain(Position position) const = 0;
-  // The same for rows of an order somebody else decided.
+  // The same for samples of an order that the caller decided.
   virtual Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const = 0;
 
   [[nodiscard]] virtual Result<LoaderStats> stats() const = 0;
-  // Of stats() the tiers alone, for a look between batches.
+  // The tiers' part of stats(); cheap enough to call between batches.
   [[nodiscard]] virtual std::vector<NamedTierStats> tier_stats() const = 0;
-  // The newest batches that were taken, of all ranks of the node: see Session.
+  // Times of the newest batches that all ranks of the node took: see Session.
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
-  // What preprocessing was seen to take: Session::learned().
+  // Measured preprocessing times: see Session::learned().
   [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> learned() const = 0;
 };
 

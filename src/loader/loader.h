@@ -1,11 +1,11 @@
 #pragma once
 
-// loader/ turns options into batches. Its folders, each of which uses only those before it:
+// loader/ turns options into batches. Its folders; each uses only the folders above it:
 //   machine/   processors, memory, NUMA nodes, threads
-//   ending/    ends what storage may hold up
+//   ending/    ends runs within a time limit, even if storage does not answer
 //   config/    options -> a resolved configuration; opens nothing
-//   planning/  what a configuration will read, without reading it
-//   session/   threads, memory, stores and tiers, and the engine that runs on them
+//   planning/  computes what a configuration will read; reads nothing
+//   session/   owns threads, memory, stores and tiers; runs the engine on them
 // Loader, below, is the session of one rank. C++ programs, the Python module and the node process
 // start here.
 
@@ -42,10 +42,10 @@ enum class RunTurn : std::uint64_t;
 // Thread safety, ownership, shutdown: as for any BatchSource.
 class Loader final : public BatchSource {
  public:
-  // Errors: InvalidArgument     options that cannot be, named; a budget below one batch
-  //         FailedPrecondition  io_uring was asked for and cannot be used; a tier's folder is
-  //                             somebody else's
-  //         any of reading      IoChoice::kSynthetic, which reads some samples
+  // Errors: InvalidArgument     invalid options, which the message names; a budget below one batch
+  //         FailedPrecondition  io_uring was requested and cannot be used; a tier's folder
+  //                             is in use
+  //         any of reading      a store of no storage, which reads some samples
   static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
                                               LoaderOptions options);
   ~Loader() override;
@@ -61,7 +61,7 @@ class Loader final : public BatchSource {
 
   Status Start(Position position) override;
   Status StartList(ListOrderOptions list) override;
-  // The thread that calls does decode tasks while it would wait.
+  // The calling thread runs decode tasks instead of waiting idle.
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override;
   bool Stop(std::int64_t timeout_ns = -1) override;
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override;
@@ -77,7 +77,7 @@ class Loader final : public BatchSource {
  private:
   // A run, and the queue that it shares with its consumer; null: there is none.
   struct Current {
-    RunTurn turn{};  // of the Start(), StartList() or Stop() that said so
+    RunTurn turn{};  // of the Start(), StartList() or Stop() that set it
     std::shared_ptr<BatchQueue> queue;
     std::shared_ptr<SessionRun> run;
   };
@@ -85,8 +85,9 @@ class Loader final : public BatchSource {
   explicit Loader(std::unique_ptr<Session> session);
   Status Begin(const std::function<Result<std::shared_ptr<SessionRun>>(BatchSink*, RunTurn)>& start)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Goes on with `next` unless what is there is newer, and wakes who waits for the run before.
-  // Returns whether it did. That run must not write to its queue any more.
+  // Makes `next` the current run and wakes the threads that wait for the previous one, unless the
+  // current run is newer. Returns whether it did. The previous run must not write to its queue any
+  // more.
   bool Replace(Current next) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] Current current() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 

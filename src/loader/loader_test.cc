@@ -31,10 +31,10 @@ namespace {
 constexpr std::uint64_t kSamples = 103;
 
 // Over one large file, or a file a sample.
-class LoaderTest : public ::testing::TestWithParam<IoChoice> {
+class LoaderTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (GetParam() == IoChoice::kUring && !UringFileStore::Probe().ok()) {
+    if (GetParam() == "io_uring" && !UringFileStore::Probe().ok()) {
       GTEST_SKIP() << UringFileStore::Probe().ToString();
     }
     MakeDataset();
@@ -44,7 +44,7 @@ class LoaderTest : public ::testing::TestWithParam<IoChoice> {
   void MakeDataset(std::vector<std::uint64_t> blocks = {}) {
     dataset_.emplace(BytesDataset::Options{.samples = kSamples,
                                            .sample_bytes_max = 20000,
-                                           .one_file = GetParam() != IoChoice::kThreads,
+                                           .one_file = GetParam() != "threads",
                                            .blocks = std::move(blocks)});
   }
 
@@ -142,7 +142,7 @@ TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
   const OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 4};
   const std::string folder = dataset_->folder() + "/tier";
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
-  for (const PlacementFactory* const placement : AllPlacements()) {
+  for (const PlacementFactory* const placement : Placements().rows()) {
     const TiersSpec tiers{
         .tiers = {{.capacity_bytes = 300 * kKiB}, {.path = folder, .capacity_bytes = 500 * kKiB}},
         .placement = std::string(placement->name())};
@@ -202,7 +202,7 @@ TEST_P(LoaderTest, EpochDeliversItsPlanFromLittleMemoryWithAnyNumberOfThreads) {
 }
 
 TEST_P(LoaderTest, ABlockFarAboveTheMeanIsReadInPartsThatFitStagingMemory) {
-  if (GetParam() == IoChoice::kThreads) GTEST_SKIP() << "its samples are a file each";
+  if (GetParam() == "threads") GTEST_SKIP() << "its samples are a file each";
   std::vector<std::uint64_t> blocks(kSamples - 40 + 1, 1);
   blocks[30] = 40;
   MakeDataset(blocks);
@@ -445,7 +445,7 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
   LoaderOptions options;
   options.job = {.sample_count = kSamples, .shuffle = false};
   options.job.batch_size = 32;
-  options.io = IoChoice::kSynthetic;
+  options.io = "synthetic";
   auto loader = Loader::Open(dataset_->index(), options);
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   ASSERT_TRUE(loader.value()->Start({}).ok());
@@ -501,12 +501,11 @@ TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
               ::testing::HasSubstr("memory 97.7 KiB: a batch of 64 samples takes"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, LoaderTest,
-                         ::testing::Values(IoChoice::kUring, IoChoice::kThreads, IoChoice::kAuto),
+INSTANTIATE_TEST_SUITE_P(Stores, LoaderTest, ::testing::Values("io_uring", "threads", "auto"),
                          [](const auto& each) {
-                           return each.param == IoChoice::kUring     ? "Uring"
-                                  : each.param == IoChoice::kThreads ? "Threads"
-                                                                     : "Auto";
+                           return each.param == "io_uring"  ? "Uring"
+                                  : each.param == "threads" ? "Threads"
+                                                            : "Auto";
                          });
 
 }  // namespace

@@ -1,18 +1,19 @@
 #include "model/epoch_prediction.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 namespace {
 
 Status Wrong(std::string_view what, double value, std::string_view must) {
-  return {StatusCode::kInvalidArgument, "predicting an epoch: " + std::string(what) + ": got " +
-                                            std::to_string(value) + ", must be " +
-                                            std::string(must)};
+  return InvalidArgument("predicting an epoch: {}: got {:f}, must be {}", what, value, must);
 }
 
 struct Named {
@@ -22,7 +23,7 @@ struct Named {
 
 Status CheckReads(const std::string& what, const std::vector<ReadCount>& reads) {
   for (std::size_t i = 0; i < reads.size(); ++i) {
-    const std::string which = what + " " + std::to_string(i);
+    const std::string which = fmt::format("{} {}", what, i);
     if (!(reads[i].reads >= 0) || !std::isfinite(reads[i].reads)) {
       return Wrong(which + " count", reads[i].reads, "at least 0 and finite");
     }

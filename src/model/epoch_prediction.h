@@ -5,9 +5,9 @@
 // PredictEpoch() is for our engine, which overlaps everything: an epoch takes as long as its
 // busiest resource. It needs counts only.
 //
-// StreamClock is NoPFS's recurrence (Dryden et al. 2021, section 4): one worker whose p_0 staging
-// threads fetch samples one after the other, consumed in order. It models when each sample is
-// available; for comparison, and for step by step models of a node.
+// StreamClock is NoPFS's recurrence (Dryden et al. 2021, section 4): the p_0 staging threads of one
+// worker fetch samples one after the other, and the worker consumes them in order. It models when
+// each sample is available, for comparison and for models of a node step by step.
 
 #include <cstdint>
 #include <string>
@@ -85,7 +85,8 @@ class StreamClock {
   // infinite if the model does not have the source.
   double Add(double bytes, Source source);
 
-  // Computes nothing before `seconds`: other workers of a bulk-synchronous step are not done.
+  // The next sample is not computed before `seconds`: other workers of a bulk-synchronous step
+  // finish then.
   void WaitUntil(double seconds);
 
   [[nodiscard]] double now() const { return end_; }              // when the last sample is computed

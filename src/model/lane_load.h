@@ -31,15 +31,15 @@ struct LoadRates {
 // How a lane's threads divide the three kinds of reads.
 enum class LoadPools : std::uint8_t {
   kShared,    // one pool reads all kinds one after the other: times add up (equation 1)
-  kParallel,  // a pool of that size for each kind: the slowest counts
+  kParallel,  // one pool of that size for each kind: the slowest pool counts
 };
 
 // T_L and T_L + T_P of a lane by its number of loading threads: equation 1 with alpha = beta =
 // gamma = n, and T(.) the rate of one thread. (The paper calls T(.) the rate of all, and then
 // multiplies it by their number.)
 //
-// More threads never take longer: if the rates fall, a lane leaves threads idle that would slow it
-// down.
+// More threads never take longer: if the rates fall, a lane leaves the threads idle that would slow
+// it.
 //
 // Immutable.
 // Thread safety: as for an int.
@@ -55,7 +55,7 @@ class LoadModel {
   [[nodiscard]] double Seconds(const LaneLoad& lane, int threads) const {
     return LoadSeconds(lane, threads) + lane.preprocess_seconds;
   }
-  // The fewest threads with which Seconds() is at most `seconds`; 0: `threads_most`, in [1,
+  // The fewest threads with which Seconds() is at most `seconds`; 0 if `threads_most`, in [1,
   // threads_max], are too few.
   [[nodiscard]] int ThreadsFor(const LaneLoad& lane, double seconds, int threads_most) const;
 

@@ -17,9 +17,10 @@ namespace headrace {
 // preferred. Pure: the same arguments give the same shares on every machine.
 using LaneShares = std::vector<int>;
 
-// In proportion to `weights`, after one for each lane; together exactly `budget`: remaining threads
-// go to the largest remainders. Evenly if all weights are 0. If the budget is below the number of
-// lanes, the heaviest lanes get one each; that is for decode threads, which serve any lane.
+// In proportion to `weights`, at least one for each lane; the sum is exactly `budget`. Remaining
+// threads go to the largest remainders. Evenly if all weights are 0. If the budget is below the
+// number of lanes, the heaviest lanes get one each; that is for decode threads, which serve any
+// lane.
 LaneShares Proportional(std::span<const std::uint64_t> weights, int budget);
 
 // In proportion to the lengths of the queues: right while no lane is late.
@@ -32,9 +33,9 @@ LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& mode
 
 // The paper's algorithm 1, corrected and fitted to the shared budget, to compare with
 // MakespanShares(). Searches each lane alone for the number of threads that brings T_L + T_P
-// closest to `train_seconds` (equation 2); then moves threads between lanes while that brings the
-// slowest, if it is later than that, closer to the others (equation 3). `tolerance_seconds` is the
-// paper's tau, above 0.
+// closest to `train_seconds` (equation 2); then, while the slowest lane takes longer than
+// `train_seconds`, moves threads between lanes if that brings it closer to the others (equation 3).
+// `tolerance_seconds` is the paper's tau, above 0.
 LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               double train_seconds, double tolerance_seconds);
 
@@ -47,8 +48,8 @@ double Makespan(std::span<const LaneLoad> lanes, const LoadModel& model, const L
 // imbalance; this definition is also the one that is reported.
 bool IsImbalanced(std::span<const double> seconds, double train_seconds, double theta);
 
-// Adds threads to `shares` up to `budget`, one by one to the lane that is slowest then, as long as
-// that helps it.
+// Adds threads to `shares` up to `budget`, one by one, each to the lane that is then the slowest,
+// as long as this makes it faster.
 void SpreadSpare(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                  LaneShares& shares);
 

@@ -1,5 +1,7 @@
 #include "model/machine_model.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 namespace {
@@ -19,8 +22,7 @@ std::string Text(double value) {
 }
 
 Status Wrong(const std::string& what, double value, std::string_view must) {
-  return {StatusCode::kInvalidArgument,
-          what + ": got " + Text(value) + ", must be " + std::string(must)};
+  return InvalidArgument("{}: got {}, must be {}", what, Text(value), must);
 }
 
 Status CheckPositive(const std::string& what, double value) {
@@ -39,7 +41,7 @@ double SecondsOfRead(const SizedRates::Size& size, double users) {
 
 Result<Curve> Curve::Make(std::vector<Point> points) {
   if (points.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rate curve: got no points, needs at least one");
+    return InvalidArgument("rate curve: got no points, needs at least one");
   }
   double users_before = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -49,7 +51,8 @@ Result<Curve> Curve::Make(std::vector<Point> points) {
       return Wrong(point + " users", users, "finite and above " + Text(users_before));
     }
     if (!(rate > 0) || !std::isfinite(rate)) {
-      return Wrong(point + " (" + Text(users) + " users) rate", rate, "finite and above 0 bytes/s");
+      return Wrong(fmt::format("{} ({} users) rate", point, Text(users)), rate,
+                   "finite and above 0 bytes/s");
     }
     users_before = users;
   }
@@ -73,15 +76,13 @@ double Curve::RateEach(double users) const { return Rate(users) / users; }
 
 Result<SizedRates> SizedRates::Make(std::vector<Size> sizes) {
   if (sizes.empty()) {
-    return Status(StatusCode::kInvalidArgument, "rates by size: got no sizes, needs at least one");
+    return InvalidArgument("rates by size: got no sizes, needs at least one");
   }
   std::uint64_t before = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i].bytes <= before) {
-      return Status(StatusCode::kInvalidArgument, "rates by size, size " + std::to_string(i) +
-                                                      ": got " + std::to_string(sizes[i].bytes) +
-                                                      " bytes, must be above " +
-                                                      std::to_string(before));
+      return InvalidArgument("rates by size, size {}: got {} bytes, must be above {}", i,
+                             sizes[i].bytes, before);
     }
     before = sizes[i].bytes;
   }
@@ -122,7 +123,7 @@ Status CheckModel(const MachineModel& model) {
   HEADRACE_RETURN_IF_ERROR(CheckPositive("model staging threads", model.staging.threads));
   for (std::size_t i = 0; i < model.tiers.size(); ++i) {
     HEADRACE_RETURN_IF_ERROR(
-        CheckPositive("model tier " + std::to_string(i) + " threads", model.tiers[i].threads));
+        CheckPositive(fmt::format("model tier {} threads", i), model.tiers[i].threads));
   }
   if (!(model.peer_rate >= 0)) return Wrong("model peer_rate", model.peer_rate, "at least 0");
   return {};

@@ -1,8 +1,8 @@
 #pragma once
 
 // model/ predicts how long operations take: a read from each source, a decode with n threads. Pure
-// arithmetic over measurements (`headrace profile`). The planner chooses sources with it, the
-// engine prefers sources by it, `headrace plan` predicts with it. docs/model.md has the equations.
+// arithmetic over measurements (`headrace profile`). The planner and the engine choose sources with
+// it; `headrace plan` predicts with it. docs/model.md has the equations.
 
 #include <cstddef>
 #include <cstdint>
@@ -128,8 +128,8 @@ struct RankedSource {
   double seconds = 0;
 };
 
-// `candidates`, fastest first for a read of `bytes`. Of equally fast ones this node is before peers
-// before storage, and faster tiers first. Those that the model does not have come last.
+// `candidates`, fastest first for a read of `bytes`. Equally fast sources are ordered: this node,
+// peers, storage; faster tiers first. Sources that the model does not have come last.
 std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
                                       std::span<const Source> candidates);
 

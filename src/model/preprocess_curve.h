@@ -9,12 +9,12 @@ namespace headrace {
 // that do the same (Liu et al. 2022, section 4.1).
 //
 // Threads share memory bandwidth and caches. Up to the knee a sample takes as long as alone; beyond
-// it, its time grows in proportion to the threads, and total throughput is constant. Both parts are
-// straight lines in the seconds of a sample, so these are fitted.
+// it, its time grows in proportion to the threads, and total throughput is constant. In both parts
+// the seconds of a sample are a straight line, so lines are fitted.
 //
 // Between two pieces the function is a line from the end of one to the start of the next. Below the
-// fewest threads observed a sample takes as long as with those. Above the most, the throughput is
-// that of the most: a gain that was not observed is never predicted.
+// smallest observed number of threads a sample takes as long as at that number. Above the largest,
+// throughput is that of the largest: the function never predicts a gain that was not observed.
 //
 // Immutable.
 // Thread safety: as for an int.

@@ -28,11 +28,11 @@ struct ThreadSplit {
   LaneShares decode_of_lane;      // together `decode`, in proportion to the samples
 };
 
-// Step 1: as many decode threads as preprocess fastest, but at least one loading thread stays for
-// each lane. Step 2: while loading and preprocessing together take longer than training, and
-// preprocessing does not become the bottleneck, one thread moves from decode to loading; if that
-// goal is out of reach, as many as minimise the sum of both. Deterministic; takes O(threads) times
-// MakespanShares().
+// Step 1: use the number of decode threads that preprocesses fastest, but leave at least one
+// loading thread for each lane. Step 2: while loading and preprocessing together take longer than
+// training, and preprocessing does not become the bottleneck, move one thread from decode to
+// loading. If that goal cannot be reached, move as many as minimise the sum of both. Deterministic;
+// takes O(threads) times MakespanShares().
 ThreadSplit SplitLoadAndDecode(const SplitRequest& request);
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ using headrace::StatusCode;
 constexpr std::string_view kUsage =
     "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
     "Hosts the loaders of the ranks of one node. Started by "
-    "headrace.Loader(isolation=\"process\")\n"
+    "headrace.Loader(node_process=...)\n"
     "and by `headrace node`.\n";
 
 Result<NodeServerOptions> Parse(int count, char** arguments) {

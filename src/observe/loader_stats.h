@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/members.h"
 #include "engine/batch/batch.h"
 #include "engine/engine_stats.h"
 #include "observe/memory_budget.h"
@@ -13,6 +14,8 @@
 #include "tier/tier.h"
 
 namespace headrace {
+
+HEADRACE_MEMBERS(ByteRange, offset, size)  // of base/ids.h
 
 // Where one row of a step comes from.
 struct PlannedRow {
@@ -25,6 +28,7 @@ struct PlannedRow {
   std::string object;  // its path
   ByteRange range;     // of the object
 };
+HEADRACE_MEMBERS(PlannedRow, slot, sample, field, source, actual, object, range)
 
 // What a rank's consumer took. The same in every run of a plan: the engine's own counts are ahead
 // of it by what is ready.
@@ -34,12 +38,14 @@ struct Delivered {
   std::uint64_t substituted = 0;            // samples replaced
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
 };
+HEADRACE_MEMBERS(Delivered, batches, samples, substituted, substitutions)
 
 // One tier: what it is, and what it did.
 struct NamedTierStats {
   std::string name;
   TierStats stats;
 };
+HEADRACE_MEMBERS(NamedTierStats, name, stats)
 
 // How the ranks of a node shared it.
 struct ScheduleStats {
@@ -49,8 +55,10 @@ struct ScheduleStats {
   std::uint64_t planned_steps = 0;   // whose shares were those of a schedule
   std::uint32_t decode_threads = 0;  // that the policy gives out now; 0: all there are
 };
+HEADRACE_MEMBERS(ScheduleStats, name, stragglers, corrections, planned_steps, decode_threads)
 
-// What a loader of one rank, or a node's of several, did so far. All but `delivered` is the node's.
+// What the engine of one rank, or of all ranks of a node process, did so far. Only `delivered` is
+// one rank's.
 struct LoaderStats {
   std::uint32_t lane = 0;  // of the rank, in engine.lanes
   Delivered delivered;     // to the rank
@@ -70,6 +78,9 @@ struct LoaderStats {
   std::vector<LaneFigures> figures;  // by lane, of its newest batches; and of all lanes' together
   Imbalance imbalance;
 };
+HEADRACE_MEMBERS(LoaderStats, lane, delivered, engine, store, budget, threads, cores, message_bytes,
+                 running_ns, device_read_bytes, index_bytes, awaited, tiers, schedule, figures,
+                 imbalance)
 
 // Adds what a run counted; its gauges take the place of those before. A lane of all runs is the sum
 // of its part in each.

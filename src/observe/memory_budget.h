@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "base/members.h"
+
 namespace headrace {
 
 // How a loader's memory is divided between its uses. Bytes, as buffers are charged
@@ -15,5 +17,7 @@ struct Budget {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t results_bytes = 0;
 };
+HEADRACE_MEMBERS(Budget, staging_bytes, batch_bytes, batches_max, resident_bytes, pinned_bytes,
+                 scratch_bytes, results_bytes)
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/members.h"
 #include "base/mutex.h"
 #include "engine/engine_stats.h"
 
@@ -37,6 +38,8 @@ struct StepTime {
     return all;
   }
 };
+HEADRACE_MEMBERS(StepTime, run, epoch, step, lane, admitted_ns, read_ns, done_ns, busy_ns,
+                 handed_ns, taken_ns, stall_ns, samples, bytes)
 
 inline constexpr std::size_t kStepsKept = 4096;
 
@@ -71,6 +74,7 @@ struct Percentiles {
   std::int64_t p95_ns = 0;
   std::int64_t p99_ns = 0;
 };
+HEADRACE_MEMBERS(Percentiles, count, p50_ns, p95_ns, p99_ns)
 Percentiles PercentilesOf(std::vector<std::int64_t> values);
 
 // What batches of one lane say, without the first of each run: before it there is no step.
@@ -80,6 +84,7 @@ struct LaneFigures {
   std::int64_t spanned_ns = 0;                        // sum over steps
   std::array<std::int64_t, kStallCauses> stall_ns{};  // of these steps, by StallCause
 };
+HEADRACE_MEMBERS(LaneFigures, step, wait, spanned_ns, stall_ns)
 
 // By lane; `steps` as a recorder gives them.
 std::vector<LaneFigures> FiguresOf(std::span<const StepTime> steps, std::uint32_t lanes);
@@ -95,6 +100,7 @@ struct Imbalance {
   // ... and in what their engine's lanes were busy for, whoever waits for it.
   std::array<double, kImbalanceThetas.size()> busy{};
 };
+HEADRACE_MEMBERS(Imbalance, iterations, late, busy)
 Imbalance ImbalanceOf(std::span<const StepTime> steps, std::uint32_t lanes);
 
 }  // namespace headrace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "base/units.h"
 #include "plan/order_factory.h"
@@ -327,29 +328,24 @@ class BatchOrder final : public Order {
   double cost_mean_ = 0;
 };
 
-Status Invalid(std::string message) {
-  return Status(StatusCode::kInvalidArgument, std::move(message));
-}
-
 Status CheckTables(const BatchOrderOptions& options) {
   const std::uint64_t samples = options.job.sample_count;
   if (options.costs && options.costs->size() != samples) {
-    return Invalid("costs of order batch: got " + std::to_string(options.costs->size()) +
-                   " numbers, must be one for each of " + Counted(samples, "sample"));
+    return InvalidArgument("costs of order batch: got {} numbers, must be one for each of {}",
+                           options.costs->size(), Counted(samples, "sample"));
   }
   if (!options.homes) return Status();
   const std::uint64_t homes = options.homes->size();
   if (homes % samples != 0 || homes / samples < 1 || homes / samples > kHomesMax) {
-    return Invalid("homes of order batch: got " + std::to_string(homes) +
-                   " numbers, must be the same number, 1 to " + std::to_string(kHomesMax) +
-                   ", for each of " + Counted(samples, "sample"));
+    return InvalidArgument(
+        "homes of order batch: got {} numbers, must be the same number, 1 to {}, for each of {}",
+        homes, kHomesMax, Counted(samples, "sample"));
   }
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (std::ranges::none_of(*options.homes, [&](std::uint32_t home) { return home < nodes; })) {
-    return Invalid("homes of order batch: no home is a node; " +
-                   Counted(options.job.world_size, "rank") + ", " +
-                   std::to_string(options.ranks_per_node) + " a node, are on the nodes 0 to " +
-                   std::to_string(nodes - 1));
+    return InvalidArgument(
+        "homes of order batch: no home is a node; {}, {} a node, are on the nodes 0 to {}",
+        Counted(options.job.world_size, "rank"), options.ranks_per_node, nodes - 1);
   }
   return Status();
 }
@@ -357,15 +353,15 @@ Status CheckTables(const BatchOrderOptions& options) {
 Status Check(const BatchOrderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(options.job).status());
   if (options.ranks_per_node < 1 || options.ranks_per_node > kNodesMax) {
-    return Invalid("ranks_per_node of order batch: got " + std::to_string(options.ranks_per_node) +
-                   ", must be in [1, " + std::to_string(kNodesMax) + "]");
+    return InvalidArgument("ranks_per_node of order batch: got {}, must be in [1, {}]",
+                           options.ranks_per_node, kNodesMax);
   }
   const std::uint64_t global_batch = RowsOfStep(options.job, 0) * options.job.world_size;
   if (global_batch > kGlobalBatchMax) {
-    return Invalid("batch_size " + std::to_string(options.job.batch_size) + " x world_size " +
-                   std::to_string(options.job.world_size) +
-                   " with order batch: every rank plans the whole global batch, which may have " +
-                   Counted(kGlobalBatchMax, "sample") + " at most; use order 'exact'");
+    return InvalidArgument(
+        "batch_size {} x world_size {} with order batch: every rank plans the whole global batch, "
+        "which may have {} at most; use order 'exact'",
+        options.job.batch_size, options.job.world_size, Counted(kGlobalBatchMax, "sample"));
   }
   return CheckTables(options);
 }
@@ -385,6 +381,11 @@ class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "batch"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
+  [[nodiscard]] bool takes_costs() const override { return true; }
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& /*resolved*/) const override {
+    return BatchSharing{};  // Samples of a batch are drawn one by one from all.
+  }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     ParameterReader reader(name(), request.parameters);

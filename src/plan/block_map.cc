@@ -1,5 +1,7 @@
 #include "plan/block_map.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
 
@@ -165,23 +168,20 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
     HEADRACE_ASSIGN_OR_RETURN(const BlockInfo block, index.block(i));
     std::string wrong;
     if (Raw(block.first_sample) != next) {
-      wrong = "begins at sample " + std::to_string(Raw(block.first_sample)) + ", must begin at " +
-              std::to_string(next);
+      wrong = fmt::format("begins at sample {}, must begin at {}", Raw(block.first_sample), next);
     } else if (block.sample_count == 0 || block.sample_count > kBlockSamplesMax) {
-      wrong = "holds " + Counted(block.sample_count, "sample") + ", must hold 1 to " +
-              std::to_string(kBlockSamplesMax);
+      wrong = fmt::format("holds {}, must hold 1 to {}", Counted(block.sample_count, "sample"),
+                          kBlockSamplesMax);
     }
     if (!wrong.empty()) {
-      return Status(StatusCode::kDataLoss, "block " + std::to_string(i) + " of the index " + wrong +
-                                               "; build the index again");
+      return DataLoss("block {} of the index {}; build the index again", i, wrong);
     }
     firsts.push_back(next);
     next += block.sample_count;
   }
   if (next != index.sample_count()) {
-    return Status(StatusCode::kDataLoss, "the blocks of the index hold " + std::to_string(next) +
-                                             " of its " + Counted(index.sample_count(), "sample") +
-                                             "; build the index again");
+    return DataLoss("the blocks of the index hold {} of its {}; build the index again", next,
+                    Counted(index.sample_count(), "sample"));
   }
   firsts.push_back(next);
   return firsts;
@@ -210,13 +210,12 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
                                                         std::uint64_t unit_bytes_min) {
   HEADRACE_CHECK(std::has_single_bit(unit_bytes_min));
   if (block_samples > kBlockSamplesMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "block_samples: got " + std::to_string(block_samples) + ", must be below 2^32");
+    return InvalidArgument("block_samples: got {}, must be below 2^32", block_samples);
   }
   if (std::ranges::all_of(index->fields(), &FieldInfo::is_inline)) {
-    return Status(StatusCode::kInvalidArgument,
-                  "an order that reads blocks: the dataset stores no field outside its index, so "
-                  "there is nothing to read; use order 'exact'");
+    return InvalidArgument(
+        "an order that reads blocks: the dataset stores no field outside its index, so there is "
+        "nothing to read; use order 'exact'");
   }
   const std::uint64_t count = index->sample_count();
   std::uint64_t sum = 0;

@@ -1,5 +1,7 @@
 #include "plan/epoch_order.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -11,9 +13,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "plan/epoch_parameters.h"
 #include "plan/epoch_pool.h"
+#include "plan/epoch_sharing.h"
 #include "plan/order_factory.h"
 
 namespace headrace {
@@ -35,31 +39,26 @@ std::uint64_t Delivered(const OrderOptions& job, std::uint64_t steps_per_epoch) 
   return job.drop_last ? steps_per_epoch * GlobalBatch(job) : job.sample_count;
 }
 
-Status Invalid(std::string what) {
-  return Status(StatusCode::kInvalidArgument, "order epoch: " + std::move(what));
-}
-
 Status CheckPermille(const char* name, std::uint32_t value, std::uint32_t most) {
   if (value <= most) return Status();
-  return Invalid(std::string(name) + ": got " + std::to_string(value) + ", must be in [0, " +
-                 std::to_string(most) + "]");
+  return InvalidArgument("order epoch: {}: got {}, must be in [0, {}]", name, value, most);
 }
 
 // Checks that come before those of parameters.
 Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
   HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(job).status());
   if (!job.shuffle) {
-    return Invalid(
-        "shuffle=False, but samples are drawn at random from pools; use order 'exact' to have "
-        "them in sequence, or shuffle=True");
+    return InvalidArgument(
+        "order epoch: shuffle=False, but samples are drawn at random from pools; use order 'exact' "
+        "to have them in sequence, or shuffle=True");
   }
   if (blocks == nullptr) {
-    return Invalid("needs a map of blocks; use order 'exact' or give blocks");
+    return InvalidArgument("order epoch: needs a map of blocks; use order 'exact' or give blocks");
   }
   if (blocks->sample_count() != job.sample_count) {
-    return Invalid("the map of blocks holds " + Counted(blocks->sample_count(), "sample") +
-                   ", the job has " + std::to_string(job.sample_count) +
-                   "; both must describe one dataset");
+    return InvalidArgument(
+        "order epoch: the map of blocks holds {}, the job has {}; both must describe one dataset",
+        Counted(blocks->sample_count(), "sample"), job.sample_count);
   }
   return Status();
 }
@@ -67,15 +66,16 @@ Status CheckInputs(const OrderOptions& job, const BlockMap* blocks) {
 // Rounded for people, and exact.
 std::string BothBytes(std::uint64_t bytes) {
   const std::string rounded = FormatBytes(bytes);
-  return bytes < kKiB ? rounded : rounded + " (" + Counted(bytes, "byte") + ")";
+  return bytes < kKiB ? rounded : fmt::format("{} ({})", rounded, Counted(bytes, "byte"));
 }
 
 Status CheckPools(const EpochOrderOptions& options) {
   const BlockMap& blocks = *options.blocks;
   if (options.pools < 1 || options.pools > blocks.block_count()) {
-    return Invalid("pools: got " + std::to_string(options.pools) + ", must be in [1, " +
-                   std::to_string(blocks.block_count()) +
-                   "], the number of blocks; lower pools or make the blocks smaller");
+    return InvalidArgument(
+        "order epoch: pools: got {}, must be in [1, {}], the number of blocks; lower pools or make "
+        "the blocks smaller",
+        options.pools, blocks.block_count());
   }
   HEADRACE_RETURN_IF_ERROR(CheckPermille("join_permille", options.join_permille, kJoinPermilleMax));
   HEADRACE_RETURN_IF_ERROR(
@@ -84,8 +84,9 @@ Status CheckPools(const EpochOrderOptions& options) {
       CheckPermille("first_join_permille", options.first_join_permille, kPermille));
   const std::uint64_t unit = blocks.unit_bytes();
   if (options.pool_units > std::uint64_t{kPoolBytesMax} / unit) {
-    return Invalid("pool_bytes: got " + std::to_string(options.pool_units) + " units of " +
-                   Counted(unit, "byte") + ", must be at most 2^56 bytes");
+    return InvalidArgument(
+        "order epoch: pool_bytes: got {} units of {}, must be at most 2^56 bytes",
+        options.pool_units, Counted(unit, "byte"));
   }
   const std::uint64_t budget = options.pool_units / options.pools;
   const std::uint64_t least = LeastEpochPool(options.job, blocks, options.pools);
@@ -95,11 +96,12 @@ Status CheckPools(const EpochOrderOptions& options) {
       least == two_blocks
           ? "two of the largest blocks (" + FormatBytes(blocks.largest_block() * unit) + " each)"
           : "its share of a global batch of " + Counted(GlobalBatch(options.job), "sample");
-  return Invalid("pool_bytes: " + BothBytes(options.pool_units * unit) + " is too little for " +
-                 Counted(options.pools, "pool") + ": a pool needs at least " +
-                 BothBytes(least * unit) + ", " + needed + "; give pool= at least " +
-                 Counted(options.pools * least * unit, "byte") +
-                 (options.pools == 1 ? ", or make the blocks smaller" : ", or lower pools="));
+  return InvalidArgument(
+      "order epoch: pool_bytes: {} is too little for {}: a pool needs at least {}, {}; give pool= "
+      "at least {}{}",
+      BothBytes(options.pool_units * unit), Counted(options.pools, "pool"), BothBytes(least * unit),
+      needed, Counted(options.pools * least * unit, "byte"),
+      options.pools == 1 ? ", or make the blocks smaller" : ", or lower pools=");
 }
 
 EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64_t delivered) {
@@ -412,6 +414,12 @@ class Factory final : public OrderFactory {
     // Of two epochs at most: the one that is drawn from and the one that fills meanwhile.
     return std::min(touched * (resolved.options.pool_units / pools),
                     2 * request.blocks->total_units());
+  }
+
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& resolved) const override {
+    if (resolved.blocks == nullptr) return std::nullopt;
+    return EpochBatchSharing(resolved);
   }
 
   [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,

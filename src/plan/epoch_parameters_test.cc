@@ -71,7 +71,7 @@ double Share(const OrderRequest& request) {
 
 double InflationOfBlocks(OrderRequest request) {
   request.parameters = Resolved(request);
-  return ExpectedLabelInflation("epoch", request, nullptr).value().of_blocks;
+  return ExpectedLabelInflation(EpochOrderFactory(), request, nullptr).value().of_blocks;
 }
 
 TEST(EpochParametersTest, APoolHoldsWhatABatchMixesWellWithATenthToAQuarterOfTheDataset) {
@@ -128,12 +128,13 @@ TEST(EpochParametersTest, TheFirstFillIsPartialWhereAllOfItIsLong) {
   EXPECT_EQ(Resolved(given).at("first_join_permille"), OrderParameter(std::int64_t{0}));
   const ExpectedInflation whole =
       ExpectedLabelInflation(
-          "epoch", {.job = given.job, .parameters = Resolved(given), .blocks = given.blocks},
-          nullptr)
+          EpochOrderFactory(),
+          {.job = given.job, .parameters = Resolved(given), .blocks = given.blocks}, nullptr)
           .value();
   EXPECT_EQ(whole.of_blocks_first, whole.of_blocks);
   given.parameters = Resolved(request);
-  const ExpectedInflation part = ExpectedLabelInflation("epoch", given, nullptr).value();
+  const ExpectedInflation part =
+      ExpectedLabelInflation(EpochOrderFactory(), given, nullptr).value();
   EXPECT_EQ(part.of_blocks, whole.of_blocks);
   EXPECT_GT(part.of_blocks_first, 2);
   // A batch, and a block a pool, at least.

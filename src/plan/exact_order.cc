@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/prng.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
@@ -98,6 +99,11 @@ class Factory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "exact"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
+  [[nodiscard]] bool follows_lists() const override { return true; }
+  [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& /*resolved*/) const override {
+    return BatchSharing{};  // Samples of a batch are drawn one by one from all.
+  }
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(request.job).status());
@@ -137,20 +143,16 @@ Status CheckList(const ListOrderOptions& list, std::uint64_t sample_count) {
   const bool ascending = std::is_sorted(list.batch_ends.begin(), list.batch_ends.end());
   const std::uint64_t last = list.batch_ends.empty() ? 0 : list.batch_ends.back();
   if (!ascending || last != list.ids.size()) {
-    return Status(StatusCode::kInvalidArgument, "batch ends of a list: must ascend to its " +
-                                                    std::to_string(list.ids.size()) +
-                                                    " ids, they end at " + std::to_string(last));
+    return InvalidArgument("batch ends of a list: must ascend to its {} ids, they end at {}",
+                           list.ids.size(), last);
   }
   if (list.epoch >= kEpochsMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "epoch of a list: got " + std::to_string(list.epoch) + ", must be below " +
-                      std::to_string(kEpochsMax));
+    return InvalidArgument("epoch of a list: got {}, must be below {}", list.epoch, kEpochsMax);
   }
   for (std::size_t i = 0; i < list.ids.size(); ++i) {
     if (Raw(list.ids[i]) < sample_count) continue;
-    return Status(StatusCode::kOutOfRange, "sampler position " + std::to_string(i) + ": sample " +
-                                               std::to_string(Raw(list.ids[i])) +
-                                               ", the dataset has " + std::to_string(sample_count));
+    return OutOfRange("sampler position {}: sample {}, the dataset has {}", i, Raw(list.ids[i]),
+                      sample_count);
   }
   return Status();
 }

@@ -58,7 +58,7 @@ SampleTable Table(std::uint64_t samples, std::uint64_t below, std::uint64_t seed
 
 // Every order with these ranks, with several parameters; pools that divide the world size and that
 // do not.
-std::vector<Case> Orders(const OrderOptions& job) {
+std::vector<Case> Cases(const OrderOptions& job) {
   const std::uint64_t samples = job.sample_count;
   const auto number = [](std::int64_t value) { return OrderParameter(value); };
   std::vector<Case> cases;
@@ -73,7 +73,7 @@ std::vector<Case> Orders(const OrderOptions& job) {
           word != nullptr ? *word : std::to_string(std::get<std::int64_t>(value)));
     }
     OrderRequest request{.job = job, .parameters = std::move(parameters)};
-    cases.push_back({.name = std::move(name), .order = FindOrder(order), .request = request});
+    cases.push_back({.name = std::move(name), .order = Orders().Find(order), .request = request});
     return cases.back().request;
   };
   add("exact", {});
@@ -127,7 +127,7 @@ void ForAll(const std::vector<std::uint64_t>& sample_counts, const Check& check)
                                  .drop_last = drop_last,
                                  .epochs = 2};
           if (!StepsPerEpoch(job).ok()) continue;  // drop_last and nothing left
-          for (const Case& each : Orders(job)) {
+          for (const Case& each : Cases(job)) {
             SCOPED_TRACE(each.name);
             check(each);
             if (testing::Test::HasFatalFailure()) return;

@@ -1,21 +1,17 @@
 #include "plan/order_factory.h"
 
-#include <array>
+#include <fmt/core.h>
+
 #include <utility>
+
+#include "base/format/errors.h"
 
 namespace headrace {
 
-std::span<const OrderFactory* const> AllOrders() {
-  static const std::array orders = {&ExactOrderFactory(), &BatchOrderFactory(),
-                                    &EpochOrderFactory(), &RedoxOrderFactory()};
+const Registry<OrderFactory>& Orders() {
+  static const Registry<OrderFactory> orders("order", {&ExactOrderFactory(), &BatchOrderFactory(),
+                                                       &EpochOrderFactory(), &RedoxOrderFactory()});
   return orders;
-}
-
-const OrderFactory* FindOrder(std::string_view name) {
-  for (const OrderFactory* order : AllOrders()) {
-    if (order->name() == name) return order;
-  }
-  return nullptr;
 }
 
 Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
@@ -42,7 +38,7 @@ const OrderParameter* ParameterReader::Given(std::string_view name) const {
 
 void ParameterReader::Mistake(StatusCode code, std::string_view name, const std::string& what) {
   if (!status_.ok()) return;
-  status_ = Status(code, std::string(name) + " of order " + std::string(order_) + ": " + what);
+  status_ = Status(code, fmt::format("{} of order {}: {}", name, order_, what));
 }
 
 std::int64_t ParameterReader::Integer(std::string_view name, std::int64_t default_value,
@@ -55,8 +51,7 @@ std::int64_t ParameterReader::Integer(std::string_view name, std::int64_t defaul
               "got '" + std::get<std::string>(*given) + "', must be a whole number");
     } else if (*number < least || *number > most) {
       Mistake(StatusCode::kInvalidArgument, name,
-              "got " + std::to_string(*number) + ", must be in [" + std::to_string(least) + ", " +
-                  std::to_string(most) + "]");
+              fmt::format("got {}, must be in [{}, {}]", *number, least, most));
     } else {
       value = *number;
     }
@@ -82,7 +77,8 @@ std::size_t ParameterReader::Choice(std::string_view name,
       }
     }
     if (!known) {
-      Mistake(StatusCode::kInvalidArgument, name, "got '" + got + "', must be one of " + all);
+      Mistake(StatusCode::kInvalidArgument, name,
+              fmt::format("got '{}', must be one of {}", got, all));
     }
   }
   read_.insert_or_assign(std::string(name), std::string(choices[chosen]));
@@ -94,10 +90,10 @@ void ParameterReader::Computed(std::string_view name, std::string value) {
       given != nullptr && *given != OrderParameter(value)) {
     const auto* word = std::get_if<std::string>(given);
     Mistake(StatusCode::kFailedPrecondition, name,
-            "differs from the given parameters: given " +
-                (word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given))) +
-                ", now " + value +
-                "; use the inputs that they were made with, or start without these parameters");
+            fmt::format("differs from the given parameters: given {}, now {}; use the inputs that "
+                        "they were made with, or start without these parameters",
+                        word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given)),
+                        value));
   }
   read_.insert_or_assign(std::string(name), std::move(value));
 }
@@ -108,9 +104,8 @@ Result<OrderParameters> ParameterReader::Finish() const {
     if (read_.contains(name)) continue;
     std::string has;
     for (const auto& [known, unused] : read_) has.append(has.empty() ? "" : ", ").append(known);
-    return Status(StatusCode::kInvalidArgument, "order " + std::string(order_) +
-                                                    ": has no parameter '" + name + "'; it has " +
-                                                    (has.empty() ? "none" : has));
+    return InvalidArgument("order {}: has no parameter '{}'; it has {}", order_, name,
+                           has.empty() ? "none" : has);
   }
   return read_;
 }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/registry/registry.h"
 #include "base/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -22,7 +23,7 @@ namespace headrace {
 using OrderParameter = std::variant<std::int64_t, std::string>;
 using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
 
-// One number for each sample: homes and costs of the `batch` order.
+// One number for each sample: homes and costs of orders that take them.
 using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
 
 // The inputs of an order.
@@ -44,6 +45,13 @@ enum class ParameterOrigin {
   kMemory,   // a default limited by OrderRequest::rank_units
 };
 
+// How much more often two samples of one global batch are of one block than any two of the dataset,
+// as a share of what is possible.
+struct BatchSharing {
+  double mean = 0;   // over whole epochs
+  double first = 0;  // while the rest of a run's partial first fill joins
+};
+
 // Makes one kind of order. A new order is one new file, with its factory, and one row in the table
 // of order_factory.cc. Stateless.
 //
@@ -54,6 +62,12 @@ class OrderFactory {
 
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual bool reads_blocks() const = 0;
+  // Whether a run of it may follow a list of samples that somebody else decided.
+  [[nodiscard]] virtual bool follows_lists() const { return false; }
+  // Whether it looks at OrderRequest::costs.
+  [[nodiscard]] virtual bool takes_costs() const { return false; }
+  // A paper's own order, to compare with: it answers the requests of this other one. Null: ours.
+  [[nodiscard]] virtual const OrderFactory* reproduces_requests_of() const { return nullptr; }
   // The name of the parameter that limits the bytes resident in the whole job; empty if there is
   // none. Its default is the useful amount or, if that is less, the memory of the ranks.
   [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
@@ -70,6 +84,13 @@ class OrderFactory {
   // Errors: those of Resolve()
   [[nodiscard]] virtual Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const = 0;
 
+  // Of an order that shuffles (job.shuffle). Nothing: no closed form is known. `resolved` are the
+  // parameters as Resolve() gave them.
+  [[nodiscard]] virtual std::optional<BatchSharing> ExpectedSharing(
+      const OrderRequest& /*resolved*/) const {
+    return std::nullopt;
+  }
+
   // Errors: those of Resolve() and CheckStart
   [[nodiscard]] virtual Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
                                                             Position start) const = 0;
@@ -81,9 +102,8 @@ class OrderFactory {
 Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
                                                                 const OrderRequest& request);
 
-// Null if there is no order of that name.
-const OrderFactory* FindOrder(std::string_view name);
-std::span<const OrderFactory* const> AllOrders();
+// From the strictest on.
+const Registry<OrderFactory>& Orders();
 
 const OrderFactory& ExactOrderFactory();
 const OrderFactory& BatchOrderFactory();

@@ -96,14 +96,14 @@ TEST(ParameterReaderTest, TheFirstMistakeCounts) {
 
 TEST(OrderFactoryTest, EveryOrderIsFoundByItsNameAndNoOtherIs) {
   std::set<std::string_view> names;
-  for (const OrderFactory* order : AllOrders()) {
-    EXPECT_EQ(FindOrder(order->name()), order);
+  for (const OrderFactory* order : Orders().rows()) {
+    EXPECT_EQ(Orders().Find(order->name()), order);
     names.insert(order->name());
   }
   EXPECT_EQ(names, (std::set<std::string_view>{"batch", "epoch", "exact", "redox"}));
-  EXPECT_EQ(FindOrder(""), nullptr);
-  EXPECT_EQ(FindOrder("Exact"), nullptr);
-  EXPECT_EQ(FindOrder("exact "), nullptr);
+  EXPECT_EQ(Orders().Find(""), nullptr);
+  EXPECT_EQ(Orders().Find("Exact"), nullptr);
+  EXPECT_EQ(Orders().Find("exact "), nullptr);
 }
 
 // Rules of the interface, for every order of the table.
@@ -174,7 +174,7 @@ TEST_P(EveryOrderTest, AnUnknownParameterABadJobAndAStartPastTheEndAreErrors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryOrderTest, ::testing::ValuesIn(AllOrders()),
+INSTANTIATE_TEST_SUITE_P(All, EveryOrderTest, ::testing::ValuesIn(Orders().rows()),
                          [](const auto& each) { return std::string(each.param->name()); });
 
 }  // namespace

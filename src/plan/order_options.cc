@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/format/errors.h"
 #include "base/prng.h"
 #include "base/units.h"
 
@@ -17,9 +18,7 @@ constexpr std::uint32_t kWorldMax = std::uint32_t{1} << 20;
 Status CheckBetween(const char* what, std::uint64_t value, std::uint64_t least,
                     std::uint64_t most) {
   if (value >= least && value <= most) return Status();
-  return Status(StatusCode::kInvalidArgument, std::string(what) + ": got " + std::to_string(value) +
-                                                  ", must be in [" + std::to_string(least) + ", " +
-                                                  std::to_string(most) + "]");
+  return InvalidArgument("{}: got {}, must be in [{}, {}]", what, value, least, most);
 }
 
 }  // namespace
@@ -31,10 +30,9 @@ Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckBetween("rank", options.rank, 0, options.world_size - 1));
   const std::uint32_t ranks_max = options.world_size - options.rank;
   if (options.ranks < 1 || options.ranks > ranks_max) {
-    return Status(StatusCode::kInvalidArgument,
-                  "ranks: got " + std::to_string(options.ranks) + ", must be in [1, " +
-                      std::to_string(ranks_max) + "] from rank " + std::to_string(options.rank) +
-                      " on, of a world_size of " + std::to_string(options.world_size));
+    return InvalidArgument(
+        "ranks: got {}, must be in [1, {}] from rank {} on, of a world_size of {}", options.ranks,
+        ranks_max, options.rank, options.world_size);
   }
   HEADRACE_RETURN_IF_ERROR(CheckBetween("epochs", options.epochs, 1, kEpochsMax));
   const std::uint64_t world = options.world_size;
@@ -44,12 +42,10 @@ Result<std::uint64_t> StepsPerEpoch(const OrderOptions& options) {
   }
   const std::uint64_t steps = options.sample_count / (options.batch_size * world);
   if (steps == 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  "batch_size " + std::to_string(options.batch_size) + " x world_size " +
-                      std::to_string(world) + " with drop_last: dataset has " +
-                      Counted(options.sample_count, "sample") +
-                      ", so an epoch would have no batch; lower batch_size or use "
-                      "drop_last=False");
+    return InvalidArgument(
+        "batch_size {} x world_size {} with drop_last: dataset has {}, so an epoch would have no "
+        "batch; lower batch_size or use drop_last=False",
+        options.batch_size, world, Counted(options.sample_count, "sample"));
   }
   return steps;
 }
@@ -63,10 +59,8 @@ std::uint64_t RowsOfStep(const OrderOptions& options, std::uint64_t step) {
 
 Status CheckStart(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start) {
   if (start.epoch <= options.epochs && start.step < steps_per_epoch) return Status();
-  return Status(StatusCode::kOutOfRange, "starting at epoch " + std::to_string(start.epoch) +
-                                             " step " + std::to_string(start.step) +
-                                             ": there are " + Counted(options.epochs, "epoch") +
-                                             " of " + Counted(steps_per_epoch, "step"));
+  return OutOfRange("starting at epoch {} step {}: there are {} of {}", start.epoch, start.step,
+                    Counted(options.epochs, "epoch"), Counted(steps_per_epoch, "step"));
 }
 
 }  // namespace headrace

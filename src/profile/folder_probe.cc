@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/prng.h"
 #include "store/file_io.h"
 
@@ -68,9 +69,8 @@ Result<std::unique_ptr<FolderProbe>> FolderProbe::Make(const std::string& folder
                                                        std::uint64_t bytes,
                                                        const SliceLimits& limits) {
   if (bytes < kBytesMin) {
-    return Status(StatusCode::kInvalidArgument, Doing(folder) + " with a file of " +
-                                                    FormatBytes(bytes) + ": must be at least " +
-                                                    FormatBytes(kBytesMin));
+    return InvalidArgument("{} with a file of {}: must be at least {}", Doing(folder),
+                           FormatBytes(bytes), FormatBytes(kBytesMin));
   }
   bool direct = true;
   int fd = OpenNameless(folder, O_DIRECT);
@@ -90,7 +90,7 @@ Status FolderProbe::Fill(std::uint64_t bytes, const SliceLimits& limits) {
   const std::int64_t end_ns = clock.NowNanos() + limits.duration_max_ns;
   ProbeBuffer buffer;
   const std::span<std::byte> piece = buffer.AtLeast(kMiB);
-  if (piece.empty()) return {StatusCode::kResourceExhausted, "no memory"};
+  if (piece.empty()) return ResourceExhausted("no memory");
   while (bytes_ + kMiB <= bytes) {
     if (limits.keep_going && !limits.keep_going()) return StoppedMeasuring();
     Scramble(piece, bytes_);
@@ -112,10 +112,9 @@ Result<Slice> FolderProbe::Write(const Load& load, const SliceLimits& limits) {
 Result<Slice> FolderProbe::Measure(const Load& load, const SliceLimits& limits, bool writes) {
   const std::uint64_t bytes = RoundUp(load.bytes, kBufferAlignment);
   if (load.bytes == 0 || bytes > bytes_ || load.users < 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  Doing(folder_) + " in pieces of " + FormatBytes(load.bytes) + " by " +
-                      std::to_string(load.users) + " threads: must be from 1 byte to " +
-                      FormatBytes(bytes_) + ", by at least 1");
+    return InvalidArgument(
+        "{} in pieces of {} by {} threads: must be from 1 byte to {}, by at least 1",
+        Doing(folder_), FormatBytes(load.bytes), load.users, FormatBytes(bytes_));
   }
   const auto users = static_cast<std::size_t>(load.users);
   std::vector<ProbeBuffer> buffers(users);
@@ -128,7 +127,7 @@ Result<Slice> FolderProbe::Measure(const Load& load, const SliceLimits& limits, 
       load.users, limits, [&](int thread, std::uint64_t round) -> Result<std::uint64_t> {
         const auto mine = static_cast<std::size_t>(thread);
         const std::span<std::byte> buffer = buffers[mine].AtLeast(bytes);
-        if (buffer.empty()) return Status(StatusCode::kResourceExhausted, "no memory");
+        if (buffer.empty()) return ResourceExhausted("no memory");
         if (round == 0 && writes) Scramble(buffer, mine);
         const std::uint64_t place = places[mine].Below(bytes_ / bytes);
         HEADRACE_RETURN_IF_ERROR(Transfer(fd_.get(), writes, buffer.first(bytes), place * bytes));

@@ -10,27 +10,27 @@
 
 namespace headrace {
 
-// Reads and writes a file without a name in a folder that may become a tier, past the page cache
-// where the file system can. The file is gone when the probe is, however the process ends.
+// Reads and writes an unnamed file in a folder that may become a tier, past the page cache if the
+// file system supports it. The file disappears with the probe, however the process ends.
 //
-// Writes overwrite what is there and are not synced: a tier is a cache.
+// Writes overwrite existing bytes and are not synced: a tier is a cache.
 //
 // Thread safety: one call at a time.
 class FolderProbe {
  public:
-  // Makes the file and writes `bytes` of it, fewer if that takes longer than
+  // Makes the file and writes `bytes` to it, fewer if that takes longer than
   // limits.duration_max_ns.
   //
   // Errors: InvalidArgument     bytes below kBytesMin
   //         NotFound            no such folder
-  //         FailedPrecondition  it may not be written
-  //         ResourceExhausted   no room, no memory
-  //         Cancelled           keep_going said no
+  //         FailedPrecondition  the folder may not be written
+  //         ResourceExhausted   no space, no memory
+  //         Cancelled           keep_going returned false
   static Result<std::unique_ptr<FolderProbe>> Make(const std::string& folder, std::uint64_t bytes,
                                                    const SliceLimits& limits);
   static constexpr std::uint64_t kBytesMin = 8 * kMiB;
 
-  // At random places. load.bytes is rounded up to kBufferAlignment.
+  // Both use random places. load.bytes is rounded up to kBufferAlignment.
   //
   // Errors: InvalidArgument  load.bytes is 0 or larger than the file, no users
   //         those of the device; Cancelled
@@ -50,7 +50,7 @@ class FolderProbe {
   const UniqueFd fd_;
   bool direct_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t slices_ = 0;  // each has its own places
+  std::uint64_t slices_ = 0;  // each slice has its own places
 };
 
 }  // namespace headrace

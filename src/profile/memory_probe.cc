@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "loader/config/schema.h"
 
 namespace headrace {
@@ -86,13 +87,11 @@ Status DecodeProbe::Decode(std::size_t sample, ProbeBuffer& row) const {
   const std::size_t row_bytes = field_.codec->RowBytes(stored.size());
   const std::span<std::byte> room = row.AtLeast(std::max<std::size_t>(row_bytes, 1));
   if (room.empty()) {
-    return {StatusCode::kResourceExhausted,
-            "measuring decode: no memory for a row of " + FormatBytes(row_bytes)};
+    return ResourceExhausted("measuring decode: no memory for a row of {}", FormatBytes(row_bytes));
   }
   if (field_.codec->is_copy()) {
     if (row_bytes != stored.size()) {
-      return {StatusCode::kDataLoss,
-              "a sample of " + FormatBytes(stored.size()) + ", not " + FormatBytes(row_bytes)};
+      return DataLoss("a sample of {}, not {}", FormatBytes(stored.size()), FormatBytes(row_bytes));
     }
     std::memcpy(room.data(), stored.data(), stored.size());
     return {};

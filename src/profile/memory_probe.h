@@ -22,20 +22,20 @@ namespace headrace {
 Result<Slice> MeasureCopy(int threads, const SliceLimits& limits);
 
 struct DecodeProbeOptions {
-  std::optional<ImageTransform> image;  // for a field of images; without it they are copied
+  std::optional<ImageTransform> image;  // for a field of images; std::nullopt: samples are copied
   std::uint64_t samples_max = 256;
   std::uint64_t bytes_max = 32 * kMiB;
 };
 
-// Turns stored samples into rows as a loader's threads do, from memory. Rates are in stored bytes.
+// Decodes stored samples from memory into rows, as a loader's threads do. Rates are in stored
+// bytes.
 //
 // Thread safety: one call at a time.
 class DecodeProbe {
  public:
-  // Reads some samples of the field that `storage` reads. Those that cannot be decoded are left
-  // out.
+  // Reads some samples of the field that `storage` reads. Leaves out samples that do not decode.
   //
-  // Errors: those of reading, of decoding if no sample is good, of MakeImageCodec(); Cancelled
+  // Errors: those of reading, of decoding if no sample decodes, of MakeImageCodec(); Cancelled
   static Result<std::unique_ptr<DecodeProbe>> Make(const Index& index, StorageProbe& storage,
                                                    const DecodeProbeOptions& options,
                                                    const std::function<bool()>& keep_going);
@@ -50,7 +50,7 @@ class DecodeProbe {
  private:
   DecodeProbe(BatchField field, std::vector<std::string> samples);
 
-  // One sample into `row`, which grows as it has to.
+  // Decodes one sample into `row`, which grows if needed.
   Status Decode(std::size_t sample, ProbeBuffer& row) const;
 
   const BatchField field_;

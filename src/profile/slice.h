@@ -1,8 +1,9 @@
 #pragma once
 
-// profile/ measures a machine: storage as the engine reads it, memory, decoding, folders
-// that may be tiers. Each call is one short *slice* at one point (a size, a depth, a number of
-// threads); whoever calls decides how many, in which turn, and what they mean (`headrace profile`).
+// profile/ measures a machine: storage as the engine reads it, memory, decoding, folders that may
+// be tiers. Each call measures one short *slice* at one point (a size, a depth, a number of
+// threads). The caller (`headrace profile`) decides how many slices, in which order, and what they
+// mean.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,37 +20,38 @@
 namespace headrace {
 
 struct SliceLimits {
-  std::int64_t duration_ns = 150'000'000;  // to measure for, after a start that is not counted
-  // However slow it is: ends then, with what was counted.
+  std::int64_t duration_ns = 150'000'000;  // time measured, after a start that is not counted
+  // A slower slice ends after this time, with the operations counted so far.
   std::int64_t duration_max_ns = 5'000'000'000;
-  // Asked about every 50 ms, on the calling thread; false ends the slice. Empty: go on.
+  // Called about every 50 ms, on the calling thread; false ends the slice. Empty: always true.
   std::function<bool()> keep_going = {};
 };
 
 // One measurement.
 struct Slice {
-  double rate = 0;               // bytes a second, of all users together
+  double rate = 0;               // bytes a second of all users together
   double operations_rate = 0;    // reads, writes, samples a second
-  std::uint64_t operations = 0;  // counted
+  std::uint64_t operations = 0;  // in the time measured
   std::uint64_t bytes = 0;
 };
 
-// Bytes of one read or write, and who do it at once. A number of threads, or of reads in flight.
+// The bytes of one operation, and how many users run operations at once: threads, or reads in
+// flight.
 struct Load {
   std::uint64_t bytes = 0;
   int users = 1;
 };
 
-// What a slice that `keep_going` ended returns.
+// The error of a slice that `keep_going` ended.
 inline Status StoppedMeasuring() { return {StatusCode::kCancelled, "measuring: stopped"}; }
 
-// How often `keep_going` is asked.
+// How often `keep_going` is called.
 inline constexpr std::int64_t kAskEveryNs = 50'000'000;
 
 // Memory for reads: aligned to kBufferAlignment. Its size only grows.
 class ProbeBuffer {
  public:
-  // At least `bytes` of it; empty if the system has no memory.
+  // Returns at least `bytes` bytes; empty if the system has no memory.
   std::span<std::byte> AtLeast(std::size_t bytes) {
     const std::size_t rounded = RoundUp(bytes, kBufferAlignment);
     if (rounded > bytes_) {
@@ -70,11 +72,11 @@ class ProbeBuffer {
 // One operation of a thread: the bytes it moved. `round` counts its operations from 0.
 using ProbeOperation = std::function<Result<std::uint64_t>(int thread, std::uint64_t round)>;
 
-// `threads` threads run `operation` again and again; the first of each is not counted. The rate is
-// the sum of the threads' rates, so that none that ends late counts for less.
+// Runs `operation` repeatedly on `threads` threads; the first operation of each thread is not
+// counted. The rate is the sum of the threads' rates, so a thread that ends late does not lower it.
 //
-// Errors: those of `operation`, the first one met
-//         Cancelled          keep_going said no
+// Errors: the first error of `operation`
+//         Cancelled          keep_going returned false
 //         ResourceExhausted  no threads
 Result<Slice> MeasureThreads(int threads, const SliceLimits& limits,
                              const ProbeOperation& operation);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "loader/machine/machine.h"
 #include "plan/permutation.h"
@@ -96,8 +97,8 @@ class StorageProbe::Reads {
       const std::size_t bytes = store_.BufferBytes(extent.value().range);
       const std::span<std::byte> buffer = buffers_[i].AtLeast(std::max<std::size_t>(bytes, 1));
       if (buffer.empty()) {
-        status_ = Status(StatusCode::kResourceExhausted,
-                         "measuring storage: no memory for a read of " + FormatBytes(bytes));
+        status_ =
+            ResourceExhausted("measuring storage: no memory for a read of {}", FormatBytes(bytes));
         break;
       }
       requests.push_back({.extent = extent.value(),
@@ -190,13 +191,13 @@ class StorageProbe::Reads {
 Result<std::unique_ptr<StorageProbe>> StorageProbe::Open(std::shared_ptr<const Index> index) {
   const std::optional<std::size_t> field = FieldToRead(*index);
   if (!field.has_value() || index->sample_count() == 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  "measuring storage: the dataset has nothing to read, " +
-                      std::to_string(index->sample_count()) +
-                      " samples whose values all lie in its index");
+    return InvalidArgument(
+        "measuring storage: the dataset has nothing to read, {} samples whose values all lie in "
+        "its index",
+        index->sample_count());
   }
   HEADRACE_ASSIGN_OR_RETURN(OpenedStore store,
-                            OpenStore(index, IoChoice::kAuto, PageCache::kAvoided));
+                            OpenStore(index, {.page_cache = PageCache::kAvoided}));
   std::unique_ptr<StorageProbe> probe(new StorageProbe(std::move(index), std::move(store), *field));
   HEADRACE_RETURN_IF_ERROR(probe->LookAtObjects());
   return probe;
@@ -222,10 +223,10 @@ Status StorageProbe::LookAtObjects() {
 
 Result<StorageSlice> StorageProbe::ReadRanges(const Load& load, const SliceLimits& limits) {
   if (load.bytes == 0 || load.bytes > object_bytes_max_) {
-    return Status(StatusCode::kInvalidArgument, "measuring reads of " + FormatBytes(load.bytes) +
-                                                    ": must be from 1 byte to " +
-                                                    FormatBytes(object_bytes_max_) +
-                                                    ", the largest file that ranges are read of");
+    return InvalidArgument(
+        "measuring reads of {}: must be from 1 byte to {}, the largest file that ranges are read "
+        "of",
+        FormatBytes(load.bytes), FormatBytes(object_bytes_max_));
   }
   std::unique_ptr<Places>& places = places_[load.bytes];
   if (places == nullptr) {
@@ -259,8 +260,7 @@ Result<StorageSlice> StorageProbe::ReadSamples(int users, const SliceLimits& lim
 
 Result<StorageSlice> StorageProbe::Measure(Places& places, int users, const SliceLimits& limits) {
   if (users < 1) {
-    return Status(StatusCode::kInvalidArgument, "measuring storage with " + std::to_string(users) +
-                                                    " reads in flight: must be at least 1");
+    return InvalidArgument("measuring storage with {} reads in flight: must be at least 1", users);
   }
   if (buffers_.size() < static_cast<std::size_t>(users)) {
     buffers_.resize(static_cast<std::size_t>(users));

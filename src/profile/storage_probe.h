@@ -15,19 +15,19 @@
 
 namespace headrace {
 
-// A slice of reads, and whether they were cold.
+// A slice of reads, with figures that tell whether the reads were cold.
 struct StorageSlice {
   Slice slice;
-  std::uint64_t read_bytes = 0;    // of all reads, those not counted too
-  std::int64_t device_bytes = -1;  // that this process had read from devices for them; -1: unknown
+  std::uint64_t read_bytes = 0;    // of all reads, including those not counted
+  std::int64_t device_bytes = -1;  // read from devices for this process meanwhile; -1: unknown
 };
 
 // Reads a dataset's files through the store that a loader would open, but always past the page
-// cache where the file system can: what storage gives, not what memory remembers.
+// cache if the file system supports it: it measures storage, not memory.
 //
-// Places are random, and none is read again before all others of its size were, up to a million of
-// them. Caches below the kernel (a disk's, a hypervisor's, a file server's) are part of what is
-// measured.
+// Places are random. A place is read again only after all others of its size, up to a million
+// places. Caches below the kernel (a disk's, a hypervisor's, a file server's) are part of the
+// measurement.
 //
 // Thread safety: one call at a time.
 class StorageProbe {
@@ -39,27 +39,29 @@ class StorageProbe {
   StorageProbe(const StorageProbe&) = delete;
   StorageProbe& operator=(const StorageProbe&) = delete;
 
-  // Whether the loader reads ranges of large files; else whole files, one a sample.
+  // True if the loader reads ranges of large files; false if it reads whole files, one for each
+  // sample.
   [[nodiscard]] bool reads_ranges() const { return reads_ranges_; }
-  // Of the largest file: no range is larger.
+  // The size of the largest file: no range is larger.
   [[nodiscard]] std::uint64_t object_bytes_max() const { return object_bytes_max_; }
   [[nodiscard]] StoreStats stats() const { return store_.store().stats(); }
 
   // Reads ranges of `load.bytes`, `load.users` of them in flight.
   //
-  // Errors: InvalidArgument  no file has so many bytes, or users below 1
-  //         Cancelled        keep_going said no
+  // Errors: InvalidArgument  load.bytes is larger than every file, or users below 1
+  //         Cancelled        keep_going returned false
   //         those of reading
   Result<StorageSlice> ReadRanges(const Load& load, const SliceLimits& limits);
 
-  // Reads one stored field of random samples, at most kSampleBytesMax of each.
+  // Reads one stored field of random samples, at most kSampleBytesMax bytes of each.
   Result<StorageSlice> ReadSamples(int users, const SliceLimits& limits);
   static constexpr std::uint64_t kSampleBytesMax = 4 * kMiB;
 
   // The position of the field that ReadSamples() and Fetch() read.
   [[nodiscard]] std::size_t field() const { return field_; }
 
-  // That field of up to `count` samples, spread over the dataset, until `bytes_max` is reached.
+  // Reads that field of up to `count` samples, spread over the dataset, until `bytes_max` is
+  // reached.
   //
   // Errors: those of reading; Cancelled
   Result<std::vector<std::string>> Fetch(std::uint64_t count, std::uint64_t bytes_max,
@@ -75,11 +77,11 @@ class StorageProbe {
 
   const std::shared_ptr<const Index> index_;
   OpenedStore store_;
-  const std::size_t field_;  // whose samples are read
+  const std::size_t field_;  // the field that is read
   bool reads_ranges_ = false;
   std::uint64_t object_bytes_max_ = 0;
-  std::vector<std::uint64_t> object_bytes_;  // by object; empty where whole files are read
-  // By size of read; 0: samples. Each slice goes on where the one before ended.
+  std::vector<std::uint64_t> object_bytes_;  // by object; empty if whole files are read
+  // By size of read; 0: samples. Each slice continues where the previous one ended.
   std::map<std::uint64_t, std::unique_ptr<Places>> places_;
   std::vector<ProbeBuffer> buffers_;
 };

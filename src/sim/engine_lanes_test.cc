@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "engine/engine.h"
 #include "engine/lanes/lane_policy.h"
+#include "engine/papers/lobster/lobster_policy.h"
 #include "gtest/gtest.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"

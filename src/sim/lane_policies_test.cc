@@ -6,12 +6,13 @@
 #include <string>
 
 #include "base/prng.h"
-#include "engine/lanes/schedule_policy.h"
+#include "engine/papers/lobster/lobster_policy.h"
+#include "engine/papers/lobster/schedule_policy.h"
 #include "gtest/gtest.h"
 #include "plan/batch_order.h"
 #include "plan/order_factory.h"
-#include "plan/schedule/make_schedule.h"
-#include "plan/schedule/testing/schedule_bytes.h"
+#include "plan/papers/lobster/make_schedule.h"
+#include "plan/papers/lobster/testing/schedule_bytes.h"
 #include "sim/testing/lane_training.h"
 
 namespace headrace {

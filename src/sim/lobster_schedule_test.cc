@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "engine/papers/lobster/lobster_policy.h"
 #include "gtest/gtest.h"
 #include "model/lane_shares.h"
 #include "plan/order.h"
+#include "plan/papers/lobster/make_schedule.h"
+#include "plan/papers/lobster/testing/schedule_bytes.h"
 #include "plan/permutation.h"
-#include "plan/schedule/make_schedule.h"
-#include "plan/schedule/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/members.h"
 #include "base/status.h"
 
 namespace headrace {
@@ -50,6 +51,8 @@ struct StoreStats {
   std::uint64_t retries = 0;           // tries after the first
   std::uint64_t failures = 0;          // requests answered with an error, except Cancelled
 };
+HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
+                 failures)
 
 // Reads ranges of immutable objects.
 //
@@ -76,6 +79,13 @@ class ByteStore {
   //                        Cancelled           `stop` was requested before the read began
   // A message reads "reading PATH bytes [8, 12): CAUSE".
   virtual void Read(std::vector<ReadRequest> requests, std::stop_token stop) = 0;
+
+  // Checks, without reading, that the object is there and as it was indexed. May wait for storage.
+  // OK where objects cannot change.
+  //
+  // Errors: NotFound, FailedPrecondition, ResourceExhausted, Unavailable  as of a read
+  // A message reads "opening PATH: CAUSE".
+  [[nodiscard]] virtual Status CheckObject(ObjectId /*object*/) { return Status(); }
 
   // Copies all bytes of `extent` to `dst` if no device access is needed. `dst` has exactly the size
   // of the range, which is not empty, and needs no alignment. Reports no errors: Read() does. Opens

@@ -29,6 +29,7 @@
 namespace headrace {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 constexpr ObjectId kObject{1};
@@ -145,6 +146,35 @@ TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
       Reading("[0, 20000)") +
           "a link to /nowhere/it, which is not there; put it back, or index the dataset again and "
           "leave this file out with skip=");
+}
+
+TEST_P(FileStoreTest, WhatErrorsAdviseIsTheCataloguesWord) {
+  files_.Advise({.changed = "copy it again", .broken_link = "mend it", .special = "move it"});
+  const auto told = [this] { return std::string(ReadOne({0, kSize}).status.message()); };
+  WriteFile(files_.path(kObject), RandomBytes(7, kSize + 1));
+  EXPECT_THAT(told(), EndsWith("was 20000, is 20001; copy it again"));
+  std::filesystem::remove(files_.path(kObject));
+  EXPECT_THAT(told(), EndsWith("no such file; put it back, or copy it again"));
+  std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
+  EXPECT_THAT(told(), EndsWith("which is not there; put it back, or mend it"));
+  std::filesystem::remove(files_.path(kObject));
+  std::filesystem::create_directory(files_.path(kObject));
+  EXPECT_THAT(told(), EndsWith("a directory; move it"));
+}
+
+TEST_P(FileStoreTest, AnObjectIsCheckedWithoutReadingItOpenOrNot) {
+  EXPECT_TRUE(store().CheckObject(kObject).ok());
+  EXPECT_EQ(store().CheckObject(ObjectId{99}).message(), "opening object 99: no such object");
+  EXPECT_TRUE(ReadOne({8, 4}).status.ok());  // Open from here on.
+  const std::uint64_t reads = store().stats().reads;
+  EXPECT_TRUE(store().CheckObject(kObject).ok());
+  ASSERT_EQ(::truncate(files_.path(kObject).c_str(), 5000), 0);
+  const Status status = store().CheckObject(kObject);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "opening " + files_.path(kObject) +
+                                  ": file changed since it was indexed: size in bytes was 20000, "
+                                  "is 5000; index the dataset again");
+  EXPECT_EQ(store().stats().reads, reads);
 }
 
 TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {

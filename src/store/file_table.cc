@@ -1,6 +1,7 @@
 #include "store/file_table.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/magic.h>
 #include <linux/stat.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "store/byte_store.h"
 #include "store/file_io.h"
@@ -24,8 +26,6 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kDescriptorsDefault = 16384;
-constexpr std::string_view kWayOut = "; index the dataset again";
-constexpr std::string_view kOrLeaveOut = " and leave this file out with skip=";
 
 // Tables of this process that share the default limit.
 std::atomic<std::size_t>& SharingTables() {
@@ -44,36 +44,37 @@ std::int64_t ModifiedNanos(const struct stat& stat) {
   return stat.st_mtim.tv_sec * kNsPerSecond + stat.st_mtim.tv_nsec;
 }
 
-Status Changed(std::string_view what, std::int64_t was, std::int64_t is) {
+Status Changed(std::string_view what, std::int64_t was, std::int64_t is,
+               const FileRemedies& remedies) {
   std::string text = "file changed since it was indexed: ";
   text.append(what).append(" was ").append(std::to_string(was));
-  text.append(", is ").append(std::to_string(is)).append(kWayOut);
+  text.append(", is ").append(std::to_string(is)).append("; ").append(remedies.changed);
   return Status(StatusCode::kFailedPrecondition, std::move(text));
 }
 
-Status Gone(const std::string& path) {
+Status Gone(const std::string& path, const FileRemedies& remedies) {
   std::error_code no_link;
   const std::string target = std::filesystem::read_symlink(path, no_link).string();
   if (no_link) {
-    std::string text = "no such file; put it back, or";
-    return Status(StatusCode::kNotFound, text.append(kWayOut.substr(1)));
+    return Status(StatusCode::kNotFound, "no such file; put it back, or " + remedies.changed);
   }
-  std::string text = "a link to " + target + ", which is not there; put it back, or";
-  return Status(StatusCode::kNotFound, text.append(kWayOut.substr(1)).append(kOrLeaveOut));
+  return Status(StatusCode::kNotFound,
+                fmt::format("a link to {}, which is not there; put it back, or {}", target,
+                            remedies.broken_link));
 }
 
 // Errors: FailedPrecondition  `stat` is not that of the indexed file
-Status CheckAsIndexed(const FileInfo& info, const struct stat& stat) {
+Status CheckAsIndexed(const FileInfo& info, const struct stat& stat, const FileRemedies& remedies) {
   if (!S_ISREG(stat.st_mode)) {
     return Status(StatusCode::kFailedPrecondition,
-                  std::string(S_ISDIR(stat.st_mode) ? "a directory" : "not a regular file") +
-                      std::string(kWayOut) + std::string(kOrLeaveOut));
+                  std::string(S_ISDIR(stat.st_mode) ? "a directory; " : "not a regular file; ") +
+                      remedies.special);
   }
   if (static_cast<std::uint64_t>(stat.st_size) != info.size) {
-    return Changed("size in bytes", static_cast<std::int64_t>(info.size), stat.st_size);
+    return Changed("size in bytes", static_cast<std::int64_t>(info.size), stat.st_size, remedies);
   }
   if (info.mtime_ns != 0 && ModifiedNanos(stat) != info.mtime_ns) {
-    return Changed("time of change in ns", info.mtime_ns, ModifiedNanos(stat));
+    return Changed("time of change in ns", info.mtime_ns, ModifiedNanos(stat), remedies);
   }
   return Status();
 }
@@ -107,12 +108,15 @@ std::optional<std::uint64_t> DirectAlignment(int fd) {
 
 }  // namespace
 
-Status OpenFile::WhyShort(std::uint64_t missing_bytes) const {
+Status OpenFile::CheckAsIndexed() const {
   HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd()));
-  HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(info_, stat));
-  return Status(StatusCode::kDataLoss, "short read: " + Counted(missing_bytes, "byte") +
-                                           " missing at the end, though the file has its " +
-                                           Counted(info_.size, "byte"));
+  return headrace::CheckAsIndexed(info_, stat, remedies_);
+}
+
+Status OpenFile::WhyShort(std::uint64_t missing_bytes) const {
+  HEADRACE_RETURN_IF_ERROR(CheckAsIndexed());
+  return DataLoss("short read: {} missing at the end, though the file has its {}",
+                  Counted(missing_bytes, "byte"), Counted(info_.size, "byte"));
 }
 
 FileTable::FileTable(const FileCatalog& catalog, FileTableOptions options)
@@ -139,6 +143,16 @@ Status FileTable::Check(const Extent& extent) const {
   Status status = CheckRange(extent.range, info.value().size);
   if (status.ok()) return status;
   return status.WithContext(Doing(info.value().path, extent.range));
+}
+
+Status FileTable::CheckObject(ObjectId object) {
+  if (const std::shared_ptr<OpenFile> kept = Find(object); kept != nullptr) {
+    return kept->CheckAsIndexed().WithContext("opening " + kept->path());
+  }
+  Result<FileInfo> info = catalog_.file(object);
+  if (!info.ok()) return info.status().WithContext("opening " + ObjectName(object));
+  const std::string path = info.value().path;
+  return OpenNow(std::move(info).value()).status().WithContext("opening " + path);
 }
 
 Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
@@ -175,11 +189,10 @@ std::size_t FileTable::kept() const {
 
 Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   const int fd = OpenDescriptor(info.path, 0);
-  if (fd == -ENOENT) return Gone(info.path);
+  if (fd == -ENOENT) return Gone(info.path, catalog_.remedies());
   if (fd < 0) return ErrnoStatus(-fd, "open");
-  auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd));
-  HEADRACE_ASSIGN_OR_RETURN(const struct stat stat, StatOf(fd));
-  HEADRACE_RETURN_IF_ERROR(CheckAsIndexed(file->info_, stat));
+  auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd), catalog_.remedies());
+  HEADRACE_RETURN_IF_ERROR(file->CheckAsIndexed());
   if (!direct_) return file;
   struct statfs system = {};
   file->cache_is_its_own_ = ::fstatfs(fd, &system) == 0 && system.f_type != OVERLAYFS_SUPER_MAGIC;

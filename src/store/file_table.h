@@ -18,6 +18,13 @@
 
 namespace headrace {
 
+// What to do about a file that is not as it was indexed; the dataset's format knows.
+struct FileRemedies {
+  std::string changed = "index the dataset again";  // it changed, or is gone
+  std::string broken_link = "index the dataset again and leave this file out with skip=";
+  std::string special = "index the dataset again and leave this file out with skip=";
+};
+
 // A file as it was when it was indexed.
 struct FileInfo {
   std::string path;
@@ -34,6 +41,11 @@ class FileCatalog {
 
   // Errors: NotFound  no such object
   [[nodiscard]] virtual Result<FileInfo> file(ObjectId object) const = 0;
+  // As long as the catalogue lives.
+  [[nodiscard]] virtual const FileRemedies& remedies() const {
+    static const FileRemedies general;
+    return general;
+  }
 };
 
 // An open file that matched the index when it was opened. Closed with its last reference.
@@ -41,7 +53,9 @@ class FileCatalog {
 // Thread safety: every method may be called from any thread.
 class OpenFile {
  public:
-  OpenFile(FileInfo info, UniqueFd fd) : info_(std::move(info)), fd_(std::move(fd)) {}
+  // `remedies` outlive the file.
+  OpenFile(FileInfo info, UniqueFd fd, const FileRemedies& remedies)
+      : info_(std::move(info)), fd_(std::move(fd)), remedies_(remedies) {}
 
   [[nodiscard]] const std::string& path() const { return info_.path; }
   [[nodiscard]] std::uint64_t size() const { return info_.size; }  // bytes, as indexed
@@ -58,6 +72,11 @@ class OpenFile {
   // Remembers that the file system accepts O_DIRECT but refuses such reads (EINVAL).
   void RefuseDirect() { direct_refused_ = true; }
 
+  // Whether it still is as it was indexed.
+  //
+  // Errors: FailedPrecondition
+  [[nodiscard]] Status CheckAsIndexed() const;
+
   // The reason why a read ended `missing_bytes` early: the file shrank, or has fewer bytes than its
   // size.
   //
@@ -69,6 +88,7 @@ class OpenFile {
 
   const FileInfo info_;
   const UniqueFd fd_;
+  const FileRemedies& remedies_;
   UniqueFd direct_fd_;
   std::uint64_t direct_alignment_ = 0;  // bytes
   bool cache_is_its_own_ = false;
@@ -94,7 +114,7 @@ struct FileTableOptions {
 // reads only.
 //
 // Thread safety: every method may be called from any thread.
-// Ownership: `catalog` must outlive the table. Files may outlive it.
+// Ownership: `catalog` must outlive the table and its files. Files may outlive the table.
 class FileTable {
  public:
   FileTable(const FileCatalog& catalog, FileTableOptions options);
@@ -118,6 +138,9 @@ class FileTable {
 
   // The checks of Open() without opening: for empty ranges.
   [[nodiscard]] Status Check(const Extent& extent) const;
+
+  // As ByteStore::CheckObject().
+  Status CheckObject(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // Files kept open. For tests.
   [[nodiscard]] std::size_t kept() const HEADRACE_LOCKS_EXCLUDED(mutex_);

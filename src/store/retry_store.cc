@@ -26,6 +26,14 @@ void RetryStore::Read(std::vector<ReadRequest> requests, std::stop_token stop) {
   inner_->Read(std::move(tries), std::move(stop));
 }
 
+Status RetryStore::CheckObject(ObjectId object) {
+  Status status = inner_->CheckObject(object);
+  for (int tries = 1; status.code() == StatusCode::kUnavailable && tries < tries_max_; ++tries) {
+    status = inner_->CheckObject(object);
+  }
+  return status;
+}
+
 ReadNowAnswer RetryStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
   const ReadNowAnswer answer = inner_->ReadNow(extent, dst);
   if (answer == ReadNowAnswer::kRead) counters_.AddNow(dst.size());

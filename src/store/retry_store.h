@@ -25,6 +25,7 @@ class RetryStore final : public ByteStore {
 
   [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  [[nodiscard]] Status CheckObject(ObjectId object) override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   bool MayReadNow() override { return inner_->MayReadNow(); }
   [[nodiscard]] StoreStats stats() const override;

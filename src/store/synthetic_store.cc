@@ -1,9 +1,38 @@
 #include "store/synthetic_store.h"
 
 #include <algorithm>
+#include <memory>
+#include <string_view>
 #include <utility>
 
+#include "store/store_table.h"
+
 namespace headrace {
+namespace {
+
+constexpr std::string_view kName = "synthetic";
+
+class Factory final : public StoreFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] bool Suits(const StoreRequest& /*request*/) const override { return false; }
+  [[nodiscard]] bool reads_storage() const override { return false; }
+  [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> prototypes, request.examples());
+    StoreParts parts;
+    parts.store = std::make_unique<SyntheticStore>(std::move(prototypes));
+    return parts;
+  }
+};
+
+}  // namespace
+
+const StoreFactory& SyntheticStoreFactory() {
+  static const Factory factory;
+  return factory;
+}
+
+StoreStats SyntheticStore::stats() const { return counters_.Snapshot(std::string(kName)); }
 
 SyntheticStore::SyntheticStore(std::vector<std::string> prototypes)
     : prototypes_(std::move(prototypes)) {

@@ -26,7 +26,7 @@ class SyntheticStore final : public ByteStore {
 
   [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override { return range.size; }
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
-  [[nodiscard]] StoreStats stats() const override { return counters_.Snapshot("synthetic"); }
+  [[nodiscard]] StoreStats stats() const override;
 
  private:
   void Fill(std::span<std::byte> dst) const;

@@ -1,11 +1,43 @@
 #include "store/thread_file_store.h"
 
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "store/file_io.h"
+#include "store/store_table.h"
 
 namespace headrace {
+namespace {
+
+constexpr std::string_view kName = "threads";
+constexpr int kReadThreads = 32;
+
+class Factory final : public StoreFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] bool Suits(const StoreRequest& request) const override {
+    return request.scheme == kFileScheme;
+  }
+  [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    const int threads = request.reads_at_once == 0 ? kReadThreads : request.reads_at_once;
+    StoreParts parts;
+    HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(threads, "headrace-read"));
+    parts.store = std::make_unique<ThreadFileStore>(
+        *request.catalog, *parts.executor,
+        ThreadFileStoreOptions{.direct = request.direct(),
+                               .page_cache = !request.avoid_page_cache,
+                               .note = request.note});
+    return parts;
+  }
+};
+
+}  // namespace
+
+const StoreFactory& ThreadStoreFactory() {
+  static const Factory factory;
+  return factory;
+}
 
 ThreadFileStore::ThreadFileStore(const FileCatalog& catalog, Executor& executor,
                                  ThreadFileStoreOptions options)
@@ -36,6 +68,8 @@ void ThreadFileStore::Read(std::vector<ReadRequest> requests, std::stop_token st
   }
 }
 
+Status ThreadFileStore::CheckObject(ObjectId object) { return files_.CheckObject(object); }
+
 ReadNowAnswer ThreadFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
   // Opening a file may take as long as a read: Read() does that.
   const std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
@@ -50,7 +84,9 @@ bool ThreadFileStore::MayReadNow() {
   return options_.direct && options_.page_cache && page_cache_.WorthAsking();
 }
 
-StoreStats ThreadFileStore::stats() const { return counters_.Snapshot("threads", options_.note); }
+StoreStats ThreadFileStore::stats() const {
+  return counters_.Snapshot(std::string(kName), options_.note);
+}
 
 ThreadFileStore::Answer ThreadFileStore::ReadNow(const ReadRequest& request,
                                                  const std::stop_token& stop) {

@@ -8,20 +8,25 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "base/process_id.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "store/file_io.h"
 #include "store/page_cache.h"
+#include "store/store_table.h"
 #include "store/uring.h"
 
 namespace headrace {
 namespace {
 
+constexpr std::string_view kName = "io_uring";
 constexpr int kQueueDepthMax = 4096;
 constexpr std::uint64_t kWakeUp = ~std::uint64_t{0};  // user_data of the read of the eventfd
 constexpr std::uint64_t kReadBytesMax = std::uint64_t{1} << 30;  // of one entry of the ring
@@ -64,6 +69,7 @@ class UringFileStore::Loop {
 
   // May be called from any thread.
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst);
+  FileTable& files() { return files_; }
   PageCacheReader& page_cache() { return page_cache_; }
 
  private:
@@ -308,6 +314,33 @@ void UringFileStore::Loop::Finish(std::size_t index, const Status& status) {
   }
 }
 
+namespace {
+
+class Factory final : public StoreFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] bool Suits(const StoreRequest& request) const override {
+    return request.scheme == kFileScheme && request.large_files;
+  }
+  [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    StoreParts parts;
+    HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(1, "headrace-uring"));
+    HEADRACE_ASSIGN_OR_RETURN(parts.store,
+                              UringFileStore::Open(*request.catalog, *parts.executor,
+                                                   {.direct = request.direct(),
+                                                    .page_cache = !request.avoid_page_cache,
+                                                    .note = request.note}));
+    return parts;
+  }
+};
+
+}  // namespace
+
+const StoreFactory& UringStoreFactory() {
+  static const Factory factory;
+  return factory;
+}
+
 Status UringFileStore::Probe() {
   Uring ring;
   HEADRACE_RETURN_IF_ERROR(ring.Make(1));
@@ -325,9 +358,8 @@ Result<std::unique_ptr<UringFileStore>> UringFileStore::Open(const FileCatalog& 
                                                              Executor& executor,
                                                              UringFileStoreOptions options) {
   if (options.queue_depth < 1 || options.queue_depth > kQueueDepthMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "io_uring queue_depth: got " + std::to_string(options.queue_depth) +
-                      ", must be in [1, " + std::to_string(kQueueDepthMax) + "]");
+    return InvalidArgument("io_uring queue_depth: got {}, must be in [1, {}]", options.queue_depth,
+                           kQueueDepthMax);
   }
   auto loop = std::make_unique<Loop>(catalog, options);
   HEADRACE_RETURN_IF_ERROR(loop->Make());
@@ -350,6 +382,13 @@ UringFileStore::~UringFileStore() {
 
 bool UringFileStore::Forked() const { return ProcessId() != pid_; }
 
+Status UringFileStore::BelongsToParent() const {
+  return FailedPrecondition(
+      "the store belongs to process {}, and this process is a fork of it; open the dataset again "
+      "after fork",
+      pid_);
+}
+
 std::size_t UringFileStore::BufferBytes(ByteRange range) const {
   if (!options_.direct || range.size == 0) return range.size;
   return Widen(range, kBufferAlignment).blocks.size;
@@ -363,11 +402,13 @@ void UringFileStore::Read(std::vector<ReadRequest> requests, std::stop_token sto
   for (ReadRequest& request : requests) {
     const Extent& extent = request.extent;
     loop_->counters().Answer(
-        request, Status(StatusCode::kFailedPrecondition,
-                        "the store belongs to process " + std::to_string(pid_) +
-                            ", and this process is a fork of it; open the dataset again after fork")
-                     .WithContext(Doing(ObjectName(extent.object), extent.range)));
+        request, BelongsToParent().WithContext(Doing(ObjectName(extent.object), extent.range)));
   }
+}
+
+Status UringFileStore::CheckObject(ObjectId object) {
+  if (!Forked()) return loop_->files().CheckObject(object);
+  return BelongsToParent().WithContext("opening " + ObjectName(object));
 }
 
 ReadNowAnswer UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
@@ -379,7 +420,7 @@ bool UringFileStore::MayReadNow() {
 }
 
 StoreStats UringFileStore::stats() const {
-  return loop_->counters().Snapshot("io_uring", options_.note);
+  return loop_->counters().Snapshot(std::string(kName), options_.note);
 }
 
 }  // namespace headrace

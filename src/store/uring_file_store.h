@@ -58,6 +58,7 @@ class UringFileStore final : public ByteStore {
 
   [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
+  [[nodiscard]] Status CheckObject(ObjectId object) override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   bool MayReadNow() override;
   [[nodiscard]] StoreStats stats() const override;
@@ -67,6 +68,7 @@ class UringFileStore final : public ByteStore {
 
   UringFileStore(UringFileStoreOptions options, std::unique_ptr<Loop> loop);
   [[nodiscard]] bool Forked() const;
+  [[nodiscard]] Status BelongsToParent() const;
 
   const UringFileStoreOptions options_;
   const pid_t pid_;  // of the process that runs the loop

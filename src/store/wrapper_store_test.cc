@@ -46,6 +46,27 @@ TEST(MemoryStoreTest, ReadPastTheEndNamesTheRangeAndTheObjectSize) {
   EXPECT_EQ(answer.status.message(), "reading object 1 bytes [8, 12): object has 10 bytes");
 }
 
+// Answers checks with Unavailable, so many times.
+class BusyStore final : public ByteStore {
+ public:
+  explicit BusyStore(int times) : times_(times) {}
+  [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override { return range.size; }
+  void Read(std::vector<ReadRequest> /*requests*/, std::stop_token /*stop*/) override {}
+  [[nodiscard]] Status CheckObject(ObjectId /*object*/) override {
+    return times_-- > 0 ? Status(StatusCode::kUnavailable, "busy") : Status();
+  }
+  [[nodiscard]] StoreStats stats() const override { return {}; }
+
+ private:
+  int times_;
+};
+
+TEST(RetryStoreTest, ChecksAgainWhatIsUnavailable) {
+  EXPECT_TRUE(RetryStore(std::make_unique<BusyStore>(2), 3).CheckObject(kObject).ok());
+  const Status status = RetryStore(std::make_unique<BusyStore>(3), 3).CheckObject(kObject);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+}
+
 TEST(RetryStoreTest, ReadsAgainWhatIsUnavailable) {
   // Half of all tries fail: at least one of ten ranges fails at first, none fails 40 times.
   RetryStore store(Faulty({.seed = 1, .unavailable = 0.5}), /*tries_max=*/40);

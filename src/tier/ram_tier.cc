@@ -1,6 +1,7 @@
 #include "tier/ram_tier.h"
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "base/units.h"
 #include "tier/tier_text.h"
@@ -20,9 +21,8 @@ std::uint64_t ChecksumOf(const TierParts& parts) {
 Result<std::unique_ptr<RamTier>> RamTier::Make(std::uint64_t capacity_bytes,
                                                std::uint64_t unit_bytes) {
   if (unit_bytes == 0 || capacity_bytes < unit_bytes) {
-    return Status(StatusCode::kInvalidArgument, "RAM tier: got " + FormatBytes(capacity_bytes) +
-                                                    ", must be at least one unit of " +
-                                                    FormatBytes(unit_bytes));
+    return InvalidArgument("RAM tier: got {}, must be at least one unit of {}",
+                           FormatBytes(capacity_bytes), FormatBytes(unit_bytes));
   }
   Result<std::shared_ptr<CellPool>> cells = CellPool::Make(capacity_bytes / unit_bytes, unit_bytes);
   if (!cells.ok()) return cells.status().WithContext("RAM tier");

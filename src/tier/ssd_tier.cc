@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "base/process_id.h"
 
@@ -31,15 +32,13 @@ Status CheckOptions(const SsdTierOptions& options) {
   const std::string what = "SSD tier '" + options.folder + "': ";
   const std::uint64_t unit = options.unit_bytes;
   if (unit < kTierBlock || !std::has_single_bit(unit)) {
-    return Status(StatusCode::kInvalidArgument, what + "units of " + FormatBytes(unit) +
-                                                    ", must be a power of two, " +
-                                                    FormatBytes(kTierBlock) + " at least");
+    return InvalidArgument("{}units of {}, must be a power of two, {} at least", what,
+                           FormatBytes(unit), FormatBytes(kTierBlock));
   }
   if (options.capacity_bytes < unit || options.capacity_bytes / unit > 0xffff'fffe) {
-    return Status(StatusCode::kInvalidArgument,
-                  what + "got " + FormatBytes(options.capacity_bytes) +
-                      ", must be at least one unit of " + FormatBytes(unit) +
-                      " and less than 2^32 - 1 of them");
+    return InvalidArgument(
+        "{}got {}, must be at least one unit of {} and less than 2^32 - 1 of them", what,
+        FormatBytes(options.capacity_bytes), FormatBytes(unit));
   }
   return Status();
 }

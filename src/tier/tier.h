@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/members.h"
 #include "base/status.h"
 
 namespace headrace {
@@ -36,6 +37,9 @@ struct TierStats {
   bool degraded = false;        // the medium failed: no more inserts, or no service at all
   std::string degraded_reason;  // the first failure
 };
+HEADRACE_MEMBERS(TierStats, capacity_bytes, used_bytes, used_bytes_peak, entries, entries_inherited,
+                 inserts, inserts_refused, inserts_failed, erased, read_bytes, written_bytes,
+                 corrupt, reads_failed, degraded, degraded_reason)
 
 // A bounded cache of samples. An *entry* is one sample: the bytes of its stored fields, one after
 // the other, with a checksum.

@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// Where `row` lies in the shared memory of the batch. All memory of the batch must be shared.
+// Finds `row` in the shared memory of the batch. All memory of the batch must be shared.
 BufferPlace PlaceOfRow(const Batch& batch, std::span<const std::byte> row);
 
 }  // namespace headrace

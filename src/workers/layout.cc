@@ -1,5 +1,7 @@
 #include "workers/layout.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -74,7 +76,7 @@ class LeafLayout {
         leaf.kind == OutputLeaf::Kind::kList ? PlaceList(leaf, end) : PlaceRows(rows, leaf, end);
     if (!fits) {
       mismatch = {tasks_[0].first_slot,
-                  "leaf " + std::to_string(number_) + ": the batch would take more than 4 TiB"};
+                  fmt::format("leaf {}: the batch would take more than 4 TiB", number_)};
     }
     return fits;
   }
@@ -85,15 +87,15 @@ class LeafLayout {
     for (const TaskShapes& task : tasks_) {
       const LeafShape& leaf = task.leaves[number_];
       if (const std::optional<std::string> difference = Difference(first, leaf)) {
-        mismatch = {task.first_slot, "leaf " + std::to_string(number_) + " is " + *difference};
+        mismatch = {task.first_slot, fmt::format("leaf {} is {}", number_, *difference)};
         return false;
       }
       if (ragged != RaggedRows::kError || leaf.object) continue;
       for (std::uint64_t row = 0; row < task.rows; ++row) {
         if (std::ranges::equal(leaf.row(row), first.row(0))) continue;
         mismatch = {task.first_slot + row,
-                    "leaf " + std::to_string(number_) + " is " + Describe(leaf, leaf.row(row)) +
-                        ", that of the first sample " + Describe(first, first.row(0))};
+                    fmt::format("leaf {} is {}, that of the first sample {}", number_,
+                                Describe(leaf, leaf.row(row)), Describe(first, first.row(0)))};
         return false;
       }
     }

@@ -27,9 +27,12 @@ void TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
   if (direct) AppendLayout(out.layout, layout);
   WireWriter body;
   body.PutU64(static_cast<std::uint64_t>(TaskMessage::kCompute));
-  for (const std::uint64_t word : {task.number, out.epoch, out.step, task.first, task.rows}) {
-    body.PutU64(word);
-  }
+  PutHead(ComputeHead{.task = task.number,
+                      .epoch = out.epoch,
+                      .step = out.step,
+                      .first_slot = task.first,
+                      .rows = task.rows},
+          body);
   body.PutBytes(layout.bytes());
   for (std::uint64_t i = 0; i < task.rows; ++i) body.PutU64(Raw(out.samples[task.first + i]));
   for (std::size_t field = 0; field < schema_.size(); ++field) {
@@ -59,8 +62,7 @@ void TaskSender::Write(std::size_t worker, const Task& task, const TransformedBa
   const std::uint64_t memory = NumberOf(place.memory);
   WireWriter body;
   body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.PutU64(task.number);
-  body.PutU64(out.layout.leaves.size());
+  PutHead(WriteHead{.task = task.number, .leaves = out.layout.leaves.size()}, body);
   for (const OutputLeaf& leaf : out.layout.leaves) {
     body.PutU64(static_cast<std::uint64_t>(leaf.kind));
     if (leaf.kind == OutputLeaf::Kind::kObject) continue;
@@ -82,8 +84,7 @@ void TaskSender::Write(std::size_t worker, const Task& task, const TransformedBa
 void TaskSender::Forget(std::size_t worker, std::uint64_t number) {
   WireWriter body;
   body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
-  body.PutU64(number);
-  body.PutU64(0);
+  PutHead(WriteHead{.task = number}, body);
   Send(worker, {}, body);
 }
 

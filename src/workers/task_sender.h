@@ -16,7 +16,7 @@
 namespace headrace {
 
 // Sends tasks to workers, and with each task the shared memories that its worker has not mapped
-// yet. Does not notice that a worker is gone: whoever receives from it does.
+// yet. Does not detect that a worker is gone: its receiver does.
 //
 // Thread safety: none.
 // Ownership: `schema` and `workers` are the caller's and outlive it.
@@ -34,32 +34,32 @@ class TaskSender {
   TaskSender(std::span<const BatchField> schema, const Connections& workers)
       : schema_(schema), connections_(workers), workers_(workers.size()) {}
 
-  // The worker is to transform rows of `in`. `direct`: and to write the results into `out`, which
-  // has its layout and memory; else to keep them.
+  // Asks the worker to transform rows of `in`. `direct`: it writes the results into `out`, which
+  // has its layout and memory; otherwise it keeps them.
   void Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
                bool direct);
-  // It is to write the results that it kept, or computes now, into `out`.
+  // Asks the worker to write the results that it kept, or computes now, into `out`.
   void Write(std::size_t worker, const Task& task, const TransformedBatch& out);
-  // It is to forget the results that it kept.
+  // Asks the worker to drop the results that it kept.
   void Forget(std::size_t worker, std::uint64_t number);
-  // Sends nothing more to it.
+  // Sends nothing more to the worker.
   void Close(std::size_t worker) { workers_[worker].closed = true; }
 
  private:
   struct Worker {
     bool closed = false;
-    std::vector<std::uint64_t> memories;  // that it knows
+    std::vector<std::uint64_t> memories;  // numbers of those it was sent
   };
 
   std::uint64_t NumberOf(const std::shared_ptr<SharedMemory>& memory);
-  // Sends `body` and what the worker has to map for it.
+  // Sends `body` and the memories that the worker has to map for it.
   void Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
             const WireWriter& body);
 
   const std::span<const BatchField> schema_;
   const Connections& connections_;
   std::vector<Worker> workers_;
-  // What workers may have mapped, and the number that they know it by.
+  // Memories that workers may have mapped, with their numbers in messages.
   std::vector<std::pair<std::weak_ptr<SharedMemory>, std::uint64_t>> memories_;
   std::uint64_t memory_number_ = 0;
 };

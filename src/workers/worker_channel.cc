@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "ipc/wire.h"
 
 namespace headrace {
@@ -24,9 +25,8 @@ constexpr int kOrphanExit = 1;
 constexpr std::size_t kMemoryBytes = 2 * sizeof(std::uint64_t);
 
 Status NoMessage(const IpcMessage& message) {
-  return Status(StatusCode::kDataLoss, "reading a task: " + std::to_string(message.bytes.size()) +
-                                           " bytes and " + std::to_string(message.fds.size()) +
-                                           " descriptors are no message of a host");
+  return DataLoss("reading a task: {} bytes and {} descriptors are no message of a host",
+                  message.bytes.size(), message.fds.size());
 }
 
 }  // namespace
@@ -36,8 +36,8 @@ Result<std::unique_ptr<WorkerChannel>> WorkerChannel::Make(UniqueFd connection, 
                             IpcConnection::FromFd(std::move(connection)));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
-    return Status(StatusCode::kResourceExhausted,
-                  "making a worker's channel: eventfd: " + std::generic_category().message(errno));
+    return ResourceExhausted("making a worker's channel: eventfd: {}",
+                             std::generic_category().message(errno));
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, host, 0)));
   if (!process && errno != ESRCH) {

@@ -21,16 +21,16 @@ namespace headrace {
 
 // A worker's end of its connection to a WorkerPool.
 //
-// A thread watches over the process: when the host is gone, or has closed the connection, the
-// worker has kGraceNs to end by itself; then the thread ends it, whatever it is doing.
+// A thread watches the host: when the host is gone or has closed the connection, the worker has
+// kGraceNs to end by itself; then the thread ends the process, whatever it is doing.
 //
-// Thread safety: Receive() from one thread at a time, Send() from one at a time.
-// Shutdown: the destructor stops the watch.
+// Thread safety: Receive() by one thread at a time, Send() by one thread at a time.
+// Shutdown: the destructor stops the thread.
 class WorkerChannel {
  public:
   static constexpr std::int64_t kGraceNs = kNsPerSecond;
 
-  // What the host sent: memory to map or to let go of, then the message.
+  // A message of the host, with the memory to map or to release first.
   struct Received {
     std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;  // by number
     std::vector<std::uint64_t> gone;
@@ -46,9 +46,9 @@ class WorkerChannel {
   WorkerChannel(const WorkerChannel&) = delete;
   WorkerChannel& operator=(const WorkerChannel&) = delete;
 
-  // The next message; nothing once the host has closed the connection.
+  // Returns the next message; std::nullopt once the host has closed the connection.
   //
-  // Errors: DataLoss  no message of a host; those of SharedMemory::Map
+  // Errors: DataLoss  not a message of a host; those of SharedMemory::Map
   Result<std::optional<Received>> Receive();
 
   // Errors: those of IpcConnection::Send
@@ -59,8 +59,8 @@ class WorkerChannel {
   void Watch();
 
   const std::unique_ptr<IpcConnection> connection_;
-  const UniqueFd host_;  // a pidfd; none where the kernel has none
-  const UniqueFd wake_;  // eventfd: the watch is over
+  const UniqueFd host_;  // a pidfd; none if the kernel has none
+  const UniqueFd wake_;  // eventfd: stops the thread
   std::jthread watcher_;
 };
 

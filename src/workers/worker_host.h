@@ -11,20 +11,20 @@
 
 namespace headrace {
 
-// A pool of workers and the loader whose batches pass through it. The loader may be replaced.
+// A pool of workers and the loader whose batches it transforms. The loader may be replaced.
 //
 // A run begins in three steps:
-//   1. Prepare() ends the run before, and calls off one that another thread is starting.
+//   1. Prepare() ends the previous run, and cancels one that another thread is starting.
 //   2. AwaitRunBefore(), until it returns true.
 //   3. Start() starts the run.
-// Prepare(), Stop(), Attach() and Close() overtake those that came before: these change nothing
-// any more, neither in the pool nor in the loader, and their steps 2 and 3 are Cancelled.
+// Prepare(), Stop(), Attach() and Close() overtake earlier calls: those no longer change the pool
+// or the loader, and their steps 2 and 3 return Cancelled.
 //
 // Thread safety: every method may be called from any thread.
-// Shutdown: call Close() before the destructor. What a Lease holds lives on.
+// Shutdown: call Close() before the destructor. A Lease keeps its pool and loader alive.
 class WorkerHost {
  public:
-  // What a call works on. Another thread may close the host meanwhile.
+  // The objects that a call uses. Another thread may close the host meanwhile.
   struct Lease {
     std::shared_ptr<WorkerPool> pool;     // null: closed
     std::shared_ptr<BatchSource> loader;  // null: closed, or detached
@@ -39,13 +39,13 @@ class WorkerHost {
 
   Lease Prepare() HEADRACE_LOCKS_EXCLUDED(changing_);
 
-  // Waits up to `timeout_ns` for the reads of the run before. Returns whether they have ended.
+  // Waits up to `timeout_ns` for the reads of the previous run. Returns whether they have ended.
   //
   // Errors: Cancelled  it was overtaken
   Result<bool> AwaitRunBefore(const Lease& prepared, std::int64_t timeout_ns)
       HEADRACE_LOCKS_EXCLUDED(changing_);
 
-  // Calls `start`, which has the loader start a run, and lets the pool take its batches.
+  // Calls `start`, which starts a run of the loader, and connects the pool to its batches.
   //
   // Errors: Cancelled  it was overtaken
   //         those of `start`
@@ -56,15 +56,15 @@ class WorkerHost {
   // end, or until it is overtaken.
   void Stop(std::int64_t timeout_ns) HEADRACE_LOCKS_EXCLUDED(changing_);
 
-  // Ends the run and goes on with `loader`; null: no run starts until the next call. Does not wait
-  // for reads.
+  // Ends the run and uses `loader` from now on; null: no run starts until the next call. Does not
+  // wait for reads.
   void Attach(std::shared_ptr<BatchSource> loader) HEADRACE_LOCKS_EXCLUDED(changing_);
 
-  // Ends the run and lets go of the pool and the loader. Does not wait for reads.
+  // Ends the run and releases the pool and the loader. Does not wait for reads.
   void Close() HEADRACE_LOCKS_EXCLUDED(changing_);
 
  private:
-  // Overtakes what came before, and ends the run. Returns what was there before.
+  // Overtakes earlier calls and ends the run. Returns the lease before the change.
   Lease Replace(const std::function<void(Lease&)>& change) HEADRACE_LOCKS_EXCLUDED(changing_);
 
   // OK, or Cancelled if `prepared` was overtaken.
@@ -72,10 +72,10 @@ class WorkerHost {
   [[nodiscard]] Status CheckNewestLocked(const Lease& prepared) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
 
-  // Each is taken before mutex_, and while they are held the loader may wait: the thread that takes
-  // them must hold nothing that a loader waits for, such as Python's lock.
-  Mutex changing_;  // who overtakes, until the run before is asked to end
-  Mutex starting_;  // who has the loader start a run, until that is the pool's, or called off
+  // Both are taken before mutex_. The loader may wait while they are held: a thread that takes them
+  // must hold nothing that a loader waits for, such as Python's lock.
+  Mutex changing_;  // held by a call that overtakes, until the previous run is asked to end
+  Mutex starting_;  // held while a run starts, until the pool has it or it is cancelled
   mutable Mutex mutex_;
   Lease now_ HEADRACE_GUARDED_BY(mutex_);  // `number`: of the newest call that changed something
 };

@@ -1,5 +1,7 @@
 #include "workers/worker_messages.h"
 
+#include "base/format/errors.h"
+
 namespace headrace {
 namespace {
 
@@ -8,12 +10,26 @@ constexpr std::uint32_t kRankMax = 64;  // NumPy's
 constexpr std::uint32_t kRowsMax = std::uint32_t{1} << 24;
 constexpr std::size_t kLeafBytesMin = 1 + 4 * sizeof(std::uint32_t);
 
+template <typename Head>
+Head TakeHead(WireReader& reader) {
+  Head head;
+  const auto take = [&](const char* /*name*/, auto& number) {
+    if constexpr (sizeof(number) == 8) number = reader.TakeU64();
+    if constexpr (sizeof(number) == 4) number = reader.TakeU32();
+    if constexpr (sizeof(number) == 1) number = reader.TakeBool();
+  };
+  ForEachMember(take, head);
+  return head;
+}
+
 std::string TakeText(WireReader& reader) { return reader.TakeString(kIpcMessageBytesMax); }
 
 LeafShape TakeLeaf(WireReader& reader, std::uint64_t rows) {
   LeafShape leaf;
-  leaf.object = reader.TakeBool();
-  leaf.item_bytes = reader.TakeU32(kItemBytesMax);
+  const auto head = TakeHead<LeafHead>(reader);
+  if (head.item_bytes > kItemBytesMax) reader.Refuse("an item size of no array");
+  leaf.object = head.object;
+  leaf.item_bytes = head.item_bytes;
   leaf.dtype = reader.TakeString(kDtypeBytesMax);
   leaf.rank = reader.TakeU32(kRankMax);
   leaf.dims = reader.TakeVector(kRankMax * rows, sizeof(std::uint64_t),
@@ -26,7 +42,6 @@ LeafShape TakeLeaf(WireReader& reader, std::uint64_t rows) {
 }
 
 void TakeShapes(WireReader& reader, TaskShapes& shapes) {
-  shapes.rows = reader.TakeU32(kRowsMax);
   shapes.tree = TakeText(reader);
   shapes.leaves = reader.TakeVector(kLeavesMax, kLeafBytesMin,
                                     [&](WireReader& from) { return TakeLeaf(from, shapes.rows); });
@@ -44,36 +59,44 @@ Result<WorkerReply> ParseReply(std::span<const std::byte> message) {
     case ReplyMessage::kFailed:
     case ReplyMessage::kError:
       if (reply.kind == ReplyMessage::kError) {
-        reply.task = reader.TakeU64();
-        reply.slot = reader.TakeU32(kRowsMax);
+        const auto head = TakeHead<ErrorHead>(reader);
+        if (head.slot > kRowsMax) reader.Refuse("a slot of no batch");
+        reply.task = head.task;
+        reply.slot = head.slot;
       }
       reply.text = TakeText(reader);
       reply.pickle = TakeText(reader);
       break;
-    case ReplyMessage::kDone:
-      reply.task = reader.TakeU64();
-      reply.busy_ns = reader.TakeU64();
+    case ReplyMessage::kDone: {
+      const auto head = TakeHead<DoneHead>(reader);
+      reply.task = head.task;
+      reply.busy_ns = head.busy_ns;
       reply.objects = TakeText(reader);
       break;
-    case ReplyMessage::kShaped:
-      reply.task = reader.TakeU64();
-      reply.busy_ns = reader.TakeU64();
-      TakeShapes(reader, reply.shapes);
+    }
+    case ReplyMessage::kShaped: {
+      const auto head = TakeHead<ShapedHead>(reader);
+      if (head.rows > kRowsMax) reader.Refuse("more rows than a batch has");
+      reply.task = head.task;
+      reply.busy_ns = head.busy_ns;
+      reply.shapes.rows = head.rows;
+      if (reader.ok()) TakeShapes(reader, reply.shapes);
       break;
+    }
     default:
-      return Status(StatusCode::kDataLoss, "reading a worker's message: it is of no known kind");
+      return DataLoss("reading a worker's message: it is of no known kind");
   }
   if (reader.Finish().ok()) return reply;
-  return Status(StatusCode::kDataLoss, "reading a worker's message of " +
-                                           std::to_string(message.size()) +
-                                           " bytes: it does not end where it says");
+  return DataLoss("reading a worker's message of {} bytes: it does not end where it says",
+                  message.size());
 }
 
 void AppendLayout(const OutputLayout& layout, WireWriter& writer) {
   writer.PutString(layout.tree);
   writer.PutVector(layout.leaves, [](WireWriter& to, const OutputLeaf& leaf) {
-    to.PutBool(leaf.kind == OutputLeaf::Kind::kObject);
-    to.PutU32(static_cast<std::uint32_t>(leaf.item_bytes));
+    PutHead(LeafHead{.object = leaf.kind == OutputLeaf::Kind::kObject,
+                     .item_bytes = static_cast<std::uint32_t>(leaf.item_bytes)},
+            to);
     to.PutString(leaf.dtype);
     to.PutU32(static_cast<std::uint32_t>(leaf.rank));
     to.PutVector(leaf.dims, [](WireWriter& of, std::uint64_t dim) { of.PutU64(dim); });

@@ -1,24 +1,25 @@
 #pragma once
 
 // What passes between the host of workers and a worker, one message a line, as ipc/wire.h has it.
-// Numbers are of 64 bits, those in brackets of 32; strings and lists go behind a count. Python
-// reads and writes the worker's side (python/headrace/_workers/_protocol.py).
+// Strings and lists go behind a count. A message begins with its kind and the head of that name
+// below, and then has what is listed here. Python reads and writes the worker's side
+// (python/headrace/_workers/_protocol.py), by the kinds and heads that it finds here.
 //
 //   host -> worker
 //     new memories: list of (number, bytes); gone ones: list of numbers; a string: empty, or
-//     kCompute  task epoch step first_slot rows; layout: a string, as kShaped has it, or empty;
-//               ids; of each field where its rows lie: fixed (memory, offset of the first), ragged
+//     kCompute  ComputeHead; layout: a string, as kShaped has it, or empty; ids; of each field
+//     where its rows lie: fixed (memory, offset of the first), ragged
 //               (memory, offset, bytes) each; with a layout: memory, offset of the first row of
 //               each leaf
-//     kWrite    task leaves (0: forget the task's results); of each leaf kind, then kRows (memory,
-//               offset), kPadded (memory, offset, dims), kList (memory, offset of each row)
+//     kWrite    WriteHead; of each leaf kind, then kRows (memory, offset), kPadded (memory, offset,
+//               dims), kList (memory, offset of each row)
 //   worker -> host
 //     kReady
 //     kFailed   strings: text, pickle
-//     kError    task [slot]; strings: text, pickle
-//     kDone     task busy_ns; a string: objects
-//     kShaped   task busy_ns [rows]; layout: a string, the tree; list of leaves: object (a byte),
-//               [item_bytes], dtype (a string), [rank], list of dims, of one row or of all
+//     kError    ErrorHead; strings: text, pickle
+//     kDone     DoneHead; a string: objects
+//     kShaped   ShapedHead; layout: a string, the tree; list of leaves: LeafHead, dtype (a string),
+//               rank of 32 bits, list of dims, of one row or of all
 //
 // A worker answers kCompute by kDone (written into its place), kShaped (it keeps the results
 // until kWrite) or kError; and kWrite of leaves by kDone or kError.
@@ -28,6 +29,7 @@
 #include <span>
 #include <string>
 
+#include "base/members.h"
 #include "base/status.h"
 #include "ipc/message.h"
 #include "ipc/wire.h"
@@ -42,6 +44,62 @@ inline constexpr std::uint64_t kReplyBytesMax = kIpcMessageBytesMax;
 
 enum class TaskMessage : std::uint64_t { kCompute = 1, kWrite = 2 };
 enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped };
+
+struct ComputeHead {
+  std::uint64_t task = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  std::uint64_t first_slot = 0;
+  std::uint64_t rows = 0;
+};
+HEADRACE_MEMBERS(ComputeHead, task, epoch, step, first_slot, rows)
+struct WriteHead {
+  std::uint64_t task = 0;
+  std::uint64_t leaves = 0;  // 0: forget the task's results
+};
+HEADRACE_MEMBERS(WriteHead, task, leaves)
+struct ErrorHead {
+  std::uint64_t task = 0;
+  std::uint32_t slot = 0;
+};
+HEADRACE_MEMBERS(ErrorHead, task, slot)
+struct DoneHead {
+  std::uint64_t task = 0;
+  std::uint64_t busy_ns = 0;
+};
+HEADRACE_MEMBERS(DoneHead, task, busy_ns)
+struct ShapedHead {
+  std::uint64_t task = 0;
+  std::uint64_t busy_ns = 0;
+  std::uint32_t rows = 0;
+};
+HEADRACE_MEMBERS(ShapedHead, task, busy_ns, rows)
+struct LeafHead {
+  bool object = false;
+  std::uint32_t item_bytes = 0;
+};
+HEADRACE_MEMBERS(LeafHead, object, item_bytes)
+
+template <typename Head>
+void PutHead(const Head& head, WireWriter& writer) {
+  const auto put = [&](const char* /*name*/, auto number) {
+    if constexpr (sizeof(number) == 8) writer.PutU64(number);
+    if constexpr (sizeof(number) == 4) writer.PutU32(number);
+    if constexpr (sizeof(number) == 1) writer.PutBool(number);
+  };
+  ForEachMember(put, head);
+}
+
+// A head in the notation of Python's module struct: "QI".
+template <typename Head>
+std::string FormatOf(const Head& head = {}) {
+  std::string format;
+  const auto add = [&](const char* /*name*/, auto number) {
+    format += sizeof(number) == 8 ? 'Q' : sizeof(number) == 4 ? 'I' : '?';
+  };
+  ForEachMember(add, head);
+  return format;
+}
 
 // What a worker said. What a message does not have is empty.
 struct WorkerReply {

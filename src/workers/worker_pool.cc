@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -38,9 +39,8 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Make(WorkerPoolOptions options,
   HEADRACE_CHECK(!workers.empty() && options.batches_max > 0);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
-    return Status(StatusCode::kResourceExhausted,
-                  "making a pool of " + std::to_string(workers.size()) +
-                      " workers: eventfd: " + std::generic_category().message(errno));
+    return ResourceExhausted("making a pool of {} workers: eventfd: {}", workers.size(),
+                             std::generic_category().message(errno));
   }
   return std::unique_ptr<WorkerPool>(
       new WorkerPool(std::move(options), std::move(workers), std::move(wake)));
@@ -447,8 +447,7 @@ Result<bool> WorkerPool::TakeMemory(TransformedBatch& batch, bool beyond) {
     batch.beyond_budget = true;
   }
   if (!buffer.has_value()) {
-    return Status(StatusCode::kResourceExhausted,
-                  "the system has no memory for a batch of " + FormatBytes(bytes));
+    return ResourceExhausted("the system has no memory for a batch of {}", FormatBytes(bytes));
   }
   batch.memory = *std::move(buffer);
   changed_.NotifyAll();  // WorksMax() has changed.

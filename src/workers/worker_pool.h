@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/members.h"
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -28,14 +29,14 @@
 namespace headrace {
 
 struct WorkerPoolOptions {
-  std::vector<BatchField> schema;  // of the batches that come in
-  bool whole_batches = false;      // a task is a batch: its result is one, of any shape
+  std::vector<BatchField> schema;  // of input batches
+  bool whole_batches = false;      // a task is a whole batch; its result is one batch, of any shape
   RaggedRows ragged = RaggedRows::kError;
-  std::uint32_t batches_max = 4;  // taken from the source and not yet by the consumer; at least 1
+  std::uint32_t batches_max = 4;  // taken from the source, not yet by the consumer; at least 1
   std::uint64_t memory_bytes = 64U << 20;  // for results
 };
 
-// Samples that a task is about.
+// The samples of a task.
 struct TaskSamples {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
@@ -46,10 +47,10 @@ struct TaskSamples {
 // Why there is no batch.
 struct TransformFailure {
   enum class Kind : std::uint8_t {
-    kTransform,   // it failed for a sample: the first one of `tasks`
-    kShape,       // the results make no batch: see `text`
-    kStart,       // a worker could not begin; no text: it closed its connection
-    kWorkerLost,  // the same later, with `tasks` in hand, the oldest first
+    kTransform,   // the transform failed for the first sample of `tasks`
+    kShape,       // the results form no batch: see `text`
+    kStart,       // a worker could not start; no text: it closed its connection
+    kWorkerLost,  // a worker ended later; it had `tasks`, oldest first
   };
   Kind kind = Kind::kTransform;
   std::size_t worker = 0;  // kStart, kWorkerLost
@@ -58,37 +59,36 @@ struct TransformFailure {
   std::vector<TaskSamples> tasks;
 };
 
-// Runs a transform on the batches of a source, in worker processes at the other ends of
-// connections.
+// Runs a transform on the batches of a source, in worker processes to which it has connections.
 //
-// Two threads: one takes batches from the source, one receives the workers' replies. Any
-// thread that has a task for a worker sends it. Each worker has up to two tasks, so that it need
-// not wait for this process. A task takes about kTaskNs: long enough to make messages cheap, short
-// enough that all workers finish a batch at about the same time.
+// It has two threads: one takes batches from the source, one receives the workers' replies. Any
+// thread may send a task. Each worker has up to two tasks, so that it need not wait for this
+// process. A task takes about kTaskNs: long enough to make messages cheap, short enough that all
+// workers finish a batch at about the same time.
 //
-// Memory: batches of the source must lie in shared memory; they are held until they are
-// transformed. Results lie in memory_bytes. The pool works on as many batches at once as leave room
-// for the two that a consumer holds, and on one until the first result shows how large results are.
-// Batches get their memory in order, and wait for it. The oldest batch gets memory beyond the
+// Memory: batches of the source must lie in shared memory; the pool holds them until they are
+// transformed. Results take at most memory_bytes. The pool works on one batch until the first
+// result shows the size of results, then on as many as leave room for the two that a consumer
+// holds. Batches wait for memory and get it in order. The oldest batch gets memory beyond the
 // limit, which stats count, if it is larger than the limit, or if the consumer waits for it while
-// it holds all other memory.
+// holding all other memory.
 //
-// Thread safety: Next() from one thread at a time, everything else from any thread. Between Begin()
-// and the Halt() before it nobody may call Begin().
+// Thread safety: Next() by one thread at a time, the other methods by any thread. Call Halt()
+// between two calls of Begin().
 //
 // Shutdown: call Halt() before the destructor. The destructor closes the workers' connections.
 //
-// Fork: a child must not destroy it, but leak it.
+// Fork: a child must leak the pool, not destroy it.
 class WorkerPool {
  public:
-  // Waits up to `timeout_ns` (negative: as long as it takes), as Loader::Next() does. Called by one
-  // thread at a time.
+  // Waits up to `timeout_ns` (negative: no limit), as Loader::Next() does. Called by one thread at
+  // a time.
   using Source = std::function<Result<BatchQueue::Taken>(std::int64_t timeout_ns)>;
 
   using Connections = TaskSender::Connections;
 
   struct Taken {
-    std::unique_ptr<TransformedBatch> batch;  // null: nothing came in time, a failure, or the end
+    std::unique_ptr<TransformedBatch> batch;  // null: the time limit passed, a failure, or the end
     std::optional<TransformFailure> failure;
     bool ended = false;
   };
@@ -102,10 +102,10 @@ class WorkerPool {
     BufferPool::Stats memory;
   };
 
-  // About how long a task is.
+  // The approximate duration of a task.
   static constexpr std::uint64_t kTaskNs = 1'000'000;
 
-  // One connection a worker; at least one.
+  // `workers`: one connection for each worker; at least one.
   //
   // Errors: ResourceExhausted  no descriptor is left
   static Result<std::unique_ptr<WorkerPool>> Make(WorkerPoolOptions options, Connections workers);
@@ -113,20 +113,21 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // Goes on with the batches of `source`, from now on. After Halt(), or before anything else.
+  // Takes batches from `source` from now on. Call it first, or after Halt().
   void Begin(Source source);
 
-  // Drops everything that was not taken, and returns once nobody is inside the source, which
-  // `stop_source` has to wake, or Begin() was called. Until then, Next() is Cancelled. Idempotent.
+  // Drops all batches that were not taken. Calls `stop_source`, which must wake the source, and
+  // returns once no thread is inside the source, or Begin() was called. Until Begin(), Next()
+  // returns Cancelled. Idempotent.
   void Halt(const std::function<void()>& stop_source);
 
-  // The next batch, in the source's order; waits up to `timeout_ns`. A failure of a transform comes
-  // in its batch's place, the loss of a worker at once. After either there is only Halt() to call.
+  // Returns the next batch, in the source's order. Waits up to `timeout_ns`. A failed transform is
+  // returned in place of its batch, the loss of a worker at once. After either, call only Halt().
   //
   // Errors: those of the source
   Result<Taken> Next(std::int64_t timeout_ns);
 
-  // Whether a worker was lost: then no batch can come any more.
+  // True if a worker was lost: then no more batches can come.
   [[nodiscard]] bool broken() const;
   [[nodiscard]] Stats stats() const;
 
@@ -135,24 +136,24 @@ class WorkerPool {
   struct Task {
     std::uint64_t first = 0;  // slot
     std::uint64_t rows = 0;
-    std::uint64_t number = 0;  // of the message that it was sent with
+    std::uint64_t number = 0;  // of the message that sent it
     std::size_t worker = 0;
     bool writing = false;            // it has received its place in the batch
     bool written = false;            // its results lie in the batch
-    std::optional<TaskShapes> kept;  // the worker keeps its results, which look like this
+    std::optional<TaskShapes> kept;  // set if the worker keeps the results: their shapes
     std::string objects;
   };
 
-  // A batch in the workers' hands, or ready.
+  // A batch that workers transform, or that is complete.
   struct Work {
     std::shared_ptr<Batch> in;  // null once it is complete
     std::unique_ptr<TransformedBatch> out;
     std::vector<Task> tasks;  // by slot
-    std::size_t sent = 0;     // tasks given to workers
-    std::size_t open = 0;     // tasks that have not answered, in this round
-    bool direct = false;      // workers write into `out` at once
-    bool waits = false;       // for memory to write into; workers have no task of it
-    bool dropped = false;     // nobody wants it any more
+    std::size_t sent = 0;     // tasks sent to workers
+    std::size_t open = 0;     // tasks without a reply in this round
+    bool direct = false;      // workers write into `out` directly
+    bool waits = false;       // for memory to write into; workers have no task of this batch
+    bool dropped = false;     // the batch is no longer needed
     bool complete = false;
     std::optional<TransformFailure> failure;
   };
@@ -169,8 +170,8 @@ class WorkerPool {
 
   void Wake();
   void Feed();
-  // Waits until a batch may be taken; then what gives it, and LeaveSource() has to follow. Null at
-  // the end.
+  // Waits until a batch may be taken. Returns the source; the caller must call LeaveSource() next.
+  // Returns null at the end.
   Source EnterSource();
   void LeaveSource(Result<BatchQueue::Taken> taken);
   void Hear();
@@ -178,19 +179,19 @@ class WorkerPool {
 
   void Admit(std::shared_ptr<Batch> batch) HEADRACE_LOCKS_REQUIRED(mutex_);
   [[nodiscard]] std::uint64_t TaskRows(std::uint64_t rows) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Gives workers what there is to do.
+  // Sends waiting tasks to idle workers.
   void Pump() HEADRACE_LOCKS_REQUIRED(mutex_);
   [[nodiscard]] std::optional<std::size_t> IdleWorker() const HEADRACE_LOCKS_REQUIRED(mutex_);
   void SendCompute(std::size_t worker, const std::shared_ptr<Work>& work, std::size_t position)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void SendForget(Task& task) HEADRACE_LOCKS_REQUIRED(mutex_);
   void OnReply(std::size_t worker, WorkerReply reply) HEADRACE_LOCKS_REQUIRED(mutex_);
-  // All tasks of `work` have answered, in this round.
+  // Called when all tasks of `work` have replied in this round.
   void Settle(const std::shared_ptr<Work>& work) HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Has workers write the results of `work` into its memory: computed now, or kept before.
+  // Asks workers to write the results of `work` into its memory, computed now or kept before.
   void StartWriting(const std::shared_ptr<Work>& work) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Fail(Work& work, TransformFailure failure) HEADRACE_LOCKS_REQUIRED(mutex_);
-  // How many batches may be in work at once.
+  // How many batches may be in progress at once.
   [[nodiscard]] std::size_t WorksMax() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // Gives memory to the batches that wait for it, in order.
   void GiveMemory() HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -201,19 +202,19 @@ class WorkerPool {
 
   const WorkerPoolOptions options_;
   const Connections connections_;
-  const UniqueFd wake_;  // eventfd: wakes Hear() when the pool stops or memory came free
+  const UniqueFd wake_;  // eventfd: wakes Hear() when the pool stops or memory is freed
 
   mutable Mutex mutex_;
   CondVar changed_;
   Source source_ HEADRACE_GUARDED_BY(mutex_);
   bool feeding_ HEADRACE_GUARDED_BY(mutex_) = false;
-  bool inside_ HEADRACE_GUARDED_BY(mutex_) = false;  // somebody is in the source
+  bool inside_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is in the source
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // how the source ended
   std::vector<Worker> workers_ HEADRACE_GUARDED_BY(mutex_);
   TaskSender sender_ HEADRACE_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<Work>> works_ HEADRACE_GUARDED_BY(mutex_);  // in order
-  // Tasks that a worker has, or keeps the results of, by number.
+  // By number: tasks that a worker has, or whose results it keeps.
   std::unordered_map<std::uint64_t, TaskPlace> tasks_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t task_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<OutputLayout> plain_ HEADRACE_GUARDED_BY(mutex_);   // of the newest batch
@@ -227,5 +228,7 @@ class WorkerPool {
   std::jthread feeder_;
   std::jthread hearer_;
 };
+
+HEADRACE_MEMBERS(WorkerPool::Stats, batches, samples, tasks, rows, busy_ns, memory)
 
 }  // namespace headrace

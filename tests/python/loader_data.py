@@ -88,7 +88,7 @@ def as_bytes(batch: Any) -> list[bytes]:
 def run_python(code: str, *arguments: object, code_expected: int = 0, stderr: str = "") -> str:
     """Runs a program in an interpreter of its own; its stdout. Nothing else may be on stderr."""
     done = subprocess.run(
-        python_command(code, *arguments), capture_output=True, text=True, timeout=100
+        python_command(code, *arguments), capture_output=True, text=True, timeout=280
     )
     assert (done.returncode, done.stderr) == (code_expected, stderr), done.stdout
     return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,49 +13,199 @@ CAUSES = ("storage", "decode", "consumer", "ranks")
 def lane(
     stall: dict[str, float] | None = None, *, steps: int = 200, seconds: float = 100.0, **more: Any
 ) -> dict[str, Any]:
-    """A lane of the core's stats; `stall`: seconds by cause, of its newest steps and of all."""
-    ns = {cause: int((stall or {}).get(cause, 0) * 1e9) for cause in CAUSES}
+    """A lane of the core's stats, with its figures; `stall`: seconds by cause, of its newest steps
+    and of all."""
+    ns = [int((stall or {}).get(cause, 0) * 1e9) for cause in CAUSES]
     made = {
         "batches": steps + 1,
         "samples": 8 * (steps + 1),
         "sample_bytes": 0,
         "decode_ns": 0,
         "busy_ns": 0,
-        "stall_ns": dict(ns),
+        "stall_ns": ns,
         "held_up_ns": 0,
         "ready": 2,
-        "in_work": 1,
+        "steps_in_work": 1,
         "queued_reads": 5,
         "gone": False,
-        "step": (steps, 500_000_000, 600_000_000, 700_000_000),
-        "wait": (steps, 0, 0, 0),
-        "spanned_ns": int(seconds * 1e9),
-        "spanned_stall_ns": ns,
+        "figures": {
+            "step": _quantiles(steps, 500_000_000, 600_000_000, 700_000_000),
+            "wait": _quantiles(steps, 0, 0, 0),
+            "spanned_ns": int(seconds * 1e9),
+            "stall_ns": ns,
+        },
     }
     assert not set(more) - set(made)
     return made | more
 
 
+def _quantiles(count: int, *ns: int) -> dict[str, int]:
+    return {"count": count, **dict(zip(("p50_ns", "p95_ns", "p99_ns"), ns, strict=True))}
+
+
 def core(lanes: list[dict[str, Any]], *, rank: int = 0, number: int = 0, **more: Any) -> Any:
     """What verdicts are made of; the loader's rank is in lane `number`."""
-    imbalance = {
-        "iterations": 0,
-        "thetas": (0.05, 0.1, 0.2),
-        "late": (0.0,) * 3,
-        "busy": (0.0,) * 3,
-    }
+    resident = {"capacity_units": more.pop("resident_budget", 0)}
     made = {
-        "lanes": lanes,
+        "engine": {"lanes": lanes, "resident": resident},
+        "figures": [each["figures"] for each in lanes],
         "lane": number,
         "rank": rank,
-        "imbalance": imbalance,
         "tiers": [],
         "awaited": [],
         "threads": 1,
         "cores": 8,
-        "resident_budget": 0,
     }
     return made | more
+
+
+def full_core() -> dict[str, Any]:
+    """Every figure that the core has, each with another value: two lanes, two tiers, workers."""
+    number = itertools.count(1001)
+
+    def counts(*names: str) -> dict[str, Any]:
+        return {name: next(number) for name in names}
+
+    def pool() -> dict[str, Any]:
+        return counts(
+            "capacity_bytes",
+            "used_bytes",
+            "used_bytes_peak",
+            "beyond_bytes",
+            "beyond_bytes_peak",
+            "beyond_count",
+        )
+
+    def times() -> list[int]:
+        return [10**9 + next(number) * 10**6 for _ in range(4)]
+
+    def percentiles() -> dict[str, Any]:
+        return counts("count", "p50_ns", "p95_ns", "p99_ns")
+
+    def lane() -> dict[str, Any]:
+        return {
+            **counts("batches", "samples", "sample_bytes", "copied_bytes", "decode_ns", "busy_ns"),
+            "stall_ns": times(),
+            **counts("held_up_ns", "ready", "steps_in_work", "queued_reads"),
+            "gone": False,
+            "batch": pool(),
+        }
+
+    def figures() -> dict[str, Any]:
+        return {
+            "step": percentiles(),
+            "wait": percentiles(),
+            "spanned_ns": 10**11 + next(number),
+            "stall_ns": times(),
+        }
+
+    def tier(name: str, degraded: bool) -> dict[str, Any]:
+        return {
+            "name": name,
+            "stats": {
+                **counts(
+                    "capacity_bytes",
+                    "used_bytes",
+                    "used_bytes_peak",
+                    "entries",
+                    "entries_inherited",
+                    "inserts",
+                    "inserts_refused",
+                    "inserts_failed",
+                    "erased",
+                    "read_bytes",
+                    "written_bytes",
+                    "corrupt",
+                    "reads_failed",
+                ),
+                "degraded": degraded,
+                "degraded_reason": "no space left" if degraded else "",
+            },
+        }
+
+    def uses() -> dict[str, Any]:
+        ahead = next(number)
+        return {"samples": 5 * ahead, "bytes": next(number), "ahead": ahead}
+
+    def workers() -> dict[str, Any]:
+        made = counts("rows", "tasks", "busy_ns")
+        return made | {
+            "memory": counts(
+                "used_bytes",
+                "used_bytes_peak",
+                "capacity_bytes",
+                "beyond_bytes",
+                "beyond_bytes_peak",
+            )
+        }
+
+    return {
+        "lane": 1,
+        "delivered": {
+            **counts("batches", "samples", "substituted"),
+            "substitutions": [
+                {"epoch": 1, "step": 2, "slot": 3, "wanted": 4, "given": 5, "reason": 'bad "bytes"'}
+            ],
+        },
+        "engine": {
+            **counts("reads", "read_bytes", "substituted"),
+            "substitutions": [],
+            **counts(
+                "block_reads",
+                "block_bytes",
+                "reread_bytes",
+                "kept_bytes",
+                "pinned_reads",
+                "pinned_bytes",
+                "reads_in_flight",
+                "steps_in_work",
+            ),
+            "staging": pool(),
+            "batch": pool(),
+            "resident": counts("unit_bytes", "capacity_units", "used_units", "used_units_peak"),
+            "pinned": pool(),
+            "scratch": counts("capacity_bytes", "used_bytes", "used_bytes_peak", "large_count"),
+            "tiers": {
+                "uses": [uses(), uses()],
+                **counts(
+                    "storage_uses", "waits", "fetched_ahead", "moved", "not_kept", "fallbacks"
+                ),
+                "planned": [next(number), next(number), next(number)],
+            },
+            "lanes": [lane(), lane()],
+        },
+        "store": {
+            "name": "threads",
+            "note": "io_uring: EPERM",
+            **counts("reads", "bytes", "bytes_direct", "bytes_page_cache", "retries", "failures"),
+        },
+        "budget": counts(
+            "staging_bytes",
+            "batch_bytes",
+            "batches_max",
+            "resident_bytes",
+            "pinned_bytes",
+            "scratch_bytes",
+            "results_bytes",
+        ),
+        **counts("threads", "cores", "message_bytes"),
+        "running_ns": 10**10 + next(number),
+        **counts("device_read_bytes", "index_bytes"),
+        "awaited": [],
+        "tiers": [tier("RAM", False), tier("SSD /cache", True)],
+        "schedule": {
+            "name": "lobster",
+            **counts("stragglers", "corrections", "planned_steps", "decode_threads"),
+        },
+        "figures": [figures(), figures(), figures()],
+        "imbalance": {
+            "iterations": next(number),
+            "late": [0.5, 0.25, 0.0],
+            "busy": [1.0, 0.75, 0.5],
+        },
+        "thetas": [0.05, 0.1, 0.2],
+        "workers": workers(),
+    }
 
 
 def training(lanes: int, steps: int, seed: int = 0) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_quick_run_ends(name: str, tmp_path: Path) -> None:
     for module in ("torch", "pyarrow"):
         pytest.importorskip(module)
     command = [sys.executable, BENCHMARKS / f"{name}.py", "--quick", "--data", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     if done.stdout.startswith("skipped"):
         pytest.skip(done.stdout.strip())

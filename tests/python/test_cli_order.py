@@ -106,23 +106,25 @@ def test_the_command_prints_the_ids_in_order_and_their_hash() -> None:
 def test_the_global_order_is_the_same_for_any_number_of_ranks() -> None:
     for order in ("exact", "epoch"):
         arguments = ("order", "--samples", 960, "--batch", 96, "--order", order)
-        extra = ("--pools", "4") if order == "epoch" else ()
+        extra = ("--set", "pools=4") if order == "epoch" else ()
         hashes = {run_json(*arguments, *extra, "--ranks", n)["hash"] for n in (1, 3, 8)}
         assert len(hashes) == 1
     one = run_json("order", "--samples", 12, "--ranks", 3, "--rank", 1)
     assert one["ids"] == model.permutation(12, 0, 0)[1::3]
 
 
-def test_every_parameter_of_an_order_is_an_option() -> None:
+def test_every_parameter_of_an_order_is_set_by_name() -> None:
     arguments = ("order", "--order", "redox", "--samples", 12_800, "--block-samples", 64)
-    options = ("--chunks-per-virtual", 10, "--nodes", 3, "--refill", "max_fill", "--prefetch", 0)
+    settings = ("chunks_per_virtual=10", "nodes=3", "refill=max_fill", "prefetch=0")
+    options = [word for setting in settings for word in ("--set", setting)]
     found = run_json(*arguments, *options)
     assert found["parameters"]["chunks_per_virtual"] == 10
     assert found["parameters"]["nodes"] == 3
     assert found["misses"] == found["loads_per_chunk"] * 200
     assert 0.6 < found["remote_requests"] / 12_800 < 0.72
-    assert run_json(*arguments, *options[:-2], "--set", "prefetch=0")["hash"] == found["hash"]
-    assert run_json(*arguments, "--refill=random")["hash"] != found["hash"]
+    hyphens = ("--set", "chunks-per-virtual=10", *options[2:])
+    assert run_json(*arguments, *hyphens)["hash"] == found["hash"]
+    assert run_json(*arguments, "--set=refill=random")["hash"] != found["hash"]
 
 
 def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
@@ -138,15 +140,18 @@ def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
     [
         ((), "give either a DATASET"),
         (("/data", "--samples", "3"), "opening dataset /data"),
-        (("a", "b"), "argument 'b': not understood"),
-        (("--samples", "9", "--pools"), "option --pools: has no value"),
-        (("--samples", "9", "--pools", "2"), "has no parameter 'pools'"),
+        (("--samples", "9", "--pools", "96"), "option --pools: not understood; a parameter of the"),
+        (("--samples", "9", "--pools", "96"), "is given as --set pools=96; see --help"),
+        (("--pool-bytes=1", "--samples", "9"), "is given as --set pool_bytes=1; see --help"),
+        (("--samples", "9", "--pools"), "is given as --set pools=VALUE; see --help"),
+        (("--samples", "9", "--pools", "--hash"), "is given as --set pools=VALUE; see --help"),
+        (("--samples", "9", "--set", "pools=2"), "has no parameter 'pools'"),
         (("--samples", "9", "--rank", "1"), "--rank: got 1"),
         (("--samples", "9", "--limit", "-1"), "--limit: got -1"),
         (("--samples", "9", "--batch", "0"), "--batch: got 0"),
-        (("--samples", "99", "--order", "epoch", "--pools", "x"), "must be a whole number"),
+        (("--samples", "99", "--order", "epoch", "--set", "pools=x"), "must be a whole number"),
         (
-            ("--samples", "99", "--order", "epoch", "--memory", "1%", "--pool-bytes", "9"),
+            ("--samples", "99", "--order", "epoch", "--memory", "1%", "--set", "pool_bytes=9"),
             "pool_bytes is given, too",
         ),
     ],

@@ -52,7 +52,7 @@ def test_leaves_a_table_a_chart_and_figures_and_says_where(demo: tuple[Path, str
 def test_ends_with_one_command_that_is_there(demo: tuple[Path, str]) -> None:
     command = demo[1].splitlines()[-1].split()
     assert command[1:] == ["pack", "IMAGES", "PACK"]
-    done = subprocess.run([*command[:2], "--help"], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([*command[:2], "--help"], capture_output=True, timeout=280, check=False)
     assert done.returncode == 0
 
 
@@ -112,7 +112,7 @@ def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "mine").write_text("precious")
     command = [sys.executable, DEMO / "demo.py", "--quick", "--out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     assert "not a dataset of this demo" in done.stderr
     assert (tmp_path / "dataset" / "mine").read_text() == "precious"

@@ -414,7 +414,7 @@ def test_transforms_of_albumentations(numbered: Path, albumentations: Path) -> N
         [sys.executable, str(script), str(albumentations), str(numbered)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env=os.environ | {"NO_ALBUMENTATIONS_UPDATE": "1"},
     )
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace import _core, _dataset, errors
+from headrace.formats.folder import cache_path
 from headrace.formats.pack import write_pack
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -140,14 +141,17 @@ def test_a_file_changed_since_indexing_is_named(folder: Path) -> None:
     changed = folder / "ant" / "000.jpg"
     data = changed.read_bytes()
     changed.write_bytes(data + b"more")
-    with pytest.raises(errors.FailedPreconditionError, match=r"ant/000\.jpg: changed .*index"):
+    with pytest.raises(
+        errors.FailedPreconditionError,
+        match=r"000\.jpg bytes .*: file changed .*; run `headrace index",
+    ):
         dataset.read(0)
     changed.write_bytes(data)
     os.utime(changed, ns=(1, 1))
-    with pytest.raises(errors.FailedPreconditionError, match=r"ant/000\.jpg: changed"):
+    with pytest.raises(errors.FailedPreconditionError, match=r"ant/000\.jpg bytes .*: file cha"):
         dataset.read(0)
     changed.unlink()
-    with pytest.raises(errors.NotFoundError, match=r"ant/000\.jpg: the file is gone"):
+    with pytest.raises(errors.NotFoundError, match=r"ant/000\.jpg bytes .*: no such file"):
         dataset.read(0)
     assert dataset.read(1)["image"]
 
@@ -282,9 +286,9 @@ def test_hashes_are_xxh3() -> None:
 
 
 def test_a_cache_path_differs_by_root() -> None:
-    assert _dataset.cache_path("/a/data") != _dataset.cache_path("/b/data")
+    assert cache_path("/a/data") != cache_path("/b/data")
     with warnings.catch_warnings():
-        assert Path(_dataset.cache_path("/a/data")).name.startswith("data-")
+        assert Path(cache_path("/a/data")).name.startswith("data-")
 
 
 def test_nothing_is_written_where_an_index_of_the_folder_would_see_it(

@@ -66,7 +66,7 @@ def rewrite_in_place(path: Path) -> None:
 
 
 AFTER_INDEXING: list[tuple[Callable[[Path], None], type[Exception], str]] = [
-    (remove, errors.NotFoundError, "no such file; put it back, or index"),
+    (remove, errors.NotFoundError, "no such file; put it back, or run `headrace index"),
     (replace_by_dangling_link, errors.NotFoundError, "a link to /no/where.jpg, which is not there"),
     (replace_by_folder, errors.FailedPreconditionError, "changed"),
     (truncate, errors.FailedPreconditionError, "changed"),

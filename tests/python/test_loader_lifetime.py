@@ -350,5 +350,5 @@ def test_ctrl_c_while_next_waits_is_a_keyboard_interrupt(tmp_path: Path, io: str
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
     interrupt(process)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=280)
     assert (out, err, process.returncode) == ("interrupted 0\nclosed\n", "", 0)

@@ -124,6 +124,7 @@ def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
         (["--tier", "/dev/null=1MB"], "/dev/null is a file, not a folder"),
         (["--tier", "tier=1"], "capacity: got 1, must be in [4096"),
         (["--set", "pool_bytes=1"], "pool_bytes"),
+        (["--pools", "96"], "is given as --set pools=96"),
     ],
 )
 def test_bad_arguments_are_named(numbered: Path, arguments: list[str], message: str) -> None:

@@ -223,7 +223,7 @@ def test_the_pool_is_given_as_a_share_and_expected_to_inflate_as_it_does() -> No
 
 
 def test_redox_is_held_against_what_it_was_asked_for() -> None:
-    found = run_json(*WITHOUT_DATA, "--order", "redox", "--chunks-per-virtual", "4")
+    found = run_json(*WITHOUT_DATA, "--order", "redox", "--set", "chunks_per_virtual=4")
     assert 0.5 < found["more"]["redirect_rate"] <= 1
     assert found["more"]["redirect_late_max"] > 0
     assert found["counters"]["misses"] > SAMPLES / BLOCK
@@ -315,7 +315,8 @@ def test_without_matplotlib_the_chart_says_what_to_install(
         (("--samples", "9", "--ranks", "0"), "--ranks: got 0"),
         (("--samples", "9", "--ranks", "2", "--ranks-per-node", "3"), "--ranks-per-node: got 3"),
         (("--samples", "9", "--set", "pools"), "must be NAME=VALUE"),
-        (("--samples", "9", "--pools", "1", "--set", "pools=2"), "given twice"),
+        (("--samples", "9", "--pools", "1"), "is given as --set pools=1"),
+        (("--samples", "9", "--set", "pools=1", "--set", "pools=2"), "given twice"),
         (("--samples", "9", "--epochs", "0"), "epochs: got 0"),
         (("--samples", "9", "--seed", "-1"), "seed: got -1"),
         (("--samples", "9", "--ids", "x.npy", "--order", "epoch"), "a log has no order"),

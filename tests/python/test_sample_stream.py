@@ -450,7 +450,7 @@ def test_nothing_is_left_of_a_stream(
         [sys.executable, "-W", "error", str(script), str(numbered), start, *ways],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
     )
     assert (done.stdout, done.stderr) == ("clean []\n", "")

@@ -17,9 +17,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import headrace as hr
-from headrace import _core, errors
 from headrace import _signature as signature
-from headrace._loading.options import _IO
+from headrace import errors
 from headrace.torch import DeviceBatches, Normalize, SampleStream
 
 HERE = Path(__file__).parent
@@ -190,12 +189,6 @@ def test_a_loader_of_the_users_own_takes_what_it_adds(numbered: Path) -> None:
     assert log == ["made"]
     with pytest.raises(errors.InvalidArgumentError, match="did you mean 'shuffle'"):
         Logged(numbered, log=log, shufle=True)
-
-
-def test_the_words_that_a_type_checker_allows_are_those_that_there_are() -> None:
-    assert set(signature.words(signature.OrderName)) == set(_core.order_names())
-    assert set(signature.words(signature.Placement)) == set(_core.placements())
-    assert signature.words(signature.Io) == tuple(_IO)
 
 
 def test_mypy_knows_words_names_and_batches(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> No
         deal.pull(())
     assert kept() == 4
     hear, say = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         try:
             number = deal.lanes[0].ready[0][1]
             os.write(say, b"%d" % kept())
@@ -51,7 +52,7 @@ def test_a_process_that_is_forked_keeps_no_batch_that_waits_for_a_worker() -> No
             os.write(number, b" and not closed")
         finally:
             os._exit(0)  # What is not written fails.
-    assert os.wait()[1] == 0
+    assert os.waitpid(child, 0) == (child, 0)  # Tests before may have left other children.
     assert os.read(hear, 99) == b"0 and not closed"
     for lane in deal.lanes:
         lane.drop_ready()

@@ -74,7 +74,7 @@ def test_nothing_is_left_of_a_closed_loader(path: Path, tmp_path: Path, start: s
         [sys.executable, "-W", "error", str(script), str(path), start],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         env=environment,
     )
     assert (done.stdout, done.stderr) == ("clean []\n", "")
@@ -142,7 +142,7 @@ def test_busy_workers_end_when_their_host_is_killed(path: Path, tmp_path: Path, 
 def test_ctrl_c_ends_all(path: Path, tmp_path: Path, start: str) -> None:
     with hanging(path, tmp_path, start) as (process, workers):
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does: workers get it too.
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=280)
         assert stderr.splitlines()[-1] == "KeyboardInterrupt"
         assert stderr.count("Traceback") == 1
         wait_for_end(workers)
@@ -249,7 +249,7 @@ def test_a_script_without_a_guard_is_told_about_it(path: Path, tmp_path: Path) -
         [sys.executable, str(script), str(path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         env=environment,
     )
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What the arguments of `Loader` mean that are about its dataset; and what it warns of."""
+"""The arguments of `Loader` that concern its dataset, and the warnings about it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def warn_of_data(
     on_error: str,
     python: WorkerOptions | None,
 ) -> None:
-    """Warns of what a loader can know of its dataset before it reads it."""
+    """Warns of faults of the dataset that are known before it is read."""
     alike = alike_labels(options.order.name, core.expected_inflation)
     if alike is not None:
         warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
@@ -38,7 +38,7 @@ def warn_of_data(
 
 
 def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | None:
-    """Says so if batches will hold more equal labels than a perfect shuffle gives them."""
+    """A warning if batches will hold more equal labels than with a perfect shuffle; else None."""
     inflation = expected["of_labels"] if expected is not None else None
     if expected is None or inflation is None or inflation <= _core.good_label_inflation:
         return None
@@ -55,9 +55,10 @@ def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | 
 
 def warn_of_held_batches(core: Core) -> None:
     stats = core.stats()
-    results = stats.get("workers") or {}
-    short = results if results.get("beyond_peak") else stats["batch_memory"]
-    budget = short["capacity"]
+    short = stats["engine"]["batch"]
+    if (workers := stats.get("workers")) and workers["memory"]["beyond_bytes_peak"]:
+        short = workers["memory"]
+    budget = short["capacity_bytes"]
     warnings.warn(
         f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
         "that are still referenced hold them, or a batch takes more; further ones take memory "
@@ -69,7 +70,7 @@ def warn_of_held_batches(core: Core) -> None:
 
 
 def tiers_in_trouble(core: Core, told: set[str]) -> None:
-    """Warns, once a tier, of one that failed."""
+    """Warns of tiers that failed, once for each tier."""
     for name, reason in core.tiers_in_trouble():
         if name in told:
             continue
@@ -84,7 +85,7 @@ def tiers_in_trouble(core: Core, told: set[str]) -> None:
 def _warn_of_failing_files(
     dataset: Dataset, core: Core, on_error: str, python: WorkerOptions | None
 ) -> None:
-    """Says which files, found when the dataset was indexed, will end an epoch with an error."""
+    """Warns of files, found when the dataset was indexed, that will end an epoch with an error."""
     images = [ragged for name, *_, ragged in core.schema if dataset.kind(name) == "image"]
     if on_error == "substitute" or not images:
         return
@@ -125,7 +126,7 @@ def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
 
 
 def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str]:
-    """The kind of each field wanted, in their order."""
+    """The kind of each requested field, in their order."""
     return {name: dataset.kind(name) for name in field_names(dataset, fields)}
 
 
@@ -134,7 +135,7 @@ def field_transforms(
     names: list[str],
     transform: ImageTransform | Mapping[str, ImageTransform] | None,
 ) -> dict[str, _core.ImageTransform | None]:
-    """The core's transform of each field wanted."""
+    """The core's transform of each requested field."""
     chosen: dict[str, ImageTransform] = {}
     if isinstance(transform, Mapping):
         unknown = [name for name in transform if name not in names]
@@ -172,7 +173,7 @@ def check_samplers(
     drop_last: bool,
 ) -> None:
     for name, each in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        # Not iter(): a sampler may draw as soon as it is asked.
+        # Not iter(): a sampler may draw as soon as iter() is called.
         if each is not None and not (hasattr(each, "__iter__") or hasattr(each, "__getitem__")):
             raise InvalidArgumentError(f"{name}: got {each!r}, must be an iterable")
         once = gives_one_epoch(each)
@@ -193,11 +194,12 @@ def check_samplers(
 
 
 def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
-    """InvalidArgumentError if a sampler cannot decide the order."""
-    if order.name != "exact":
+    """Raises InvalidArgumentError if a sampler cannot decide the order."""
+    keeps = [each for each in _core.order_names() if _core.find_order(each).follows_lists]
+    if order.name not in keeps:
         raise InvalidArgumentError(
             f"sampler with order={order.name!r}: a sampler says which sample comes when, which "
-            "only order='exact' keeps; leave one of them out"
+            f"only order={' or '.join(map(repr, keeps))} keeps; leave one of them out"
         )
     if place is not None and place.local_world_size > 1:
         raise InvalidArgumentError(

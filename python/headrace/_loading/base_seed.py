@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _torch() -> Any:
-    """torch, if something imported it: what draws from its generator did."""
+    """torch, if it was imported: without the import nothing draws from its generator."""
     return sys.modules.get("torch")
 
 
@@ -22,11 +22,11 @@ def draw_base_seed() -> None:
 
 @contextlib.contextmanager
 def repeating(base_seed: bool) -> Iterator[None]:
-    """Around a pass of a sampler that repeats one of an earlier run, with `base_seed` or without.
+    """Wraps a pass of a sampler that repeats a pass of an earlier run, with or without `base_seed`.
 
-    The global generator stays where it was if the sampler leaves it alone: whoever restored it
-    with the state has it as it was saved. If the sampler draws from it, it moves on: the next
-    epoch is drawn from there. If the sampler raises, it stays where it was, too.
+    If the sampler does not draw from the global generator, the generator keeps its state: a user
+    who restored it has the saved state. If the sampler draws from it, its state advances, and the
+    next epoch is drawn from there. If the sampler raises, the generator keeps its state, too.
     """
     torch = _torch()
     if torch is None:
@@ -46,7 +46,7 @@ def repeating(base_seed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def untouched() -> Iterator[None]:
-    """Leaves the global generator where it was."""
+    """Restores the global generator's state at exit."""
     torch = _torch()
     state = torch.get_rng_state() if torch is not None else None
     try:

@@ -1,4 +1,4 @@
-"""Where a loader is in its run. Pure: no file, no thread, no core object."""
+"""The position of a loader in its run. Pure: no file, no thread, no core object."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ Plan = TypeVar("Plan", bound=Sized)
 
 
 class Place(NamedTuple, Generic[Plan]):
-    """Before a step of an epoch, which may be one past the epoch's last."""
+    """The position before a step of an epoch; the step may be one past the epoch's last."""
 
     epoch: int
     step: int
     plan: Plan | None = None
-    """The batches of that epoch, where a sampler has given them."""
+    """The batches of that epoch, if a sampler gave them."""
 
 
 class Cursor(Generic[Plan]):
-    """The position of a loader, as its user sees it, and of the core that it takes batches from.
+    """The positions of a loader, as its user sees it, and of the core that gives it batches.
 
-    Iterations are numbered; batches go to the newest one only. An iteration that is left before its
-    first batch began no epoch: the next one repeats it, with the same plan.
+    Iterations are numbered; only the newest one gets batches. An iteration that ends before its
+    first batch begins no epoch: the next one repeats it, with the same plan.
 
     Thread safety: none.
     """
 
     def __init__(self, steps: int) -> None:
-        """Before the first step of epoch 0. `steps`: of an epoch without a plan."""
+        """Starts before the first step of epoch 0. `steps`: of an epoch without a plan."""
         self._steps = steps
         self._at = (0, 0)  # after the newest batch
         self._plan: Plan | None = None  # of that epoch, or of the iteration to be repeated
@@ -35,11 +35,11 @@ class Cursor(Generic[Plan]):
         self._repeats = False  # the iteration at `_coming` was left before its first batch
         self._began: tuple[int, int] | None = None  # the iteration in progress
         self._iteration = 0  # number of the newest one
-        self._supply: tuple[int, int] | None = None  # what the core gives next
+        self._supply: tuple[int, int] | None = None  # the step that the core gives next
 
     @property
     def at(self) -> Place[Plan]:
-        """After the newest batch that the user was given."""
+        """The position after the newest batch that the user received."""
         return Place(*self._at, self._plan)
 
     @property
@@ -59,56 +59,56 @@ class Cursor(Generic[Plan]):
         return self._steps if plan is None else len(plan)
 
     def is_over(self) -> bool:
-        """Whether the epoch in progress has no further batch."""
+        """Whether the current epoch has no more batches."""
         return self._at[1] >= self.length(self._plan)
 
     def start(self) -> Place[Plan]:
-        """Where the next iteration starts; with a plan if it repeats one."""
+        """Where the next iteration starts; has a plan if that iteration repeats one."""
         if self._coming is not None:
             return Place(*self._coming, self._plan if self._repeats else None)
         epoch, step = self._at
         return Place(epoch + 1 if step else epoch, 0)  # An epoch that was left early is over.
 
     def saved(self) -> Place[Plan]:
-        """Where a state continues. What `go_to` decided counts from the next iteration on."""
+        """Where a state continues. `go_to` has effect from the next iteration on."""
         if self._coming is None or self._began is not None:
             return self.at
         return self.start()
 
     def drew(self, plan: Plan) -> None:
-        """The plan of the epoch that `start` names."""
+        """Sets the plan of the epoch that `start` names."""
         self._plan = plan
 
     def continues(self, epoch: int, step: int) -> bool:
-        """Whether the core gives this step next, without being started there."""
+        """Whether the core gives this step next without a start."""
         return self._supply == (epoch, step)
 
     def begin(self, epoch: int, step: int) -> None:
-        """A new iteration starts here, and the core was started there."""
+        """Begins an iteration here; the core was started here."""
         self.stop()
         self._at = self._supply = self._began = (epoch, step)
         self._coming, self._repeats = None, False
 
     def gave(self, epoch: int, step: int, ends_epoch: bool) -> None:
-        """The core gave this batch to the iteration in progress."""
+        """The core gave this batch to the current iteration."""
         self._at = (self._at[0], step + 1)
         self._supply = (epoch + 1, 0) if ends_epoch else (epoch, step + 1)
 
     def lose_supply(self) -> None:
-        """The core has to be started before it gives anything."""
+        """The core must be started before it gives more batches."""
         self._supply = None
 
     def end_epoch(self) -> None:
-        """The iteration in progress has reached the end of its epoch."""
+        """The current iteration has reached the end of its epoch."""
         self._at, self._plan, self._began = (self._at[0] + 1, 0), None, None
 
     def stop(self) -> None:
-        """The newest iteration, if there is one, gets no more batches."""
+        """Ends the newest iteration, if there is one: it gets no more batches."""
         self._iteration += 1
         self._began = None
 
     def leave(self, iteration: int) -> bool:
-        """This iteration was dropped before its end; whether it was the newest."""
+        """Ends an iteration that was dropped early. Returns whether it was the newest."""
         if iteration != self._iteration:
             return False
         if self._coming is None and self._at == self._began:
@@ -117,14 +117,14 @@ class Cursor(Generic[Plan]):
         return True
 
     def go_to(self, epoch: int) -> bool:
-        """The next iteration is this epoch; whether it keeps a place in it that was decided."""
+        """Makes this epoch the next one. Returns whether a restored position in it is kept."""
         if self._coming is not None and self._coming[0] == epoch:
             return True
         self._coming, self._repeats = (epoch, 0), False
         return False
 
     def restore(self, epoch: int, step: int) -> None:
-        """The next iteration starts here; there is none in progress."""
+        """Makes the next iteration start here, and ends the current one."""
         self.stop()
         self._coming, self._repeats = (epoch, step), False
         self._at, self._plan = (epoch, 0), None

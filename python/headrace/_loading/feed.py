@@ -1,4 +1,4 @@
-"""Batches as the core makes them, epoch after epoch; what `Loader` presents to its user."""
+"""The core's batches, epoch after epoch, which `Loader` converts for its user."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 @dataclass(frozen=True)
 class Delivered:
-    """What a loader makes of each sample."""
+    """The form in which a loader delivers samples."""
 
     kinds: Mapping[str, str]
-    """Of the fields, in their order."""
+    """Names of the fields, in their order."""
     schema: Sequence[tuple[str, str, tuple[int, ...], bool]]
     """Name, type, shape of a row and raggedness of each field."""
     native: Native | None
     """The transform that the core applies."""
     ids: bool
-    """The number of the sample is one more field."""
+    """Whether the sample's number is an additional field."""
     python: bool
-    """Functions of the user run before batches are given."""
+    """Whether functions of the user run on batches."""
     seed: int
 
 
@@ -47,12 +47,12 @@ class CoreOrder:
     """The order of a core session."""
 
     given: dict[str, int | str]
-    """Parameters that the user gave: a state has to agree with them."""
+    """Parameters that the user gave; a state must have the same values."""
     parameters: dict[str, int | str]
-    """All of them, with defaults."""
+    """All parameters, with defaults."""
     expected_inflation: dict[str, float | None] | None
     steps: int
-    """Of an epoch without a sampler."""
+    """Steps of an epoch without a sampler."""
 
     @classmethod
     def of(cls, core: Core, given: dict[str, int | str]) -> Self:
@@ -67,7 +67,7 @@ class EpochFeed:
     Shutdown: `close`, the end of the last reference, or the interpreter's exit.
     """
 
-    _closed = True  # Until there is something to close.
+    _closed = True  # Until there is an open session.
 
     def __init__(
         self,
@@ -99,12 +99,12 @@ class EpochFeed:
 
     @property
     def shares(self) -> int:
-        """How many ranks the samples are divided over."""
+        """The number of ranks that share the samples."""
         return self.options.world_size if self.source is None else self.source.shares
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch of this rank; those of full batches where that is not known."""
+        """Samples of this rank's epoch; only those of full batches if the number is unknown."""
         size = self.options.batch_size
         full = len(self) * size
         samples = -(-len(self.dataset) // self.options.world_size)
@@ -114,9 +114,10 @@ class EpochFeed:
         return self.order.steps if self.source is None else len(self.source)
 
     def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iteration:
-        """The next epoch, as `present` makes of the core's batches.
+        """Begins the next epoch. `present` converts the core's batches.
 
-        Without `base_seed`, torch's DataLoader is around this loader and draws it itself.
+        `base_seed` is false if torch's DataLoader wraps this loader: DataLoader draws the seed
+        then.
         """
         self.check_open()
         self._ranks.check()
@@ -131,7 +132,7 @@ class EpochFeed:
         return Iteration(self, self.cursor.iteration, present)
 
     def _start_core(self, start: Place[EpochPlan], base_seed: bool) -> None:
-        """Has the core give the batch at `start` next."""
+        """Starts the core at `start`, unless it gives that batch next anyway."""
         if self.source is not None:
             plan = start.plan
             if plan is None or plan.sampler_epoch != self.source.epoch:
@@ -143,20 +144,20 @@ class EpochFeed:
             self.core.start(start.epoch, start.step)
 
     def _make_room(self, largest_batch: int) -> None:
-        """Divides the memory anew if a batch sampler gives larger batches than was known."""
+        """Divides the memory again if a batch sampler gives larger batches than expected."""
         before = self.options.batch_size
         if largest_batch > before:
             self.options.batch_size = largest_batch
             self._reopen(lambda: setattr(self.options, "batch_size", before))
 
     def _reopen(self, undo: Callable[[], None]) -> None:
-        """Opens a core for the options as they are now; `undo` restores them if that fails."""
-        self.cursor.stop()  # Whatever comes: the core that it took batches of is gone.
+        """Opens a core with the current options; `undo` restores the options if that fails."""
+        self.cursor.stop()  # Also after an error: the core that gave the batches is gone.
         self.cursor.lose_supply()
         self._session.reopen(undo, self.close)
 
     def _take(self, iteration: int) -> Any:
-        """The core's next batch of an iteration; StopIteration at its end."""
+        """Returns the next batch of an iteration; raises StopIteration at its end."""
         self.check_open()
         if iteration != self.cursor.iteration:
             raise FailedPreconditionError(
@@ -182,7 +183,7 @@ class EpochFeed:
         return batch
 
     def _ended(self, iteration: int) -> bool:
-        """Whether all batches of an iteration were taken, which ends its epoch."""
+        """Whether all batches of an iteration were taken; if so, ends its epoch."""
         cursor = self.cursor
         if iteration != cursor.iteration or not cursor.at.step or not cursor.is_over():
             return False
@@ -190,12 +191,12 @@ class EpochFeed:
         return True
 
     def _leave(self, iteration: int) -> None:
-        """An iteration was dropped before its end: what was read ahead for it is let go."""
+        """Called when an iteration is dropped early: drops the batches read ahead for it."""
         if not self._closed and self.cursor.leave(iteration):
             self.core.stop()
 
     def interrupt(self) -> None:
-        """From any thread: whoever waits for a batch waits no longer."""
+        """Ends waits for a batch. May be called from any thread."""
         self.core.stop()
 
     def set_epoch(self, epoch: int) -> None:
@@ -234,7 +235,7 @@ class EpochFeed:
             self.source.restore(state)
 
     def _adopt(self, parameters: dict[str, int | str]) -> None:
-        """Goes on with these parameters of the order, all of them known."""
+        """Uses these parameters of the order from now on; all names are known."""
         if parameters == self.order.parameters:
             return
         before = self.options.order.parameters
@@ -244,19 +245,19 @@ class EpochFeed:
 
     def check_open(self) -> None:
         if self._closed:
-            _core.stop_at_exit()  # A thread that the interpreter leaves behind raises nothing.
+            _core.stop_at_exit()  # A daemon thread at the interpreter's exit raises nothing.
             raise FailedPreconditionError("the loader is closed; make another one")
 
     def at_close(self, then: Callable[[], None]) -> None:
-        """Called after the session was closed."""
+        """Registers a function that runs after the session was closed."""
         self._at_close.append(then)
 
     def close(self) -> None:
-        """Closes the session; batches that are held stay valid."""
+        """Closes the session; batches that the user holds stay valid."""
         if not self._closed:
             self._closed = True
             _open_feeds.discard(self)
-            with ExitStack() as then:  # Whatever is raised: Ctrl-C shortens what it waits for.
+            with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
                 then.callback(self._session.close_workers)
                 for each in self._at_close:
                     then.callback(each)
@@ -274,7 +275,7 @@ class Iteration(Iterator[Any]):
         self._iteration = iteration
         self._present = present
         self._done = False
-        self._lock = threading.Lock()  # Threads that share it get each batch once.
+        self._lock = threading.Lock()  # Threads that share the iteration get each batch once.
 
     def __len__(self) -> int:
         return len(self._feed)
@@ -306,12 +307,12 @@ _open_feeds: weakref.WeakSet[EpochFeed] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Before the interpreter goes: threads and memory are given back in order.
+    """Runs at the interpreter's exit: closes loaders in order, with their threads and memory.
 
-    Daemon threads that iterate stop where they are, without a word, as they do in all of Python.
+    Daemon threads that iterate stop without an error, as all daemon threads do.
     """
     _core.begin_exit()
     for feed in list(_open_feeds):
         feed.close()
-    if threading.active_count() > 1:  # They keep what they were at.
+    if threading.active_count() > 1:  # Threads that remain keep their objects.
         _core.allow_leaks()

@@ -1,4 +1,4 @@
-"""Which process a loader's engine runs in, and how it is found or started."""
+"""Finds or starts the process in which a loader's engine runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
 EXECUTABLE = "headrace-node"
-# How long a node process that is being started may take to be there: one that local rank 0 starts
-# on a machine that is busy; one of somebody else, who may have started it just now or never.
+# Seconds that a node process may take to start: one that local rank 0 starts on a busy machine; a
+# service that somebody may be starting now.
 _START_S = 30.0
 _SERVICE_S = 2.0
 _TRY_EVERY_S = 0.01
-_END_S = 5.0  # that a node process may take to end
+_END_S = 5.0  # seconds that a node process may take to end
 _STARTS_MAX = 3  # of a node process that ends at once
-# What tells one launch of a job from another, on any machine.
+# Environment variables that distinguish the launches of a job, on any machine.
 _LAUNCH = (
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT",
@@ -48,22 +48,22 @@ class NodePlace:
     """A rank's place at its node process."""
 
     socket: str
-    group: str  # what the ranks have in common, and no other job has
+    group: str  # equal on all ranks, different in other jobs
     local_rank: int
     local_world_size: int
-    service: str | None  # its name, if it is one that runs already
-    start_timeout: int  # seconds that this rank may wait for others that made no loader
+    service: str | None  # its name, if it is a service
+    start_timeout: int  # seconds that this rank waits for ranks that made no loader
 
     @property
     def wait_s(self) -> float:
-        """For the node process to be there."""
+        """Seconds to wait until the node process serves."""
         if self.service is not None:
             return min(_SERVICE_S, self.start_timeout)
         return min(_START_S, self.start_timeout) if self.local_rank == 0 else self.start_timeout
 
 
 def service_socket(name: str) -> str:
-    """Where the node service `name` of this user is found."""
+    """The socket of the node service `name` of this user."""
     given: Any = name
     if not isinstance(given, str) or not 1 <= len(name) <= 64 or not name.isprintable():
         raise InvalidArgumentError(
@@ -73,7 +73,7 @@ def service_socket(name: str) -> str:
 
 
 def executable() -> str:
-    """The node process's program: it lies beside the extension."""
+    """The path of the node process's program, which lies beside the extension."""
     folders = [Path(__file__).parent.parent, Path(str(_core.__file__)).parent]
     for folder in folders:
         if os.access(folder / EXECUTABLE, os.X_OK):
@@ -83,7 +83,7 @@ def executable() -> str:
 
 
 def node_place(given: NodeProcess | None) -> NodePlace | None:
-    """The argument `node_process` of `Loader`; None: there is none."""
+    """The place that the argument `node_process` of `Loader` asks for; None without it."""
     if given is None:
         return None
     wanted = group("node_process", given, NodeProcess)
@@ -114,7 +114,7 @@ def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     return integer("NodeProcess.local_rank", rank, 0, ranks - 1), ranks
 
 
-_alone: dict[int, str] = {}  # by process: a child of a fork is another
+_alone: dict[int, str] = {}  # by process, as a forked child is another one
 
 
 def _group(ranks: int) -> str:
@@ -132,10 +132,10 @@ def _group(ranks: int) -> str:
 
 
 class _Process(subprocess.Popen[bytes]):
-    """A node process. It ends with the last of its clients, whoever that is."""
+    """A node process. It ends when its last client is gone."""
 
     def __del__(self, *_: object) -> None:
-        """No warning: it may well outlive this process."""
+        """Gives no warning: the process may outlive this one."""
 
 
 _started: dict[tuple[int, str], _Process] = {}  # by process and socket
@@ -146,7 +146,7 @@ _ordinals: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.c
 def open_core(
     dataset: Dataset, options: _core.LoaderOptions, place: NodePlace | None, loader: object
 ) -> _core.Loader:
-    """The core loader: of this process, or of the node process, which is started if need be."""
+    """Opens a core loader in this process or in the node process, which is started if needed."""
     if place is None:
         return _core.Loader(dataset.index, options)
     # All ranks make their loaders in the same order.
@@ -191,7 +191,7 @@ def _waited(place: NodePlace, waited_s: float) -> str:
 
 
 def _start(socket: str) -> bool:
-    """Has a node process serve `socket`; False: there is one."""
+    """Starts a node process that serves `socket`. Returns False if there is one already."""
     process = _started.get((os.getpid(), socket))
     if process is not None and process.poll() is None:
         return False
@@ -200,13 +200,13 @@ def _start(socket: str) -> bool:
             [executable(), "--name", socket],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the ranks' business.
+            start_new_session=True,  # The ranks handle Ctrl-C.
         )
     return True
 
 
 def closed_core(place: NodePlace | None, loader: object) -> None:
-    """After a loader was closed: a node process that ends with it is waited for, not left."""
+    """Call it after a loader was closed: waits for a node process that ends with this loader."""
     if place is None:
         return
     key = (os.getpid(), place.socket)

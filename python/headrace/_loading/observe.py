@@ -16,7 +16,8 @@ from headrace._loading.options import EPOCHS_MAX, profile_learned
 from headrace._observe import plot, prometheus
 from headrace._observe.advice import DataFacts
 from headrace._observe.monitor import Monitor
-from headrace._observe.report import ExplainedParameter, Explanation, Stats, make_stats
+from headrace._observe.report import ExplainedParameter, Explanation, make_stats
+from headrace._observe.stats import Stats
 from headrace._observe.trace import write_trace
 from headrace.errors import FailedPreconditionError, HeadraceError
 from headrace.formats._outside import check_outside
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from headrace._workers import Core
 
 _REUSE_EPOCHS = 3
-_REUSE_SAMPLES_MAX = 5_000_000  # Beyond, counting takes too long for a chart.
+_REUSE_SAMPLES_MAX = 5_000_000  # With more samples counting takes too long for a chart.
 
 
 class Observed:
@@ -86,7 +87,7 @@ class Observed:
         return Explanation(epoch, step, rows, self._feed.options.order.name, parameters)
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
-        """Writes the loader's profile with what was learned of preprocessing, for the next run."""
+        """Writes the loader's profile with the measured preprocessing times, for the next run."""
         self._feed.check_open()
         check_outside("writing profile", path, image_folder(self.dataset))
         profile_learned(self._profile, self._core).save(path)
@@ -107,7 +108,7 @@ class Observed:
         return prometheus.expose([({}, self._snapshot())])
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Draws when batches came, who waited, and from where bytes came: ``report("x.png")``."""
+        """Draws times of batches, waits and sources of bytes: ``report("x.png")``."""
         self._feed.check_open()
         chart = Path(given_path("writing the chart", path))
         check_outside("writing the chart", chart, image_folder(self.dataset))
@@ -115,7 +116,7 @@ class Observed:
         plot.draw(chart, self._observation())
 
     def _snapshot(self) -> dict[str, Any]:
-        """What may leave the process, as JSON."""
+        """Statistics for other processes, as values of JSON."""
         return {
             "version": 1,
             "pid": os.getpid(),
@@ -127,7 +128,7 @@ class Observed:
         }
 
     def _observation(self) -> dict[str, Any]:
-        """The snapshot with what a report is drawn of."""
+        """The snapshot with the data of a report."""
         steps = {name: column.tolist() for name, column in self._core.step_times().items()}
         return self._snapshot() | {
             "steps": steps,
@@ -136,7 +137,7 @@ class Observed:
         }
 
     def _reuse(self) -> dict[str, Any] | None:
-        """None: not known, as the order is a sampler's; or too much to count now."""
+        """Reuse distances; None if a sampler decides the order, or counting takes too long."""
         epochs = min(_REUSE_EPOCHS, self._feed.options.epochs)
         if self._feed.source is not None or len(self.dataset) * epochs > _REUSE_SAMPLES_MAX:
             return None
@@ -147,12 +148,12 @@ class Observed:
 
 
 def watch(loader: Observed, monitor: bool | None) -> Monitor | None:
-    """Answers from other processes, if asked for: by argument, or HEADRACE_MONITOR=1."""
+    """Starts a monitor that other processes can query, if the user asked for one."""
     if monitor is None:
         monitor = os.environ.get("HEADRACE_MONITOR", "0") not in ("", "0")
     if not flag("Engine.monitor", monitor):
         return None
-    found = weakref.ref(loader)  # Its thread keeps no loader.
+    found = weakref.ref(loader)  # The monitor's thread must not keep the loader alive.
 
     def answer(request: str) -> dict[str, Any]:
         here = found()

@@ -13,9 +13,10 @@ from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
 from headrace._loading.ranks import Ranks
 from headrace._options.groups import Cache, Engine, group
-from headrace._signature import Io, OnError, words
+from headrace._signature import OnError, words
 from headrace._workers._decode import pillow_is_installed
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._format import remedies
 from headrace.formats._outside import check_outside
 from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
@@ -27,21 +28,16 @@ from headrace.tiers import (
     Part,
     Tier,
     core_tiers,
+    needs_tiers,
     profile_with_tiers,
 )
 
 EPOCHS_MAX = 2**24
-_IO = {
-    "auto": _core.IoChoice.AUTO,
-    "io_uring": _core.IoChoice.IO_URING,
-    "threads": _core.IoChoice.THREADS,
-    "synthetic": _core.IoChoice.SYNTHETIC,
-}
 _UNCHECKED = _core.EncodedImages.UNCHECKED
 
 
 def _encoded_images() -> _core.EncodedImages:
-    """What `headrace._workers` decodes here."""
+    """The check of encoded images that suits the decoders of `headrace._workers` here."""
     if pillow_is_installed():
         return _core.EncodedImages.DECODABLE_OR_OTHER_KIND
     return _core.EncodedImages.DECODABLE
@@ -67,12 +63,12 @@ def core_options(
     cache: Cache | None = None,
     engine: Engine | None = None,
 ) -> _core.LoaderOptions:
-    """Arguments as `Loader` has them; `decoded` are the fields that workers decode.
+    """Takes the arguments of `Loader`; `decoded` are the fields that workers decode.
 
-    Raises InvalidArgumentError, naming what cannot be.
+    Raises InvalidArgumentError, which names the invalid argument.
     """
     cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
-    io = choice("Engine.io", engine.io, words(Io))
+    choice("Engine.io", engine.io, tuple(_core.stores()))
     choice("on_error", on_error, words(OnError))
     options = _core.LoaderOptions()
     names = field_names(dataset, fields)
@@ -90,7 +86,8 @@ def core_options(
     options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
     if engine.prefetch is not None:
         options.batches_ahead = integer("Engine.prefetch", engine.prefetch, 1, 4096)
-    options.io = _IO[io]
+    options.io = engine.io
+    options.set_remedies(remedies(dataset.format_row, dataset.index))
     options.substitute = on_error == "substitute"
     options.verify = flag("Engine.verify", engine.verify)
     options.order = core_order(order, dataset)
@@ -101,7 +98,7 @@ def core_options(
     images = image_folder(dataset)
     wanted = list(budget.tiers) if budget is not None else core_tiers(tiers, images=images)
     for tier in wanted:
-        if tier.path:  # A budget's are made already.
+        if tier.path:  # A budget made its tiers without this check.
             check_outside("tiers: folder", tier.path, images, is_folder=True)
     set_tiers(options, wanted, cache.placement, cache.horizon)
     if engine.profile is not None:
@@ -111,12 +108,12 @@ def core_options(
             f"Engine.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
             "file that `headrace plan --schedule` wrote"
         )
-    options.schedule = given_path("Engine.schedule", engine.schedule)  # The core knows the names.
+    options.schedule = given_path("Engine.schedule", engine.schedule)  # The core checks the names.
     return options
 
 
 def set_profile(options: _core.LoaderOptions, machine: MachineProfile) -> None:
-    """Writes what was measured, and learned, into the options; tiers are those of the options."""
+    """Writes a profile's measurements into the options, for the tiers of the options."""
     options.set_model(machine.to_model())
     for row in machine.preprocess:
         options.add_preprocess(row.transform, row.bytes, row.threads, row.count, row.seconds)
@@ -125,7 +122,7 @@ def set_profile(options: _core.LoaderOptions, machine: MachineProfile) -> None:
 def profile_learned(
     profile: MachineProfile | str | os.PathLike[str] | None, core: Any
 ) -> MachineProfile:
-    """The profile that a loader was made with, and what it learned of preprocessing."""
+    """The loader's profile, with the preprocessing times that the loader measured."""
     if profile is None:
         raise FailedPreconditionError(
             "saving a profile: the loader was made without Engine.profile, so there is none to add "
@@ -158,9 +155,9 @@ def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | 
 def set_tiers(
     options: _core.LoaderOptions, tiers: list[CoreTier], placement: str, horizon: int | None
 ) -> None:
-    """Writes what is kept where into the options."""
+    """Writes the tiers and their placement into the options."""
     choice("Cache.placement", placement, PLACEMENTS)
-    if not tiers and placement not in ("coordinated", "none"):
+    if not tiers and needs_tiers(placement):
         raise InvalidArgumentError(
             f"Cache(placement={placement!r}) without tiers=: there is nothing to place; say what "
             'may be used, as tiers=[headrace.tiers.Ram("4GiB")]'
@@ -180,7 +177,7 @@ def set_tiers(
 
 
 def set_order_parameters(options: _core.LoaderOptions, parameters: dict[str, int | str]) -> None:
-    """The same order with other parameters; a copy is what `options` gives, and takes."""
+    """Sets other parameters of the same order. Assigns a copy, as `options` returns copies."""
     spec = options.order
     spec.parameters = parameters
     options.order = spec

@@ -14,7 +14,7 @@ from headrace.errors import InvalidArgumentError
 
 
 def converter(output: str) -> Convert:
-    """What turns a view of a batch's memory into what the user asked for."""
+    """Returns the function that converts a view of a batch's memory to the requested type."""
     choice("output", output, words(Output))
     if output in ("auto", "torch"):
         try:

@@ -1,4 +1,4 @@
-"""What a loader's job reads from where, planned before it runs; and how long that takes."""
+"""The planned reads of a loader's job by source, and the work to predict their time from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.profile import EpochWork, TierWork
 from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, READS_IN_FLIGHT
 
 Reads = list[tuple[int, int]]
-"""(bytes of a read, how many)"""
+"""(bytes of a read, number of such reads)"""
 
 
 def total_bytes(reads: Reads) -> int:
@@ -23,7 +23,7 @@ def total_reads(reads: Reads) -> int:
 
 @dataclass(frozen=True)
 class PlannedEpoch:
-    """One rank's epoch. Bytes are those of samples, as stored."""
+    """The planned epoch of one rank. Bytes are those of stored samples."""
 
     epoch: int
     samples: int
@@ -32,12 +32,12 @@ class PlannedEpoch:
     tiers: Sequence[tuple[Reads, Reads]]
     """Reads and writes, fastest tier first."""
     at_peers: int
-    """Of the reads from storage, those that a tier of another node would have."""
+    """The reads from storage that a tier of another node could serve."""
     reads_blocks: bool
     threads: int
 
     def work(self, demand: float | None = None, sharers: int = 1) -> EpochWork:
-        """What to predict its time from."""
+        """The work from which to predict the epoch's time."""
         in_memory = self.sample_bytes if self.reads_blocks else 0  # Through the order's pool.
         return EpochWork(
             samples=self.samples,
@@ -53,6 +53,6 @@ class PlannedEpoch:
 
 
 def planned_epochs(planner: _core.EpochPlanner) -> Iterator[PlannedEpoch]:
-    """Epoch after epoch, from the first; nothing is read, and tiers begin empty."""
+    """Yields the epochs from the first on. Reads nothing; tiers begin empty."""
     while (epoch := planner.next()) is not None:
         yield PlannedEpoch(**epoch, reads_blocks=planner.reads_blocks, threads=planner.threads)

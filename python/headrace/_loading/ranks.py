@@ -1,4 +1,4 @@
-"""Which rank a loader reads for, of how many."""
+"""The rank that a loader reads for, and the number of ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headrace._arguments import integer
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _WORLD_MAX = 2**20
-# Launchers that tell each process its place without torchrun's names: (rank, world size).
-# Slurm's size is that of the step: a batch script that srun did not start has the job's alone.
+# Launchers that tell each process its place without torchrun's names: (rank, world size). Slurm's
+# size is that of the step: a batch script that srun did not start has only the job's.
 _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -68,19 +68,19 @@ class Ranks:
         self.rank = integer("Sharding.rank", rank, 0, self.world_size - 1)
 
     def check(self) -> None:
-        """Refuses to read if the process has got another rank since.
+        """Raises if the process has a different rank now.
 
         A process group that has ended has no ranks: its loaders continue as they are.
 
         Raises:
-            FailedPreconditionError: with both, and what to do.
+            FailedPreconditionError: names both ranks and the remedy.
         """
         if not self._checked:
             return
         try:
             now = _distributed() or _environment()
         except InvalidArgumentError:
-            return  # Half of torchrun's names, as in a process that launches others: tells nothing.
+            return  # Only half of torchrun's names, as in a process that launches others: unknown.
         if now is None or (now.rank, now.world_size) == (self.rank, self.world_size):
             return
         then = f"found by {self._found.by}" if self._found else "because no other ranks were known"
@@ -103,7 +103,7 @@ def _environment() -> Found | None:
     rank, world_size = os.environ.get("RANK") or None, os.environ.get("WORLD_SIZE") or None
     if rank is None and world_size is None:
         return None
-    if rank is None and os.environ.get("LOCAL_RANK"):  # Lightning starts its processes so.
+    if rank is None and os.environ.get("LOCAL_RANK"):  # Lightning starts its processes like this.
         raise InvalidArgumentError(
             f"environment WORLD_SIZE={world_size!r}, LOCAL_RANK={os.environ['LOCAL_RANK']!r}, but "
             f"no RANK: cannot determine which of several processes this is; {_WAY_OUT}"
@@ -118,7 +118,7 @@ def _environment() -> Found | None:
 
 
 def _refuse_launchers() -> None:
-    """Several processes that do not know of each other would all be given all samples."""
+    """Refuses several processes without a process group: each would get all samples."""
     for rank_name, size_name in _LAUNCHERS:
         rank, size = os.environ.get(rank_name, ""), os.environ.get(size_name, "")
         if rank.isdecimal() and size.isdecimal() and int(size) > 1:

@@ -16,26 +16,26 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
 
-_LAYERS_MAX = 8  # samplers around a sampler: ends where one wraps itself
+_LAYERS_MAX = 8  # limit of nested samplers, because a sampler may wrap itself
 
 
 class Drawn(NamedTuple):
-    """What a state knows of an epoch that a sampler gave."""
+    """The record in a state of an epoch that a sampler gave."""
 
     hash: str
-    epoch: int | None  # the sampler's own, if it keeps one
+    epoch: int | None  # the sampler's own number, if it keeps one
 
 
 class EpochPlan:
-    """The samples of one epoch of one rank, in order, and where each batch of them ends."""
+    """The samples of one rank's epoch, in order, and the end of each batch."""
 
     def __init__(self, ids: Ids, batch_ends: Ids, sampler_epoch: int | None) -> None:
         self.ids = ids
         self.batch_ends = batch_ends
         self.sampler_epoch = sampler_epoch
-        """The sampler's own epoch when it was asked, if it keeps one."""
+        """The sampler's own epoch when it gave the samples, if it keeps one."""
         self.hash = f"{_core.hash64(ids.tobytes() + b'|' + batch_ends.tobytes()):016x}"
-        """What a saved state knows the epoch by."""
+        """A hash by which a saved state recognises the epoch."""
 
     def __len__(self) -> int:
         """Batches in it."""
@@ -56,7 +56,7 @@ class EpochPlan:
 
 
 class SamplerSource:
-    """Asks a sampler for an epoch when it is due, and not earlier: as torch does."""
+    """Iterates a sampler only when its epoch begins, as torch does."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class SamplerSource:
         self._name = "sampler" if batch_sampler is None else "batch_sampler"
         self._drawn = 0
         self._gave_samples = False  # in any epoch
-        self._known: dict[int, Drawn] = {}  # the epochs drawn, by how many were before
+        self._known: dict[int, Drawn] = {}  # the epochs drawn, by their number
         self.restored: dict[str, Any] | None = None
-        """A state whose epoch is the next one, and was not drawn again yet."""
+        """A restored state whose epoch is next and was not drawn again yet."""
 
     @property
     def _source(self) -> Any:
@@ -92,7 +92,7 @@ class SamplerSource:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch; None where a batch sampler decides."""
+        """Samples in a batch; None if a batch sampler decides."""
         return self._batch_size if self._batch_sampler is None else None
 
     @property
@@ -102,15 +102,15 @@ class SamplerSource:
 
     @property
     def drawn(self) -> int:
-        """How many epochs the sampler has given, counted from where a state was restored."""
+        """How many epochs the sampler has given, including those before a restored state."""
         return self._drawn
 
     @property
     def last(self) -> Drawn | None:
-        """What a state knows of the epoch drawn last; None if no restore could compare it.
+        """The record for a state of the last epoch drawn; None if a restore could not compare it.
 
-        A sampler whose epoch is set but not readable (`set_epoch` without `epoch`) cannot
-        be asked for an epoch again: which one it was is not known.
+        A sampler whose epoch is set but not readable (`set_epoch` without `epoch`) cannot repeat an
+        epoch: the epoch's number is unknown.
         """
         last = self._known.get(self._drawn - 1)
         if last is None or (last.epoch is None and self._teller is not None):
@@ -133,12 +133,12 @@ class SamplerSource:
 
     @property
     def shares(self) -> int:
-        """How many ranks the sampler divides the samples over, if it says (DistributedSampler)."""
+        """The number of ranks, if the sampler divides samples over ranks (DistributedSampler)."""
         found = (whole(getattr(each, "num_replicas", None)) for each in _layers(self._source))
         return next((each for each in found if each is not None), 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Passed on to a sampler that has one, and to one that a batch sampler wraps."""
+        """Calls `set_epoch` of the sampler, or of the sampler in a batch sampler, if any."""
         self._tell(epoch)
         if self.restored is not None:
             self.restored["sampler_epoch"] = self.epoch
@@ -148,13 +148,13 @@ class SamplerSource:
             self._teller(epoch)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The next epoch is the one of this state."""
+        """Makes the epoch of this state the next one."""
         self.restored = dict(state)
         if state["sampler_epoch"] is not None:
-            self._tell(state["sampler_epoch"])  # Now: the user may say more later.
+            self._tell(state["sampler_epoch"])  # Now: the user may call set_epoch() again later.
 
     def next_plan(self, base_seed: bool = True) -> EpochPlan:
-        """The next epoch: iterates the sampler once, or as often as a restored state needs."""
+        """Draws the next epoch. Iterates the sampler once, or more often after a restore."""
         if self.restored is None:
             return self._draw(base_seed)
         plan = self._draw_again(self.restored, base_seed)
@@ -165,7 +165,8 @@ class SamplerSource:
         """Iterates the sampler once.
 
         torch's DataLoader draws a base seed from the global generator just before it asks for the
-        first batch; with `base_seed` this does, so that what draws from there later gets the same.
+        first batch; with `base_seed` this function does, too, so that later draws from it are
+        equal.
         """
         plan = self._ask(base_seed)
         self._known[self._drawn] = Drawn(plan.hash, plan.sampler_epoch)
@@ -173,7 +174,7 @@ class SamplerSource:
         return plan
 
     def _ask(self, base_seed: bool) -> EpochPlan:
-        epoch = self.epoch  # Before: some count on when they are asked.
+        epoch = self.epoch  # Before iterating: some samplers count when they are iterated.
         batches: list[list[int]]
         if self._batch_sampler is not None:
             asked = iter(self._batch_sampler)
@@ -206,14 +207,14 @@ class SamplerSource:
         self._gave_samples = any_samples
 
     def _draw_again(self, state: Mapping[str, Any], base_seed: bool) -> EpochPlan:
-        """The epoch that a state was saved in, or before.
+        """Draws again the epoch that a state was saved in, or just before.
 
-        A sampler that keeps its epoch got the number when the state was loaded. Any other is
-        asked as often as it was: one that draws from a generator gives epoch e when asked for the
-        (e + 1)-th time.
+        A sampler that keeps its epoch received the number when the state was loaded. Any other is
+        iterated as often as before: one that draws from a generator gives epoch e in its (e + 1)-th
+        pass.
 
-        Raises FailedPreconditionError if the sampler gives other samples than the state knows: of
-        its epoch, or where none of that were drawn, of the epoch before.
+        Raises FailedPreconditionError if the sampler gives other samples than the state records for
+        its epoch or, if it gave none in that epoch, for the previous one.
         """
         before = state["sampler_draws"]
         wanted = state["sampler_hash"]
@@ -237,8 +238,8 @@ class SamplerSource:
         return plan
 
     def _check_last(self, state: Mapping[str, Any]) -> None:
-        """Refuses a sampler whose epoch before the state's is another than that of the state."""
-        wanted = state.get("sampler_last_hash")  # Older states have none.
+        """Refuses a sampler whose previous epoch differs from the state's previous epoch."""
+        wanted = state.get("sampler_last_hash")  # Older states have no such record.
         if wanted is None:
             return
         number = state["sampler_draws"] - 1
@@ -283,7 +284,7 @@ def gives_one_epoch(source: Any) -> Any:
 
 
 def _layers(source: Any) -> Iterator[Any]:
-    """A sampler, and those that it wraps, as torch's BatchSampler does."""
+    """Yields a sampler and the samplers that it wraps, as torch's BatchSampler does."""
     for _ in range(_LAYERS_MAX):
         yield source
         inner = getattr(source, "batch_sampler", None)
@@ -323,11 +324,11 @@ def sampler_source(
     options: _core.LoaderOptions,
     drop_last: bool,
 ) -> SamplerSource:
-    """Where the epochs of a loader with a sampler come from; fits its options to that."""
+    """Returns the source of a loader's epochs if it has a sampler, and adapts its options."""
     source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
-    # The loader's own plan is not used: what would refuse it does not matter.
+    # The loader's own plan is not used: use options that every plan accepts.
     options.drop_last = False
     known = getattr(batch_sampler, "batch_size", None)
     if isinstance(known, int) and 1 <= known <= 2**24:
-        options.batch_size = known  # What the memory is divided for.
+        options.batch_size = known  # The batch size for which memory is divided.
     return source

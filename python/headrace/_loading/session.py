@@ -1,4 +1,4 @@
-"""An open core loader, with everything that is opened and closed together with it."""
+"""An open core loader, and the resources that are opened and closed with it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = logging.getLogger("headrace.loader")
 
 
 class Session:
-    """The core loader of one `Loader`: its engine, or its connection to a node process.
+    """Owns the core loader of one `Loader`: its engine, or its connection to a node process.
 
-    Owns the core, the loader's part of a budget, and the worker processes of its transform.
-    Thread safety: none, beside that of `core` itself.
+    Also owns the loader's part of a budget and the worker processes of its transform.
+    Thread safety: none, except that of `core` itself.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Session:
         part: Part | None,
         transformer: Transformer | None,
     ) -> None:
-        """Opens the core with `options`, which stay the caller's to change.
+        """Opens the core with `options`, which the caller may change later.
 
         Raises: what opening a core loader raises; FailedPreconditionError for a part in use.
         """
@@ -70,7 +70,7 @@ class Session:
     def _close_core(self) -> None:
         try:
             self.core.close()
-        finally:  # Ctrl-C shortens what it waits for.
+        finally:  # Ctrl-C shortens the wait.
             try:
                 closed_core(self.place, self)
             finally:
@@ -91,22 +91,22 @@ class Session:
             undo()
             with ExitStack() as otherwise:
                 otherwise.callback(give_up)
-                self._close_core()  # Again, as Ctrl-C may have come before; it may be closed.
+                self._close_core()  # Again, because Ctrl-C may have come before; it may be closed.
                 self.core = self._open()
                 otherwise.pop_all()
             raise
 
     def close(self) -> None:
-        """Stops reading and gives back threads, memory and the part of the budget.
+        """Stops reading and frees threads, memory and the part of the budget.
 
-        Workers begin to end first: while the core waits for reads, they do.
+        Asks workers to end first: they end while the core waits for reads.
         """
         try:
             if self._transformer is not None:
                 self._transformer.dismiss()
         finally:
             self._close_core()
-            if self._pid == os.getpid():  # Not of a copy that a forked child drops.
+            if self._pid == os.getpid():  # Not in a forked child, which drops a copy.
                 _log.info("closed %s", self._dataset.path)
 
     def close_workers(self) -> None:

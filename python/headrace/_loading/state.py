@@ -1,4 +1,4 @@
-"""A loader's state: a small dict that says where it is, and of what."""
+"""A loader's state: a small dict with the position, the dataset and the order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from headrace._dataset import Dataset
 from headrace._loading.cursor import Place
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.orders import added_parameters
 
 _VERSION = 1
 
-_LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither.
-
-# Parameters that orders did not have at first, with what older states mean.
-_ADDED: dict[str, dict[str, Any]] = {"epoch": {"first_join_permille": 0}}
+_LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
 
 
 def _parameters(
@@ -30,7 +28,7 @@ def _parameters(
         "fingerprint": dataset.fingerprint,
         "order": options.order.name,
         "seed": options.seed,
-        # A sampler decides itself what is shuffled, a batch sampler what is a batch.
+        # A sampler decides the shuffle, a batch sampler the batches.
         "shuffle": options.shuffle if source is None else None,
         "drop_last": options.drop_last if source is None else source.drop_last,
         "global_batch": (
@@ -55,13 +53,13 @@ def make_state(
         state["samples"] = step * state["global_batch"]
     else:
         state["samples"] = plan.samples_before(step) if plan is not None else 0
-        # The order is the sampler's: its epoch is known by its hash and by how many it gave before,
-        # the position by its batches.
+        # The sampler decides the order: the state identifies its epoch by hash and by the number of
+        # epochs before, and the position by batches.
         state["sampler_step"] = step
         state["sampler_hash"] = plan.hash if plan is not None else None
         state["sampler_epoch"] = plan.sampler_epoch if plan is not None else source.epoch
         state["sampler_draws"] = source.drawn - (plan is not None)
-        # Between two epochs nothing is drawn: the sampler is known by the one before.
+        # Between two epochs nothing is drawn: the previous epoch identifies the sampler.
         last = source.last if plan is None else None
         state["sampler_last_hash"] = last.hash if last is not None else None
         state["sampler_last_epoch"] = last.epoch if last is not None else None
@@ -71,7 +69,7 @@ def make_state(
 def check_state(
     state: Any, dataset: Dataset, options: _core.LoaderOptions, source: SamplerSource | None
 ) -> tuple[int, int]:
-    """(epoch, step) of a state of this dataset and these parameters; else the difference, named."""
+    """(epoch, step) of a state; raises, naming the difference, if it is of something else."""
     if not isinstance(state, Mapping) or "version" not in state:
         raise InvalidArgumentError(
             f"state: got {type(state).__name__} without a version, must be what state_dict() gave"
@@ -124,12 +122,12 @@ def check_state(
 def order_parameters_to_adopt(
     state: Mapping[str, Any], given: Mapping[str, int | str], known: Mapping[str, int | str]
 ) -> dict[str, int | str]:
-    """The state's parameters of its order: a restore takes those that were left to their defaults.
+    """The order's parameters in the state; a restore uses them for those left to defaults.
 
-    They are all those of `known`, the loader's own. One that was `given` must be the state's.
+    They must be those of `known`, the loader's own; a `given` one must equal the state's.
     """
     order = state["order"]
-    saved = _ADDED.get(order, {}) | dict(state["order_parameters"])
+    saved = added_parameters(order) | dict(state["order_parameters"])
     for key in [*known, *saved]:
         if key not in saved or key not in known:
             what = "is missing" if key in known else "is none of them"

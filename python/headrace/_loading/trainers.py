@@ -1,4 +1,4 @@
-"""What a loader says to libraries that take it for torch's DataLoader. `headrace docs trainers`."""
+"""Errors for libraries that expect torch's DataLoader. `headrace docs trainers`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidArgumentError
 
-_PREPARES = "accelerate.accelerator"  # the module whose functions prepare what they know
-_SKIPPED_BY = frozenset({"dataset", "sampler", "batch_sampler"})  # what skip_first_batches asks for
+_PREPARES = "accelerate.accelerator"  # the module whose functions prepare objects that they know
+# Attributes that skip_first_batches reads.
+_SKIPPED_BY = frozenset({"dataset", "sampler", "batch_sampler"})
 
 
 class NotADataLoader:
-    """Answers the questions of trainers whose own errors would be riddles, or none."""
+    """Raises clear errors where trainers would raise an unclear one, or none."""
 
-    if not TYPE_CHECKING:  # For a checker of types there are no such attributes.
+    if not TYPE_CHECKING:  # Type checkers must not see such attributes.
 
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
-            if name == "_is_accelerate_prepared":  # Accelerator.prepare_data_loader() asks.
+            if name == "_is_accelerate_prepared":  # Accelerator.prepare_data_loader() reads it.
                 raise _not_prepared(kind)
             if name in _SKIPPED_BY:
                 raise AttributeError(
@@ -33,13 +34,13 @@ class NotADataLoader:
 
 
 class NotPrepared(NotADataLoader):
-    """One that Accelerator.prepare() would return as it is, its batches on the CPU."""
+    """A loader that Accelerator.prepare() would return unchanged, with batches on the CPU."""
 
     if not TYPE_CHECKING:
 
         @property
         def __class__(self) -> type:
-            """isinstance() looks here, and is all that prepare() does to what it does not know."""
+            """isinstance() reads it, which is all that prepare() does with unknown objects."""
             asks = sys._getframe(1)
             if asks.f_globals.get("__name__") == _PREPARES and "prepare" in asks.f_code.co_name:
                 raise _not_prepared(type(self).__name__)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace._dataset import Dataset
+from headrace._observe.figures import Core
 from headrace._units import format_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def data_facts(
     """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
     stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
     layout = "blocks" if dataset.index.block_count else "ranges"
-    if dataset.format == "folder":
+    if dataset.format_row.file_a_sample:
         layout = "files"
     decoded: set[str] = set()
     if isinstance(transform, Mapping):
@@ -58,13 +59,13 @@ def data_facts(
     )
 
 
-def storage_advice(core: dict[str, Any], data: DataFacts) -> str:
+def storage_advice(core: Core, data: DataFacts) -> str:
     """Where batches wait for bytes that are not read yet."""
     if data.stored == 0:
         return "all fields lie in the index: put the index file on faster storage"
     if core["tiers"]:
         return "give tiers= more room, or look at what they miss: stats()['tiers']"
-    if core["resident_budget"]:
+    if core["engine"]["resident"]["capacity_units"]:
         return "use tiers=, or raise memory= to read further ahead"
     if data.layout == "files":
         size = _mean_size(core)
@@ -76,7 +77,7 @@ def storage_advice(core: dict[str, Any], data: DataFacts) -> str:
     return "use tiers=, or raise memory= to read further ahead"
 
 
-def decode_advice(core: dict[str, Any], data: DataFacts) -> str:
+def decode_advice(core: Core, data: DataFacts) -> str:
     """Where batches wait for bytes that are read and not yet rows."""
     cores, threads = core["cores"], core["threads"]
     if data.images:
@@ -93,8 +94,8 @@ def decode_advice(core: dict[str, Any], data: DataFacts) -> str:
     return f"all {cores} cores already copy {what}; nothing is decoded: use more cores{fewer}"
 
 
-def _mean_size(core: dict[str, Any]) -> str | None:
+def _mean_size(core: Core) -> str | None:
     """Stored bytes of a sample; None before there is one."""
-    samples = sum(lane["samples"] for lane in core["lanes"])
-    stored = sum(lane["sample_bytes"] for lane in core["lanes"])
+    samples = sum(lane["samples"] for lane in core["engine"]["lanes"])
+    stored = sum(lane["sample_bytes"] for lane in core["engine"]["lanes"])
     return format_bytes(stored / samples) if samples and stored else None

@@ -2,82 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 from headrace._observe.advice import DataFacts, decode_advice, storage_advice
+from headrace._observe.figures import Core, make
+from headrace._observe.stats import Imbalance, Rank, Stall
 from headrace._units import counted
 
 SHARE_MIN = 0.01
 """Of its time that a rank has to wait before anything is advised."""
-
-
-class Stall(TypedDict):
-    """Seconds that the training loop waited for a batch, by what it waited for."""
-
-    storage: float
-    decode: float
-    consumer: float
-    ranks: float
-    """another rank of the node took no batches, so that the plan could not go on"""
-
-
-class Quantiles(TypedDict):
-    """Seconds, of the newest batches, at most 4,096 a rank."""
-
-    count: int
-    p50: float
-    p95: float
-    p99: float
-
-
-class Rank(TypedDict):
-    """One rank of those that the loader's engine serves. Times in seconds."""
-
-    rank: int
-    batches: int
-    """decoded and handed over, taken or not"""
-    samples: int
-    stall: Stall
-    stall_share: float
-    """of the time of the newest batches, the first of each run left out"""
-    stall_shares: Stall
-    """the same by cause"""
-    held_up: float
-    """that other ranks waited because this one took no batches"""
-    step: Quantiles
-    """from one batch taken to the next"""
-    wait: Quantiles
-    """for a batch"""
-    ready: int
-    """batches that wait for it"""
-    in_work: int
-    """batches being read and decoded"""
-    queued_reads: int
-    gone: bool
-    """its process left"""
-
-
-class Imbalance(TypedDict):
-    """How unevenly ranks get on: shares of iterations in which the slowest differs from the fastest
-    by more than theta times what training takes."""
-
-    iterations: int
-    """the newest, of which every rank's batch is known"""
-    thetas: list[float]
-    late: list[float]
-    """by theta; in how long after the step before began their batches were done"""
-    busy: list[float]
-    """by theta; in what reading and decoding took them, whoever waits for it"""
-
-
-def make_stall(ns: dict[str, int]) -> Stall:
-    """From nanoseconds by cause."""
-    return Stall(
-        storage=ns["storage"] / 1e9,
-        decode=ns["decode"] / 1e9,
-        consumer=ns["consumer"] / 1e9,
-        ranks=ns["ranks"] / 1e9,
-    )
 
 
 def stall_seconds(stall: Stall) -> float:
@@ -85,59 +18,35 @@ def stall_seconds(stall: Stall) -> float:
     return stall["storage"] + stall["decode"] + stall["consumer"] + stall["ranks"]
 
 
-def make_ranks(core: dict[str, Any]) -> list[Rank]:
+def make_ranks(core: Core) -> list[Rank]:
     """From the core's counters of lanes."""
     first = core["rank"] - core["lane"]
-    return [_make_rank(lane, first + number) for number, lane in enumerate(core["lanes"])]
+    lanes = zip(core["engine"]["lanes"], core["figures"], strict=False)
+    return [_make_rank(lane, figures, first + at) for at, (lane, figures) in enumerate(lanes)]
 
 
-def _make_rank(lane: dict[str, Any], rank: int) -> Rank:
-    shares = make_stall(lane["spanned_stall_ns"])
-    seconds = lane["spanned_ns"] / 1e9
-    if seconds:
-        shares = Stall(
-            storage=shares["storage"] / seconds,
-            decode=shares["decode"] / seconds,
-            consumer=shares["consumer"] / seconds,
-            ranks=shares["ranks"] / seconds,
-        )
-    return Rank(
+def _make_rank(lane: Core, figures: Core, rank: int) -> Rank:
+    spanned: Any = make(Stall, figures["stall_ns"])
+    seconds = figures["spanned_ns"] / 1e9
+    shares: Any = {cause: of / seconds if seconds else of for cause, of in spanned.items()}
+    made: Rank = make(
+        Rank,
+        {**lane, "figures": figures},
         rank=rank,
-        batches=lane["batches"],
-        samples=lane["samples"],
-        stall=make_stall(lane["stall_ns"]),
         stall_share=stall_seconds(shares),
         stall_shares=shares,
-        held_up=lane["held_up_ns"] / 1e9,
-        step=_quantiles(lane["step"]),
-        wait=_quantiles(lane["wait"]),
-        ready=lane["ready"],
-        in_work=lane["in_work"],
-        queued_reads=lane["queued_reads"],
-        gone=lane["gone"],
     )
+    return made
 
 
-def _quantiles(core: tuple[int, int, int, int]) -> Quantiles:
-    count, *ns = core
-    p50, p95, p99 = (value / 1e9 for value in ns)
-    return Quantiles(count=count, p50=p50, p95=p95, p99=p99)
-
-
-def make_imbalance(core: dict[str, Any]) -> Imbalance | None:
+def make_imbalance(core: Core) -> Imbalance | None:
     """None of a single rank, or before two steps."""
     told = core["imbalance"]
-    if not told["iterations"]:
-        return None
-    return Imbalance(
-        iterations=told["iterations"],
-        thetas=list(told["thetas"]),
-        late=list(told["late"]),
-        busy=list(told["busy"]),
-    )
+    made: Imbalance = make(Imbalance, {**told, "thetas": core["thetas"]})
+    return made if told["iterations"] else None
 
 
-def make_verdict(core: dict[str, Any], ranks: list[Rank], data: DataFacts) -> str:
+def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
     """One line: which rank waits most, for what, and what may be done about it."""
     if core["awaited"]:
         names = ", ".join(str(ranks[lane]["rank"]) for lane in core["awaited"])
@@ -172,9 +81,7 @@ def _percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _advice(
-    cause: str, core: dict[str, Any], ranks: list[Rank], worst: Rank, data: DataFacts
-) -> str:
+def _advice(cause: str, core: Core, ranks: list[Rank], worst: Rank, data: DataFacts) -> str:
     if cause == "storage":
         return storage_advice(core, data)
     if cause == "decode":

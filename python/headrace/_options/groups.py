@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from headrace._arguments import shown
-from headrace._signature import Io, Placement, WorkerStart, named_fields
+from headrace._names import Io, Placement
+from headrace._signature import WorkerStart, named_fields
 from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile
 from headrace.tiers import Part

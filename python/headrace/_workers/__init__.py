@@ -1,8 +1,8 @@
 """Python transforms, in worker processes: `headrace docs workers`.
 
 `_pool` is the loader's side, `_main` a worker's; `_inline` is both, in one process, for
-`workers=0`. What they share: `_sample`, what a transform gets; `_tree`, what it may return;
-`_rows`, how that becomes rows. The host of the workers is C++: src/workers.
+`workers=0`. They share `_sample`, the input of a transform; `_tree`, the structure of its results;
+and `_rows`, which converts results to rows. The host of the workers is C++: src/workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Core = _core.Loader | InlineCore | PooledCore
-"""What `Loader` takes batches from."""
+"""The source from which `Loader` takes batches."""
 
 
 class Transformer:
@@ -50,20 +50,20 @@ class Transformer:
         )
 
     def around(self, core: _core.Loader) -> Core:
-        """The core loader, with the functions applied to what it gives."""
+        """The core loader with the functions applied to its batches."""
         if self._workers is not None:
             return PooledCore(core, self._workers)
         return InlineCore(core, self._python, self._seed, self._output)
 
     def present(self, batch: Any) -> Any:
-        """A batch as the user gets it."""
+        """Converts a batch for the user."""
         if isinstance(batch, InlineBatch):
             return batch.value
         assert self._workers is not None
         return self._workers.present(batch)
 
     def dismiss(self) -> None:
-        """Has the workers begin to end, and waits for nothing."""
+        """Asks the workers to end. Does not wait."""
         if self._workers is not None:
             self._workers.dismiss()
 

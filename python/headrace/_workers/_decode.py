@@ -26,8 +26,8 @@ def decode_image(encoded: Pixels) -> Pixels:
     Pillow, if it is installed.
 
     Raises:
-        DataLossError: it is none of these, or damaged.
-        InvalidArgumentError: it has more pixels than are decoded.
+        DataLossError: the image is of no such format, or damaged.
+        InvalidArgumentError: it has more pixels than the decoder allows.
     """
     if _core.is_image_of_other_kind(encoded):
         return _by_pillow(encoded)
@@ -60,7 +60,7 @@ def _by_pillow(encoded: Pixels) -> Pixels:
         ) from None
     try:
         with warnings.catch_warnings():
-            # Of images that are within the limit here.
+            # For images within the limit here.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(encoded.tobytes()))
         with image:
@@ -75,11 +75,11 @@ def _by_pillow(encoded: Pixels) -> Pixels:
         ) from error
     except MemoryError:
         raise
-    except Exception as error:  # Of damaged files it raises what it happens on.
+    except Exception as error:  # For damaged files Pillow raises many types.
         raise DataLossError(f"{doing}: Pillow says: {error}") from error
 
 
 def _upper_bits(grey: NDArray[Any]) -> Pixels:
-    """Of 16-bit grey, as of such a PNG; Pillow's own conversion clips at 255."""
+    """Converts 16-bit grey, as PNG is converted; Pillow's own conversion clips at 255."""
     upper = (np.clip(grey, 0, 0xFFFF).astype(np.uint16) >> 8).astype(np.uint8)
     return np.repeat(upper[:, :, None], 3, axis=2)

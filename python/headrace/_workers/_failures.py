@@ -1,4 +1,4 @@
-"""Exceptions for what went wrong in a worker."""
+"""Exceptions for failures in a worker."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headrace.errors import (
 )
 
 _JOIN_SECONDS = 2.0
-"""For a process that closed its connection to be gone."""
+"""Seconds to wait until a process that closed its connection has ended."""
 _SAMPLES_NAMED = 8
 
 
 def transform_failure(
     found: dict[str, Any], core: _core.Loader, options: WorkerOptions
 ) -> TransformError:
-    """A transform raised, or its results make no batch."""
+    """The error if a transform raised or its results form no batch."""
     epoch, step, slot, samples = found["tasks"][0]
     cause = _unpickled(found["pickle"])
     text = found["text"]
@@ -37,7 +37,7 @@ def transform_failure(
 
 
 def ragged_options() -> str:
-    """What to do about samples that differ in shape."""
+    """The remedy for samples that differ in shape."""
     return (
         'samples of a batch have one shape; or give ragged="pad" (zeros, and the shapes), '
         'ragged="list" (a list of arrays), or a collate_fn'
@@ -55,7 +55,7 @@ def make_transform_error(
     *,
     whole: bool = False,
 ) -> TransformError:
-    """Names the sample, and where it lies."""
+    """Names the sample and its place in storage."""
     path = None
     with contextlib.suppress(HeadraceError):  # The loader may be closed meanwhile.
         path = next((row[4] for row in core.explain_rows([sample]) if row[4]), None)
@@ -70,7 +70,7 @@ def make_transform_error(
 
 
 def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
-    """A worker closed its connection; most often it died."""
+    """The error if a worker closed its connection; most often it died."""
     why = f" ({found['text']})" if found["text"] else ""
     error = WorkerLostError(
         f"worker {found['worker']} {_end_of(process)}{why}, {_in_hand(found['tasks'])}"
@@ -82,7 +82,7 @@ def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
 def start_failure(
     found: dict[str, Any], process: BaseProcess, start: str
 ) -> FailedPreconditionError:
-    """A worker could not begin."""
+    """The error if a worker could not start."""
     if found["text"]:
         error = FailedPreconditionError(
             f"starting worker {found['worker']} (process {process.pid}): {found['text']}"

@@ -30,7 +30,7 @@ class InlineBatch:
 
 
 class InlineCore:
-    """A core loader that transforms what it gives; what `Loader` uses in its place."""
+    """Wraps a core loader and transforms its batches; `Loader` uses it as the core loader."""
 
     def __init__(
         self, core: _core.Loader, options: WorkerOptions, seed: int, output: Output
@@ -67,7 +67,7 @@ class InlineCore:
             else:
                 made = self._whole(Columns.of_batch(self._options.collate_fn(results)))
         except (Exception, SystemExit) as error:  # As with workers: KeyboardInterrupt passes.
-            # A sample's own error comes before its result; what comes later is the batch's.
+            # A sample's own error comes before its result; later errors are those of the batch.
             slot = len(results) if len(results) < len(ids) else 0
             if isinstance(error, ResultError):
                 slot = error.row

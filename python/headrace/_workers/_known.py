@@ -1,4 +1,4 @@
-"""The short way for results that look as those before: most do."""
+"""The fast path for results of the same layout as before, which is the usual case."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace._workers._tree import flat_parts
 
 
 class KnownLayout:
-    """Writes results of one layout, and notices those that are not of it.
+    """Writes results of one layout, and detects results of another.
 
-    It looks at all results at once, with what runs in C; the long way (`Columns`) looks at each
-    and finds out what is the matter with it.
+    It checks all results at once, with functions in C; the slow path (`Columns`) checks each result
+    and finds its fault.
     """
 
     def __init__(self, layout: bytes, columns: Columns) -> None:
@@ -28,13 +28,13 @@ class KnownLayout:
             (storage_dtype(column.dtype or "uint8"), column.shape or ())
             for column in columns.columns
         ]
-        # NumPy takes bfloat16 for the integers that it lies in memory as.
+        # NumPy treats bfloat16 as integers of the same size.
         self._usable = self._columns_of is not None and not any(
             column.is_object or column.dtype == BFLOAT16 for column in columns.columns
         )
 
     def write(self, results: Sequence[Any], places: Sequence[NDArray[np.uint8]]) -> bool:
-        """False if they have to go the long way; places may be half written then."""
+        """Returns False if the slow path is needed; places may then be partly written."""
         if not self._usable or self._columns_of is None:
             return False
         parts = self._columns_of(results)
@@ -47,7 +47,7 @@ class KnownLayout:
                 for values, place, (dtype, shape) in zip(parts, places, self._leaves, strict=True)
             )
         except (TypeError, ValueError, OverflowError, RuntimeError):
-            return False  # The long way says why.
+            return False  # The slow path finds the reason.
 
 
 def _write(values: Sequence[Any], out: NDArray[Any]) -> bool:
@@ -57,7 +57,7 @@ def _write(values: Sequence[Any], out: NDArray[Any]) -> bool:
     kind = kinds.pop()
     torch = sys.modules.get("torch")
     if torch is not None and kind is torch.Tensor:
-        values = [value.numpy() for value in values]  # Raises for what needs more care.
+        values = [value.numpy() for value in values]  # Raises for results that need the slow path.
     elif kind is not np.ndarray:
         expected = SCALARS.get(kind) or (kind if issubclass(kind, np.generic) else None)
         if out.ndim != 1 or expected is None or np.dtype(expected) != out.dtype:

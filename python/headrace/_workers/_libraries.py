@@ -1,7 +1,6 @@
-"""Transforms of torchvision and Albumentations, called as their library calls them.
+"""Transforms of torchvision and Albumentations, called in their library's way.
 
-A transform is known by the module of its class, so neither library is imported for those who do
-not use it.
+A transform is recognised by the module of its class, so a library is imported only if it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headrace._workers._sample import Sample
 from headrace.errors import InvalidArgumentError
 
 Library = Literal["torchvision", "torchvision of Pillow images", "albumentations"]
-"""Which type of image a transform takes: tv_tensors.Image, PIL.Image.Image, or a NumPy array."""
+"""The type of image for a transform: tv_tensors.Image, PIL.Image.Image, or a NumPy array."""
 
 _FROM_PILLOW = ("ToTensor", "PILToTensor")
 """Transforms that leave anything but a Pillow image, or an array, as it is: of v2, too."""
@@ -36,7 +35,7 @@ class Rows(NamedTuple):
 
 
 def library_of(transform: Any) -> Library | None:
-    """The library whose transform this is; None: a callable as any other."""
+    """The library of a transform; None for any other callable."""
     home, homes = _home(_inner(transform)), {_home(each) for each in _parts(transform)}
     if home is None or home == "albumentations" or not homes & {"v1", "v2"}:
         return home if home == "albumentations" else None
@@ -44,11 +43,11 @@ def library_of(transform: Any) -> Library | None:
 
 
 class LibraryTransform:
-    """A library's transform for one image field; the other fields stay beside it.
+    """A library's transform for one image field; the other fields are returned unchanged.
 
-    Gets a `Sample`, returns a tuple of its fields, the image transformed. What the transform draws
-    is fixed by (seed, epoch, sample): generators of its own, or torch's, are seeded before a call,
-    and those that are not its own are put back.
+    It takes a `Sample` and returns a tuple of its fields, with the image transformed. Its random
+    numbers depend on (seed, epoch, sample) only: its own generators, or the global ones, are seeded
+    before a call, and the state of global ones is restored after it.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class LibraryTransform:
         finally:
             generator.set_state(before)
             random.setstate(state)
-        # A plain tensor: batches are made of those, and sooner.
+        # A plain tensor, as in batches; it is also faster.
         return made.as_subclass(torch.Tensor) if isinstance(made, torch.Tensor) else made
 
     def _as_torchvision(self, image: NDArray[Any]) -> Any:
@@ -116,7 +115,7 @@ class LibraryTransform:
 def of_library(
     transform: Any, fields: Sequence[str], images: Mapping[str, Rows | None]
 ) -> LibraryTransform | None:
-    """What calls `transform` if it is a library's.
+    """Returns a function that calls `transform` if it is a library's.
 
     `images` are the image fields among `fields`, each with how it is decoded natively, if it is.
     """
@@ -148,7 +147,7 @@ def _inner(transform: Any) -> Any:
 
 
 def _parts(transform: Any) -> Iterator[Any]:
-    """A transform and those that it is made of."""
+    """Yields a transform and its parts."""
     transform = _inner(transform)
     yield transform
     parts = getattr(transform, "transforms", None)
@@ -160,7 +159,7 @@ def _parts(transform: Any) -> Iterator[Any]:
 
 
 def _home(transform: Any) -> Literal["albumentations", "v1", "v2", "torch"] | None:
-    """Where a transform comes from; "torch": a container of modules, of whatever they are."""
+    """The package of a transform; "torch" for a container of any modules."""
     kinds = [transform] if inspect.isroutine(transform) else type(transform).__mro__
     for each in kinds:
         module, name = each.__module__, each.__name__

@@ -26,20 +26,20 @@ from headrace._workers._sample import make_samples, sample_type
 
 @dataclass(frozen=True)
 class Functions:
-    """What the user gave."""
+    """The user's functions."""
 
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[Any]], Any] | None
     worker_init_fn: Callable[[int], object] | None
     decoded: tuple[str, ...] = ()
-    """Fields whose encoded images are decoded for them."""
+    """Fields whose encoded images are decoded for the functions."""
 
     def positions(self, fields: Sequence[str]) -> list[int]:
         """Of the fields to decode, among those that samples have."""
         return [position for position, name in enumerate(fields) if name in self.decoded]
 
     def apply(self, samples: Any, results: list[Any]) -> None:
-        """Appends what becomes of each sample to `results`, as far as it comes."""
+        """Appends the result of each sample to `results`, until one fails."""
         if self.transform is None:
             results.extend(samples)
             return
@@ -50,7 +50,7 @@ class Functions:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker has to know; goes to it pickled, the functions apart."""
+    """The setup of a worker, sent pickled; the functions are pickled separately."""
 
     worker: int
     host: int  # process
@@ -59,8 +59,8 @@ class Settings:
 
 
 def run(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
-    """The whole life of a worker. `connection` is its end of a socket pair."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle.
+    """Runs a worker until it ends. `connection` is its end of a socket pair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The host handles Ctrl-C.
     socket = connection.detach()
     os.register_at_fork(after_in_child=lambda: _let_go(socket))
     channel = _core.WorkerChannel.open(socket, settings.host)
@@ -71,21 +71,21 @@ def run(connection: Any, settings: Settings, functions: Functions | bytes) -> No
         _prepare(settings, functions)
     except BaseException as error:
         channel.send(protocol.failed(traceback_text(error), _pickled(error)))
-        channel.receive()  # Until the host has heard it.
+        channel.receive()  # Until the host has received it.
         return
     _Worker(channel, settings, functions).serve()
 
 
 def _let_go(descriptor: int) -> None:
-    """In a child that the user's function forks: with the connection there, too, the host would not
-    see the worker end. The number stays taken: the child has objects that would close it."""
+    """Closes the connection in a child that the user's function forks: otherwise the host would not
+    see the worker end. Keeps its number in use, because objects of the child will close it."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(nothing, descriptor, inheritable=False)
     os.close(nothing)
 
 
 def _prepare(settings: Settings, functions: Functions) -> None:
-    """Randomness of its own, and one thread: there is a worker for every core that is wanted."""
+    """Seeds the worker's generators, and limits libraries to one thread: workers use the cores."""
     seed = np.random.SeedSequence([settings.seed, settings.worker]).generate_state(4)
     random.seed(seed.tobytes())
     np.random.seed(seed)
@@ -98,7 +98,7 @@ def _prepare(settings: Settings, functions: Functions) -> None:
 
 
 class _Worker:
-    """Does what its host says."""
+    """Carries out the host's messages."""
 
     def __init__(self, channel: Any, settings: Settings, functions: Functions) -> None:
         self._channel = channel
@@ -108,11 +108,12 @@ class _Worker:
         self._sample = sample_type(names)
         self._decoded = functions.positions(names)
         self._memories: dict[int, Any] = {}
-        self._kept: dict[int, tuple[Columns, int]] = {}  # results that wait for their places
+        # Results that wait for their places in a batch.
+        self._kept: dict[int, tuple[Columns, int]] = {}
         self._known: KnownLayout | None = None
 
     def serve(self) -> None:
-        """Until the host closes the connection, or is gone."""
+        """Runs until the host closes the connection or is gone."""
         reply: bytes | None = protocol.ready()
         while True:
             if reply is not None and not self._channel.send(reply):
@@ -127,15 +128,15 @@ class _Worker:
             reply = self._answer(memoryview(body)) if body else None
 
     def _answer(self, body: memoryview) -> bytes | None:
-        kind = body[:8].cast("Q")[0]
+        kind, body = body[:8].cast("Q")[0], body[8:]
         if kind == protocol.COMPUTE:
-            return self._compute(Task.parse(body[8:], self._settings.fields, self._memories))
-        number, leaves = body[8:24].cast("Q")
+            return self._compute(Task.parse(body, self._settings.fields, self._memories))
+        number, leaves, places = protocol.write_head(body)
         columns, first_slot = self._kept.pop(number)
         if leaves == 0:
             return None
         try:
-            protocol.write_leaves(columns, body[24:], self._memories)
+            protocol.write_leaves(columns, places, self._memories)
             return _bounded(number, first_slot, protocol.done(number, 0, columns.objects()))
         except BaseException as error:
             return _error(number, first_slot, error)
@@ -183,7 +184,7 @@ class _Worker:
 
 
 def _bounded(task: int, slot: int, reply: bytes) -> bytes:
-    """An error in its place, if it is more than can be sent."""
+    """Replaces a message that is too large to send by an error."""
     if len(reply) <= _REPLY_BYTES_MAX:
         return reply
     why = ResultError(
@@ -200,12 +201,12 @@ def _error(task: int, slot: int, error: BaseException) -> bytes:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The error of the user's code, where `error` only says which result it was about."""
+    """The error of the user's code, if `error` only names the result."""
     return error.__cause__ or error if isinstance(error, ResultError) else error
 
 
 def failure_text(error: BaseException) -> str:
-    """What a TransformError says of its cause."""
+    """The text of a cause in a TransformError."""
     if not isinstance(error, ResultError):
         return traceback_text(error)
     cause = cause_of(error)
@@ -213,7 +214,7 @@ def failure_text(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """From the user's function on, as Python prints it."""
+    """The traceback from the user's function on, as Python prints it."""
     trace = error.__traceback__
     while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
         trace = trace.tb_next
@@ -221,7 +222,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """Empty if it does not survive that."""
+    """Pickles an error; empty if it cannot be pickled and restored."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

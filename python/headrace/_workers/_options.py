@@ -1,4 +1,4 @@
-"""What the arguments of `Loader` say about a Python transform."""
+"""The arguments of `Loader` that concern a Python transform."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WORKERS_MAX = 1024
 Native = ImageTransform | Mapping[str, ImageTransform]
 Function = Callable[[Any], Any]
 Transform = Native | Function | tuple[Native, Function] | None
-"""What a loader's `transform` may be."""
+"""The types of a loader's `transform`."""
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Functions of the user, and how they are run."""
+    """Functions of the user and the options to run them."""
 
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[list[Any]], Any] | None
@@ -34,7 +34,7 @@ class WorkerOptions:
     decoded: tuple[str, ...] = ()
     """Fields whose encoded images are decoded for the functions."""
     fields: tuple[str, ...] = ()
-    """Names of what a result is made of, if it is the sample's fields in their order."""
+    """Names of a result's members, if they are the sample's fields in their order."""
 
 
 def split_transform(
@@ -45,9 +45,9 @@ def split_transform(
     workers: Workers | int | None,
     ragged: str,
 ) -> tuple[Any, WorkerOptions | None]:
-    """The native part of `transform`, and the Python part, if there is one.
+    """Splits `transform` into its native part and its Python part, if there is one.
 
-    `fields` are those wanted, in their order, each with its kind.
+    `fields`: the requested fields in their order, each with its kind.
     """
     name = "Workers.count" if isinstance(workers, Workers) else "workers"
     pool = workers if isinstance(workers, Workers) else Workers(workers)
@@ -108,7 +108,7 @@ def split_transform(
 def for_function(
     function: Function | None, native: Native | None, fields: Mapping[str, str], decode: bool
 ) -> tuple[LibraryTransform | None, tuple[str, ...]]:
-    """What calls `function` if it is a library's, and the fields that are decoded for it.
+    """A function that calls `function` if it is a library's, and the fields decoded for it.
 
     `fields` as in `split_transform`; `decode`: as the argument of the loader.
     """
@@ -122,7 +122,7 @@ def for_function(
 
 
 def _rows(native: Any, field: str) -> Rows | None:
-    """What becomes of an image field natively."""
+    """The native transform of an image field."""
     each = native.get(field) if isinstance(native, Mapping) else native
     return Rows(each.dtype, each.layout == "NCHW") if isinstance(each, ImageTransform) else None
 

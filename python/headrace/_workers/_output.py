@@ -1,4 +1,4 @@
-"""What a batch of results looks like to the training loop."""
+"""The form of a batch of results for the training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Convert = Callable[[Any], Any]
 
 
 def batch_type(names: Sequence[str]) -> Callable[..., Any]:
-    """A tuple with the fields' names, where they can be names in Python; else a plain tuple."""
+    """A named tuple of the fields if their names are valid in Python; else a plain tuple."""
     usable = all(
         name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
         for name in names
@@ -36,7 +36,7 @@ def batch_type(names: Sequence[str]) -> Callable[..., Any]:
 def _named_tuple(names: tuple[str, ...]) -> Any:
     named: Callable[..., Any] = namedtuple
     kind = named("Batch", names)
-    # By its names: no module has this class.
+    # Pickled by its names: no module has this class.
     kind.__reduce__ = lambda self: (_make_named_tuple, (names, tuple(self)))
     return kind
 
@@ -49,16 +49,16 @@ class Padded(NamedTuple):
     """A leaf of samples that differ in shape, with ragged="pad"."""
 
     data: Any
-    """Of (samples, *largest shape); zero where a sample ends before."""
+    """Of shape (samples, *largest shape); zero beyond the end of a sample."""
     shape: Any
-    """Of each sample, int64: (samples, dimensions)."""
+    """The shape of each sample, int64, of shape (samples, dimensions)."""
 
 
 class Output:
-    """Makes batches for the user of the arrays in which they lie."""
+    """Makes the user's batches from arrays."""
 
     def __init__(self, convert: Convert, with_ids: bool, fields: Sequence[str] = ()) -> None:
-        """`fields`: names of what a result is made of, if it is a sample's fields."""
+        """`fields`: names of a result's members, if they are a sample's fields."""
         self._convert = convert
         self._with_ids = with_ids
         self._batch = batch_type([*fields, *["sample_id"] * with_ids]) if fields else None
@@ -66,9 +66,9 @@ class Output:
         self._skeleton: Skeleton = None  # of `_tree`
 
     def array(self, name: str, array: NDArray[Any]) -> Any:
-        """As the user wants arrays; `name` is its dtype's."""
+        """An array in the user's type; `name` is the name of its dtype."""
         if array.dtype.kind in "mM" and self._convert is not np.asarray:
-            return array  # Nothing but NumPy has such.
+            return array  # Only NumPy has such dtypes.
         if name != BFLOAT16:
             return self._convert(array)
         import torch
@@ -76,8 +76,8 @@ class Output:
         return torch.from_numpy(array).view(torch.bfloat16)
 
     def with_ids(self, batch: Any, samples: NDArray[np.uint64]) -> Any:
-        """The batch, and the numbers of its samples if they are wanted: a last member of a tuple,
-        a dict's `sample_id`, or the second of a pair.
+        """The batch, with the numbers of its samples if requested: as the last member of a tuple, a
+        dict's `sample_id`, or the second of a pair.
         """
         if not self._with_ids:
             return self._batch(*batch) if self._batch is not None else batch

@@ -1,10 +1,10 @@
-"""The loader's side of its workers: starts them, names what goes wrong, ends them."""
+"""The loader's side of its workers: starts them, reports their failures, ends them."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import multiprocessing.util  # Now: at exit it ends children, before what was imported earlier ends.
+import multiprocessing.util  # Now: its exit hook ends children before earlier imports end.
 import os
 import socket
 import time
@@ -14,6 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from headrace import _core
+from headrace._observe.stats import results_budget
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
 from headrace._workers._main import Functions, Settings
@@ -23,9 +24,9 @@ from headrace._workers._protocol import InputField
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _END_SECONDS = 1.0
-"""For workers to end by themselves, once their connections are closed; then they are killed."""
+"""Seconds for workers to end after their connections are closed; then they are killed."""
 _BATCHES_MAX = 4
-"""In the hands of workers, or ready; what the core loader reads ahead is beside them."""
+"""Batches in workers, or ready; those that the core loader reads ahead are additional."""
 
 
 class WorkerProcesses:
@@ -49,17 +50,17 @@ class WorkerProcesses:
         self._sockets: list[int] = []
         self._host: _core.WorkerPool | None = None
         self._core: _core.Loader | None = None
-        self._last: dict[str, int] | None = None  # counts of the newest host
+        self._last: dict[str, Any] | None = None  # counts of the newest host
         self._owner = os.getpid()
         self._dismissed_at: float | None = None  # for good; time.monotonic()
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """Those that run; for tests."""
+        """The workers that run; for tests."""
         return self._processes
 
     def attach(self, core: _core.Loader) -> None:
-        """Goes on with the batches of this core loader.
+        """Takes batches of this core loader from now on.
 
         Raises: FailedPreconditionError after `dismiss`.
         """
@@ -72,20 +73,20 @@ class WorkerProcesses:
             host.attach(core)
 
     def detach(self, core: _core.Loader) -> None:
-        """The core loader is about to be closed."""
+        """Call it before the core loader is closed."""
         host = self._host  # Once: another thread may dismiss it.
         if self._core is core and host is not None:
             host.detach()
 
     def running(self) -> _core.WorkerPool:
-        """Their host; workers anew if one was lost.
+        """The workers' host; starts new workers if one was lost.
 
         Raises: FailedPreconditionError after `dismiss`.
         """
         self._check_not_dismissed()
         host = self._host
         if host is not None and host.broken:
-            self._check_not_dismissed()  # One that another thread closes is broken, too.
+            self._check_not_dismissed()  # A host that another thread closes is broken, too.
             self.close()
             host = None
         if host is None:
@@ -103,7 +104,7 @@ class WorkerProcesses:
             host.stop()
 
     def next(self) -> Any:
-        """The next batch as the user gets it, with where it stands; None at the end."""
+        """The next batch for the user, with its position; None at the end."""
         host = self._host
         if host is None:
             raise FailedPreconditionError("the loader is closed")
@@ -125,28 +126,25 @@ class WorkerProcesses:
             raise FailedPreconditionError("the loader is closed")
 
     def present(self, batch: Any) -> Any:
-        """As the user gets it."""
+        """Converts a batch for the user."""
         return self._output.of_workers(batch, whole=self._options.collate_fn is not None)
 
     def counts(self) -> dict[str, Any]:
-        """For the loader's stats."""
+        """The workers' part of the loader's stats; empty before the workers began."""
         host = self._host
         if host is not None:
-            with contextlib.suppress(FailedPreconditionError):  # Another thread closes it.
+            with contextlib.suppress(FailedPreconditionError):  # Another thread is closing it.
                 self._last = host.stats()
-        counts = self._last
-        if counts is None:
-            return {}
-        return {"batches": counts["batches"], "samples": counts["samples"], "workers": counts}
+        return self._last or {}
 
     def dismiss(self) -> None:
-        """Closes the workers' connections for good: they begin to end. Waits for nothing."""
+        """Closes the workers' connections for good, so that workers end. Does not wait."""
         if self._dismissed_at is None:
             self._dismissed_at = time.monotonic()
         self._close_host()
 
     def close(self) -> None:
-        """Ends the workers: by themselves, or, if they take too long, killed.
+        """Waits until the workers have ended; kills those that take too long.
 
         They have _END_SECONDS since `dismiss`, or since now.
         """
@@ -155,7 +153,7 @@ class WorkerProcesses:
         try:
             self._close_host()
         finally:
-            if self._owner == os.getpid():  # Not its children's, after a fork.
+            if self._owner == os.getpid():  # Not in a forked child: they are the parent's children.
                 _end(processes, since + _END_SECONDS)
 
     def _close_host(self) -> None:
@@ -179,7 +177,7 @@ class WorkerProcesses:
                 with theirs:
                     self._start_one(theirs, settings)
             counts = core.stats()
-            batches_max = max(2, min(_BATCHES_MAX, counts["batches_ahead_max"]))
+            batches_max = max(2, min(_BATCHES_MAX, counts["budget"]["batches_max"]))
             if self._options.collate_fn is not None:
                 batches_max = max(batches_max, 2 * self._options.workers)
             self._host = _core.WorkerPool(
@@ -188,7 +186,7 @@ class WorkerProcesses:
                 self._options.collate_fn is not None,
                 self._options.ragged,
                 batches_max,
-                counts["results_budget"],
+                results_budget(counts),
             )
         except BaseException:
             self.close()
@@ -205,19 +203,19 @@ class WorkerProcesses:
             daemon=True,
         )
         with warnings.catch_warnings():
-            # Who chose fork knows: Python warns of it in every process that has threads.
+            # The user chose fork, so Python's warning about threads does not help.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         self._processes.append(process)
 
 
 def batches_in_hand_max(options: WorkerOptions) -> int:
-    """How many batches at most the training loop is behind what its workers took."""
+    """The most batches by which the training loop lags behind its workers."""
     return max(_BATCHES_MAX, 2 * options.workers)
 
 
 class PooledCore:
-    """A core loader whose batches pass through workers; what `Loader` uses in its place."""
+    """Wraps a core loader; workers transform its batches. `Loader` uses it as the core loader."""
 
     def __init__(self, core: _core.Loader, workers: WorkerProcesses) -> None:
         self._core = core
@@ -251,18 +249,24 @@ class PooledCore:
 
     def stats(self) -> dict[str, Any]:
         """What the training loop took, which is behind what the workers took."""
-        stats = self._core.stats() | self._workers.counts()
-        listed = stats["substitutions"]
-        if stats["substituted"] == len(listed):  # Else the newest are not listed, only counted.
-            while listed and listed[-1][:2] > self._taken:
+        stats = self._core.stats()
+        taken = stats["delivered"]
+        if counts := self._workers.counts():
+            stats["workers"] = counts
+            taken |= {"batches": counts["batches"], "samples": counts["samples"]}
+        listed = taken["substitutions"]
+        # Otherwise the newest batches are counted, but not listed.
+        if taken["substituted"] == len(listed):
+            while listed and (listed[-1]["epoch"], listed[-1]["step"]) > self._taken:
                 listed.pop()
-            stats["substituted"] = len(listed)
+            taken["substituted"] = len(listed)
         return stats
 
 
 def run_worker(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
-    """In the new process."""
-    for descriptor in _host_sockets:  # A forked one has its host's ends: nobody else must.
+    """Runs in the new process."""
+    # A forked process has its host's ends, which only the host may keep.
+    for descriptor in _host_sockets:
         with contextlib.suppress(OSError):
             os.close(descriptor)
     _host_sockets.clear()

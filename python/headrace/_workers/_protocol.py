@@ -13,19 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace._core import WorkerChannel as _Channel
 from headrace._text import PRINTABLE
 from headrace._workers._rows import Columns, Shape, storage_dtype
 from headrace._workers._sample import Origin
 from headrace._workers._tree import dump_skeleton
 
-COMPUTE, WRITE = 1, 2
-_READY, _FAILED, _ERROR, _DONE, _SHAPED = 1, 2, 3, 4, 5
-ROWS, PADDED, LIST, OBJECT = 0, 1, 2, 3
+COMPUTE, WRITE = _Channel.COMPUTE, _Channel.WRITE
+ROWS, PADDED, LIST, OBJECT = _Channel.ROWS, _Channel.PADDED, _Channel.LIST, _Channel.OBJECT
 """What a leaf of a batch is; OutputLeaf::Kind."""
 
-_WORD = struct.Struct("=Q")
+_KIND = struct.Struct("=Q")
 _COUNT = struct.Struct("=I")
-_COMPUTE = struct.Struct("=5QI")
+_COMPUTE = struct.Struct(f"={_Channel.COMPUTE_HEAD}I")  # and the bytes of the layout
+_WRITE = struct.Struct(f"={_Channel.WRITE_HEAD}")
+_ERROR = struct.Struct(f"=Q{_Channel.ERROR_HEAD}")
+_DONE = struct.Struct(f"=Q{_Channel.DONE_HEAD}")
+_SHAPED = struct.Struct(f"=Q{_Channel.SHAPED_HEAD}")
+_LEAF = struct.Struct(f"={_Channel.LEAF_HEAD}")
 
 Memories = Mapping[int, NDArray[np.uint8]]
 
@@ -66,7 +71,7 @@ class Task:
 
     @classmethod
     def parse(cls, body: memoryview, fields: Sequence[InputField], memories: Memories) -> Task:
-        """Of a message of COMPUTE, after its first word."""
+        """Of a message of COMPUTE, after its kind."""
         number, epoch, step, first_slot, rows, layout_bytes = _COMPUTE.unpack_from(body)
         split = _COMPUTE.size + layout_bytes
         layout, words = bytes(body[_COMPUTE.size : split]), body[split:].cast("Q").tolist()
@@ -97,21 +102,21 @@ def _string(data: bytes) -> bytes:
 
 
 def ready() -> bytes:
-    return _WORD.pack(_READY)
+    return _KIND.pack(_Channel.READY)
 
 
 def failed(text: str, pickled: bytes) -> bytes:
-    return _WORD.pack(_FAILED) + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
+    return _KIND.pack(_Channel.FAILED) + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
 
 
 def error(task: int, slot: int, text: str, pickled: bytes) -> bytes:
-    head = struct.pack("=2QI", _ERROR, task, slot)
+    head = _ERROR.pack(_Channel.ERROR, task, slot)
     return head + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
 
 
 def done(task: int, busy_ns: int, objects: list[Sequence[Any]]) -> bytes:
     data = pickle.dumps(objects, protocol=5) if objects else b""
-    return struct.pack("=3Q", _DONE, task, busy_ns) + _string(data)
+    return _DONE.pack(_Channel.DONE, task, busy_ns) + _string(data)
 
 
 def layout_of(columns: Columns) -> bytes:
@@ -120,18 +125,24 @@ def layout_of(columns: Columns) -> bytes:
     for column in columns.columns:
         shapes = [column.shape] if column.shape is not None else column.shapes
         dims = [dim for shape in shapes for dim in shape]
-        parts.append(struct.pack("=?I", column.is_object, column.item_bytes))
+        parts.append(_LEAF.pack(column.is_object, column.item_bytes))
         parts.append(_string(column.dtype.encode()))
         parts.append(struct.pack(f"=2I{len(dims)}Q", column.rank, len(dims), *dims))
     return b"".join(parts)
 
 
 def shaped(task: int, busy_ns: int, columns: Columns, layout: bytes) -> bytes:
-    return struct.pack("=3QI", _SHAPED, task, busy_ns, columns.rows) + layout
+    return _SHAPED.pack(_Channel.SHAPED, task, busy_ns, columns.rows) + layout
+
+
+def write_head(body: memoryview) -> tuple[int, int, memoryview]:
+    """Task, number of leaves and the rest of a message of WRITE, after its kind."""
+    task, leaves = _WRITE.unpack_from(body)
+    return task, leaves, body[_WRITE.size :]
 
 
 def write_leaves(columns: Columns, body: memoryview, memories: Memories) -> None:
-    """Writes results to where a message of WRITE, after its first three words, says."""
+    """Writes results to where the rest of a message of WRITE says."""
     words = iter(body.cast("Q").tolist())
     for column in columns.columns:
         kind = next(words)

@@ -1,4 +1,4 @@
-"""How what a transform returned becomes rows of a batch: types, shapes, and the copy."""
+"""Converts results of a transform to rows of a batch: types, shapes, and the copy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace._workers._tree import Skeleton, flatten, flattener
 Shape = tuple[int, ...]
 
 BFLOAT16 = "bfloat16"
-"""NumPy has none: rows of uint16 under this name."""
+"""NumPy has no such dtype: rows of uint16 have this name."""
 _KINDS = "biufcmM"  # of NumPy's dtypes: numbers and times
 _ITEM_BYTES_MAX = _core.WorkerChannel.ITEM_BYTES_MAX
 _LEAVES_MAX = _core.WorkerChannel.LEAVES_MAX
@@ -25,9 +25,9 @@ SCALARS: dict[type, str] = {bool: "bool", int: "int64", float: "float64", comple
 
 
 class ResultError(TypeError):
-    """What a transform returned cannot become part of a batch: the row of its task, and why.
+    """A result cannot become part of a batch: has the row in its task and the reason.
 
-    Raised from the error of the result's own code, if that is the reason.
+    Its cause is the error of the result's own code, if that is the reason.
     """
 
     def __init__(self, row: int, text: str) -> None:
@@ -43,11 +43,11 @@ class Column:
     """One leaf of the results of some samples."""
 
     dtype: str
-    """NumPy's name; "" of objects, which are pickled."""
+    """NumPy's name; "" for objects, which are pickled."""
     item_bytes: int
     rank: int
     shape: Shape | None
-    """Of every row; None if they differ."""
+    """The shape of every row; None if shapes differ."""
     rows: Sequence[Any]
     """Arrays, or numbers, or objects."""
 
@@ -72,14 +72,14 @@ class Column:
             np.concatenate(self.rows, out=flat, casting="no")
 
     def write_padded(self, out: NDArray[Any]) -> None:
-        """The same where each row is a corner of its place, the rest zero."""
+        """The same if rows are smaller than their places: the rest of a place becomes zero."""
         out[...] = 0
         for place, row in zip(out, self.rows, strict=True):
             place[tuple(map(slice, row.shape))] = row
 
 
 def storage_dtype(name: str) -> np.dtype[Any]:
-    """How values of this dtype lie in memory, for NumPy."""
+    """NumPy's dtype of this dtype's values in memory."""
     return np.dtype("uint16" if name == BFLOAT16 else name)
 
 
@@ -93,7 +93,7 @@ class Columns:
 
     @classmethod
     def of_rows(cls, results: Sequence[Any]) -> Columns:
-        """Each result is a sample's. They must be alike but for shapes; ResultError if not."""
+        """One result for each sample. Raises ResultError if they differ in more than shapes."""
         first: list[Any] = []
         skeleton = flatten(results[0], first)
         if not first:
@@ -115,7 +115,7 @@ class Columns:
 
     @classmethod
     def of_batch(cls, result: Any) -> Columns:
-        """`result` is a whole batch, of anything: what is no array is pickled."""
+        """`result` is a whole batch; leaves that are not arrays are pickled."""
         leaves: list[Any] = []
         skeleton = flatten(result, leaves)
         _check_count("collate_fn", leaves)
@@ -129,7 +129,7 @@ class Columns:
         return cls(skeleton, columns, 1)
 
     def objects(self) -> list[Sequence[Any]]:
-        """The rows of each leaf that is no array."""
+        """The rows of each leaf that is not an array."""
         return [column.rows for column in self.columns if column.is_object]
 
 
@@ -143,7 +143,7 @@ def _check_count(who: str, leaves: Sequence[Any]) -> None:
 
 
 def to_array(leaf: Any) -> tuple[str, NDArray[Any]] | None:
-    """The name of its dtype and the array that a leaf is; None if it is none."""
+    """A leaf as an array, and the name of its dtype; None if it is not an array."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(leaf, torch.Tensor):
         tensor = leaf.detach() if leaf.requires_grad else leaf
@@ -169,7 +169,7 @@ def to_array(leaf: Any) -> tuple[str, NDArray[Any]] | None:
 
 
 def _converted(row: int, leaf: Any, who: str = "the transform") -> tuple[str, NDArray[Any]] | None:
-    """As `to_array`; a leaf whose conversion fails is an error of its row."""
+    """As `to_array`; if the conversion fails, raises a ResultError of its row."""
     try:
         return to_array(leaf)
     except (Exception, SystemExit) as error:
@@ -178,7 +178,7 @@ def _converted(row: int, leaf: Any, who: str = "the transform") -> tuple[str, ND
 
 
 def _is_array(leaf: Any) -> bool:
-    """Of a whole batch: numbers stay what they are."""
+    """As `to_array` for a whole batch: numbers are not converted."""
     return type(leaf) not in SCALARS
 
 
@@ -203,7 +203,7 @@ def _column(values: Sequence[Any]) -> Column:
 
 
 def _mixed_column(values: Sequence[Any]) -> Column:
-    """Arrays of any sort, of one dtype and rank."""
+    """A column of arrays of any type, of one dtype and rank."""
     arrays = []
     name, rank = "", 0
     for number, value in enumerate(values):
@@ -245,7 +245,7 @@ def _check_all(values: Sequence[Any], holds: Callable[[Any], bool]) -> None:
 
 
 def _brief(value: Any) -> str:
-    """What it is, in a line."""
+    """A description of the value in one line."""
     if isinstance(value, dict):
         inside: Iterable[str] = (f"{key!r}: {_brief(each)}" for key, each in value.items())
         return "{" + ", ".join(inside) + "}"

@@ -1,4 +1,4 @@
-"""What a Python transform gets: one sample, as views of the memory that it was read into."""
+"""The input of a Python transform: one sample, as views of the memory that has it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 _STREAM = 8
-"""Of numbers that transforms draw, in the key: none of the core's (base/prng.h)."""
+"""The stream of transforms' random numbers in the key: not one of the core's (base/prng.h)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What samples of a batch have in common."""
+    """The values that all samples of a batch share."""
 
     seed: int
     epoch: int
@@ -28,11 +28,11 @@ class Sample:
     image is a uint8 array of its bytes; a decoded one, and an array field, an array; a number, a
     NumPy scalar.
 
-    The arrays are views of memory that is used again: valid until the transform, or the collate_fn
-    if there is one, returns. They may be written to. Copy what is to be kept; what is returned is
-    copied.
+    The arrays are views of memory that is reused: they are valid until the transform, or the
+    collate_fn if there is one, returns. They may be written to. Copy arrays that you keep; returned
+    arrays are copied.
 
-    A field called `id`, `epoch` or `rng` is reached by ``sample["id"]``.
+    Use ``sample["id"]`` for a field called `id`, `epoch` or `rng`.
     """
 
     __slots__ = ("_id", "_origin", "_rng", "_values")
@@ -53,22 +53,23 @@ class Sample:
 
     @property
     def epoch(self) -> int:
-        """The epoch that it is given in."""
+        """The epoch of this delivery."""
         return self._origin.epoch
 
     @property
     def rng(self) -> np.random.Generator:
-        """Random numbers of its own, fixed by the loader's seed, the epoch and the sample."""
+        """The sample's random numbers: a function of the loader's seed, the epoch and the
+        sample."""
         try:
             return self._rng
-        except AttributeError:  # Most transforms draw nothing: not made before it is needed.
+        except AttributeError:  # Made when it is first used: most transforms draw nothing.
             self._rng = generator(self._origin.seed, self._origin.epoch, self._id)
             return self._rng
 
     def __getitem__(self, field: str | int) -> Any:
         try:
             return self._values[field]  # type: ignore[index]
-        except TypeError:  # Not a number: a name, which costs more.
+        except TypeError:  # A name, which is slower than a number.
             if field not in self.fields:
                 raise KeyError(
                     f"{field!r}: the sample has {', '.join(self.fields)}; see Loader(fields=)"
@@ -109,7 +110,7 @@ def sample_type(fields: Sequence[str]) -> type[Sample]:
 def make_samples(
     kind: type[Sample], columns: Sequence[Iterable[Any]], ids: Iterable[int], origin: Origin
 ) -> Iterator[Sample]:
-    """One for each id, from the fields' columns, which are as long."""
+    """One sample for each id, from the fields' columns, which have the same length."""
     return map(kind, zip(*columns, strict=True), ids, repeat(origin))
 
 

@@ -1,7 +1,7 @@
-"""What a transform may return: leaves, and tuples, lists and dicts of them, nested as you like.
+"""The structure of a transform's results: leaves in nested tuples, lists and dicts.
 
-A structure is written as a *skeleton*: `LEAF`, or (kind, what it takes to make one, skeletons of
-its members). Leaves are numbered in the order in which they stand in it.
+A structure is described by a *skeleton*: `LEAF`, or (kind, values needed to make one, skeletons of
+its members). Leaves are numbered in their order in the skeleton.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def flatten(result: Any, leaves: list[Any]) -> Skeleton:
 
 
 def flattener(skeleton: Skeleton) -> Callable[[Any], Sequence[Any] | None]:
-    """What gives the leaves of a result that has this skeleton, and None for most others: a flat
-    one's leaves may still be containers, which no leaf can be.
+    """A function that returns the leaves of a result with this skeleton, and None for most others.
+    The leaves of a flat one may still be containers, which are not valid leaves.
     """
     if skeleton is LEAF:
         return lambda result: (result,)
@@ -58,8 +58,8 @@ def flattener(skeleton: Skeleton) -> Callable[[Any], Sequence[Any] | None]:
 
 
 def flat_parts(skeleton: Skeleton) -> Callable[[Sequence[Any]], list[Sequence[Any]] | None] | None:
-    """What turns results of a flat skeleton into a column for each leaf, or into None if one is not
-    of it; None if the skeleton is not flat.
+    """A function that converts results of a flat skeleton to a column for each leaf, or returns
+    None if a result has another skeleton. None if the skeleton is not flat.
     """
     if skeleton is LEAF:
         return lambda results: [results]
@@ -82,7 +82,7 @@ def flat_parts(skeleton: Skeleton) -> Callable[[Sequence[Any]], list[Sequence[An
 
 
 def unflatten(skeleton: Skeleton, leaves: Iterator[Any]) -> Any:
-    """The structure again, of other leaves."""
+    """Makes the structure from other leaves."""
     if skeleton is LEAF:
         return next(leaves)
     kind, maker, members = skeleton
@@ -95,15 +95,15 @@ def unflatten(skeleton: Skeleton, leaves: Iterator[Any]) -> Any:
 
 
 def dump_skeleton(skeleton: Skeleton) -> bytes:
-    """Equal for equal skeletons."""
+    """Bytes that are equal for equal skeletons."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
-    pickler.fast = True  # No memo: else it matters which of its parts are the same object.
+    pickler.fast = True  # No memo: with it the bytes depend on which parts are the same object.
     pickler.dump(skeleton)
     return buffer.getvalue()
 
 
 def load_skeleton(data: bytes) -> Skeleton:
-    """What dump_skeleton() gave, in any process."""
+    """The skeleton from the bytes of dump_skeleton(), made in any process."""
     skeleton: Skeleton = pickle.loads(data)
     return skeleton

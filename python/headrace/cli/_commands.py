@@ -29,6 +29,7 @@ from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli import _inspect, _verify
 from headrace.formats._findings import unmatched_skip
+from headrace.formats.pack_format import PARAMETERS
 
 _BAR_WIDTH = 30
 
@@ -207,8 +208,8 @@ def verify(
             f"{counted(report.files, 'file')}; contents of {report.samples_compared:,} compared "
             f"({format_bytes(report.bytes)}), {counted(len(report.problems), 'problem')}"
         )
-        if report.samples_compared == 0 and dataset.format == "folder":
-            print("(the index of a folder has no checksums: sizes and times were compared)")
+        if report.files and not any(each.has_checksums for each in dataset.index.fields):
+            print("(the index has no checksums: sizes and times of files were compared)")
         _print_findings(dataset)
     if not report.ok:
         raise typer.Exit(1)
@@ -273,7 +274,7 @@ def _print_description(description: dict[str, Any]) -> None:
     if classes := description["classes"]:
         shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         table.add_row("classes", f"{len(classes):,}: {shown}")
-    if made := description.get("pack"):
+    if made := description.get(PARAMETERS):
         seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
         table.add_row("order", made["order"] + seed)
     if blocks := description["blocks"]:

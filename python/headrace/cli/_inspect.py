@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from headrace._dataset import Dataset, describe_field
+from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "skip": list(dataset.skip),
         "report": report(dataset),
     }
-    if "pack" in index.attributes:
-        result["pack"] = json.loads(index.attributes["pack"])
+    if (made := pack_parameters(index)) is not None:
+        result[PARAMETERS] = made
     return result
 
 

@@ -13,13 +13,9 @@ from headrace.errors import InvalidArgumentError
 
 _IDS_A_LINE = 16
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DATASET --PARAMETER VALUE",
-        help="A folder, a pack or an index file; parameters of the order (headrace docs orders).",
-        show_default=False,
-    ),
+Dataset = Annotated[
+    str | None,
+    typer.Argument(help="A folder, a pack or an index file.", show_default=False),
 ]
 OrderName = Annotated[str, typer.Option(help="exact, batch, epoch or redox.")]
 Samples = Annotated[int | None, typer.Option(help="Plan this many samples, without a dataset.")]
@@ -37,26 +33,29 @@ DropLast = Annotated[bool, typer.Option("--drop-last", help="Drop the last, smal
 Unshuffled = Annotated[bool, typer.Option("--no-shuffle", help="Samples in storage order.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the order; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the order (headrace docs orders); may be repeated.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 
 
 def open_source(
-    words: list[str] | None,
+    dataset: str | None,
     settings: list[str] | None,
     samples: int | None,
     block_samples: int | None,
 ) -> tuple[_orders.Source, dict[str, str]]:
     """The samples to plan, and the order's parameters as given."""
-    path, parameters = _orders.split_arguments(words or [])
-    _orders.parse_settings(settings or [], parameters)
-    dataset = None if path is None else _dataset.find_dataset(path)
-    return _orders.make_source(dataset, samples, block_samples), parameters
+    parameters = _orders.parse_settings(settings)
+    found = None if dataset is None else _dataset.find_dataset(dataset)
+    return _orders.make_source(found, samples, block_samples), parameters
 
 
 def order(
-    words: Words = None,
+    dataset: Dataset = None,
     order: OrderName = "exact",
     samples: Samples = None,
     block_samples: BlockSamples = None,
@@ -81,7 +80,7 @@ def order(
 
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
-    source, given = open_source(words, settings, samples, block_samples)
+    source, given = open_source(dataset, settings, samples, block_samples)
     planned = _orders.make_planned(
         source,
         order,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.formats.pack_format import stored_shuffled
 from headrace.orders import costs_in_bytes
 
 Ids = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -49,13 +49,7 @@ class Source:
     @property
     def stored_shuffled(self) -> bool:
         """Whether the samples were stored in a random order, as a pack's are by default."""
-        if self.dataset is None:
-            return False
-        try:
-            pack = json.loads(self.dataset.index.attributes.get("pack", "{}"))
-        except ValueError:
-            return False
-        return isinstance(pack, dict) and pack.get("order") == "shuffled"
+        return self.dataset is not None and stored_shuffled(self.dataset.index)
 
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
@@ -88,41 +82,18 @@ def make_source(
     return Source(_core.Blocks.uniform(samples, block_samples or 64), None)
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """Arguments that typer did not parse: a DATASET, and parameters of the order."""
-    dataset: str | None = None
+def parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
+    """The parameters of the order, of `--set NAME=VALUE`."""
     parameters: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            if dataset is not None or word.startswith("-"):
-                raise InvalidArgumentError(f"argument {word!r}: not understood; see --help")
-            dataset = word
-            continue
-        name, equals, value = word[2:].partition("=")
-        if not equals:
-            if not rest or rest[0].startswith("--"):
-                raise InvalidArgumentError(f"option --{name}: has no value; write --{name} VALUE")
-            value = rest.pop(0)
-        _add(parameters, name, value)
-    return dataset, parameters
-
-
-def parse_settings(settings: Sequence[str], parameters: dict[str, str]) -> None:
-    """Adds a parameter of `--set NAME=VALUE`."""
-    for setting in settings:
+    for setting in settings or []:
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise InvalidArgumentError(f"--set: got {setting!r}, must be NAME=VALUE")
-        _add(parameters, name, value)
-
-
-def _add(parameters: dict[str, str], name: str, value: str) -> None:
-    key = name.replace("-", "_")
-    if key in parameters:
-        raise InvalidArgumentError(f"parameter {key}: given twice")
-    parameters[key] = value
+        key = name.replace("-", "_")
+        if key in parameters:
+            raise InvalidArgumentError(f"parameter {key}: given twice")
+        parameters[key] = value
+    return parameters
 
 
 def order_values(parameters: dict[str, str]) -> dict[str, int | str]:
@@ -185,7 +156,7 @@ class Planned:
             "drop_last": self.drop_last,
             "epochs": self.epochs,
             "rank_units": self.source.rank_units(self.ranks),
-            "costs": self.source.costs if self.order == "batch" else None,
+            "costs": self.source.costs if _core.find_order(self.order).takes_costs else None,
         }
 
     def stream(self, rank: int, order: str | None = None) -> _core.OrderStream:
@@ -228,7 +199,7 @@ def make_planned(
     """The order with its parameters resolved; refuses invalid ones."""
     parameters = order_values(given)
     if memory is not None:
-        name = _core.budget_parameter(order)
+        name = _core.find_order(order).budget_parameter
         if not name:
             raise InvalidArgumentError(
                 f"--memory: sizes a pool, which order {order} does not have; leave it out"
@@ -260,7 +231,7 @@ def make_planned(
 
 def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
     """Uses the order's default pool if a share of a small dataset is too little."""
-    name = _core.budget_parameter(planned.order)
+    name = _core.find_order(planned.order).budget_parameter
     asked = int(planned.given[name])
     try:
         found = planned.with_given(

@@ -108,7 +108,7 @@ def plan(
     wanted = _tiers(ram, tier, images)
     if schedule is not None:
         check_outside("--schedule", schedule, images)
-    if not wanted and placement not in ("coordinated", "none"):
+    if not wanted and tiers.needs_tiers(placement):
         raise InvalidArgumentError(
             f"--placement {placement}: there is nothing to place; say what may be used, with --ram "
             "or --tier"
@@ -129,8 +129,7 @@ def plan(
         memory=memory,
         tiers=[],
     )
-    parameters: dict[str, str] = {}
-    _orders.parse_settings(settings or [], parameters)
+    parameters = _orders.parse_settings(settings)
     if block_samples is not None:
         parameters["block_samples"] = str(block_samples)
     set_order_parameters(options, _orders.order_values(parameters))

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _dataset
+from headrace import _core, _dataset
 from headrace._arguments import given_path
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
@@ -89,7 +89,7 @@ def _label_inflation(
     dataset: _dataset.Dataset, order: str, block_samples: int | None
 ) -> float | None:
     """The expected inflation of a Loader with this order on this machine."""
-    if order != "epoch":
+    if not _core.find_order(order).reads_blocks:
         return None
     source = _orders.make_source(dataset, None, block_samples)
     try:
@@ -101,8 +101,6 @@ def _label_inflation(
 
 
 def _sample_bytes(dataset: _dataset.Dataset) -> float:
-    from headrace import _core
-
     if len(dataset) == 0:
         raise InvalidArgumentError(f"profiling {dataset.path}: it has no samples")
     return max(float(_core.stored_bytes(dataset.index).mean()), 1.0)

@@ -64,9 +64,10 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
     streams = [planned.stream(rank) for rank in members]
     given = global_ids(streams, batch)
     pieces: Iterator[tuple[Ids, Ids | None]]
-    if planned.order == "redox" and whole:
-        # It answers the requests of `exact` with other samples: M10 measures the distance.
-        asked = global_ids([planned.stream(rank, "exact") for rank in members], batch)
+    original = _core.find_order(planned.order).reproduces_requests_of
+    if original is not None and whole:
+        # It answers its requests with other samples: M10 measures the distance.
+        asked = global_ids([planned.stream(rank, original.name) for rank in members], batch)
         pieces = zip(given, asked, strict=True)
     else:
         pieces = ((ids, None) for ids in given)
@@ -154,12 +155,16 @@ def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Plann
     if not planned.shuffle:
         return "shuffle: leave --no-shuffle out, as Loader(shuffle=True)", None
     effect = effects[0]
-    name = _core.budget_parameter(planned.order)
+    name = _core.find_order(planned.order).budget_parameter
     if not name or effect["name"] not in _OF_THE_POOL:
         return str(effect["change"]), None
+    strictest = _core.order_names()[0]
     found = next(
         ((text, each) for text, each in _pools(planned, name, effect) if _is_good(each, effect)),
-        ("no pool suffices: take order 'exact'", replace(planned, order="exact", given={})),
+        (
+            f"no pool suffices: take order '{strictest}'",
+            replace(planned, order=strictest, given={}),
+        ),
     )
     labels = next((each for each in effects if each["name"] == "label_mix"), None)
     if labels is None or labels["grade"] in _GOOD:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headrace import _core
 from headrace._dataset import image_folder
 from headrace._units import counted
 from headrace.cli import _order_commands as options
@@ -20,7 +21,7 @@ from headrace.formats._outside import check_outside
 
 
 def quality(
-    words: options.Words = None,
+    dataset: options.Dataset = None,
     order: options.OrderName = "exact",
     ids: Annotated[
         Path | None,
@@ -49,7 +50,7 @@ def quality(
     """
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
-    source, given = options.open_source(words, settings, samples, block_samples)
+    source, given = options.open_source(dataset, settings, samples, block_samples)
     if plot is not None and source.dataset is not None:
         check_outside("--plot", plot, image_folder(source.dataset))
     first: _orders.Ids
@@ -85,7 +86,7 @@ def quality(
 
 
 def _refuse_with_ids(order: str, given: dict[str, str], memory: str | None, ranks: int) -> None:
-    if order != "exact" or given or memory is not None or ranks != 1:
+    if order != _core.order_names()[0] or given or memory is not None or ranks != 1:
         raise InvalidArgumentError(
             "--ids: a log has no order, parameters, memory or ranks; leave them out"
         )

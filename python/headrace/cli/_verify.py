@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from headrace import _core
-from headrace._dataset import Dataset
-from headrace._source import SampleReader, leave_out
+from headrace._dataset import Dataset, object_path
 from headrace.errors import HeadraceError
 
 _PIECE_BYTES = 8 * 2**20  # read at a time
 _TASKS_MAX = 4096  # files are grouped, so that millions of them are few tasks
-_DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`
 
 Progress = Callable[[int, int], object]
 
@@ -52,8 +51,8 @@ def verify(
 ) -> Report:
     """Checks the index, then every file's size and time, then every sample that has a checksum.
 
-    If the index has no checksums (a folder), it checks files but not their contents. There a file
-    of zero bytes is a problem: it is not an image.
+    If the index has no checksums, it checks files but not their contents. What else a file must be,
+    its format says.
     """
     index = dataset.index
     report = Report(samples=len(dataset), files=index.object_count)
@@ -66,9 +65,12 @@ def verify(
     done = 0
     count = workers or min(8, 2 * (os.cpu_count() or 1))
     run = index.object_count // _TASKS_MAX + 1
-    with ThreadPoolExecutor(count, "headrace-verify") as pool:
+    with (
+        closing(dataset.stored_reader()) as reader,
+        ThreadPoolExecutor(count, "headrace-verify") as pool,
+    ):
         tasks = [
-            pool.submit(_verify_objects, dataset, range(first, first + run), by_object)
+            pool.submit(_verify_objects, dataset, reader, range(first, first + run), by_object)
             for first in range(0, index.object_count, run)
         ]
         try:
@@ -111,32 +113,32 @@ def _samples_of_objects(index: _core.Index) -> Callable[[int], _Extents]:
 
 
 def _verify_objects(
-    dataset: Dataset, numbers: range, by_object: Callable[[int], _Extents]
+    dataset: Dataset,
+    reader: _core.StoredReader,
+    numbers: range,
+    by_object: Callable[[int], _Extents],
 ) -> Report:
     report = Report()
-    with SampleReader(dataset.index) as reader:
-        for number in numbers[: max(0, dataset.index.object_count - numbers.start)]:
-            report.files += 1
-            try:
-                _verify_object(dataset, reader, number, by_object(number), report)
-            except HeadraceError as error:
-                report.problems.append(Problem(str(error)))
+    for number in numbers[: max(0, dataset.index.object_count - numbers.start)]:
+        report.files += 1
+        try:
+            _verify_object(dataset, reader, number, by_object(number), report)
+        except HeadraceError as error:
+            report.problems.append(Problem(str(error)))
     return report
 
 
 def _verify_object(
-    dataset: Dataset, reader: SampleReader, number: int, extents: _Extents, report: Report
+    dataset: Dataset, reader: _core.StoredReader, number: int, extents: _Extents, report: Report
 ) -> None:
     """Adds the findings of one file to `report`."""
-    file_size = reader.check(number)
-    path = reader.path(number)
-    if dataset.format == "folder" and file_size == 0:
-        text = f"{path}: zero bytes, no image; fill it, or {leave_out(':empty')}"
-        report.problems.append(Problem(text))
+    reader.check(number)
+    path = object_path(dataset.index, number)
+    read = functools.partial(_read, reader, number)
     problems = len(report.problems)
     for position, columns in extents.items():
         name = dataset.index.fields[position].name
-        for sample, offset, length, good in _compare(reader, number, columns):
+        for sample, offset, length, good in _compare(read, columns):
             report.samples_compared += 1
             report.bytes += length
             if not good:
@@ -145,20 +147,23 @@ def _verify_object(
                     "not those that were indexed"
                 )
                 report.problems.append(Problem(text, sample, name))
-    digest = re.search(r"-([0-9a-f]{16})\.arrow$", path)
-    if dataset.format != "pack" or digest is None or len(report.problems) > problems:
+    if len(report.problems) > problems:
         return
-    if _digest(reader, number, file_size) != int(digest[1], 16):
-        text = (
-            f"{path}: its samples are good, but other bytes of the file (Arrow headers, labels) "
-            "are not those that were written"
-        )
-        report.problems.append(Problem(text))
+    fault = dataset.format_row.file_fault(dataset.index, number, read)
+    if fault is not None:
+        report.problems.append(Problem(fault))
+
+
+def _read(reader: _core.StoredReader, number: int, offset: int, size: int) -> bytearray:
+    """The object's bytes [offset, offset + size)."""
+    data = bytearray(size)
+    objects, offsets, sizes = (np.array([each], np.uint64) for each in (number, offset, size))
+    reader.read_into(objects, offsets, sizes, data)
+    return data
 
 
 def _compare(
-    reader: SampleReader,
-    number: int,
+    read: Callable[[int, int], bytes | bytearray],
     columns: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 ) -> Iterator[tuple[int, int, int, bool]]:
     """(sample, offset, size, whether its bytes are good), read in pieces of near samples."""
@@ -173,7 +178,7 @@ def _compare(
                 break
             end = new_end
             last += 1
-        data = reader.read(number, start, end - start)
+        data = read(start, end - start)
         hashes = _core.hash64_ranges(
             data,
             np.array(offsets[first:last], np.uint64) - np.uint64(start),
@@ -182,11 +187,3 @@ def _compare(
         for i in range(first, last):
             yield samples[i], offsets[i], sizes[i], hashes[i - first] == checksums[i]
         first = last
-
-
-def _digest(reader: SampleReader, number: int, size: int) -> int:
-    pieces = [
-        _core.hash64(reader.read(number, offset, min(_DIGEST_PIECE_BYTES, size - offset)))
-        for offset in range(0, size, _DIGEST_PIECE_BYTES)
-    ]
-    return _core.hash64(np.array(pieces, "<u8").tobytes())

@@ -8,9 +8,10 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from headrace import _core, errors
 from headrace._text import one_line, print_any_text, printable
@@ -121,13 +122,31 @@ def _options(
 for _command in (_commands.index, _commands.pack, _commands.inspect, _commands.verify):
     app.command(_command.__name__)(_guarded(_command))
 
-# They accept the parameters of any order as options.
-_ANY_OPTION = {"ignore_unknown_options": True}
 
-app.command("order", context_settings=_ANY_OPTION)(_guarded(_order_commands.order))
-app.command("quality", context_settings=_ANY_OPTION)(_guarded(_quality_commands.quality))
+class _OrderCommand(TyperCommand):
+    """A command with `--set NAME=VALUE`; `--NAME VALUE` of an unknown name says so."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for each in self.get_params(ctx) for name in each.opts}
+        for word, following in zip(args, [*args[1:], "--"], strict=False):
+            option, equals, value = word.partition("=")
+            if ctx.resilient_parsing or option == "--":
+                break
+            if option.startswith("--") and option not in options:
+                if not equals:
+                    value = "VALUE" if following.startswith("--") else following
+                error = errors.InvalidArgumentError(
+                    f"option {option}: not understood; a parameter of the order is given as "
+                    f"--set {option[2:].replace('-', '_')}={value}; see --help"
+                )
+                _fail(str(error), EXIT_USAGE, error)
+        return super().parse_args(ctx, args)
+
+
+app.command("order", cls=_OrderCommand)(_guarded(_order_commands.order))
+app.command("quality", cls=_OrderCommand)(_guarded(_quality_commands.quality))
 app.command("profile")(_guarded(_profile_commands.profile))
-app.command("plan")(_guarded(_plan_commands.plan))
+app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
 app.command("node")(_guarded(_node_commands.node))
 app.command("top")(_guarded(_observe_commands.top))
 app.command("report")(_guarded(_observe_commands.report))

@@ -12,8 +12,8 @@ from headrace.errors import InvalidArgumentError
 def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = False) -> None:
     """Refuses to write to `path` if an index of the folder of images `root` would find it.
 
-    Every folder in `root` is a class, also one that is a link, and every image below that a sample.
-    Files beside the class folders are neither.
+    Every folder in `root`, also a link to one, is a class; every image below it is a sample. Files
+    beside the class folders are neither.
     """
     if root is None:
         return
@@ -37,6 +37,6 @@ def _linked_classes(root: Path) -> list[Path]:
         with os.scandir(root) as entries:
             links = [each.path for each in entries if each.is_symlink() and each.is_dir()]
     except OSError:
-        return []  # The reader names it.
+        return []  # The reader reports it.
     around = (root, *root.parents)
     return [each for each in map(Path, map(os.path.realpath, links)) if each not in around]

@@ -8,8 +8,8 @@ then its record appears. Publishing:
 2. `data/` is renamed to NAME, or exchanged with it when an older pack is replaced;
 3. `.NAME.partial/` is removed.
 
-A crash before 2 leaves the old state, after 2 the new one; the marker of step 1 shows the next run
-which.
+A crash before step 2 leaves the old state, after it the new one; the marker of step 1 tells the
+next run which.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from headrace import _core
-from headrace._dataset import PACK_INDEX_NAME
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headrace.formats._pack_shard import Shard
+from headrace.formats.pack_format import PACK_INDEX_NAME
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2

@@ -1,6 +1,6 @@
 """One shard of a pack: written block by block, then read back and compared.
 
-In memory at a time: the block being written and the next one being read.
+Memory: the block being written and the next one being read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._source import SampleReader, remedy
+from headrace._dataset import Dataset
 from headrace.errors import DataLossError, InternalError
 from headrace.formats._pack_plan import ALIGNMENT, U64
+from headrace.formats.pack_format import file_digest
 
-DIGEST_PIECE_BYTES = 4 * 2**20
 _SUSPECT = "the disk or its memory is at fault: check it, then run the command again"
 _PAD_KEY = b"headrace.pad"
 _READS_A_BLOCK = 8  # parallel reads while a block is gathered
@@ -32,7 +32,7 @@ class Shard:
     """A written shard, as found by reading the file again."""
 
     file_bytes: int
-    digest: int  # see file_digest()
+    digest: int  # file_digest()
     block_samples: U64
     block_offsets: U64
     block_sizes: U64
@@ -73,25 +73,23 @@ def _inline_type(field: _core.Field) -> pa.DataType:
     return pa.fixed_shape_tensor(arrow_type, list(field.shape)) if field.shape else arrow_type
 
 
-def file_digest(fd: int, size: int) -> int:
-    """XXH3-64 of the XXH3-64s (8 bytes each, little-endian) of the file's pieces of 4 MiB."""
-    pieces = [
-        _core.hash64(os.pread(fd, DIGEST_PIECE_BYTES, offset))
-        for offset in range(0, size, DIGEST_PIECE_BYTES)
-    ]
-    return _core.hash64(np.array(pieces, "<u8").tobytes())
-
-
 class ShardWriter:
     """Writes shards of one pack. Thread safety: every method may be called from any thread.
 
-    `readers` runs the reads; `progress` is called with the bytes of each block when it is written
-    and may raise to stop.
+    `reader` reads the samples of `source`, on threads of `readers`. `progress` is called with the
+    bytes of each block when it is written and may raise to stop.
     """
 
     def __init__(
-        self, index: _core.Index, readers: Executor, progress: Callable[[int], None]
+        self,
+        source: Dataset,
+        reader: _core.StoredReader,
+        readers: Executor,
+        progress: Callable[[int], None],
     ) -> None:
+        index = source.index
+        self._source = source
+        self._reader = reader
         self._index = index
         self._fields = index.fields
         self._schema = schema_of(index)
@@ -150,19 +148,19 @@ class ShardWriter:
             block.append(Column(field, ends, data, np.empty(len(samples), np.uint64)))
             for part in np.array_split(np.arange(len(samples)), min(_READS_A_BLOCK, len(samples))):
                 reads.append(
-                    self._readers.submit(self._read, block[-1], part, objects[part], offsets[part])
+                    self._readers.submit(
+                        self._read, block[-1], part, (objects[part], offsets[part], sizes[part])
+                    )
                 )
         return block, reads
 
-    def _read(self, column: Column, part: npt.NDArray[np.intp], objects: U64, offsets: U64) -> None:
-        view = memoryview(column.data)
-        with SampleReader(self._index) as reader:
-            for i, object_id, offset in zip(
-                part.tolist(), objects.tolist(), offsets.tolist(), strict=True
-            ):
-                start, end = int(column.values[i]), int(column.values[i + 1])
-                reader.read_into(object_id, offset, view[start:end])
-                reader.check_unchanged(object_id)
+    def _read(
+        self, column: Column, part: npt.NDArray[np.intp], extents: tuple[U64, U64, U64]
+    ) -> None:
+        start, end = int(column.values[part[0]]), int(column.values[part[-1] + 1])
+        self._reader.read_into(*extents, memoryview(column.data)[start:end])
+        for object_id in np.unique(extents[0]).tolist():
+            self._reader.check(object_id)  # A file that changed meanwhile may have given a mixture.
         first, last = int(part[0]), int(part[-1]) + 1
         column.checksums[first:last] = _core.hash64_ranges(
             column.data,
@@ -183,7 +181,7 @@ class ShardWriter:
                         f"packing sample {sample} ({column.field.name}) of "
                         f"{self._index.object(object_id)[0]}: its bytes are not those that were "
                         f"indexed (checksum {checksum:016x}, indexed {int(expected[0]):016x}); "
-                        f"{remedy(self._index)}"
+                        f"{self._source.format_row.remedy(self._index)}"
                     )
 
     def _batch(self, block: Block) -> pa.RecordBatch:
@@ -240,7 +238,7 @@ class ShardWriter:
             os.fsync(fd)
             size = os.fstat(fd).st_size
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # from the device, not from memory
-            digest = file_digest(fd, size)
+            digest = file_digest(lambda offset, count: os.pread(fd, count, offset), size)
             return _locate(fd, path, size, digest, written)
         except pa.ArrowException as error:
             raise DataLossError(

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,7 @@ import pyarrow as pa
 
 from headrace import _core
 from headrace._arguments import given_path, integer
-from headrace._dataset import (
-    PACK_INDEX_NAME,
-    Dataset,
-    find_dataset,
-    image_folder,
-)
+from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._units import format_bytes
 from headrace.errors import (
     CancelledError,
@@ -40,6 +35,7 @@ from headrace.formats._outside import check_outside
 from headrace.formats._pack_partial import PartialPack
 from headrace.formats._pack_plan import PackParameters, PackPlan, make_plan
 from headrace.formats._pack_shard import Shard, ShardWriter
+from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
 
@@ -161,7 +157,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 
 def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
-    """Keeps finished shards for a restart, and says so in `error`; removes other files."""
+    """Keeps finished shards for a restart, adds a note of that to `error`, removes other files."""
     if partial.has_finished_shards():
         error.add_note(
             f"finished shards are kept in {partial.folder}: run the same command again to "
@@ -194,7 +190,7 @@ def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """Bytes that this user may still write there; None: not known."""
+    """Bytes that this user may still write there; None if unknown."""
     system = os.statvfs(folder)
     if not system.f_blocks:
         return None
@@ -267,8 +263,11 @@ class _Packer:
         continued = len(shards)
         self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
-        with ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers:
-            writer = ShardWriter(self._source.index, readers, self._advance)
+        with (
+            closing(self._source.stored_reader()) as reader,
+            ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers,
+        ):
+            writer = ShardWriter(self._source, reader, readers, self._advance)
             with ThreadPoolExecutor(workers, "headrace-pack") as pool:
                 futures = {n: pool.submit(self._write_shard, writer, n) for n in missing}
                 try:
@@ -304,7 +303,7 @@ class _Packer:
         try:
             self._partial.store(number, shard)
         except BaseException:
-            finished.unlink(missing_ok=True)  # Without its record it is useless.
+            finished.unlink(missing_ok=True)  # A shard without a record is useless.
             raise
         return shard
 
@@ -350,11 +349,8 @@ class _Packer:
         return contents
 
     def _attributes(self) -> dict[str, str]:
-        attributes = {
-            "format": "pack",
-            "pack": json.dumps({"version": 1} | self._parameters.to_dict()),
-            "source_fingerprint": self._source.fingerprint,
-        }
+        attributes = pack_attributes(self._parameters.to_dict())
+        attributes["source_fingerprint"] = self._source.fingerprint
         for key in ("classes", "report"):
             if key in self._source.index.attributes:
                 attributes[key] = self._source.index.attributes[key]

@@ -78,7 +78,7 @@ def advise(
     demand: float | None = None,
     label_inflation: LabelInflation = lambda order, block_samples: None,
 ) -> Advice:
-    """The strictest of exact, batch, epoch that feeds `demand` samples a second.
+    """The strictest order that feeds `demand` samples a second.
 
     None: the rate of decoding on all threads. Of blocks the smallest that is fast enough: smaller
     ones shuffle better. An order that mixes labels too little is recommended only if no other is
@@ -114,8 +114,16 @@ def advise(
             label_inflation=label_inflation(order, block_samples),
         )
 
-    candidates = [candidate("exact", None), candidate("batch", None)]
-    candidates += [candidate("epoch", block) for block in _block_sizes(profile)]
+    ours = [
+        each
+        for each in map(_core.find_order, _core.order_names())
+        if each.reproduces_requests_of is None
+    ]
+    candidates = [
+        candidate(each.name, block)
+        for each in ours
+        for block in (_block_sizes(profile) if each.reads_blocks else [None])
+    ]
     feeding = [each for each in candidates if each.feeds]
     # The first that mixes labels well; if none does, the first.
     chosen = min(feeding, key=lambda each: not each.mixes, default=None)

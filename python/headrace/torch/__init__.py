@@ -1,4 +1,4 @@
-"""What needs PyTorch: workers of its DataLoader that take their samples from a Loader, and batches
+"""Parts that need PyTorch: a Loader's samples for the workers of torch's DataLoader, and batches
 that are copied to a device ahead of the training loop. `headrace docs torch`.
 
 >>> import headrace.torch

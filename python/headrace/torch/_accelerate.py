@@ -1,4 +1,4 @@
-"""What Accelerate's prepared loaders do with a stream that they read."""
+"""Checks that loaders which Accelerate prepared lose no samples of a stream."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DOING = "iterating a DataLoader of Accelerate's"
 class Reader(NamedTuple):
     """One of Accelerate's loaders, while it iterates a stream in this process."""
 
-    divides_over: int  # processes; 1: each has all that it reads
+    divides_over: int  # number of processes; 1: each keeps everything that it reads
     how: str
     skips: int  # batches at the start
 
 
 def checked_reader(server: object, feed: BatchFeed) -> Reader | None:
-    """The loader of Accelerate's that iterates the stream of this server and feed, if one does.
+    """Accelerate's loader that iterates the stream of this server and feed, if there is one.
 
     Raises FailedPreconditionError if samples would be lost.
     """
@@ -47,7 +47,7 @@ def checked_reader(server: object, feed: BatchFeed) -> Reader | None:
 
 
 def check_epoch(server: object, feed: BatchFeed, epoch: int) -> None:
-    """Refuses that Accelerate's loader, by counting, undoes set_epoch() of the stream."""
+    """Raises if Accelerate's loader counts epochs itself and so undoes the stream's set_epoch()."""
     told = feed.cursor.told[0] if feed.cursor.told is not None else epoch
     if checked_reader(server, feed) is not None and told != epoch:
         raise FailedPreconditionError(
@@ -58,7 +58,7 @@ def check_epoch(server: object, feed: BatchFeed, epoch: int) -> None:
 
 
 def _reader(server: object) -> Reader | None:
-    """Accelerate keeps its loaders that are being iterated. Nothing is imported."""
+    """The loaders being iterated, which Accelerate keeps. Imports nothing."""
     state: Any = sys.modules.get("accelerate.state")
     gradient: Any = getattr(state, "GradientState", None)
     if gradient is None or not getattr(gradient, "_shared_state", None):

@@ -1,4 +1,4 @@
-"""How tensors get to a device."""
+"""Copies of tensors to a device."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 
 class Copies(Protocol):
-    """A queue of copies to a device. Marks say how far it has come."""
+    """A queue of copies to a device. A mark tells whether the copies before it are done."""
 
     def queue(self) -> AbstractContextManager[Any]:
-        """What is done inside is queued."""
+        """Queues the operations inside the `with` block."""
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Queues the copy. `tensor` has to last until a later mark is done."""
+        """Queues a copy. `tensor` must live until a later mark is done."""
 
     def mark(self) -> Any:
-        """Done when everything queued so far is."""
+        """A mark that is done when everything queued so far is done."""
 
     def hand_over(self, mark: Any, tensors: Sequence[torch.Tensor]) -> None:
-        """What the caller does from now on comes after `mark`, and with these tensors."""
+        """Makes the caller's later operations on these tensors wait for `mark`."""
 
     def is_done(self, mark: Any) -> bool: ...
 
@@ -32,7 +32,7 @@ class Copies(Protocol):
 
 
 class AtOnce:
-    """On the CPU nothing is queued."""
+    """Copies on the CPU, which are done at once."""
 
     def queue(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -52,7 +52,7 @@ class AtOnce:
 
 
 class CudaCopies:
-    """On a CUDA stream."""
+    """Copies on a CUDA stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -64,9 +64,9 @@ class CudaCopies:
         return queued
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_cuda:  # Whoever makes it may not be done.
+        if tensor.is_cuda:  # The operation that makes the tensor may still run.
             self._stream.wait_stream(self._cuda.default_stream(tensor.device))
-        # From pageable memory a copy waits for the device; torch keeps what is pinned for reuse.
+        # A copy from pageable memory waits for the device; torch reuses its pinned memory.
         pinned = tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
         return pinned.to(self._device, non_blocking=True)
 
@@ -79,7 +79,7 @@ class CudaCopies:
         stream = self._cuda.current_stream(self._device)
         stream.wait_event(mark)
         for tensor in tensors:
-            tensor.record_stream(stream)  # Not used again for copies before that is done.
+            tensor.record_stream(stream)  # Its memory is not reused for copies before that is done.
 
     def is_done(self, mark: Any) -> bool:
         return bool(mark.query())

@@ -23,31 +23,31 @@ Prepare = Callable[[Any], Any]
 
 
 class DeviceBatches(NotADataLoader):
-    """The batches of a loader on a device, as they are wanted there.
+    """The batches of a loader, copied to a device and prepared there.
 
     >>> batches = DeviceBatches(loader, "cuda", prepare={"image": Normalize(dtype=torch.float16)})
     >>> for image, label in batches:
     ...     ...
 
-    On CUDA the copies, and `prepare`, run on a stream of their own; what the loop does with a
-    batch waits there for it, not on the CPU. Memory that is not pinned goes through memory of
-    torch's that is. On the CPU the same is done at once.
+    On CUDA, copies and `prepare` run on a separate stream. The loop's operations on a batch wait
+    for it on the device, not on the CPU. Pageable memory is first copied to torch's pinned memory.
+    On the CPU everything is done at once.
 
-    A batch may be a tensor or an array, or tuples, lists and dicts of them; everything else in it
-    stays as it is. An error of the loader comes after the batches before it; so does a
-    TransformError where `prepare` failed, which names the field and the batch.
+    A batch may be a tensor or an array, or tuples, lists and dicts of them; other members are not
+    changed. An error of the loader is raised after the batches before it. If `prepare` fails, a
+    TransformError, also in its turn, names the field and the batch.
 
-    Thread safety: one thread, as a Loader. Ends with its loop; the loader stays open.
+    Thread safety: for one thread, as a Loader. The end of the loop ends it; the loader stays open.
 
     Args:
         batches: a `headrace.Loader`, or any iterable of batches; one iteration at a time.
         device: "cpu", "cuda", "cuda:1", or a torch.device of these.
-        depth: batches on their way, or waiting on the device, beside the one that the loop has.
-        prepare: what is done on the device to a field of a batch, by its name, or position:
+        depth: batches being copied or ready on the device, besides the one that the loop has.
+        prepare: for some fields, by name or position, a function that runs on the device:
             `Normalize`, or any function of a tensor.
 
     Raises:
-        InvalidArgumentError: an argument that cannot be, by name.
+        InvalidArgumentError: names the invalid argument.
     """
 
     @named_arguments
@@ -66,14 +66,15 @@ class DeviceBatches(NotADataLoader):
         if not isinstance(functions, Mapping) or not all(map(callable, functions.values())):
             raise InvalidArgumentError(f"prepare: got {prepare!r}, must be functions by field")
         self.batches = batches
-        """What was given: ``batches.stats()`` counts what was taken of it, read ahead or not."""
+        """The argument `batches`. Its ``stats()`` count all batches taken, also those ahead of the
+        loop."""
         self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
         self._prepare: dict[str | int, Prepare] = dict(functions)
         self._iteration = 0
         self._iterating = False
         self._told = False  # of an epoch, during the iteration
-        self._state: dict[str, Any] | None = None  # None: what the loader says
+        self._state: dict[str, Any] | None = None  # None: as the loader says
         self._has_state = hasattr(batches, "state_dict")
 
     def __len__(self) -> int:
@@ -88,7 +89,8 @@ class DeviceBatches(NotADataLoader):
         return self._moved(taken, self._iteration)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's state after the last batch that was given; not what was read ahead."""
+        """The loader's state after the last batch that the loop received, without those read
+        ahead."""
         if not self._has_state:
             raise FailedPreconditionError(
                 f"asking {type(self.batches).__name__} for its state: it has no state_dict()"
@@ -96,15 +98,15 @@ class DeviceBatches(NotADataLoader):
         return dict(self._state) if self._state is not None else self._snapshot() or {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As the loader's: continues after the last batch before `state` was saved."""
+        """As the loader's `load_state_dict`: continues after the last batch before the save."""
         self.batches.load_state_dict(state)  # type: ignore[attr-defined]
         self._iteration += 1
         self._iterating, self._state = False, None
 
     def set_epoch(self, epoch: int) -> None:
-        """As the loader's: says which epoch the next iteration is."""
+        """As the loader's `set_epoch`: sets the epoch of the next iteration."""
         self.batches.set_epoch(epoch)  # type: ignore[attr-defined]
-        if self._iterating:  # Counts from the next iteration on.
+        if self._iterating:  # Has effect from the next iteration on.
             self._told = True
         else:
             self._state = None
@@ -115,7 +117,8 @@ class DeviceBatches(NotADataLoader):
     def _moved(self, taken: Iterator[Any], iteration: int) -> Iterator[Any]:
         ahead: deque[_Sent] = deque()
         sent = 0
-        given: deque[tuple[Any, Any]] = deque()  # marks, and what may be read until they are done
+        # Marks, and the memory that copies may read until they are done.
+        given: deque[tuple[Any, Any]] = deque()
         failure: Exception | None = None
         ended = False
         try:
@@ -126,7 +129,7 @@ class DeviceBatches(NotADataLoader):
                         sent += 1
                     except StopIteration:
                         ended = True
-                    except Exception as error:  # After what came before it.
+                    except Exception as error:  # After the batches before it.
                         failure, ended = error, True
                 if not ahead:
                     break
@@ -137,7 +140,7 @@ class DeviceBatches(NotADataLoader):
             if failure is not None:
                 raise failure
             if iteration == self._iteration:
-                self._state = None  # The loader's: nothing is ahead.
+                self._state = None  # The loader's state: no batch is ahead.
         finally:
             if iteration == self._iteration:
                 self._iterating = False
@@ -147,7 +150,7 @@ class DeviceBatches(NotADataLoader):
                 self._copies.wait(mark)
 
     def _send(self, source: Any, number: int) -> _Sent:
-        """The `number`-th of its iteration, counted from 0."""
+        """Starts the copy of batch `number` of the iteration, counted from 0."""
         with self._copies.queue():
             batch = self._move(source, self._prepare, number)
             return _Sent(source, batch, self._copies.mark(), self._snapshot())
@@ -159,7 +162,7 @@ class DeviceBatches(NotADataLoader):
         return sent.batch
 
     def _move(self, value: Any, prepare: Mapping[str | int, Prepare], number: int) -> Any:
-        """`value` on the device, with what becomes of its members there."""
+        """`value` on the device, with its members copied and prepared."""
         members, names = _members(value)
         for asked in prepare:
             if asked not in names and asked not in range(len(members)):
@@ -184,7 +187,7 @@ class DeviceBatches(NotADataLoader):
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
 
     def _failed(self, field: Any, number: int, cause: BaseException) -> TransformError:
-        """For what `prepare` raised; a Loader says which batch of which epoch it gave last."""
+        """The error for an exception of `prepare`. A Loader knows epoch and step of the batch."""
         loader = self.batches
         epoch: int | None = None
         step: int | None = None
@@ -201,16 +204,16 @@ class DeviceBatches(NotADataLoader):
 
 @dataclass(slots=True)
 class _Sent:
-    """A batch on its way."""
+    """A batch that is being copied."""
 
-    source: Any  # what the copy reads
+    source: Any  # memory that the copy reads
     batch: Any
-    mark: Any  # done when it is there
-    state: dict[str, Any] | None  # of the loader, after it
+    mark: Any  # done when the batch is on the device
+    state: dict[str, Any] | None  # the loader's state after this batch
 
 
 def _members(value: Any) -> tuple[list[Any], list[Any]]:
-    """What a batch, or a part of it, is made of, and the names of that."""
+    """The members of a batch, or of a part of it, and their names."""
     if isinstance(value, Mapping):
         return list(value.values()), list(value)
     if isinstance(value, (tuple, list)):

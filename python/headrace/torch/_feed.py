@@ -1,4 +1,4 @@
-"""What `headrace.torch` asks of a loader."""
+"""The interface of a loader that `headrace.torch` uses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headrace._loading.sampling import EpochPlan
 
 
 class BatchFeed(Protocol):
-    """Batches as the core makes them, and the position; `headrace._loading.feed` has the real one.
+    """The core's batches and the position; `headrace._loading.feed` implements it.
 
-    Thread safety: `interrupt` from any thread; the others from one at a time.
+    Thread safety: `interrupt` from any thread; the other methods from one thread at a time.
     """
 
     @property
@@ -22,18 +22,18 @@ class BatchFeed(Protocol):
     def delivers(self) -> Delivered: ...
     @property
     def shares(self) -> int:
-        """How many ranks the samples are divided over."""
+        """The number of ranks that share the samples."""
 
     @property
     def samples(self) -> int:
-        """Of an epoch of this rank, as far as that is known."""
+        """Samples of this rank's epoch, as far as known."""
 
     def check_open(self) -> None: ...
     def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iterator[Any]:
-        """The next epoch, as `present` makes of the core's batches."""
+        """Begins the next epoch. `present` converts the core's batches."""
 
     def interrupt(self) -> None:
-        """Whoever waits for a batch waits no longer."""
+        """Ends waits for a batch."""
 
     def set_epoch(self, epoch: int) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...

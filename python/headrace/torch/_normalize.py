@@ -1,4 +1,4 @@
-"""Images as a network wants them, made on its device."""
+"""Normalises images on the network's device."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def _numbers(name: str, values: Any) -> list[float]:
 
 
 class Normalize:
-    """Has DeviceBatches make floating-point images of uint8 ones: (value / 255 - mean) / std.
+    """Converts uint8 images to floating-point ones on the device: (value / 255 - mean) / std.
 
-    Images of another dtype are refused when it is called: have them made with ``dtype="uint8"``.
-    What `headrace.image` makes else is float32, and normalized by its own `mean` and `std`.
+    Refuses images of another dtype when it is called: make images with ``dtype="uint8"``. Without
+    it, `headrace.image` makes float32 images, normalized by its own `mean` and `std`.
 
-    Computed in float32, as `headrace.image` does, then converted. Given bytes, a device is sent a
-    quarter of what it would be sent as float32.
+    It computes in float32, as `headrace.image` does, then converts to `dtype`. Copies of uint8
+    images take a quarter of the bandwidth of float32 ones.
 
     Args:
         mean, std: of each channel, of values in [0, 1].
         dtype: of the result.
         given: layout of the images in a batch, "NCHW" or "NHWC".
-        layout: of the result. To change it moves nothing: NHWC seen as NCHW is what torch calls
+        layout: of the result. A change copies nothing: a view of NHWC as NCHW is torch's
             ``channels_last``.
     """
 

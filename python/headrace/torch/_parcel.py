@@ -1,7 +1,7 @@
-"""A batch in memory of its own, on its way to another process.
+"""A batch in its own memory, which is sent to another process.
 
-The numbers of its samples, then field after field: all rows one after the other, or, of a ragged
-field, the size of each and then their bytes. Everything begins at a multiple of 64 bytes.
+It has the numbers of the samples, then field after field: the rows one after the other; for a
+ragged field first the size of each row. Every part begins at a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def write_parcel(fields: Sequence[InputField], batch: Any) -> int:
 
 
 def close_parcel(memory: int) -> None:
-    """In a forked child it is closed already."""
+    """Closes the descriptor. In a forked child it is closed already."""
     with _fork_lock:
         if memory in _kept:
             _kept.remove(memory)
             os.close(memory)
 
 
-_fork_lock = threading.RLock()  # No process is forked between what it holds together.
-_kept: set[int] = set()  # descriptors of parcels: a child that had them would keep their memory
+_fork_lock = threading.RLock()  # Held while no process may be forked.
+_kept: set[int] = set()  # descriptors of parcels: a forked child must not keep their memory
 
 
 def _close_in_child() -> None:
@@ -68,7 +68,7 @@ os.register_at_fork(
 
 
 def _groups(fields: Sequence[InputField], batch: Any) -> Iterator[list[NDArray[Any]]]:
-    """What begins at a multiple of the alignment, and what follows it at once."""
+    """A part that begins at a multiple of the alignment, and the bytes that follow it."""
     yield [batch.samples()]
     for position, field in enumerate(fields):
         view = batch.field(position)

@@ -1,13 +1,15 @@
-"""Deals the batches of a Loader out to the workers of torch's DataLoader.
+"""Distributes the batches of a Loader to the workers of torch's DataLoader.
 
-DataLoader asks its workers in turn, so batch k of an iteration is worker k mod N's. A worker
-connects when its iteration begins, and asks for one batch after the other:
+DataLoader asks its workers in turn, so batch k of an iteration belongs to worker k mod N. A worker
+connects when its iteration begins, and asks for its batches one by one:
 
-1. worker: ``{"iteration", "started", "worker": i, "workers": N}``. The first to come begins it.
+1. worker: ``{"iteration", "started", "worker": i, "workers": N}``. The first worker to connect
+   begins the iteration.
 2. worker: ``next``. Answered by ``{"epoch", "step", "rows"}`` with the descriptor of its memory
    (`_parcel`), by ``{"end": true}``, or by ``{"error", "text"}``.
-3. The worker closes the connection. If it did not receive the end, the iteration is over, for the
-   others after the batch before its newest: DataLoader has been left, or says itself what happened.
+3. The worker closes the connection. If it did not receive the end, the iteration is over; other
+   workers still get the batches before its newest one. Either the user left DataLoader's loop, or
+   DataLoader reports the worker's error.
 """
 
 from __future__ import annotations
@@ -37,36 +39,36 @@ from headrace.torch._parcel import close_parcel, write_parcel
 NEXT = b"next"
 MESSAGE_BYTES_MAX = 16384
 WORKERS_MAX = 1024
-_TEXT_MAX = 2000  # characters of an error: a message holds them, however they are written
+_TEXT_MAX = 2000  # characters of an error: they fit into a message in any encoding
 _READY_MAX = 2  # batches that wait for one worker
 _PAST_MAX = 16
-_STOP_SECONDS = 0.05  # between tries to stop what the thread waits for
+_STOP_SECONDS = 0.05  # seconds between attempts to end the thread's wait
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class _Lane:
-    """One worker's part of a deal."""
+    """One worker's part of an iteration."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.connection: socket.socket | None = None  # None: to come, or gone
+        self.connection: socket.socket | None = None  # None: not connected yet, or gone
         self.begun = False
         self.asks = False
         self.given = 0  # batches
         self.told_end = False
-        self.ready: deque[tuple[bytes, int]] = deque()  # messages with the memory that goes along
+        self.ready: deque[tuple[bytes, int]] = deque()  # messages, with the descriptors sent along
 
     @property
     def gone(self) -> bool:
         return self.begun and self.connection is None
 
     def say(self, message: bytes, memory: list[int]) -> None:
-        """Never waits: who asks has read what came before."""
+        """Sends a message. Never waits: a worker that asks has read all messages before."""
         assert self.connection is not None
         self.asks = False
         try:
             socket.send_fds(self.connection, [message], memory)
-        except OSError:  # It has gone, or is to notice that nothing comes.
+        except OSError:  # The worker is gone, or must see that no more batches come.
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
@@ -76,17 +78,17 @@ class _Lane:
 
 
 class _Deal:
-    """An iteration of the loader, dealt out to its workers in turn."""
+    """An iteration of the loader, distributed to the workers in turn."""
 
     def __init__(self, name: object, started: object, workers: int) -> None:
-        self.name = name  # of the iteration: the same only by a seed that comes again
-        self.started = started  # what workers that were started together have in common, mostly
+        self.name = name  # of the iteration: equal in two iterations only if a seed repeats
+        self.started = started  # usually equal for workers that were started together
         self.lanes = [_Lane(number) for number in range(workers)]
-        self.batches: Iterator[Any] | None = None  # None: no more are taken
+        self.batches: Iterator[Any] | None = None  # None: no more batches are taken
         self.pulled = 0  # batches
-        self.end = b""  # the message after the last of them, once it is known
-        self.is_over = False  # another thread stops what is waited for, and says why
-        self.left_at: int | None = None  # from this batch on none is given, as a worker has left
+        self.end = b""  # the message after the last batch, once it is known
+        self.is_over = False  # set by another thread that ends the wait and reports the reason
+        self.left_at: int | None = None  # no batches from this one on, because a worker has left
         self.why_left = b""
 
     @property
@@ -94,7 +96,7 @@ class _Deal:
         return self.lanes[self.pulled % len(self.lanes)]
 
     def has(self, name: object, started: object, number: int, workers: int) -> bool:
-        """Whether a worker that says so is one that is to come."""
+        """Whether a worker with these values is one of the expected workers."""
         if name != self.name or workers != len(self.lanes) or self.lanes[number].begun:
             return False
         return self.left_at is None or started == self.started
@@ -104,7 +106,7 @@ class _Deal:
         return self.batches is not None and (lane.gone or len(lane.ready) < _READY_MAX)
 
     def pull(self, fields: tuple[InputField, ...]) -> None:
-        """Takes one batch from the loader, for the worker whose turn it is."""
+        """Takes one batch from the loader for the next worker in turn."""
         assert self.batches is not None
         lane = self.next_lane
         try:
@@ -114,7 +116,7 @@ class _Deal:
                 lane.ready.append((_message(told), write_parcel(fields, batch)))
         except StopIteration:
             self.stop(_message({"end": True}))
-        except Exception as error:  # Whatever it is: it is the workers' to raise.
+        except Exception as error:  # Any error: the workers raise it.
             self.stop(_failure(_over() if self.is_over else error))
         else:
             self.pulled += 1
@@ -126,7 +128,7 @@ class _Deal:
         self.end = end
 
     def answer(self) -> None:
-        """Gives workers that ask what is there for them."""
+        """Sends waiting workers the messages that are ready for them."""
         for lane in self.lanes:
             if not lane.asks:
                 continue
@@ -148,7 +150,7 @@ class _Deal:
         lane.connection, lane.asks = None, False
         lane.drop_ready()
         if not lane.told_end:
-            # Others have what comes before its newest batch: DataLoader gives that first.
+            # Others get the batches before its newest one: DataLoader returns those first.
             turn = lane.number + max(0, lane.given - 1) * len(self.lanes)
             self.leave_at(
                 turn,
@@ -161,7 +163,7 @@ class _Deal:
             self.batches = None
 
     def leave_at(self, turn: int, why: Exception) -> None:
-        """No batch from this one on is given."""
+        """Gives no batches from this one on."""
         if self.left_at is None or turn < self.left_at:
             self.left_at, self.why_left = turn, _failure(why)
         self._stop_if_left()
@@ -180,16 +182,17 @@ def _over() -> FailedPreconditionError:
 
 
 class Server:
-    """Thread safety: `lock` is held for whatever is done with the feed."""
+    """Thread safety: hold `lock` for every use of the feed."""
 
     def __init__(self, feed: BatchFeed) -> None:
         self.feed = feed
         self.lock = threading.RLock()
         self.newest: Place[EpochPlan] | None = None
-        """Where the newest iteration began; None: none since the feed's position was set."""
+        """Where the newest iteration began; None if none began since the feed's position was
+        set."""
         self.process = os.getpid()
         self.fields = tuple(InputField(*field) for field in feed.delivers.schema)
-        # In the abstract namespace: gone with the last process that has it.
+        # In the abstract namespace: it disappears with the last process that has it.
         self.address = f"\0headrace-{os.geteuid()}-samples-{os.urandom(8).hex()}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.address)
@@ -198,15 +201,15 @@ class Server:
         self._wake, self._woken = socket.socketpair()
         self._lanes: dict[socket.socket, tuple[_Deal, _Lane] | None] = {}
         self._deal: _Deal | None = None
-        self._past: deque[object] = deque(maxlen=_PAST_MAX)  # deals before it
+        self._past: deque[object] = deque(maxlen=_PAST_MAX)  # earlier iterations
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="headrace-samples", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
     def anew(self) -> Iterator[None]:
-        """The lock, for what ends the iteration: a batch that the thread waits for, which may be
-        for other ranks, is waited for no longer."""
+        """Takes the lock in order to end the iteration. Ends the thread's wait for a batch, which
+        may depend on other ranks."""
         stopped = False
         while not self.lock.acquire(timeout=_STOP_SECONDS):
             deal = self._deal
@@ -222,7 +225,7 @@ class Server:
             self.lock.release()
 
     def begin(self) -> Iterator[Any]:
-        """Begins an iteration of the loader; the one before is over."""
+        """Begins an iteration of the loader and ends the previous one."""
         self.forget()
         checked_reader(self, self.feed)
         batches = self.feed.iterate(lambda batch: batch, base_seed=False)
@@ -230,7 +233,7 @@ class Server:
         return batches
 
     def forget(self) -> None:
-        """The iteration before is over."""
+        """Ends the previous iteration."""
         self.newest = None
         if self._deal is not None:
             deal, self._deal = self._deal, None
@@ -243,7 +246,7 @@ class Server:
                 lane.drop_ready()
 
     def close(self) -> None:
-        """Workers that ask see their connection end. The loader stays open."""
+        """Ends the connections of waiting workers. The loader stays open."""
         if os.getpid() != self.process or self._closing:
             return
         self._closing = True
@@ -251,14 +254,14 @@ class Server:
         while threading.current_thread() is not self._thread and self._thread.is_alive():
             deal = self._deal
             if deal is not None and deal.batches is not None:
-                self.feed.interrupt()  # What the thread may wait for, or be about to.
+                self.feed.interrupt()  # The thread may wait for it, now or soon.
             self._thread.join(_STOP_SECONDS)
         self._wake.close()
         self._woken.close()
 
     def _serve(self) -> None:
-        _core.exempt_thread()  # Who closes this waits for it, at the interpreter's end, too.
-        with selectors.PollSelector() as selector:  # Takes no descriptor: there may be none left.
+        _core.exempt_thread()  # close() waits for the thread, also at the interpreter's exit.
+        with selectors.PollSelector() as selector:  # Needs no descriptor: there may be none left.
             selector.register(self._woken, selectors.EVENT_READ)
             acceptor = Acceptor(selector, self._listener, "giving batches to DataLoader's workers")
             try:
@@ -299,8 +302,8 @@ class Server:
         selector.register(connection, selectors.EVENT_READ)
 
     def _refuse(self) -> None:
-        """A connection that waits to be accepted ends too: closing alone would leave it waiting
-        where a forked process has the listener."""
+        """Also ends connections that wait to be accepted: if a forked process has the listener,
+        close() alone would leave them waiting."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
             while True:
@@ -316,7 +319,7 @@ class Server:
             deal.leave(lane)
 
     def _hear(self, connection: socket.socket, message: bytes) -> bool:
-        """False: nothing that a worker says."""
+        """Handles a worker's message. Returns False if it is not one."""
         joined = self._lanes[connection]
         if joined is None:
             try:
@@ -353,7 +356,7 @@ class Server:
     def _begin(self, deal: _Deal) -> None:
         try:
             batches = self.begin()
-        except Exception as error:  # The workers' to raise.
+        except Exception as error:  # The workers raise it.
             deal.stop(_failure(error))
         else:
             deal.batches = batches
@@ -361,14 +364,14 @@ class Server:
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """The process at the other end, and its user."""
+    """The process at the other end and its user."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(found)
     return process, user
 
 
 def _received(connection: Any) -> bytes:
-    """Empty: it has ended."""
+    """Receives a message; empty if the connection has ended."""
     try:
         return bytes(connection.recv(MESSAGE_BYTES_MAX))
     except OSError:
@@ -376,7 +379,7 @@ def _received(connection: Any) -> bytes:
 
 
 def _end(connection: socket.socket) -> None:
-    """For the other end too where a forked process has this one."""
+    """Closes the connection for the other end, too, even if a forked process has this end."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

@@ -53,16 +53,16 @@ class SampleStream(IterableDataset[Any]):
     Each ``iter()`` of the DataLoader is an epoch of the loader, as ``iter(loader)`` is.
 
     Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
-    `sample_id` if it has ``ids=True``. Everything else is the Loader's to say: order, seed, rank,
-    image transforms, tiers, a sampler, `node_process`; ``loader.stats()`` reports it.
-    DataLoader's own `shuffle` and `sampler` stay out, as with any IterableDataset.
+    `sample_id` if it has ``ids=True``. The Loader decides everything else: order, seed, rank, image
+    transforms, tiers, a sampler, `node_process`; ``loader.stats()`` reports it. Do not set
+    DataLoader's own `shuffle` and `sampler`, as with any IterableDataset.
 
-    Thread safety: one thread; and `set_epoch` and `load_state_dict` are those of the stream, not
-    of its loader, which nobody else iterates.
-    Ends with `close`, or when it is dropped; the loader stays open.
+    Thread safety: for one thread. Call `set_epoch` and `load_state_dict` of the stream, not of its
+    loader, and do not iterate the loader. `close`, or dropping the stream, ends it; the loader
+    stays open.
 
     Args:
-        loader: without a Python transform of its own.
+        loader: a Loader without a Python transform.
         transform: gets one `headrace.Sample`, and returns whatever DataLoader's `collate_fn` takes.
             In workers that are not forked it is pickled. What it draws from ``sample.rng`` is
             fixed by seed, epoch and sample. Images are decoded; or it is a transform of torchvision
@@ -70,7 +70,7 @@ class SampleStream(IterableDataset[Any]):
         decode: False: `transform` gets encoded bytes.
 
     Raises:
-        InvalidArgumentError: an argument that cannot be, by name.
+        InvalidArgumentError: names the invalid argument.
     """
 
     @named_arguments
@@ -95,7 +95,7 @@ class SampleStream(IterableDataset[Any]):
         feed.check_open()
         server = Server(feed)
         self._server: Server | None = server
-        self._loader = loader  # It answers `headrace top` as long as the stream lives.
+        self._loader = loader  # Keeps the monitor of `headrace top` alive as long as the stream.
         self._iterations = 0
         self._end: Any = weakref.finalize(self, Server.close, server)
         kinds, native = feed.delivers.kinds, feed.delivers.native
@@ -134,22 +134,22 @@ class SampleStream(IterableDataset[Any]):
         return self._reader.samples(_taken(server, batches))
 
     def __len__(self) -> int:
-        """Samples of an epoch of this rank; those of full batches where that is not known."""
+        """Samples of this rank's epoch; only those of full batches if the number is unknown."""
         return self._owned().feed.samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is; as Loader's. The one in progress is over."""
+        """Sets the epoch of the next iteration, as Loader's. Ends the current iteration."""
         server = self._owned()
         check_epoch(server, server.feed, epoch)
         with server.anew():
             server.feed.set_epoch(epoch)
 
     def state_dict(self, batches: int) -> dict[str, Any]:
-        """Where the training loop is: a state of the Loader, which restores in either.
+        """The training loop's position: a state of the Loader, for a Loader or a stream.
 
         Args:
-            batches: how many DataLoader has given since this iteration of it began. It reads
-                ahead, so nobody but the loop knows.
+            batches: how many batches DataLoader returned in this iteration. DataLoader reads ahead,
+                so only the loop knows.
         """
         server = self._owned()
         feed, begun = server.feed, server.newest
@@ -157,19 +157,19 @@ class SampleStream(IterableDataset[Any]):
             with server.lock:
                 integer("batches, as no iteration has begun", batches, 0, 0)
                 return feed.state_dict()
-        # Without the lock: who has it may wait for a batch, and that for other ranks.
+        # Without the lock: its holder may wait for a batch, which may wait for other ranks.
         most = feed.cursor.length(begun.plan) - begun.step
         step = begun.step + integer("batches", batches, 0, most)
         return feed.state_at(begun._replace(step=step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues where `state` was made, of a stream or a Loader; as Loader's."""
+        """Continues at `state`, of a stream or a Loader, as Loader's does."""
         server = self._owned()
         with server.anew():
             server.feed.load_state_dict(state)
 
     def close(self) -> None:
-        """Ends the workers' connections; the loader stays open."""
+        """Ends the workers' connections. The loader stays open."""
         if self._end is not None:
             self._end()
 
@@ -180,7 +180,7 @@ class SampleStream(IterableDataset[Any]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker: the way to the loader, not the loader."""
+        """Pickles the address of the loader's server for a worker, not the loader."""
         self._check_open()
         return {"_server": None, "_end": None, "_iterations": 0, "_reader": self._reader}
 
@@ -203,7 +203,7 @@ Batch = tuple[int, int, list[int], list[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class _Reader:
-    """Makes samples of batches; goes to workers."""
+    """Makes samples from batches. Pickled for workers."""
 
     fields: tuple[InputField, ...]
     ids: bool
@@ -232,7 +232,8 @@ class _Reader:
                     made = self.transform(next(samples))
                 except (Exception, SystemExit) as error:
                     where = f"transforming epoch {epoch} step {step} slot {slot} sample {number}"
-                    if isinstance(error, SystemExit):  # It would end this process, saying nothing.
+                    # It would end this process without a message.
+                    if isinstance(error, SystemExit):
                         raise TransformError(f"{where}: SystemExit: {error}") from error
                     error.add_note(where)
                     raise
@@ -244,7 +245,7 @@ def _to_torch(value: Any) -> Any:
 
 
 def _taken(server: Server, batches: Iterator[Any]) -> Iterator[Batch]:
-    """From the loader of this process."""
+    """Samples from the loader of this process."""
     while True:
         with server.lock:
             batch = next(batches, None)
@@ -259,7 +260,7 @@ def _taken(server: Server, batches: Iterator[Any]) -> Iterator[Batch]:
 
 
 def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
-    """From the loader of the process that started this one."""
+    """Samples from the loader of the process that started this one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             connection.connect(reader.address)
@@ -309,9 +310,9 @@ def _asked(connection: socket.socket, process: int, reader: _Reader) -> Batch | 
 
 
 def _wait(connection: socket.socket, process: int) -> bool:
-    """Until there is an answer; False: the process has ended, and nothing has come.
+    """Waits for an answer. Returns False if the process has ended without one.
 
-    The connection's end alone does not tell: a worker that was forked later has it, too.
+    The connection alone does not show that: a worker that was forked later has it, too.
     """
     try:
         watched = os.pidfd_open(process)

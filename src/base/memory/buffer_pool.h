@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "base/members.h"
 #include "base/memory/arena.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
@@ -116,5 +117,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Mutex hook_mutex_;  // Held while the hook runs: SetReleaseHook() waits for it.
   std::function<void()> hook_ HEADRACE_GUARDED_BY(hook_mutex_);
 };
+
+HEADRACE_MEMBERS(BufferPool::Stats, capacity_bytes, used_bytes, used_bytes_peak, beyond_bytes,
+                 beyond_bytes_peak, beyond_count)
 
 }  // namespace headrace

@@ -1,5 +1,7 @@
 #include "codec/image/image_codec.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "codec/image/geometry.h"
 #include "codec/image/image_decoder.h"
 #include "codec/image/resample.h"
@@ -36,30 +39,25 @@ Scratch& ThreadScratch() {
   return scratch;
 }
 
-Status Refuse(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "image transform " + what);
-}
-
 bool IsInterval(const std::array<double, 2>& interval) {
   return std::isfinite(interval[0]) && std::isfinite(interval[1]) && interval[0] > 0 &&
          interval[0] <= interval[1];
 }
 
 std::string ToText(const std::array<double, 2>& interval) {
-  std::string text = "[";
-  text += std::to_string(interval[0]) + ", " + std::to_string(interval[1]) + "]";
-  return text;
+  return fmt::format("[{:f}, {:f}]", interval[0], interval[1]);
 }
 
 Status CheckNormalize(const ImageTransform& transform) {
   for (std::size_t c = 0; c < 3; ++c) {
     if (!std::isfinite(transform.mean[c])) {
-      return Refuse("mean: got " + std::to_string(transform.mean[c]) + " for channel " +
-                    std::to_string(c) + ", must be finite");
+      return InvalidArgument("image transform mean: got {:f} for channel {}, must be finite",
+                             transform.mean[c], c);
     }
     if (!std::isfinite(transform.std[c]) || !(transform.std[c] > 0)) {
-      return Refuse("std: got " + std::to_string(transform.std[c]) + " for channel " +
-                    std::to_string(c) + ", must be above 0 and finite");
+      return InvalidArgument(
+          "image transform std: got {:f} for channel {}, must be above 0 and finite",
+          transform.std[c], c);
     }
   }
   return {};
@@ -68,35 +66,39 @@ Status CheckNormalize(const ImageTransform& transform) {
 Status CheckTransform(const ImageTransform& transform) {
   const auto side_ok = [](std::uint32_t side) { return side >= 1 && side <= kSideMax; };
   if (!side_ok(transform.height) || !side_ok(transform.width)) {
-    return Refuse("height x width: got " + std::to_string(transform.height) + " x " +
-                  std::to_string(transform.width) + ", each must be in [1, " +
-                  std::to_string(kSideMax) + "]");
+    return InvalidArgument("image transform height x width: got {} x {}, each must be in [1, {}]",
+                           transform.height, transform.width, kSideMax);
   }
   if (const auto& crop = transform.random_resized_crop; crop.has_value()) {
     if (!IsInterval(crop->scale) || crop->scale[1] > 1) {
-      return Refuse("scale: got " + ToText(crop->scale) + ", must be an interval in (0, 1]");
+      return InvalidArgument("image transform scale: got {}, must be an interval in (0, 1]",
+                             ToText(crop->scale));
     }
     if (!IsInterval(crop->ratio)) {
-      return Refuse("ratio: got " + ToText(crop->ratio) + ", must be an interval above 0");
+      return InvalidArgument("image transform ratio: got {}, must be an interval above 0",
+                             ToText(crop->ratio));
     }
     if (transform.resize_shorter != 0) {
-      return Refuse("resize_shorter: got " + std::to_string(transform.resize_shorter) +
-                    " beside random_resized_crop, must be 0");
+      return InvalidArgument(
+          "image transform resize_shorter: got {} beside random_resized_crop, must be 0",
+          transform.resize_shorter);
     }
   }
   if (transform.resize_shorter != 0 &&
       (transform.resize_shorter > kSideMax || transform.resize_shorter < transform.height ||
        transform.resize_shorter < transform.width)) {
-    return Refuse("resize_shorter: got " + std::to_string(transform.resize_shorter) +
-                  ", must be 0 or in [" +
-                  std::to_string(std::max(transform.height, transform.width)) + ", " +
-                  std::to_string(kSideMax) + "]: the crop must fit into every resized image");
+    return InvalidArgument(
+        "image transform resize_shorter: got {}, must be 0 or in [{}, {}]: the crop must fit into "
+        "every resized image",
+        transform.resize_shorter, std::max(transform.height, transform.width), kSideMax);
   }
   if (!(transform.flip_probability >= 0 && transform.flip_probability <= 1)) {
-    return Refuse("flip_probability: got " + std::to_string(transform.flip_probability) +
-                  ", must be in [0, 1]");
+    return InvalidArgument("image transform flip_probability: got {:f}, must be in [0, 1]",
+                           transform.flip_probability);
   }
-  if (transform.pixels_max == 0) return Refuse("pixels_max: got 0, must be above 0");
+  if (transform.pixels_max == 0) {
+    return InvalidArgument("image transform pixels_max: got 0, must be above 0");
+  }
   return CheckNormalize(transform);
 }
 

@@ -1,9 +1,12 @@
 #include "codec/image/image_decoder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/image/jpeg_decoder.h"
 #include "codec/image/png_decoder.h"
@@ -38,27 +41,24 @@ std::string HexOfStart(std::span<const std::byte> bytes) {
 Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
                                                 std::uint64_t pixels_max) {
   if (encoded.empty()) {
-    return Status(StatusCode::kDataLoss, "decoding image of 0 bytes: it is empty");
+    return DataLoss("decoding image of 0 bytes: it is empty");
   }
   if (BeginsWith(encoded, kJpegMagic)) return OpenJpeg(encoded, pixels_max);
   if (BeginsWith(encoded, kPngMagic)) return OpenPng(encoded, pixels_max);
-  return Status(StatusCode::kDataLoss, "decoding image of " + Counted(encoded.size(), "byte") +
-                                           ": neither JPEG nor PNG, it begins with " +
-                                           HexOfStart(encoded));
+  return DataLoss("decoding image of {}: neither JPEG nor PNG, it begins with {}",
+                  Counted(encoded.size(), "byte"), HexOfStart(encoded));
 }
 
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {
   const std::uint64_t pixels = std::uint64_t{size.width} * size.height;
-  const std::string decoding = "decoding image of " + std::to_string(size.width) + " x " +
-                               std::to_string(size.height) + " pixels: ";
+  const std::string decoding =
+      fmt::format("decoding image of {} x {} pixels: ", size.width, size.height);
   if (pixels > pixels_max) {
-    return Status(StatusCode::kInvalidArgument,
-                  decoding + "more than pixels_max, which is " + std::to_string(pixels_max));
+    return InvalidArgument("{}more than pixels_max, which is {}", decoding, pixels_max);
   }
   if (std::max(size.width, size.height) > kImageSideMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  decoding + "a side longer than " + std::to_string(kImageSideMax) +
-                      " pixels is not decoded; cut or resize the file");
+    return InvalidArgument("{}a side longer than {} pixels is not decoded; cut or resize the file",
+                           decoding, kImageSideMax);
   }
   return {};
 }
@@ -71,10 +71,8 @@ std::uint64_t ImageScratchBytesMax(std::uint64_t pixels_max) {
 }
 
 Status TakesTooMuch(ImageSize size, std::uint64_t bytes) {
-  return Status(StatusCode::kResourceExhausted, "decoding image of " + std::to_string(size.width) +
-                                                    " x " + std::to_string(size.height) +
-                                                    " pixels takes " + FormatBytes(bytes) +
-                                                    " of memory");
+  return ResourceExhausted("decoding image of {} x {} pixels takes {} of memory", size.width,
+                           size.height, FormatBytes(bytes));
 }
 
 }  // namespace headrace

@@ -1,5 +1,7 @@
 #include "codec/image/jpeg_decoder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <csetjmp>
@@ -177,8 +179,7 @@ Status JpegDecoder::Error(const std::string& cause) const {
   const bool memory = code == JERR_OUT_OF_MEMORY || code == JERR_NO_BACKING_STORE;
   std::string message = "decoding JPEG image";
   if (size_.width > 0) {
-    message +=
-        " of " + std::to_string(size_.width) + " x " + std::to_string(size_.height) + " pixels";
+    message += fmt::format(" of {} x {} pixels", size_.width, size_.height);
   }
   return Status(memory ? StatusCode::kInvalidArgument : StatusCode::kDataLoss,
                 message + ": " + cause);

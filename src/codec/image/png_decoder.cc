@@ -1,5 +1,7 @@
 #include "codec/image/png_decoder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -92,8 +94,7 @@ Status PngDecoder::Check(int error) const {
   if (error == 0) return {};
   std::string message = "decoding PNG image";
   if (size_.width > 0 || size_.height > 0) {
-    message +=
-        " of " + std::to_string(size_.width) + " x " + std::to_string(size_.height) + " pixels";
+    message += fmt::format(" of {} x {} pixels", size_.width, size_.height);
   }
   return Status(StatusCode::kDataLoss, message + ": " + spng_strerror(error));
 }

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/ids.h"
+#include "base/members.h"
 
 namespace headrace {
 
@@ -17,6 +19,8 @@ enum class StallCause : std::uint8_t {
   kRanks = 3,     // another rank of the node held its own, so that the plan could not go on
 };
 inline constexpr std::size_t kStallCauses = 4;
+inline constexpr std::array<std::string_view, kStallCauses> kStallCauseNames = {
+    "storage", "decode", "consumer", "ranks"};
 
 // Nanoseconds by StallCause.
 using StallTimes = std::array<std::int64_t, kStallCauses>;
@@ -30,6 +34,9 @@ struct Substitution {
   SampleId given{};
   std::string reason;
 };
+HEADRACE_MEMBERS(Substitution, epoch, step, slot, wanted, given, reason)
+// In lists of statistics.
+inline constexpr std::size_t kSubstitutionsListed = 10000;
 
 // When a batch went through the engine; nanoseconds of its clock.
 struct BatchTimes {
@@ -43,5 +50,7 @@ struct BatchTimes {
   StallTimes stall_ns{};           // waited for it
   std::uint64_t sample_bytes = 0;  // stored, of the samples decoded
 };
+HEADRACE_MEMBERS(BatchTimes, admitted_ns, read_ns, done_ns, busy_ns, handed_ns, stall_ns,
+                 sample_bytes)
 
 }  // namespace headrace

@@ -49,7 +49,8 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
         HEADRACE_RETURN_IF_ERROR(verifier_.Check(field.index_field, id, stored));
     }
     if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
-    if (at.read != nullptr && (at.read->in_row || stored.data() == row.data())) continue;
+    // It was read into its row: that is the memory of a client.
+    if (at.read != nullptr && (!at.read->room.empty() || stored.data() == row.data())) continue;
     if (row.size() != field.codec->RowBytes(at.size)) {
       return Status(StatusCode::kDataLoss,
                     "field " + field.name + ": the index contradicts itself");

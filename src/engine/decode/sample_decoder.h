@@ -20,8 +20,8 @@ namespace headrace {
 
 // The stored bytes of one field of one sample.
 struct StoredPiece {
-  ReadBytes* read = nullptr;  // null: they lie in the cells, or in the tier entry, of the sample
-  std::uint64_t offset = 0;   // in `read`, or in the cells or the entry
+  Fetch* read = nullptr;     // null: they lie in the cells, or in the tier entry, of the sample
+  std::uint64_t offset = 0;  // in `read`, or in the cells or the entry
   std::uint64_t size = 0;
 };
 

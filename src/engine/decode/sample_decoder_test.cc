@@ -72,10 +72,10 @@ class SampleDecoderTest : public ::testing::Test {
     return value;
   }
 
-  static StoredPiece All(ReadBytes& read) {
+  static StoredPiece All(Fetch& read) {
     return {.read = &read, .offset = 0, .size = read.data.size()};
   }
-  ReadBytes Read(std::string text) {
+  Fetch Read(std::string text) {
     text_ = std::move(text);
     return {.data = std::as_writable_bytes(std::span(text_))};
   }
@@ -93,7 +93,7 @@ class SampleDecoderTest : public ::testing::Test {
 };
 
 TEST_F(SampleDecoderTest, CopiesWhatAReadBroughtAndTheInlineValue) {
-  ReadBytes read = Read("second sample");
+  Fetch read = Read("second sample");
   const StoredPiece piece = All(read);
   const Result<std::string> row = Decode(1, {.pieces = &piece}, 13);
   ASSERT_TRUE(row.ok()) << row.status().message();
@@ -103,13 +103,13 @@ TEST_F(SampleDecoderTest, CopiesWhatAReadBroughtAndTheInlineValue) {
 }
 
 TEST_F(SampleDecoderTest, TakesThePartOfAReadThatIsTheSamples) {
-  ReadBytes read = Read("firstsecond sample");
+  Fetch read = Read("firstsecond sample");
   const StoredPiece piece{.read = &read, .offset = 5, .size = 13};
   EXPECT_EQ(Decode(1, {.pieces = &piece}, 13).value(), "second sample");
 }
 
 TEST_F(SampleDecoderTest, DamagedBytesAreAnErrorThatNamesTheField) {
-  ReadBytes read = Read("second_sample");
+  Fetch read = Read("second_sample");
   const StoredPiece piece = All(read);
   const Status status = Decode(1, {.pieces = &piece}, 13).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
@@ -118,7 +118,7 @@ TEST_F(SampleDecoderTest, DamagedBytesAreAnErrorThatNamesTheField) {
 }
 
 TEST_F(SampleDecoderTest, DamagedBytesPassWhereNobodyVerifiesOrTheSourceHas) {
-  ReadBytes read = Read("second_sample");
+  Fetch read = Read("second_sample");
   const StoredPiece piece = All(read);
   verify_ = false;
   EXPECT_EQ(Decode(1, {.pieces = &piece}, 13).value(), "second_sample");
@@ -128,8 +128,8 @@ TEST_F(SampleDecoderTest, DamagedBytesPassWhereNobodyVerifiesOrTheSourceHas) {
 }
 
 TEST_F(SampleDecoderTest, BytesThatWereReadIntoTheirRowAreVerifiedAndNotCopied) {
-  ReadBytes read = Read("first");
-  read.in_row = true;
+  Fetch read = Read("first");
+  read.room = read.data;
   const StoredPiece piece = All(read);
   EXPECT_EQ(Decode(0, {.pieces = &piece}, 5).value(), "?????") << "the row is where they lie";
   EXPECT_EQ(copied_, 8U) << "the label alone";
@@ -138,7 +138,7 @@ TEST_F(SampleDecoderTest, BytesThatWereReadIntoTheirRowAreVerifiedAndNotCopied) 
 }
 
 TEST_F(SampleDecoderTest, ARowOfAnotherSizeThanTheStoredBytesIsAnError) {
-  ReadBytes read = Read("first");
+  Fetch read = Read("first");
   const StoredPiece piece = All(read);
   const Status status = Decode(0, {.pieces = &piece}, 6).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
@@ -146,7 +146,7 @@ TEST_F(SampleDecoderTest, ARowOfAnotherSizeThanTheStoredBytesIsAnError) {
 }
 
 TEST_F(SampleDecoderTest, NoBytesAreAnErrorWhereTheFieldMayNotBeEmpty) {
-  ReadBytes read = Read("");
+  Fetch read = Read("");
   const StoredPiece piece = All(read);
   EXPECT_EQ(Decode(2, {.pieces = &piece}, 0).value(), "");
   schema_[0].may_be_empty = false;

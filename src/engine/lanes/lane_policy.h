@@ -1,14 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "base/status.h"
-#include "model/lane_shares.h"
-#include "model/share_corrector.h"
 #include "plan/order.h"
 
 namespace headrace {
@@ -58,7 +53,7 @@ class LanePolicy {
   [[nodiscard]] virtual LaneCounts counts() const { return {}; }
 };
 
-// How many decode threads are of use: see engine/lanes/decode_limit.h.
+// How many decode threads are of use: see engine/papers/lobster/decode_limit.h.
 class DecodeThreads {
  public:
   virtual ~DecodeThreads() = default;
@@ -97,58 +92,6 @@ class FixedLanePolicy final : public LanePolicy {
 
  private:
   const LaneBudget budget_;
-};
-
-// The lanes' loads for a step, in the nanoseconds that one read at a time would take: so each
-// lane's own rate counts, where a LoadModel has one for all. `decodes`: of each lane.
-std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work, std::span<const int> decodes);
-
-// The model for these loads.
-LoadModel ModelOfReads(std::uint32_t reads);
-
-// Gives out what is left of `budget`, so that all of it is somebody's.
-void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int budget,
-                LaneShares& shares);
-
-// As Lobster has it (Liu et al. 2022, section 4.4): reads in proportion to the queues while no lane
-// is predicted to be late, else so that the last lane is done as early as can be; decode threads in
-// proportion to what there is to decode. What reads and decodes take is learned while running.
-//
-// That decides where it begins, once every lane's rate is known; until then nothing can be
-// predicted, and reads are split in proportion to the bytes that wait. From there on shares move
-// slowly (ShareCorrector): noise of single steps moves none.
-class LobsterLanePolicy final : public LanePolicy {
- public:
-  struct Options {
-    LaneBudget budget;
-    // kBinarySearch: the paper's own, asked again every corrector.period steps; what it says is
-    // taken where it promises corrector.gain_min.
-    LobsterOptions::Search search = LobsterOptions::Search::kMakespan;
-    double theta = 0.1;
-    ShareCorrector::Options corrector;
-    DecodeThreads* decode_threads = nullptr;  // null: all of the budget, always
-  };
-
-  explicit LobsterLanePolicy(const Options& options);
-  Status Split(Position at, std::span<const LaneWork> work, std::span<LaneShare> shares) override;
-  [[nodiscard]] LaneCounts counts() const override;
-
- private:
-  void SplitDecodes(std::span<const LaneWork> work);
-  void SplitReads(std::span<const LaneWork> work);
-  void Jump(std::span<const LaneLoad> loads, const LobsterDecision& decision);
-
-  const Options options_;
-  const LoadModel model_;
-  LaneShares reads_;
-  LaneShares decodes_;
-  int decodes_given_ = 0;
-  bool rates_known_ = false;                 // every lane that reads has shown how fast
-  std::optional<ShareCorrector> corrector_;  // from then on; none with kBinarySearch
-  std::uint64_t steps_ = 0;
-  std::atomic<std::uint64_t> stragglers_ = 0;
-  std::atomic<std::uint64_t> corrections_ = 0;
-  std::atomic<std::uint32_t> decode_threads_ = 0;
 };
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/members.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "codec/codec.h"
@@ -78,5 +79,7 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
   mutable Mutex mutex_;
   Stats stats_ HEADRACE_GUARDED_BY(mutex_);
 };
+
+HEADRACE_MEMBERS(ScratchBudget::Stats, capacity_bytes, used_bytes, used_bytes_peak, large_count)
 
 }  // namespace headrace

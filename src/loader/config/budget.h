@@ -7,62 +7,69 @@
 
 namespace headrace {
 
-// What a loader's memory is divided for. Bytes, as buffers are charged (BufferPool::ChargedBytes).
+// The needs that a loader's memory is divided among. Bytes, as buffers are charged
+// (BufferPool::ChargedBytes).
 struct BudgetNeeds {
-  std::uint64_t memory_bytes = 0;        // what the user allows; 0: as much as is useful
-  std::uint64_t memory_limit_bytes = 0;  // of the machine; a default stays below a quarter of it
-  std::uint64_t batch_bytes = 0;         // one batch
-  std::uint64_t batch_size = 1;          // samples
-  std::uint64_t read_bytes = 0;          // one read of average size
-  std::uint64_t read_bytes_max = 0;      // the largest read known of
-  std::uint32_t batches_ahead = 0;       // what the user asks for; 0: as many as are useful
+  std::uint64_t memory_bytes = 0;  // set by the user; 0: as much as is useful
+  // Of the machine; the default budget stays below a quarter of it.
+  std::uint64_t memory_limit_bytes = 0;
+  std::uint64_t batch_bytes = 0;     // one batch
+  std::uint64_t batch_size = 1;      // samples
+  std::uint64_t read_bytes = 0;      // one read of average size
+  std::uint64_t read_bytes_max = 0;  // the largest known read
+  std::uint32_t batches_ahead = 0;   // set by the user; 0: as many as are useful
   std::uint32_t reads_in_flight = 64;
 
   std::uint64_t stand_in_bytes = 0;  // the rows of a sample that replaces a smaller one; 0: none
 
-  std::uint64_t tier_bytes = 0;  // tiers in memory, as asked for
+  std::uint64_t tier_bytes = 0;  // requested for tiers in memory
 
-  std::uint64_t scratch_bytes_least = 0;  // for decodes, beside their rows; 0: nothing decodes
-  std::uint64_t scratch_bytes_max = 0;    // no decode can use more
-  bool results = false;                   // whether Python workers turn batches into others
+  // Least memory for decodes, besides their rows; 0: no decodes.
+  std::uint64_t scratch_bytes_least = 0;
+  std::uint64_t scratch_bytes_max = 0;  // no decode can use more
+  bool results = false;                 // whether Python workers produce batches of results
 
-  // What an order that reads blocks keeps of them; 0 for others.
+  // Bytes of blocks that the order keeps resident; 0 for orders that read no blocks.
   std::uint64_t resident_bytes = 0;
-  std::uint64_t pinned_bytes = 0;  // what is left may keep this much of the blocks for good
+  // Spare memory may keep up to this much of the blocks permanently.
+  std::uint64_t pinned_bytes = 0;
 };
 
-// Decodes have 1 / kScratchShare of memory=, or 1 / kScratchShareOfResidents if the order keeps
-// residents. The number of threads has no effect, so that the order's pool does not depend on it.
+// Decodes get 1 / kScratchShare of memory=, or 1 / kScratchShareOfResidents if the order keeps
+// residents. The share does not depend on the number of threads, so the order's pool does not
+// either.
 inline constexpr std::uint64_t kScratchShare = 4;
 inline constexpr std::uint64_t kScratchShareOfResidents = 8;
 
-// The results of Python workers have 1 / kResultsShare of it, or 1 / kResultsShareOfResidents.
+// Results of Python workers get 1 / kResultsShare of it, or 1 / kResultsShareOfResidents.
 inline constexpr std::uint64_t kResultsShare = 2;
 inline constexpr std::uint64_t kResultsShareOfResidents = 4;
 
-// Batches the consumer may hold without slowing anything: the one it works on, and the one before
-// it.
+// Batches that the consumer may hold without slowing the loader: the current one and the previous
+// one.
 inline constexpr std::uint32_t kBatchesHeld = 2;
 
-// Bytes that one rank, alone in its process, has for the residents of its order: its memory less
-// the tiers and the shares of decodes, results, reads and batches. Without memory_bytes all ranks
-// of the job together have three quarters of the default of one machine, even if they run on
-// several. `rank`: the needs of one rank; its resident_bytes and pinned_bytes have no effect. Pure.
+// Returns the bytes that one rank, alone in its process, has for the residents of its order: its
+// memory minus tiers and minus the shares of decodes, results, reads and batches. If memory_bytes
+// is 0, all ranks of the job together have three quarters of one machine's default, even if they
+// run on several machines. `rank`: the needs of one rank; its resident_bytes and pinned_bytes are
+// ignored. Pure.
 std::uint64_t ResidentRoom(const BudgetNeeds& rank, std::uint32_t world_size);
 
-// Divides the memory. Tiers and residents get what they need. Reads get what keeps the device busy
-// while as much again is decoded, and batches the rest; both get at least their minimum. If there
-// are residents, reads and batches get no more than they can use, and pinned blocks the rest.
-// Batches also get room for one stand-in each, as far as memory is left for it.
-// Decodes and results get their shares before reads and batches. But of the memory beyond all
-// minimums, reads and batches keep a third, or what they can use if that is less. Pure.
+// Divides the memory. Tiers and residents get what they need. Decodes and results get their shares
+// next, but a third of the memory beyond all minimums (or less, if less is useful) is left for
+// reads and batches. Reads get enough to keep the device busy while the same amount is decoded;
+// batches get the rest; both get at least their minimum. If there are residents, reads and batches
+// get no more than they can use, and pinned blocks get the rest. Each batch also gets room for one
+// stand-in, if memory is left. Pure.
 //
-// Errors: InvalidArgument  memory_bytes below two batches, one read, the least of decodes, one
-//                          batch of results, tiers and residents, with the least that would do;
-//                          tiers and residents beyond the machine's memory
+// Errors: InvalidArgument  memory_bytes is below the sum of two batches, one read, the least for
+//                          decodes, one batch of results, tiers and residents (the message gives
+//                          the least that suffices); tiers and residents exceed the machine's
+//                          memory
 Result<Budget> MakeBudget(const BudgetNeeds& needs);
 
-// Bytes of memory= that yield one more byte for decodes. For messages.
+// Returns how many bytes of memory= give one more byte to decodes. For messages.
 double MemoryPerScratch(const BudgetNeeds& needs, const Budget& budget);
 
 }  // namespace headrace

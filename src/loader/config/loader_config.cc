@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/memory/buffer_pool.h"
 #include "base/units.h"
 #include "index/index.h"
@@ -47,9 +48,7 @@ std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
 
 Status CheckThreads(int threads) {
   if (threads >= 0 && threads <= kThreadsMax) return Status();
-  return Status(StatusCode::kInvalidArgument, "threads: got " + std::to_string(threads) +
-                                                  ", must be in [0, " +
-                                                  std::to_string(kThreadsMax) + "]");
+  return InvalidArgument("threads: got {}, must be in [0, {}]", threads, kThreadsMax);
 }
 
 }  // namespace
@@ -60,9 +59,10 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
-  if (!options.tiers.tiers.empty() && options.io == IoChoice::kSynthetic) {
-    return Status(StatusCode::kInvalidArgument,
-                  "tiers with io='synthetic': nothing is read that could be kept");
+  HEADRACE_RETURN_IF_ERROR(CheckStoreName(options.io));
+  if (!options.tiers.tiers.empty() && !ReadsStorage(options.io)) {
+    return InvalidArgument(
+        "tiers with Engine(io='{}'): this store reads nothing that tiers could keep", options.io);
   }
   // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;
@@ -130,16 +130,16 @@ std::uint64_t LoaderConfig::memory_bytes() const {
 }
 
 EngineOptions LoaderConfig::engine_options() const {
-  const bool synthetic = options.io == IoChoice::kSynthetic;
+  const bool reads_storage = ReadsStorage(options.io);
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
   engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
   engine.block_read_bytes_max =
       std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));
-  if (synthetic) engine.coalesce_bytes_max = 0;  // Each made-up read holds one sample.
-  if (synthetic) engine.block_read_bytes_max = 0;
+  if (!reads_storage) engine.coalesce_bytes_max = 0;  // Each made-up read holds one sample.
+  if (!reads_storage) engine.block_read_bytes_max = 0;
   engine.on_error = options.on_error;
-  engine.verify = options.verify && !synthetic;
+  engine.verify = options.verify && reads_storage;
   engine.seed = options.job.seed;
   return engine;
 }

@@ -17,21 +17,22 @@ class ResolvedOrder;
 
 // Options resolved for one dataset and one machine: every default filled in, the memory divided.
 struct LoaderConfig {
-  LoaderOptions options;  // sample_count and threads filled in, capacities those of all its ranks
+  // With sample_count and threads filled in; capacities of all its ranks together.
+  LoaderOptions options;
   std::vector<BatchField> schema;
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const ResolvedOrder> order;
   Budget budget;
-  double scratch_share = 1;  // bytes of memory= that yield one of budget.scratch_bytes
+  double scratch_share = 1;  // bytes of memory= that give one byte of budget.scratch_bytes
 
-  // What a session of this takes of the machine's memory.
+  // Bytes of the machine's memory that a session of this configuration takes.
   [[nodiscard]] std::uint64_t memory_bytes() const;
   [[nodiscard]] EngineOptions engine_options() const;
 };
 
-// Opens nothing and starts nothing: files that the options name need not exist.
+// Opens no file and starts no thread: files that the options name need not exist.
 //
-// Errors: InvalidArgument  options that cannot be, named; a budget below what they need
+// Errors: InvalidArgument  invalid options, which the message names; a budget below their needs
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    LoaderOptions options);
 

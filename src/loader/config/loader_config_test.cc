@@ -37,7 +37,7 @@ TEST(LoaderConfigTest, ResolvingOpensNothingThatTheOptionsName) {
   const TempFiles files;
   const std::string folder = files.folder() + "/tier";
   LoaderOptions options = Options();
-  options.io = IoChoice::kUring;
+  options.io = "io_uring";
   options.schedule = files.folder() + "/no_such_schedule";
   options.tiers.tiers = {{.path = folder, .capacity_bytes = 2 * kMega}};
   const auto config = ResolveConfig(MakeIndex(), options);
@@ -72,7 +72,7 @@ TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
   EXPECT_LE(2 * engine.block_read_bytes_max, small.budget.staging_bytes);
   EXPECT_TRUE(engine.verify);
 
-  options.io = IoChoice::kSynthetic;
+  options.io = "synthetic";
   const EngineOptions made_up = ResolveConfig(MakeIndex(), options).value().engine_options();
   EXPECT_EQ(made_up.coalesce_bytes_max, 0U);
   EXPECT_EQ(made_up.block_read_bytes_max, 0U);

@@ -5,60 +5,86 @@
 #include <string>
 #include <vector>
 
+#include "base/members.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
 #include "engine/engine_options.h"
-#include "loader/config/io_choice.h"
+#include "engine/lanes/lane_policies.h"
 #include "loader/config/tiers_spec.h"
 #include "model/machine_model.h"
 #include "model/preprocess_model.h"
 #include "plan/order_factory.h"
 #include "plan/order_options.h"
+#include "store/store_table.h"
 
 namespace headrace {
 
-// A field of the dataset as it is to appear in batches.
+// Structs of the layers below.
+HEADRACE_MEMBERS(RandomResizedCrop, scale, ratio)
+HEADRACE_MEMBERS(ImageTransform, random_resized_crop, resize_shorter, flip_probability, height,
+                 width, to_float, mean, std, channels_first, exact, pixels_max)
+HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, seed, shuffle,
+                 drop_last, epochs)
+HEADRACE_MEMBERS(FileRemedies, changed, broken_link, special)
+HEADRACE_MEMBERS(Curve::Point, users, rate)
+HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
+HEADRACE_MEMBERS(StorageModel, rate, rate_max)
+HEADRACE_MEMBERS(TierModel, read, write, threads)
+HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, peer_rate, decode, copy,
+                 preprocess_rate)
+HEADRACE_MEMBERS(PreprocessModel::Row, transform, bytes, threads, count, seconds)
+
+// A field of the dataset, and its form in batches.
 struct LoaderField {
   std::string name;
-  std::optional<ImageTransform> image;  // for images; without it, their encoded bytes
-  // The check of encoded images: images that do not decode fail with DataLoss.
+  std::optional<ImageTransform> image;  // for images; std::nullopt: batches have the encoded bytes
+  // Whether to check encoded images: those that do not decode fail with DataLoss.
   EncodedImages encoded = EncodedImages::kUnchecked;
 };
+HEADRACE_MEMBERS(LoaderField, name, image, encoded)
 
-// Which order, and what fixes it beside the job.
+// The order, and its inputs besides the job.
 struct OrderSpec {
-  std::string name = "exact";
-  // Given; defaults come from the order, the dataset, the memory. Orders that read blocks have one
-  // more here, "block_samples": neighbours read together; 0, the default: see MakeIndexBlocks.
+  std::string name = Orders().default_name();
+  // Set by the user; defaults come from the order, the dataset and the memory. Orders that read
+  // blocks have one more, "block_samples": neighbours that are read together. Default 0: see
+  // MakeIndexBlocks.
   OrderParameters parameters;
   SampleTable homes;
   SampleTable costs;
 };
+HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs)
 
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
   OrderOptions job;                 // sample_count is filled in
   OrderSpec order;
-  std::uint64_t memory_bytes =
-      0;  // budget of everything; 0: what is useful, a quarter of RAM at most
-  std::uint32_t batches_ahead = 0;  // 0: what the memory allows
-  int threads = 0;                  // that decode; 0: one a usable core
-  IoChoice io = IoChoice::kAuto;
+  // Budget of everything; 0: as much as is useful, at most a quarter of RAM.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t batches_ahead = 0;          // 0: as many as the memory allows
+  int threads = 0;                          // decode threads; 0: one for each usable core
+  std::string io = std::string(kAnyStore);  // the store that reads: see OpenStoreOptions
+  FileRemedies remedies;  // the advice in error messages; depends on the dataset's format
   OnError on_error = OnError::kRaise;
-  bool verify = true;           // samples against their checksums
+  bool verify = true;           // compare samples with their checksums
   bool worker_results = false;  // whether to budget for results of Python workers
-  bool shared_batches = false;  // in memory that other processes can map: Buffer::place()
-  // How many batches the training loop may lag behind the batches taken: workers take ahead.
+  // Batches lie in memory that other processes can map: Buffer::place().
+  bool shared_batches = false;
+  // By how many batches the training loop may lag behind the batches taken: workers take batches
+  // ahead of it.
   std::uint32_t batches_behind = 0;
   TiersSpec tiers;
-  // What was measured of the machine, tiers in the order of `tiers`: reads come from what is
-  // fastest. Nothing: tiers are faster than storage.
+  // Measurements of the machine, tiers in the order of `tiers`: the fastest source is read.
+  // std::nullopt: assume that tiers are faster than storage.
   std::optional<MachineModel> model;
-  // How ranks of a node share reads and decode threads: a name of LanePolicyNames(), or the path of
+  // How ranks of a node share reads and decode threads: a name of LanePolicies(), or the path of
   // a schedule that WriteSchedule() wrote for this job.
-  std::string schedule = "shared_deadline";
-  // What preprocessing was seen to take in runs before, from a machine profile; it is learned anew.
+  std::string schedule = LanePolicies().default_name();
+  // Preprocessing times of earlier runs, from a machine profile. A run updates them.
   std::vector<PreprocessModel::Row> preprocess;
 };
+HEADRACE_MEMBERS(LoaderOptions, job, order, fields, memory_bytes, batches_ahead, threads, io,
+                 remedies, on_error, verify, worker_results, shared_batches, batches_behind, tiers,
+                 model, schedule, preprocess)
 
 }  // namespace headrace

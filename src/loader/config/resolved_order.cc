@@ -29,15 +29,7 @@ const char* OriginName(ParameterOrigin origin) {
 
 Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& index,
                                           const OrderOptions& job, const OrderSpec& spec) {
-  const OrderFactory* factory = FindOrder(spec.name);
-  if (factory == nullptr) {
-    std::string names;
-    for (const OrderFactory* each : AllOrders()) {
-      names.append(names.empty() ? "'" : ", '").append(each->name()).append("'");
-    }
-    return Status(StatusCode::kInvalidArgument,
-                  "order: got '" + spec.name + "', must be one of " + names);
-  }
+  HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
   OrderRequest request{.job = job,
                        .parameters = spec.parameters,
                        .blocks = nullptr,
@@ -105,7 +97,7 @@ void ResolvedOrder::AddNeeds(BudgetNeeds& needs) const {
 Result<std::optional<ExpectedInflation>> ResolvedOrder::Inflation(const Index& index) const {
   if (!reads_blocks()) return std::optional<ExpectedInflation>();
   HEADRACE_ASSIGN_OR_RETURN(const SampleTable labels, InlineLabels(index));
-  return ExpectedLabelInflation(factory_->name(), request_, labels);
+  return ExpectedLabelInflation(*factory_, request_, labels);
 }
 
 }  // namespace headrace

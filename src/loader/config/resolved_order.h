@@ -16,52 +16,54 @@ namespace headrace {
 
 class Index;
 
-// The order that a loader runs, with everything it is made from, and what it needs of memory.
+// The order that a loader runs: its inputs, and the memory that it needs.
 class ResolvedOrder {
  public:
-  // Looks `spec` up and at the dataset. Memory is not known yet: call Settle() before MakeOrder().
+  // Finds the order and inspects the dataset. The memory is not known yet: call Settle() before
+  // MakeOrder().
   //
-  // Errors: InvalidArgument  no such order; those of MakeIndexBlocks and OrderFactory::Resolve
+  // Errors: InvalidArgument  unknown order; those of MakeIndexBlocks and OrderFactory::Resolve
   static Result<ResolvedOrder> Make(const std::shared_ptr<const Index>& index,
                                     const OrderOptions& job, const OrderSpec& spec);
 
-  // Fixes the parameters that were left out. `rank_bytes`: the memory for residents that each rank
-  // has alone in its process, so that the order does not depend on how ranks share processes. The
-  // order may need more than that.
+  // Sets the parameters that the user left out. `rank_bytes`: the memory for residents that a rank
+  // has if it is alone in its process; so the order does not depend on how ranks share processes.
+  // The order may need more than that.
   //
   // Errors: those of OrderFactory::Resolve
   Status Settle(std::uint64_t rank_bytes);
 
-  // Writes the bytes that the order keeps resident, and those it could pin, into `needs`. After
-  // Settle().
+  // Sets in `needs` the bytes that the order keeps resident and the bytes that it could pin. Call
+  // after Settle().
   void AddNeeds(BudgetNeeds& needs) const;
 
   [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {
     return factory_->Make(request_, start);
   }
   [[nodiscard]] const OrderOptions& job() const { return request_.job; }
-  // What tiers keep as one: the order's blocks, or, where it reads none, single samples; in units
-  // of `unit_bytes_min` at least.
+  // The units in which tiers keep data: the order's blocks, or single samples if the order reads no
+  // blocks. Sizes are counted in units of at least `unit_bytes_min`.
   //
   // Errors: those of MakeIndexBlocks
   [[nodiscard]] Result<std::shared_ptr<const BlockMap>> CacheBlocks(
       const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const;
-  // The uses of `blocks`, out of CacheBlocks(), that every node makes: as many ranks, side by side,
-  // as the job has here. After Settle().
+  // The stream of every node's uses of `blocks`, which CacheBlocks() returned. Every node has as
+  // many consecutive ranks as this one. Call after Settle().
   //
   // Errors: those of MakeOrderUses
   [[nodiscard]] Result<std::unique_ptr<UseStream>> MakeUses(std::shared_ptr<const BlockMap> blocks,
                                                             Position start) const;
   [[nodiscard]] OrderParameters parameters() const;
-  // Where each of parameters() comes from: "given", "default" or "default, limited by memory".
-  // After Settle().
+  // The origin of each of parameters(): "given", "default" or "default, limited by memory". Call
+  // after Settle().
   [[nodiscard]] const OrderParameters& origins() const { return origins_; }
   [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
+  [[nodiscard]] bool follows_lists() const { return factory_->follows_lists(); }
   [[nodiscard]] std::uint64_t unit_bytes() const { return request_.blocks->unit_bytes(); }
-  // Most units resident. After Settle().
+  // The most units that are resident at once. Call after Settle().
   [[nodiscard]] std::uint64_t resident_units() const { return resident_units_; }
-  // What the order is expected to do to the labels of a batch. After Settle(). Nothing: no closed
-  // form is known, or nothing is to be feared.
+  // The expected effect of the order on the labels of a batch. Call after Settle(). std::nullopt:
+  // no effect is expected, or no closed form is known.
   //
   // Errors: those of InlineLabels
   [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation(const Index& index) const;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 
@@ -17,17 +18,15 @@ Result<std::size_t> FindField(const Index& index, const std::string& name) {
     if (index.fields()[i].name == name) return i;
     names.append(names.empty() ? "" : ", ").append(index.fields()[i].name);
   }
-  return Status(StatusCode::kInvalidArgument,
-                "field '" + name + "': the dataset has no such field; it has " + names);
+  return InvalidArgument("field '{}': the dataset has no such field; it has {}", name, names);
 }
 
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
   if (wanted.image.has_value()) {
     if (info.kind != FieldKind::kImage) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          "field '" + info.name + "': an image transform, but it holds no encoded images");
+      return InvalidArgument("field '{}': an image transform, but it holds no encoded images",
+                             info.name);
     }
     const ImageTransform& image = *wanted.image;
     Result<std::unique_ptr<FieldCodec>> codec = MakeImageCodec(image);
@@ -65,7 +64,7 @@ Result<std::vector<BatchField>> MakeSchema(const Index& index,
   std::set<std::string> seen;
   for (const LoaderField& field : wanted) {
     if (!seen.insert(field.name).second) {
-      return Status(StatusCode::kInvalidArgument, "field '" + field.name + "': asked for twice");
+      return InvalidArgument("field '{}': asked for twice", field.name);
     }
     HEADRACE_ASSIGN_OR_RETURN(const std::size_t position, FindField(index, field.name));
     HEADRACE_ASSIGN_OR_RETURN(BatchField made, MakeField(index.fields()[position], field));

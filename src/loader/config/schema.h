@@ -9,15 +9,14 @@
 
 namespace headrace {
 
-// The fields of a batch that `fields` asks of `index` (all, as stored, if it is empty).
+// Returns the batch fields for `fields` (empty: every field of `index`, as stored).
 //
-// Errors: InvalidArgument  no such field, the same one twice, an image transform of what is no
-// image,
-//                          or one that cannot be
+// Errors: InvalidArgument  unknown field, a field twice, an image transform for a field that has no
+//                          images, an invalid transform
 Result<std::vector<BatchField>> MakeSchema(const Index& index,
                                            const std::vector<LoaderField>& fields);
 
-// What a store may widen a read by, both ends together.
+// The most bytes that a store may add to a read, both ends together.
 inline constexpr std::uint64_t kWideningMax = 2 * kBufferAlignment;
 
 // Size statistics from at most 1,000 samples, spread over the dataset.

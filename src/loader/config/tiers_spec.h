@@ -4,22 +4,26 @@
 #include <string>
 #include <vector>
 
+#include "base/members.h"
+#include "plan/placement/placement.h"
+
 namespace headrace {
 
-// A tier as a user asks for it.
+// A tier that a user requests.
 struct TierSpec {
   std::string path;  // of a folder; empty: memory
   std::uint64_t capacity_bytes = 0;
-  int threads = 4;  // that read and write a folder
+  int threads = 4;  // threads that read and write a folder
 };
+HEADRACE_MEMBERS(TierSpec, path, capacity_bytes, threads)
 
-// What a node keeps, and by which plan.
+// The tiers of a node and the plan for them.
 struct TiersSpec {
-  std::vector<TierSpec> tiers;  // fastest first; empty: nothing is kept
-  std::string placement = "coordinated";
-  std::uint64_t horizon_epochs = 16;  // that the plan looks ahead
+  std::vector<TierSpec> tiers;  // fastest first; empty: no tiers
+  std::string placement = Placements().default_name();
+  std::uint64_t horizon_epochs = 16;  // how many epochs the plan looks ahead
 
-  // Of tiers in memory.
+  // Total capacity of the tiers in memory.
   [[nodiscard]] std::uint64_t memory_bytes() const {
     std::uint64_t bytes = 0;
     for (const TierSpec& tier : tiers) {
@@ -28,5 +32,6 @@ struct TiersSpec {
     return bytes;
   }
 };
+HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs)
 
 }  // namespace headrace

@@ -17,19 +17,21 @@ namespace headrace {
 // The number of a call that begins or ends a run. Later calls have larger ones.
 enum class RunTurn : std::uint64_t {};
 
-// Begins and ends the runs of a job, one at a time. A `Run` has Close(timeout_ns), which ends it
-// and returns whether its reads have ended, too; until then it is called again.
+// Begins and ends the runs of a job; at most one run exists at a time. A `Run` has
+// Close(timeout_ns), which ends the run and returns true when its reads have ended, too; it is
+// called again until then.
 //
 // A run begins in three steps:
-//   1. The run before is closed, however long its reads take.
+//   1. The previous run is closed. This takes as long as its reads take.
 //   2. `plan` makes what the run needs, which may take seconds. No lock is held.
 //   3. `start` starts the run.
-// Before each of them, a Begin() that has not the newest turn gives up. An End() ends only runs
-// whose turns came before its own. So what was overtaken never touches what is newer, and End()
-// never waits longer than its argument allows.
+// Before each step, a Begin() whose turn is not the newest gives up. End() ends only runs with an
+// older turn than its own. So an older call never affects a newer run, and End() never waits longer
+// than its argument allows.
 //
-// Thread safety: every method may be called from any thread. The functions given are called by one
-// thread at a time; `start` and `closed` hold the lock, so they must not call this object.
+// Thread safety: every method may be called from any thread. The functions passed are called by one
+// thread at a time; `start` and `closed` are called with the lock held, so they must not call this
+// object.
 // Shutdown: call Close() before the destructor.
 template <typename Run>
 class RunLifecycle {
@@ -40,8 +42,8 @@ class RunLifecycle {
   RunLifecycle(const RunLifecycle&) = delete;
   RunLifecycle& operator=(const RunLifecycle&) = delete;
 
-  // The turn of one call of Begin(), or of calls of End() that are one. From now on nothing starts
-  // that has a turn before it.
+  // Takes the turn for one call of Begin(), or for one or more calls of End() that belong together.
+  // From now on no run with an older turn starts.
   [[nodiscard]] RunTurn TakeTurn() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     newest_ = RunTurn{static_cast<std::uint64_t>(newest_) + 1};
@@ -52,7 +54,7 @@ class RunLifecycle {
   // `plan` returns a Result; `start` gets its value and returns the run.
   //
   // Errors: Cancelled  Cancel() was called, or a newer turn was taken
-  //         those of `plan`; the run before has ended
+  //         those of `plan`; the previous run has ended
   template <typename Plan, typename Start>
   Result<std::shared_ptr<Run>> Begin(RunTurn turn, Plan plan, Start start)
       HEADRACE_LOCKS_EXCLUDED(mutex_) {
@@ -70,13 +72,13 @@ class RunLifecycle {
   }
 
   // Ends the run and waits up to `timeout_ns` for its reads (negative: no limit, but Cancel() ends
-  // the wait). Returns false if some are still in flight, or a run is still being planned, which
-  // then does not start. Does nothing to a run with a newer turn.
+  // the wait). Returns false if some reads are still in flight, or if a run is still being planned;
+  // that run then does not start. Does nothing to a run with a newer turn.
   bool End(RunTurn turn, std::int64_t timeout_ns) HEADRACE_LOCKS_EXCLUDED(mutex_) {
     const std::int64_t begin_ns = clock_.NowNanos();
     MutexLock lock(mutex_);
     for (;;) {
-      if (begun_ > turn) return true;  // What was there before has ended.
+      if (begun_ > turn) return true;  // The run before it has ended.
       std::int64_t slice_ns = kSliceNs;
       if (timeout_ns >= 0) {
         slice_ns =
@@ -89,21 +91,22 @@ class RunLifecycle {
     }
   }
 
-  // From now on no run starts, and waits without a limit end.
+  // From now on no run starts. Ends all waits that have no time limit.
   void Cancel() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     cancelled_ = true;
     changed_.NotifyAll();
   }
 
-  // Starts nothing more, and ends the run, however long its reads take. Nobody else may be inside.
+  // Ends the run and waits for all of its reads. No run starts any more. No other call may be in
+  // progress.
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     cancelled_ = true;
     static_cast<void>(CloseRun(-1));
   }
 
-  // What remains of `ns` since the run was first asked to end; all of it if it was not.
+  // Returns `ns` minus the time since the run was first asked to end; `ns` if nobody asked.
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     if (!ending_since_ns_.has_value()) return ns;
@@ -121,7 +124,7 @@ class RunLifecycle {
     return {StatusCode::kCancelled, "starting a run: the loader was closed"};
   }
 
-  // Step 1. From then on the caller is the one that begins.
+  // Step 1. When it returns OK, the caller is the only one that plans a run.
   Status AwaitTurn(RunTurn turn) HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     for (;;) {
@@ -161,10 +164,11 @@ class RunLifecycle {
   CondVar changed_;
   std::shared_ptr<Run> run_ HEADRACE_GUARDED_BY(mutex_);
   RunTurn newest_ HEADRACE_GUARDED_BY(mutex_){};
-  RunTurn begun_ HEADRACE_GUARDED_BY(mutex_){};        // the newest that came to step 2
+  RunTurn begun_ HEADRACE_GUARDED_BY(mutex_){};        // the newest turn that reached step 2
   bool planning_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at step 2
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
-  // When the run, or the planning, was first asked to end, if it had not ended then.
+  // When the run, or its planning, was first asked to end; std::nullopt if nobody asked, or it has
+  // ended.
   std::optional<std::int64_t> ending_since_ns_ HEADRACE_GUARDED_BY(mutex_);
 };
 

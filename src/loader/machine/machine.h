@@ -4,15 +4,15 @@
 
 namespace headrace {
 
-// Processors this process may use: its affinity mask, less where a cgroup's CPU quota is lower.
-// At least 1.
+// Processors that this process may use: the smaller of its affinity mask and its cgroup's CPU
+// quota. At least 1.
 int UsableCores();
 
-// Bytes of memory this process may use: physical memory, less where a cgroup's limit is lower.
+// Bytes of memory that this process may use: the smaller of physical memory and its cgroup's limit.
 std::uint64_t MemoryLimitBytes();
 
-// Bytes this process has had read from block devices since it began (/proc/self/io); negative where
-// the system does not tell.
+// Bytes read from block devices for this process since it started (/proc/self/io); negative if the
+// system does not tell.
 std::int64_t DeviceReadBytes();
 
 }  // namespace headrace

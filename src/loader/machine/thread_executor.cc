@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -46,11 +47,11 @@ Status ThreadExecutor::StartThreads(const ThreadExecutorOptions& options) {
       });
     }
   } catch (const std::system_error& refused) {  // The only way in which std::thread says so.
-    return Status(StatusCode::kResourceExhausted,
-                  "starting " + Counted(static_cast<std::uint64_t>(options.threads), "thread") +
-                      " " + options.name + ": the system gave " + std::to_string(threads_.size()) +
-                      " (" + refused.code().message() +
-                      "); lower threads=, or raise the limit on processes (ulimit -u) or memory");
+    return ResourceExhausted(
+        "starting {} {}: the system gave {} ({}); lower threads=, or raise the limit on processes "
+        "(ulimit -u) or memory",
+        Counted(static_cast<std::uint64_t>(options.threads), "thread"), options.name,
+        threads_.size(), refused.code().message());
   }
   return Status();
 }

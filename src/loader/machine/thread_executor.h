@@ -15,9 +15,9 @@ namespace headrace {
 
 struct ThreadExecutorOptions {
   int threads = 1;
-  std::string name;       // of its threads, as tools show it: at most 15 characters
-  int nice = 0;           // added to the threads' nice value: they yield to the trainer
-  std::vector<int> cpus;  // that they run on; empty: any. A wish
+  std::string name;       // of its threads, as tools show them: at most 15 characters
+  int nice = 0;           // added to the threads' nice value, so that they yield to the trainer
+  std::vector<int> cpus;  // preferred processors; empty: any. Best effort
 };
 
 // An executor of real threads, earliest deadline first.
@@ -25,15 +25,15 @@ struct ThreadExecutorOptions {
 // Thread safety, shutdown: as Executor.
 class ThreadExecutor final : public Executor {
  public:
-  // Errors: ResourceExhausted  the system gives fewer threads
+  // Errors: ResourceExhausted  the system cannot start so many threads
   static Result<std::unique_ptr<ThreadExecutor>> Make(const ThreadExecutorOptions& options);
   ~ThreadExecutor() override;
   ThreadExecutor(const ThreadExecutor&) = delete;
   ThreadExecutor& operator=(const ThreadExecutor&) = delete;
 
   void Submit(std::uint64_t deadline, Task task) override HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Runs the waiting task of the earliest deadline on the calling thread; false if none waits. For
-  // threads that would have to wait for the tasks.
+  // Runs the waiting task with the earliest deadline on the calling thread; returns false if there
+  // is none. For threads that would otherwise wait for the tasks.
   bool RunOne() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] int concurrency() const override { return static_cast<int>(threads_.size()); }
@@ -43,7 +43,7 @@ class ThreadExecutor final : public Executor {
     std::uint64_t deadline;
     std::uint64_t number;
     Task task;
-    // For a heap with the earliest on top.
+    // For a heap with the earliest entry on top.
     bool operator<(const Entry& other) const {
       return deadline != other.deadline ? deadline > other.deadline : number > other.number;
     }

@@ -34,7 +34,8 @@ Status EpochPlanner::Begin() {
   next_ = order_->Next();
   const TiersSpec& tiers = config_.options.tiers;
   if (tiers.tiers.empty()) return Status();
-  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(tiers.placement));
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
+                            Placements().Get(tiers.placement));
   HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *config_.order));
   HEADRACE_ASSIGN_OR_RETURN(
       placement_,

@@ -16,12 +16,11 @@
 
 namespace headrace {
 
-// Reads by their size: samples, or, where the order reads blocks, the pieces that a block is read
-// in.
+// The number of reads by size. A read is a sample, or a piece of a block if the order reads blocks.
 using ReadCounts = std::map<std::uint64_t, std::uint64_t>;
 
-// What the epoch of the job's ranks here is planned to read from where. Bytes are those of samples,
-// as stored.
+// The planned reads of one epoch by source, for the job's ranks on this node. Bytes are those of
+// stored samples.
 struct PlannedEpoch {
   struct TierPlan {
     ReadCounts reads;
@@ -30,14 +29,13 @@ struct PlannedEpoch {
 
   std::uint64_t epoch = 0;
   std::uint64_t samples = 0;       // delivered
-  std::uint64_t sample_bytes = 0;  // of these
+  std::uint64_t sample_bytes = 0;  // of the delivered samples
   ReadCounts storage;
   std::vector<TierPlan> tiers;  // fastest first
-  std::uint64_t at_peers = 0;   // of what is read from storage: blocks that a tier of another
-                                // node has
+  std::uint64_t at_peers = 0;   // reads from storage of blocks that a peer's tier has
 };
 
-// Plans a loader's job epoch by epoch, and reads nothing.
+// Plans a loader's job epoch by epoch. Reads no samples.
 //
 // Thread safety: none.
 class EpochPlanner {
@@ -46,12 +44,12 @@ class EpochPlanner {
   static Result<std::unique_ptr<EpochPlanner>> Make(std::shared_ptr<const Index> index,
                                                     LoaderOptions options);
 
-  // The next epoch; nothing after the last of the job.
+  // Returns the next epoch; std::nullopt after the last one.
   std::optional<PlannedEpoch> Next();
 
   [[nodiscard]] const LoaderConfig& config() const { return config_; }
 
-  // What the job's order is expected to do to the labels of a batch, as a Loader expects it.
+  // The expected effect of the job's order on the labels of a batch, as in Loader.
   //
   // Errors: those of ResolvedOrder::Inflation
   [[nodiscard]] Result<std::optional<ExpectedInflation>> Inflation() const;
@@ -71,7 +69,8 @@ class EpochPlanner {
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placement> placement_;  // null: no tiers
   std::optional<Step> next_;
-  std::unordered_set<std::uint32_t> awaited_;  // blocks that tiers are to have, and no read brought
+  // Blocks planned for tiers that no read has fetched yet.
+  std::unordered_set<std::uint32_t> awaited_;
 };
 
 }  // namespace headrace

@@ -8,14 +8,15 @@
 
 #include "base/hash.h"
 #include "engine/engine_options.h"
+#include "engine/papers/lobster/lobster_policy.h"
 #include "index/atomic_file.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/planning/tier_room.h"
 #include "model/lane_shares.h"
 #include "model/preprocess_model.h"
+#include "plan/papers/lobster/make_schedule.h"
 #include "plan/placement/placement.h"
-#include "plan/schedule/make_schedule.h"
 
 namespace headrace {
 namespace {
@@ -231,7 +232,7 @@ Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& 
   if (differs.empty()) return Status();
   return {StatusCode::kFailedPrecondition,
           "it was planned for something else: " + differs +
-              "; plan again with `headrace plan --schedule`, or leave schedule= out"};
+              "; plan again with `headrace plan --schedule`, or leave Engine.schedule out"};
 }
 
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
@@ -245,7 +246,7 @@ Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
   const TiersSpec& tiers = config.options.tiers;
   if (!tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
-                              FindPlacement(tiers.placement));
+                              Placements().Get(tiers.placement));
     HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *config.order));
     HEADRACE_ASSIGN_OR_RETURN(
         placement,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Schedules: files that say in advance how the ranks of a node share reads and decode threads.
-// LaneSchedule (loader/session/) follows one.
+// Schedules: files that define in advance how the ranks of a node share reads and decode threads.
+// LaneSchedule (loader/session/) follows them.
 
 #include <cstdint>
 #include <memory>
@@ -12,36 +12,37 @@
 #include "loader/config/loader_config.h"
 #include "loader/config/loader_options.h"
 #include "plan/order.h"
-#include "plan/schedule/schedule_file.h"
+#include "plan/papers/lobster/schedule_file.h"
 
 namespace headrace {
 
-// What may run at once for all ranks of the job here.
+// The reads and decode threads that all ranks of the job on this node may use at once.
 LaneBudget LaneBudgetOf(const LoaderConfig& config);
 
-// Names what is done to a sample, the same in every run: the key of what preprocessing takes.
+// A hash of the transform of a sample, equal in all runs: the key of preprocessing times.
 std::uint64_t TransformHash(const LoaderOptions& options);
 
-// What a schedule for the job says it is for.
+// The header of a schedule for the job.
 ScheduleHeader MakeScheduleHeader(const Index& index, const LoaderConfig& config, Position start);
 
-// Whether a run of the job may follow a schedule: threads may differ, and where it starts.
+// Checks that a run of the job may follow a schedule. The number of threads and the start may
+// differ.
 //
-// Errors: FailedPrecondition  it is for something else; the message says for what
+// Errors: FailedPrecondition  the schedule is for another job; the message says what differs
 Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& job);
 
 struct SchedulePlanOptions {
-  std::string path;                         // of the file; a schedule there is replaced
+  std::string path;                         // of the file; an existing schedule is replaced
   Position start;                           // the first step planned
-  std::uint64_t steps = ~std::uint64_t{0};  // at most; the job's end comes first
-  double train_seconds = 0;                 // of a step; 0: not known, lanes are always levelled
+  std::uint64_t steps = ~std::uint64_t{0};  // at most; fewer if the job ends before
+  double train_seconds = 0;                 // of a step; 0: unknown, so lanes are always balanced
 };
 
-// Plans the threads of every lane and what tiers do, step for step, and writes it as a file, whole
-// or not at all. Reads no sample. Returns the number of steps.
+// Plans, for every step, the threads of each lane and the tiers' operations, and writes the plan to
+// a file atomically. Reads no sample. Returns the number of steps.
 //
 // Errors: those of ResolveConfig, of making its order and placement, of MakeSchedule, of AtomicFile
-//         InvalidArgument  there is a file that is no schedule
+//         InvalidArgument  `path` is an existing file that is not a schedule
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
                                     LoaderOptions options, const SchedulePlanOptions& plan);
 

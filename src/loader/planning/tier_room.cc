@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
@@ -18,12 +19,10 @@ constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // Of one tier; larger ones ha
 // Every node plans what all of them keep: they must agree on which ranks are where.
 Status CheckNode(const OrderOptions& job) {
   if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
-  return Status(
-      StatusCode::kInvalidArgument,
-      "tiers: got " + Counted(job.ranks, "rank") + " from rank " + std::to_string(job.rank) +
-          " on, of " + std::to_string(job.world_size) +
-          ": these are no node, for all nodes must have equally many ranks; start as many "
-          "on each, or leave tiers out");
+  return InvalidArgument(
+      "tiers: got {} from rank {} on, of {}: these are no node, for all nodes must have equally "
+      "many ranks; start as many on each, or leave tiers out",
+      Counted(job.ranks, "rank"), job.rank, job.world_size);
 }
 
 }  // namespace
@@ -31,9 +30,7 @@ Status CheckNode(const OrderOptions& job) {
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
                               const ResolvedOrder& order) {
   if (spec.tiers.empty() || spec.tiers.size() > kTiersMax) {
-    return Status(StatusCode::kInvalidArgument, "tiers: got " + std::to_string(spec.tiers.size()) +
-                                                    " of them, must be 1 to " +
-                                                    std::to_string(kTiersMax));
+    return InvalidArgument("tiers: got {} of them, must be 1 to {}", spec.tiers.size(), kTiersMax);
   }
   HEADRACE_RETURN_IF_ERROR(CheckNode(order.job()));
   std::uint64_t unit_bytes = kUnitBytesInMemory;

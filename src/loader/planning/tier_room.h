@@ -15,20 +15,20 @@ namespace headrace {
 class Index;
 class ResolvedOrder;
 
-// The units that tiers count in; what they keep as one, in these; and what each has room for.
+// The blocks that tiers keep, and the capacity of each tier in the blocks' units.
 struct TierRoom {
   std::shared_ptr<const BlockMap> blocks;
   std::vector<std::uint64_t> capacity_units;  // by tier
 };
 
-// Errors: InvalidArgument  no tier or too many; ranks that are no node of the job, whose nodes all
-//                          have equally many; those of ResolvedOrder::CacheBlocks
+// Errors: InvalidArgument  no tier or too many; ranks that do not form a node of the job (all nodes
+//                          have the same number of ranks); those of ResolvedOrder::CacheBlocks
 Result<TierRoom> MakeTierRoom(const std::shared_ptr<const Index>& index, const TiersSpec& spec,
                               const ResolvedOrder& order);
 
-// What a placement is made from, for a run of the session's own order from `start` on, with nothing
-// held. The job's ranks here are a node; all nodes have as many, and the same tiers. Keeps
-// `order`.
+// The request for a placement of a run of the session's own order from `start` on, with empty
+// tiers. The job's ranks here are one node; all nodes have the same number of ranks and the same
+// tiers. The request shares ownership of `order`.
 PlacementRequest MakePlacementRequest(const std::shared_ptr<const ResolvedOrder>& order,
                                       const TierRoom& room, std::uint64_t horizon_epochs,
                                       Position start);

@@ -13,10 +13,10 @@
 
 namespace headrace {
 
-// The engine of a plan in progress. After Close() it ignores events, keeps its last statistics, and
-// may outlive the job.
+// The engine of one run. After Close() it ignores events, keeps its last statistics, and may
+// outlive the job.
 //
-// Thread safety: every method may be called from any thread, Close() by one at a time.
+// Thread safety: every method may be called from any thread; Close() by one thread at a time.
 // Shutdown: call Close() until it returns true. The destructor calls Close(-1).
 class EngineRun final : public SessionRun {
  public:

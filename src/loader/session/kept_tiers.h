@@ -10,20 +10,20 @@
 
 namespace headrace {
 
-// Tiers in memory whose job has gone, kept for the next one of the same dataset: what a node
-// service is for. Those in folders keep themselves.
+// Keeps tiers in memory after their job has ended, for the next job that reads the same dataset. A
+// node service has them. Tiers in folders need no keeper.
 //
 // Thread safety: every method may be called from any thread.
 class KeptTiers {
  public:
   explicit KeptTiers(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // `key` says what a tier holds and how: one of another key is useless. Lets go of those put
-  // before, oldest first, until all fit.
+  // `key` describes the contents and layout of a tier; Take() returns only a tier with an equal
+  // key. Drops older tiers, oldest first, until all fit.
   void Put(std::string key, std::unique_ptr<Tier> tier) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Null: there is none.
+  // Returns null if there is none.
   std::unique_ptr<Tier> Take(const std::string& key) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Lets go of tiers, oldest first, until the others have `bytes` at most.
+  // Drops tiers, oldest first, until the others take at most `bytes`.
   void ShrinkTo(std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] std::uint64_t bytes() const HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -1,45 +1,32 @@
 #include "loader/session/lane_schedule.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
-#include "engine/lanes/schedule_policy.h"
+#include "base/format/errors.h"
+#include "engine/lanes/lane_policies.h"
+#include "engine/papers/lobster/lobster_policy.h"
+#include "engine/papers/lobster/schedule_policy.h"
 #include "index/index.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::string_view kSharedDeadline = "shared_deadline";
-constexpr std::string_view kLobster = "lobster";
-constexpr std::string_view kLobsterSearch = "lobster_search";
-constexpr std::string_view kFixed = "fixed";
-constexpr std::array kNames = {kSharedDeadline, kLobster, kLobsterSearch, kFixed};
 
 Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
   constexpr std::string_view kWritten = "a file that `headrace plan --schedule` wrote";
   Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
   if (file.ok() && !file.value()->bytes().empty()) return file;
   if (file.ok() || file.status().code() == StatusCode::kInvalidArgument) {
-    return Status(StatusCode::kInvalidArgument,
-                  "schedule " + path + ": must be " + std::string(kWritten));
+    return InvalidArgument("schedule {}: must be {}", path, kWritten);
   }
   if (file.status().code() != StatusCode::kNotFound) {
     return Status(StatusCode::kUnavailable, std::string(file.status().message()))
         .WithContext("opening schedule " + path);
   }
-  std::string names;
-  for (const std::string_view name : kNames) {
-    names.append(names.empty() ? "'" : ", '").append(name).append("'");
-  }
-  return Status(StatusCode::kInvalidArgument, "schedule: got '" + path + "', must be one of " +
-                                                  names + ", or " + std::string(kWritten) +
-                                                  "; there is none of that name");
+  return InvalidArgument("schedule: got '{}', must be one of {}, or {}; there is none of that name",
+                         path, LanePolicies().Names(), kWritten);
 }
 
 }  // namespace
-
-std::span<const std::string_view> LanePolicyNames() { return kNames; }
 
 Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index,
                                                          const LoaderConfig& config) {
@@ -48,7 +35,7 @@ Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index,
   std::shared_ptr<const MappedFile> file;
   Position start;
   const std::string& name = config.options.schedule;
-  if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+  if (LanePolicies().Find(name) == nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
     HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header,
                               VerifySchedule({.bytes = file->bytes(), .name = name}));
@@ -69,25 +56,16 @@ LaneSchedule::LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
       file_start_(file_start),
       limit_({.budget = budget_, .transform = TransformHash(config.options)}, std::move(learned)) {}
 
-std::unique_ptr<LanePolicy> LaneSchedule::MakeLobster(LobsterOptions::Search search) {
-  return std::make_unique<LobsterLanePolicy>(
-      LobsterLanePolicy::Options{.budget = budget_, .search = search, .decode_threads = &limit_});
-}
-
 Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   std::shared_ptr<LanePolicy> policy;
   auto verdict = std::make_shared<ScheduleVerdict>();
+  const LanePolicyRequest request{.budget = budget_, .decode_threads = &limit_};
   if (file_ != nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(
         policy, SchedulePolicy::Open({.file = file(), .start = start, .verdict = verdict},
-                                     MakeLobster(LobsterOptions::Search::kMakespan)));
-  } else if (lanes_ == 1 || name_ == kSharedDeadline) {
-    policy = nullptr;  // One lane has all there is, by whatever policy.
-  } else if (name_ == kFixed) {
-    policy = std::make_shared<FixedLanePolicy>(budget_);
-  } else {
-    policy = MakeLobster(name_ == kLobster ? LobsterOptions::Search::kMakespan
-                                           : LobsterOptions::Search::kBinarySearch);
+                                     MakeLobsterPolicy(request)));
+  } else if (lanes_ > 1) {  // One lane has all there is, by whatever policy.
+    policy = LanePolicies().Find(name_)->Make(request);
   }
   MutexLock lock(mutex_);
   if (policy_ != nullptr) {
@@ -103,10 +81,10 @@ Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
 
 Status LaneSchedule::BeginList() {
   if (file_ == nullptr) return Status();
-  return {StatusCode::kInvalidArgument,
-          "schedule " + name_ +
-              ": a sampler says what comes when, and a schedule file is for the job's own order; "
-              "leave one of them out"};
+  return InvalidArgument(
+      "schedule {}: a sampler says what comes when, and a schedule file is for the job's own "
+      "order; leave one of them out",
+      name_);
 }
 
 ScheduleFile LaneSchedule::file() const {

@@ -6,56 +6,56 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
+#include "base/memory/mapped_file.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "engine/lanes/decode_limit.h"
 #include "engine/lanes/lane_policy.h"
+#include "engine/papers/lobster/decode_limit.h"
 #include "loader/config/loader_config.h"
 #include "loader/planning/schedule_plan.h"
 #include "model/preprocess_model.h"
 #include "observe/loader_stats.h"
-#include "plan/schedule/scheduled_placement.h"
+#include "plan/papers/lobster/scheduled_placement.h"
 
 namespace headrace {
 
-// By which policy a node's job shares reads and decode threads between its ranks, over all of its
-// runs: LoaderOptions::schedule, made real.
+// The policy by which a job shares reads and decode threads between its ranks, over all of its
+// runs. Made from LoaderOptions::schedule.
 //
-// Thread safety: every method may be called from any thread; one run at a time.
-// Ownership: what it hands out for a run is in use until that run is closed, and dies with it or
-// with the next Begin(), whichever comes later.
+// Thread safety: every method may be called from any thread. At most one run exists at a time.
+// Ownership: objects returned for a run live until that run is closed or until the next Begin(),
+// whichever comes later.
 class LaneSchedule {
  public:
-  // Errors: InvalidArgument     no policy of that name, and no such file; lists the names
-  //         FailedPrecondition  a schedule for another job; the message says what differs
-  //         DataLoss            not a schedule, or damaged: all of it is read, once
+  // Errors: InvalidArgument     neither a policy nor a file has that name; the message lists
+  //                             the policies
+  //         FailedPrecondition  the schedule is for another job; the message says what differs
+  //         DataLoss            not a schedule, or damaged; the whole file is read once
   static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const LoaderConfig& config);
 
-  // For a run of the job's own order from `start` on, its policy; null: every lane has everything,
-  // earliest deadline first.
+  // Returns the policy for a run of the job's own order from `start` on. Null: lanes share
+  // everything, earliest deadline first.
   //
   // Errors: those of SchedulePolicy::Open
   Result<std::shared_ptr<LanePolicy>> Begin(Position start);
-  // Whether a run may be of a list that somebody else ordered.
+  // Checks that a run may follow a list that the caller ordered.
   //
-  // Errors: InvalidArgument  a schedule file says what the job's own order is
+  // Errors: InvalidArgument  there is a schedule file: it fits the job's own order only
   Status BeginList();
 
-  // The file that is followed, for the placement of the run begun last; no bytes: there is none.
+  // The schedule file of the newest run, for its placement; empty if there is none.
   [[nodiscard]] ScheduleFile file() const;
   [[nodiscard]] Position file_start() const { return file_start_; }
   [[nodiscard]] std::shared_ptr<ScheduleVerdict> verdict() const;
 
   [[nodiscard]] DecodeObserver* observer() { return &limit_; }
   [[nodiscard]] ScheduleStats stats() const;
-  // What was learned of preprocessing, as a machine profile keeps it.
+  // The measured preprocessing times, in the form of a machine profile.
   [[nodiscard]] std::vector<PreprocessModel::Row> learned() const { return limit_.rows(); }
 
  private:
   LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
                std::shared_ptr<const MappedFile> file, Position file_start);
-  [[nodiscard]] std::unique_ptr<LanePolicy> MakeLobster(LobsterOptions::Search search);
 
   const std::string name_;  // of the policy, or the file's path
   const std::uint32_t lanes_;
@@ -67,10 +67,7 @@ class LaneSchedule {
   mutable Mutex mutex_;
   std::shared_ptr<LanePolicy> policy_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run
   std::shared_ptr<ScheduleVerdict> verdict_ HEADRACE_GUARDED_BY(mutex_);
-  LaneCounts ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs before
+  LaneCounts ended_ HEADRACE_GUARDED_BY(mutex_);  // of earlier runs
 };
-
-// Names of the policies, the default first.
-std::span<const std::string_view> LanePolicyNames();
 
 }  // namespace headrace

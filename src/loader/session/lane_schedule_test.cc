@@ -5,13 +5,14 @@
 #include <fstream>
 #include <string>
 
+#include "base/registry/testing/scoped_entry.h"
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
-#include "plan/schedule/testing/schedule_bytes.h"
+#include "plan/papers/lobster/testing/schedule_bytes.h"
 
 namespace headrace {
 namespace {
@@ -62,7 +63,7 @@ class LaneScheduleTest : public ::testing::Test {
     options.job = {.batch_size = kBatch, .world_size = kRanks, .ranks = kRanks, .seed = 5};
     options.job.epochs = 3;
     options.threads = 2;
-    options.io = IoChoice::kThreads;
+    options.io = "threads";
     if (tiers) {
       options.tiers.tiers = {{.capacity_bytes = 40'000}};
       options.tiers.horizon_epochs = 3;
@@ -143,7 +144,8 @@ class LaneScheduleTest : public ::testing::Test {
 
 TEST_F(LaneScheduleTest, WhateverThePolicyBatchesAreTheSame) {
   std::vector<std::uint64_t> before;
-  for (const std::string_view name : LanePolicyNames()) {
+  for (const LanePolicyFactory* each : LanePolicies().rows()) {
+    const std::string_view name = each->name();
     const auto job = Open(Options(), std::string(name));
     ASSERT_NE(job, nullptr);
     std::vector<std::uint64_t> ids;
@@ -155,6 +157,33 @@ TEST_F(LaneScheduleTest, WhateverThePolicyBatchesAreTheSame) {
     }
     before = ids;
   }
+}
+
+// A new policy is one file, such as this, and one row of LanePolicies().
+class LastLaneFirst final : public LanePolicy {
+ public:
+  static inline int asked = 0;  // by the engine's thread, before batches are handed over
+  Status Split(Position /*at*/, std::span<const LaneWork> work,
+               std::span<LaneShare> shares) override {
+    ++asked;
+    for (LaneShare& share : shares) share = {.reads = 1, .decodes = 1};
+    shares.back() = {.reads = static_cast<std::uint32_t>(work.size()), .decodes = 2};
+    return Status();
+  }
+};
+
+TEST_F(LaneScheduleTest, APolicyOfATestIsAskedForEveryStep) {
+  const LanePolicyFactory factory("last_lane_first",
+                                  [](const LanePolicyRequest&) -> std::unique_ptr<LanePolicy> {
+                                    return std::make_unique<LastLaneFirst>();
+                                  });
+  const ScopedEntry<LanePolicyFactory> added(LanePolicies(), factory);
+  std::vector<std::uint64_t> ids;
+  std::vector<std::uint64_t> without;
+  ASSERT_TRUE(Run(*Open(Options(), "last_lane_first"), {}, &ids).ok());
+  EXPECT_EQ(LastLaneFirst::asked, 3 * kSteps);
+  ASSERT_TRUE(Run(*Open(Options(), LanePolicies().default_name()), {}, &without).ok());
+  EXPECT_EQ(ids, without);
 }
 
 TEST_F(LaneScheduleTest, ANameThatIsNoneListsThoseThereAre) {

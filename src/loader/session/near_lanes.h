@@ -15,32 +15,33 @@ namespace headrace {
 
 struct NearLanesOptions {
   std::size_t lanes = 1;
-  int threads = 1;  // that decode, over all lanes
+  int threads = 1;  // decode threads of all lanes together
   int nice = 0;
-  std::uint64_t staging_bytes = 0;  // over all lanes
-  std::uint64_t batch_bytes = 0;    // over all lanes
-  bool shared_batches = false;      // batch memory is one that other processes can map
+  std::uint64_t staging_bytes = 0;  // of all lanes together
+  std::uint64_t batch_bytes = 0;    // of all lanes together
+  bool shared_batches = false;      // whether other processes can map batch memory
 };
 
 // The threads and the memory of the lanes of a job, each on the NUMA node that serves it.
 //
-// Thread safety: immutable, but for what it holds.
-// Shutdown: whatever uses the threads ends before the destructor, which waits for them.
+// Thread safety: immutable, except for the threads and pools that it owns.
+// Shutdown: users of the threads must end before the destructor, which waits for the threads.
 class NearLanes {
  public:
   // Errors: those of ThreadExecutor::Make and BufferPool::MakeShared
   static Result<NearLanes> Make(const NearLanesOptions& options, const NumaRequest& numa);
 
-  // What an engine has of a lane; its sink is the caller's.
+  // The engine's resources for a lane. The caller adds the sink.
   [[nodiscard]] EngineLane lane(std::size_t number) const;
-  // Where the engine itself runs, and what it reads for all lanes: on the node of the first.
+  // The executor of the engine itself, and the memory of reads for all lanes: on the first lane's
+  // NUMA node.
   [[nodiscard]] ThreadExecutor& executor() const { return *places_.front().executor; }
   [[nodiscard]] const std::shared_ptr<BufferPool>& staging() const {
     return places_.front().staging;
   }
 
  private:
-  // What lies on one NUMA node.
+  // The threads and memory on one NUMA node.
   struct Place {
     std::unique_ptr<ThreadExecutor> executor;
     std::shared_ptr<BufferPool> staging;

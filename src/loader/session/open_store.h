@@ -1,39 +1,51 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <string_view>
 
 #include "base/executor.h"
 #include "base/status.h"
 #include "index/index.h"
-#include "loader/config/io_choice.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
+#include "store/store_table.h"
 
 namespace headrace {
 
-// Whether the page cache may be asked first for what is read past it otherwise.
+// Whether a store may look into the page cache before it reads past it.
 enum class PageCache : std::uint8_t {
   kUsed = 0,
-  kAvoided = 1,  // whole files are read past it too: to measure storage, not memory
+  kAvoided = 1,  // whole files are read past it, too: to measure storage, not memory
 };
 
-// Whether the samples of `index` are ranges of large files; else each is about a file of its own.
+// True if the samples of `index` are ranges of large files; false if each sample is about one file.
 bool ReadsRanges(const Index& index);
 
-// The files of an index, as stores see them.
+// Gives stores the files of an index.
 class IndexCatalog final : public FileCatalog {
  public:
-  explicit IndexCatalog(std::shared_ptr<const Index> index) : index_(std::move(index)) {}
+  IndexCatalog(std::shared_ptr<const Index> index, FileRemedies remedies)
+      : index_(std::move(index)), remedies_(std::move(remedies)) {}
   [[nodiscard]] Result<FileInfo> file(ObjectId object) const override;
+  [[nodiscard]] const FileRemedies& remedies() const override { return remedies_; }
 
  private:
   const std::shared_ptr<const Index> index_;
+  const FileRemedies remedies_;
 };
 
-// A store, and what it needs to live as long.
+struct OpenStoreOptions {
+  std::string io = std::string(kAnyStore);  // a name of Stores(), or kAnyStore
+  FileRemedies remedies;
+  PageCache page_cache = PageCache::kUsed;
+  int reads_at_once = 0;  // 0: enough to keep storage busy
+};
+
+// A store and the objects that must live as long as it.
 class OpenedStore {
  public:
   OpenedStore();
@@ -41,27 +53,33 @@ class OpenedStore {
   OpenedStore(OpenedStore&&) noexcept;
   OpenedStore& operator=(OpenedStore&&) noexcept;
 
-  [[nodiscard]] ByteStore& store() const { return *store_; }
+  [[nodiscard]] ByteStore& store() const { return *parts_.store; }
 
  private:
-  friend Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice,
-                                       PageCache page_cache);
+  friend Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
+                                       const OpenStoreOptions& options);
 
   std::unique_ptr<FileCatalog> catalog_;
-  std::unique_ptr<Executor> executor_;
-  std::unique_ptr<ByteStore> store_;
+  StoreParts parts_;
 };
 
-// Reads a whole extent, and waits for it.
+// Reads `extents` to `dst`, one after the other, and waits for them. For an empty extent, checks
+// its object. Calls `keep_going`, if given, now and then; if it returns false, returns Cancelled
+// without waiting for the reads: the store's destructor waits for them.
 //
-// Errors: those of reading, ResourceExhausted
+// Errors: those of reading, ResourceExhausted, Cancelled
+Status ReadExtents(ByteStore& store, std::span<const Extent> extents, std::span<std::byte> dst,
+                   const std::function<bool()>& keep_going = nullptr);
+
+// Reads an extent and waits for it.
+//
+// Errors: those of ReadExtents()
 Result<std::string> ReadWhole(ByteStore& store, const Extent& extent);
 
 // Opens the store that reads the objects of `index`.
 //
-// Errors: FailedPrecondition, ResourceExhausted  kUring, and io_uring cannot be used
-//         those of reading a sample              kSynthetic, which reads some
-Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index, IoChoice choice,
-                              PageCache page_cache = PageCache::kUsed);
+// Errors: those of OpenStoreOf(), and of reading a sample if the store reads some when it opens
+Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
+                              const OpenStoreOptions& options);
 
 }  // namespace headrace

@@ -20,7 +20,7 @@ namespace headrace {
 class SessionTiers;
 class ResolvedOrder;
 
-// Says where rows come from: by the plan, and where the newest did come from.
+// Tells where rows come from: by the plan and, for the newest rows, in fact.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `schema` and `tiers` are the caller's and outlive it.
@@ -30,17 +30,17 @@ class RowSources {
   RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
              std::shared_ptr<const ResolvedOrder> order, const SessionTiers* tiers);
 
-  // The consumer of `lane` took a batch: remembered for the newest kStepsKept, where there are
-  // tiers.
+  // The consumer of `lane` took a batch. If there are tiers, the newest kStepsKept batches are
+  // remembered.
   void OnTaken(std::uint32_t lane, const Batch& batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
   static constexpr std::size_t kStepsKept = 256;
 
-  // The rows of one lane in a step of the session's own order. Reads nothing; with tiers plans the
-  // run again up to there.
+  // The rows of one lane in a step of the session's own order. Reads nothing. With tiers, plans the
+  // run again up to that step.
   //
   // Errors: OutOfRange  the plan has no such step; those of OrderFactory::Make
   [[nodiscard]] Result<std::vector<PlannedRow>> OfStep(Position position, std::uint32_t lane) const;
-  // The rows of samples that somebody else ordered.
+  // The rows of samples that the caller ordered.
   [[nodiscard]] Result<std::vector<PlannedRow>> OfSamples(std::span<const SampleId> samples) const;
 
  private:
@@ -50,7 +50,8 @@ class RowSources {
     std::vector<TierNumber> of_rows;
   };
 
-  // Where each delivery is to come from, and did; both may be empty: storage, and not known.
+  // Describes the planned and the actual source of each delivery. `planned` may be empty: storage;
+  // `actual` may be empty: unknown.
   [[nodiscard]] Result<std::vector<PlannedRow>> Describe(std::span<const Delivery> deliveries,
                                                          std::span<const PlannedUse> planned,
                                                          std::span<const TierNumber> actual) const;

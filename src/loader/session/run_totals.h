@@ -14,16 +14,16 @@ namespace headrace {
 
 class EngineRun;
 
-// What the runs of a session did: those that have ended, and the one in progress.
+// Statistics of all runs of a session: those that have ended, and the one in progress.
 //
 // Thread safety: every method may be called from any thread.
 class RunTotals {
  public:
   explicit RunTotals(std::uint32_t lanes);
 
-  // `run` is in progress from now on.
+  // `run` has started.
   void Begin(std::shared_ptr<EngineRun> run) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // It has been closed. No counter decreases.
+  // `run` has been closed. No counter decreases.
   void End(EngineRun& run) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The consumer of `lane` took a batch of run number `run`.
   void OnTaken(std::uint64_t run, std::uint32_t lane, const Batch& batch, std::int64_t taken_ns)

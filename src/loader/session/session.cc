@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "base/process_id.h"
 #include "engine/engine.h"
@@ -75,10 +76,10 @@ class Session::Impl {
 
   [[nodiscard]] Status CheckProcess() const {
     if (!forked()) return Status();
-    return Status(StatusCode::kFailedPrecondition,
-                  "a loader made in process " + std::to_string(pid_) +
-                      " is used in its forked child " + std::to_string(ProcessId()) +
-                      ": threads do not survive a fork; make the loader in the child");
+    return FailedPrecondition(
+        "a loader made in process {} is used in its forked child {}: threads do not survive a "
+        "fork; make the loader in the child",
+        pid_, ProcessId());
   }
   [[nodiscard]] bool forked() const { return ProcessId() != pid_; }
 
@@ -242,7 +243,8 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
                                              .batch_bytes = config.budget.batch_bytes,
                                              .shared_batches = config.options.shared_batches},
                                             numa));
-  HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, config.options.io));
+  HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, {.io = config.options.io,
+                                                           .remedies = config.options.remedies}));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
@@ -290,17 +292,18 @@ Result<std::shared_ptr<SessionRun>> Session::StartList(const ListOrderOptions& l
                                                        BatchSink* sink,
                                                        std::optional<RunTurn> turn) {
   HEADRACE_RETURN_IF_ERROR(impl_->CheckProcess());
-  const std::string& order = config().options.order.name;
-  if (order != "exact") {
-    return Status(StatusCode::kInvalidArgument,
-                  "a list of samples in order '" + order +
-                      "': who gives the order wants it kept; use order 'exact'");
+  if (!config().order->follows_lists()) {
+    const auto follows = [](const OrderFactory& order) { return order.follows_lists(); };
+    return InvalidArgument(
+        "a list of samples in order '{}': only an order that keeps the list can follow it; use "
+        "order {}",
+        config().options.order.name, Orders().Names(follows));
   }
   if (lanes() > 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a list of samples for " + std::to_string(lanes()) +
-                      " ranks of a node: each rank has a sampler of its own; use "
-                      "isolation='thread'");
+    return InvalidArgument(
+        "a list of samples for {} ranks of a node: each rank has a sampler of its own; leave "
+        "node_process= out",
+        lanes());
   }
   HEADRACE_RETURN_IF_ERROR(CheckList(list, index().sample_count()));
   return impl_->Begin([&] { return Result<std::unique_ptr<Order>>(MakeListOrder(list)); }, {sink},

@@ -25,49 +25,49 @@ namespace headrace {
 class BatchSink;
 class KeptTiers;
 
-// How long the destructor of a job waits for reads of storage, and then for the rest of its
+// How long a session's destructor waits for reads of storage, and then for the rest of its
 // shutdown: a tier must be on the disk before another process may open its folder.
 constexpr std::int64_t kCloseNs = 1'000'000'000;
 constexpr std::int64_t kFlushNs = 10'000'000'000;
 
-// One plan in progress: what the consumers of its lanes say to it.
+// Receives events from the consumers of one run's lanes.
 //
-// Thread safety: every method may be called from any thread. After the run has ended they do
+// Thread safety: every method may be called from any thread. After the run has ended, methods do
 // nothing.
 class SessionRun {
  public:
   virtual ~SessionRun() = default;
 
-  // The lane's consumer took a batch out of its sink, when CLOCK_MONOTONIC was `taken_ns`.
+  // The lane's consumer took a batch from its sink at `taken_ns` (CLOCK_MONOTONIC).
   virtual void OnTaken(std::uint32_t lane, const Batch& batch, std::int64_t taken_ns) = 0;
-  // It found its sink empty and waits.
+  // The consumer found its sink empty and waits.
   virtual void OnWaiting(std::uint32_t lane) = 0;
-  // It is gone; its sink is not called once this has returned. The others go on.
+  // The consumer is gone. Its sink is not called after this returns. The other lanes continue.
   virtual void Leave(std::uint32_t lane) = 0;
 };
 
 // A job on one node: one engine for the ranks [rank, rank + ranks) of options.job, its *lanes*, and
-// everything that they share: storage, tiers, plan, memory, threads. A *run* is a plan in progress:
-// started at a position, it goes on, epoch after epoch, until it ends, fails, is stopped, or
-// another is started.
+// everything that they share: storage, tiers, plan, memory, threads. A *run* is one pass over the
+// plan: it starts at a position and continues, epoch after epoch, until it ends, fails, is stopped,
+// or another run starts.
 //
-// Capacities in options (memory, tiers, threads) are those of one rank; the node has them `ranks`
-// times.
+// Capacities in options (memory, tiers, threads) are for one rank; the node has `ranks` times as
+// much.
 //
 // Thread safety: every method may be called from any thread.
-// Ownership: batches handed out may outlive the job; sinks outlive the run that they are given to.
+// Ownership: batches handed out may outlive the job; sinks must outlive the run that uses them.
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
 // in time, the process's keeper (loader/ending/) holds the job's threads, memory and tier folders
-// until it does. A forked child must not destroy the job (see forked()); there every method is
-// FailedPrecondition.
+// until it does. A forked child must not destroy the session (see forked()); in the child every
+// method returns FailedPrecondition.
 class Session {
  public:
-  // `kept`: where its tiers in memory come from, and go to; null: they are its own. With several
-  // lanes on several NUMA nodes, what is read and decoded for a lane stays on its node: threads,
-  // staging and batch memory.
+  // `kept`: keeps tiers in memory before and after this session; null: tiers in memory end with it.
+  // With several lanes on several NUMA nodes, the threads, staging and batch memory of a lane are
+  // on its NUMA node.
   //
-  // Errors: those of opening what the configuration names: its schedule, its tiers, its store
+  // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config,
                                                std::shared_ptr<KeptTiers> kept = nullptr,
@@ -84,23 +84,24 @@ class Session {
   [[nodiscard]] OrderParameters order_parameters() const;
   [[nodiscard]] OrderParameters order_origins() const;
   [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const;
-  // In a child of the process that opened it: its threads are the parent's.
+  // True in a forked child of the process that opened the session: its threads run in the parent
+  // only.
   [[nodiscard]] bool forked() const;
 
-  // For one call of Start() or StartList(), or calls of Stop() that are one: see RunLifecycle. Who
-  // calls from one thread needs none.
+  // Takes a turn for one call of Start() or StartList(), or for calls of Stop() that belong
+  // together: see RunLifecycle. A caller with one thread needs no turn.
   [[nodiscard]] RunTurn TakeTurn();
 
   // Ends the run, if there is one, waits for its reads, and starts a run of the job's own order.
   // `sinks`: one for each lane. The previous run delivers nothing more to its sinks.
   //
-  // Errors: Cancelled  before the run started, Cancel() was called, or a newer turn was taken, as
-  //                    Stop() and Start() do
+  // Errors: Cancelled  Cancel() was called before the run started, or Stop() or Start() took a
+  //                    newer turn
   //         those of OrderFactory::Make, and of following a schedule
   Result<std::shared_ptr<SessionRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
                                             std::optional<RunTurn> turn = std::nullopt);
 
-  // The same with an order somebody else decided: one epoch, one lane. Only where the job's own
+  // The same with an order that the caller decided: one epoch, one lane. Only if the job's own
   // order is `exact`.
   //
   // Errors: OutOfRange       an id that the dataset does not have
@@ -110,39 +111,38 @@ class Session {
                                                 std::optional<RunTurn> turn = std::nullopt);
 
   // Ends the run, which delivers nothing more to its sinks, and waits up to `timeout_ns` for its
-  // reads (negative: no limit, but Cancel() ends the wait). Returns false if some are still in
-  // flight: Start() would wait for them. A run that is still being planned does not start; false
-  // then means that the planning goes on. Does nothing to a run whose turn is newer.
+  // reads (negative: no limit, but Cancel() ends the wait). Returns false if some reads are still
+  // in flight: Start() would wait for them. A run that is still being planned does not start; false
+  // then means that planning still runs. Does nothing to a run with a newer turn.
   bool Stop(std::int64_t timeout_ns = -1, std::optional<RunTurn> turn = std::nullopt);
 
-  // What remains of `ns` since the run was first asked to end; all of it if it was not, or has
-  // ended. So several waits of one ending share one deadline.
+  // Returns `ns` minus the time since the run was first asked to end; `ns` if nobody asked, or the
+  // run has ended. So several waits for the same end share one deadline.
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const;
 
-  // No run starts any more: Start() returns Cancelled, now if it waits, and in later calls.
+  // No run starts any more: Start() returns Cancelled, in waiting and in later calls.
   void Cancel();
 
   // From now on the destructor does not wait for reads.
   void Abandon() { impatient_ = true; }
 
-  // Does a piece of the work of the run on the calling thread; false: there is none that waits.
+  // Runs one waiting task of the run on the calling thread; returns false if there is none.
   bool Help();
 
-  // Where the rows of one step of the job's own order come from, for one lane. Reads nothing; with
-  // tiers plans the run again up to there.
+  // Tells where the rows of one step of the job's own order come from, for one lane. Reads nothing.
+  // With tiers, plans the run again up to that step.
   //
   // Errors: those of OrderFactory::Make
   Result<std::vector<PlannedRow>> Explain(Position position, std::uint32_t lane) const;
-  // The same for rows of an order somebody else decided.
+  // The same for samples of an order that the caller decided.
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const;
 
   [[nodiscard]] Result<LoaderStats> stats(std::uint32_t lane) const;
-  // Of stats() the tiers alone, for a look between batches.
+  // The tiers' part of stats(); cheap enough to call between batches.
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const;
-  // The newest batches that were taken, lane after lane: the last kStepsKept of each, over all
-  // runs.
+  // Times of the newest kStepsKept batches that each lane took, lane after lane, over all runs.
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const;
-  // What preprocessing was seen to take, in this job and those that options.preprocess is of.
+  // Measured preprocessing times of this job and of the runs that options.preprocess comes from.
   [[nodiscard]] std::vector<PreprocessModel::Row> learned() const;
 
  private:

@@ -36,7 +36,8 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
                                                          std::shared_ptr<const ResolvedOrder> order,
                                                          bool verified,
                                                          std::shared_ptr<KeptTiers> kept) {
-  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory, FindPlacement(spec.placement));
+  HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
+                            Placements().Get(spec.placement));
   std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);

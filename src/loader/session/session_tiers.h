@@ -18,8 +18,8 @@
 #include "loader/planning/tier_room.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
+#include "plan/papers/lobster/scheduled_placement.h"
 #include "plan/placement/placement.h"
-#include "plan/schedule/scheduled_placement.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -28,22 +28,22 @@ class Index;
 class KeptTiers;
 class ResolvedOrder;
 
-// The tiers of a node, which is the job's ranks here: opened once, and kept over the runs of a
-// loader. Each node has a folder of its own in each folder, named after its first rank.
+// The tiers of a node: the job's ranks in this process. They are opened once and kept over the runs
+// of a loader. Each node has its own folder, named after its first rank, inside each tier folder.
 //
-// Thread safety: every method may be called from any thread; one run at a time.
-// Shutdown: whatever uses the tiers ends before the destructor, which waits for their threads, and
-// hands those in memory to who keeps them.
+// Thread safety: every method may be called from any thread. At most one run exists at a time.
+// Shutdown: users of the tiers must end before the destructor, which waits for the tiers' threads
+// and passes tiers in memory to `kept`.
 class SessionTiers {
  public:
-  // Makes the tiers, and takes over what folders hold of a run before with the same dataset, fields
-  // and `verified`: whether the run compares what it reads with the index's checksums. What was not
-  // compared then would not be later. Tiers in memory are taken over from `kept`, if it is not
-  // null.
+  // Makes the tiers. Reuses the contents of folders from an earlier run with the same dataset,
+  // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
+  // a sample stored without comparison would never be compared. Tiers in memory are taken from
+  // `kept`, if it is not null.
   //
-  // Errors: InvalidArgument     no such placement, no tier or too many, a capacity of 0, a folder
-  //                             that cannot be one
-  //         FailedPrecondition  somebody else has the folder
+  // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
+  //                             folder
+  //         FailedPrecondition  the folder is in use
   //         ResourceExhausted   no memory; those of SsdTier::Open
   static Result<std::unique_ptr<SessionTiers>> Open(const std::shared_ptr<const Index>& index,
                                                     std::span<const BatchField> schema,
@@ -55,21 +55,21 @@ class SessionTiers {
   SessionTiers(const SessionTiers&) = delete;
   SessionTiers& operator=(const SessionTiers&) = delete;
 
-  // For a run of the session's own order from `start` on, or of a list.
+  // Returns the cache for a run of the session's own order from `start` on, or of a list.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::unique_ptr<TierCache>> Begin(Position start);
-  // For a run of it that is held to a schedule, which begins at `first`: `file` and `verdict` as in
-  // ScheduledPlacementOptions. What tiers hold is brought to what the schedule has there.
+  // The same for a run that follows a schedule, which begins at `first`; `file` and `verdict` as in
+  // ScheduledPlacementOptions. The first step brings the tiers' contents to those of the schedule.
   //
   // Errors: those of PlacementFactory::Make and MakeScheduledPlacement
   Result<std::unique_ptr<TierCache>> Follow(Position start, Position first, ScheduleFile file,
                                             std::shared_ptr<ScheduleVerdict> verdict);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
-  // From which tier each use of a step of the session's own order was, or is to be, by the plan of
-  // the newest run; nothing if that run began after it, or was of a list. Plans the run again up to
-  // there: of a long one that takes seconds.
+  // The planned source of each use of a step of the session's own order, by the plan of the newest
+  // run. std::nullopt if that run began after the step, or followed a list. Plans the run again up
+  // to that step, which takes seconds in a long run.
   //
   // Errors: those of PlacementFactory::Make
   Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
@@ -94,12 +94,12 @@ class SessionTiers {
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;
-  std::shared_ptr<KeptTiers> kept_;  // null: nobody keeps them
+  std::shared_ptr<KeptTiers> kept_;  // null: tiers in memory end with this object
   std::vector<std::string> keys_;    // by tier; empty: in a folder
   std::vector<std::string> folders_;
 
   mutable Mutex mutex_;
-  // Of the newest run; nothing: there was none, or it was of a list.
+  // Of the newest run. std::nullopt: there was none, or it followed a list.
   std::optional<PlacementRequest> request_ HEADRACE_GUARDED_BY(mutex_);
   Position start_ HEADRACE_GUARDED_BY(mutex_);
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// What tests of loaders read, and how: a dataset of bytes and labels, and its rows as a consumer
-// gets them.
+// A dataset of bytes and labels for tests of loaders, and functions that read its rows from
+// batches.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,14 +21,15 @@
 
 namespace headrace {
 
-// Samples of `bytes`, of many sizes and with checksums, and a `label`, in a folder of its own.
+// A dataset in its own folder with two fields: `bytes`, of many sizes and with checksums, and
+// `label`.
 class BytesDataset {
  public:
   struct Options {
     std::uint64_t samples = 0;
     std::uint64_t sample_bytes_max = 0;
-    bool one_file = true;               // else a file a sample
-    std::vector<std::uint64_t> blocks;  // samples of each, in one file; none: it has no blocks
+    bool one_file = true;               // else one file for each sample
+    std::vector<std::uint64_t> blocks;  // samples of each block, in one file; empty: no blocks
   };
 
   explicit BytesDataset(Options options) : options_(std::move(options)) {
@@ -50,7 +51,7 @@ class BytesDataset {
   [[nodiscard]] const std::string& folder() const { return files_.folder(); }
   [[nodiscard]] std::string index_path() const { return folder() + "/index.hri"; }
   [[nodiscard]] const std::shared_ptr<const Index>& index() const { return index_; }
-  // Of sample 0, which it begins with.
+  // The file that begins with sample 0.
   [[nodiscard]] std::string first_file() const {
     return folder() + (options_.one_file ? "/all" : "/0");
   }
@@ -62,7 +63,7 @@ class BytesDataset {
     return bytes;
   }
 
-  // All fields of a sample, one behind the other.
+  // All fields of a sample, concatenated.
   [[nodiscard]] std::string Row(std::uint64_t id) const { return Payload(id) + Label(id); }
 
  private:
@@ -113,7 +114,7 @@ class BytesDataset {
   std::shared_ptr<const Index> index_;
 };
 
-// What a consumer sees of a row: which sample, and every byte.
+// A row as a consumer sees it: the sample's id and all bytes.
 using Row = std::pair<std::uint64_t, std::string>;
 using Rows = std::vector<Row>;
 
@@ -130,10 +131,10 @@ inline Rows RowsOf(const BatchSource& source, const Batch& batch) {
   return rows;
 }
 
-// How long a test waits for a batch that takes a moment.
+// How long a test waits for a batch before it fails.
 constexpr std::int64_t kHangNs = 100'000'000'000;
 
-// Null at the end, and after a failure: an error, or nothing in kHangNs.
+// Returns null at the end and after a failure: an error, or no batch within kHangNs.
 inline std::shared_ptr<Batch> TakeOne(BatchSource& source) {
   Result<BatchQueue::Taken> taken = source.Next(kHangNs);
   EXPECT_TRUE(taken.ok()) << taken.status().ToString();
@@ -142,7 +143,7 @@ inline std::shared_ptr<Batch> TakeOne(BatchSource& source) {
   return std::move(taken.value().batch);
 }
 
-// Takes to the end: the rows of each batch.
+// Takes all remaining batches and returns their rows.
 inline std::vector<Rows> Drain(BatchSource& source) {
   std::vector<Rows> batches;
   while (const std::shared_ptr<Batch> batch = TakeOne(source)) {

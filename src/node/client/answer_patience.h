@@ -5,10 +5,10 @@
 namespace headrace {
 
 // Decides how long the calls of one RemoteLoader wait for the node process, which may answer late
-// or be stopped: its `keep_waiting` asks GoesOn(), every 50 ms.
+// or be stopped. The loader's `keep_waiting` calls GoesOn() every 50 ms.
 //
-// Until BeginClose() a call waits as long as no signal handler raises. From then on it ends when it
-// asks next. The call that AskLast() makes for the last figures may ask kLastLooks times before.
+// Before BeginClose() a call waits until a signal handler raises. After it, a call ends at its next
+// GoesOn(). A call inside AskLast(), for the last statistics, may continue kLastLooks times.
 //
 // Thread safety: every method may be called from any thread.
 class AnswerPatience {
@@ -25,7 +25,7 @@ class AnswerPatience {
     return signals_pass();
   }
 
-  // What `ask` returns, a call on this thread.
+  // Returns the result of `ask`, which it calls on this thread.
   template <typename Ask>
   [[nodiscard]] static auto AskLast(Ask ask) {
     LooksLeft() = kLastLooks;

@@ -15,18 +15,18 @@
 
 namespace headrace {
 
-// Maps the node's memories, and makes batches whose rows lie in them. Nothing that the node says is
-// taken on trust.
+// Maps the node's memories, and makes batches whose rows lie in them. Checks everything that the
+// node sends.
 //
 // Thread safety: none.
 class BatchMapper {
  public:
-  // Maps a memory; its descriptor came with `message`.
+  // Maps a memory, whose descriptor came with `message`.
   //
-  // Errors: DataLoss  not one descriptor; those of SharedMemory::Map
+  // Errors: DataLoss  not exactly one descriptor; those of SharedMemory::Map
   Status Add(const NewMemory& memory, IpcMessage& message);
 
-  // Forgets the memories that were for this batch alone.
+  // Makes a batch. Forgets the memories that are for this batch alone.
   //
   // Errors: DataLoss  other fields or rows than `schema` has; bytes outside of a known memory
   Result<std::shared_ptr<Batch>> Map(BatchReady ready, std::span<const BatchField> schema);
@@ -36,10 +36,10 @@ class BatchMapper {
   Result<std::span<std::byte>> Find(const BytesPlace& place, Used& used) const;
 
   std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_;
-  std::set<std::uint32_t> apart_;  // of the batch that comes next
+  std::set<std::uint32_t> apart_;  // memories for the next batch alone
 };
 
-// The node process broke the protocol.
+// The error that says that the node process broke the protocol.
 Status WrongMessage(const std::string& what);
 
 }  // namespace headrace

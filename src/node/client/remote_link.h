@@ -14,11 +14,11 @@
 
 namespace headrace {
 
-// The connection to a node process, which a loader and the batches that it gave out share: it lasts
-// until the last of them is gone, and with it what the node keeps for them.
+// The connection to a node process. A loader and its batches share it: it lasts until the last of
+// them is gone. Until then the node keeps their memory.
 //
 // Thread safety: every method may be called from any thread.
-// Fork: a child says nothing.
+// Fork: a child sends nothing.
 class RemoteLink {
  public:
   RemoteLink(std::unique_ptr<IpcConnection> connection, std::string job)
@@ -29,22 +29,21 @@ class RemoteLink {
   [[nodiscard]] bool forked() const;
   [[nodiscard]] pid_t node_pid() const { return connection_->peer_pid(); }
 
-  // Has up to `count` notes of batches taken, and as many of batches let go, wait to be sent
-  // together: each message wakes the node.
+  // Batches up to `count` notices of batches taken, and as many of batches released, into one
+  // message: each message wakes the node.
   void HoldNotes(std::size_t count) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Sends the notes that are held back, then `message`. Waits up to `timeout_ns` for each of the
-  // two (negative: no limit) if the node does not read.
+  // Sends the batched notices, then `message`. If the node does not read, waits up to `timeout_ns`
+  // for each of the two (negative: no limit).
   //
   // Errors: those of IpcConnection::Send and Pack
   Status Say(const ClientMessage& message, std::int64_t timeout_ns = -1)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // The consumer found no batch, and waits: from here on notes are sent at once, until it takes
-  // one.
+  // The consumer found no batch and waits: notices are sent at once until it takes a batch.
   Status NoteWaiting() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // It took a batch.
+  // The consumer took a batch.
   void NoteTaken(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // A batch is let go. Never waits: batches die wherever their last view does.
+  // A batch was released. Never waits: a batch may die on any thread, with its last view.
   void LetGo(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // Errors: those of IpcConnection::Receive
@@ -54,8 +53,8 @@ class RemoteLink {
 
   // "the node process (pid 12) of job 'j'".
   [[nodiscard]] std::string Node() const;
-  // Why the connection is gone, in words: what became of the process. How it ended the system tells
-  // its parent alone.
+  // Explains a lost connection: the node process closed it, or ended, and how it ended if this
+  // process is its parent (the system tells no other process).
   [[nodiscard]] Status Explain(const Status& status) const;
 
  private:
@@ -65,13 +64,15 @@ class RemoteLink {
 
   static pid_t CurrentProcess();
 
-  // Held while a note is sent: a batch is not let go before its note of being taken.
+  // Held while a notice is sent, so that a batch is never released before the notice that it was
+  // taken.
   Mutex mutex_;
   Status SendNotes(bool waiting, std::int64_t timeout_ns) HEADRACE_LOCKS_REQUIRED(mutex_);
 
-  BatchNote notes_ HEADRACE_GUARDED_BY(mutex_);  // not said yet
+  BatchNote notes_ HEADRACE_GUARDED_BY(mutex_);  // not sent yet
   std::size_t held_max_ HEADRACE_GUARDED_BY(mutex_) = 1;
-  bool waiting_ HEADRACE_GUARDED_BY(mutex_) = false;  // said, and no batch taken since
+  // The node was notified, and no batch was taken since.
+  bool waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace headrace

@@ -23,7 +23,7 @@
 
 namespace headrace {
 
-// Where a rank finds its node process, and who it is there.
+// The address of a rank's node process, and the rank's identity there.
 struct NodeAddress {
   std::string socket;  // of the node process, in the abstract namespace
   std::string job;     // the same on all ranks that share it
@@ -31,25 +31,26 @@ struct NodeAddress {
   std::uint32_t local_ranks = 1;
   std::string index_path;  // of the dataset's index, absolute
   std::string fingerprint;
-  std::int64_t start_timeout_ns = 600'000'000'000;  // that Next() may wait for ranks never there
+  std::int64_t start_timeout_ns = 600'000'000'000;  // wait of Next() for ranks that never connected
 };
 
-// Loads batches of one rank, by its node process. Batches lie in memory of the node that is mapped
-// here; nothing is copied. No thread here: what the node says is read by whoever waits for it.
+// Loads batches of one rank through its node process. Batches lie in memory of the node that is
+// mapped here; nothing is copied. It has no thread: threads that wait for the node read its
+// messages.
 //
 // Thread safety, ownership, shutdown: as for any BatchSource. The node keeps a batch until its last
 // view here dies, or this process does.
 class RemoteLoader final : public BatchSource {
  public:
-  // Connects and opens the job, as the first rank, or joins it. `keep_waiting` is asked now and
-  // then while this or another call waits for an answer, by who waits. `clock` is that of
-  // start_timeout_ns, which this may take, too.
+  // Connects, and opens the job as its first rank or joins it. While this or another call waits for
+  // an answer, the waiting thread calls `keep_waiting` now and then. `clock` measures
+  // start_timeout_ns, which limits this call, too.
   //
-  // Errors: Unavailable         nobody serves the address, or not for long; try again
-  //         Cancelled           `keep_waiting` said no
-  //         DeadlineExceeded    start_timeout_ns passed, and the node did not answer
-  //         FailedPrecondition  another version of headrace; a job that another rank opened
-  //                             differently
+  // Errors: Unavailable         no process serves the address, or it is about to end; try again
+  //         Cancelled           `keep_waiting` returned false
+  //         DeadlineExceeded    the node did not answer within start_timeout_ns
+  //         FailedPrecondition  another version of headrace; another rank opened the job with
+  //                             other options
   //         those of Loader::Open
   static Result<std::unique_ptr<RemoteLoader>> Open(
       const NodeAddress& address, LoaderOptions options, std::function<bool()> keep_waiting,
@@ -58,7 +59,7 @@ class RemoteLoader final : public BatchSource {
   RemoteLoader(const RemoteLoader&) = delete;
   RemoteLoader& operator=(const RemoteLoader&) = delete;
 
-  // Without codecs: they are the node's.
+  // Has no codecs: the node decodes.
   [[nodiscard]] std::span<const BatchField> schema() const override { return opened_.schema; }
   [[nodiscard]] std::uint64_t steps_per_epoch() const override { return opened_.steps_per_epoch; }
   [[nodiscard]] OrderParameters order_parameters() const override {
@@ -69,7 +70,8 @@ class RemoteLoader final : public BatchSource {
     return opened_.inflation;
   }
 
-  // Returns at once: the run begins when every rank has asked for it, and Next() says why not.
+  // Returns at once. The run begins when every rank has asked for it; if it cannot, Next() returns
+  // the error.
   //
   // Errors: Unavailable  the node process has ended
   Status Start(Position position) override HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -78,18 +80,18 @@ class RemoteLoader final : public BatchSource {
   // Errors, beside those of BatchSource::Next():
   //         Unavailable         the node process has ended
   //         FailedPrecondition  ranks ask for different positions
-  //         DeadlineExceeded    start_timeout_ns passed, and ranks made no loader
+  //         DeadlineExceeded    some ranks made no loader within start_timeout_ns
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Never waits: only the node process waits for reads.
   bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override { return ns; }
   void Abandon() override { abandoned_ = true; }
 
-  // These ask the node, which answers at once, or, to Explain, when it has planned so far.
+  // These ask the node, which answers at once; Explain() takes as long as the node plans.
   //
   // Errors: Unavailable       the node process has ended
-  //         Cancelled         `keep_waiting` said no
-  //         DeadlineExceeded  no answer in a minute, or, to Explain, in ten
+  //         Cancelled         `keep_waiting` returned false
+  //         DeadlineExceeded  no answer within a minute; Explain(): ten minutes
   Result<std::vector<PlannedRow>> Explain(Position position) const override;
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
   [[nodiscard]] Result<LoaderStats> stats() const override;
@@ -99,13 +101,13 @@ class RemoteLoader final : public BatchSource {
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A batch that came and was not taken.
+  // A batch that was received and not taken.
   struct Ready {
     std::uint64_t number = 0;
     std::shared_ptr<Batch> batch;
   };
 
-  // A call that was sent.
+  // A call that was sent to the node.
   struct Asked {
     bool given_up = false;
     std::optional<NodeMessage> reply;
@@ -121,20 +123,20 @@ class RemoteLoader final : public BatchSource {
   [[nodiscard]] Status CheckProcess() const;
   template <typename Message>
   Status Begin(Message message) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Asks the node, and waits for the answer. `asked`: what the user called.
+  // Asks the node, and waits for the answer. `asked`: the method that the user called.
   template <typename Reply, typename Ask>
   Result<Reply> Call(const char* asked, Ask ask, std::int64_t timeout_ns) const
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Receives until `done`, or the time is over (false), or the connection is (an error). One thread
-  // receives for all that wait.
+  // Receives until `done` returns true, the time limit passes (returns false) or the connection
+  // ends (an error). One thread receives for all waiting threads.
   Result<bool> WaitUntil(const std::function<bool()>& done, std::int64_t timeout_ns) const
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The same for an answer, as long as keep_waiting_ says so.
+  // The same for an answer, while keep_waiting_ returns true.
   Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
                        std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The same for a run's results. It begins when every rank has asked for it: the node hears
-  // of it when that takes too long.
+  // The same for a run's batches. A run begins when every rank has asked for it; if that takes too
+  // long, this tells the node.
   Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -156,21 +158,21 @@ class RemoteLoader final : public BatchSource {
 
   mutable Mutex mutex_;
   mutable CondVar received_;
-  mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is at it
+  mutable bool receiving_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread receives
   mutable bool is_open_ HEADRACE_GUARDED_BY(mutex_) = false;
   mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: nothing comes any more
+  mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: the connection has ended
   mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
-  // Of the run: 0, none.
+  // The number of the current run; 0: none.
   std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
-  // Start of the wait for its results; std::nullopt: nobody waited yet.
+  // When the wait for its batches began; std::nullopt: nobody has waited yet.
   std::optional<std::int64_t> waits_since_ns_ HEADRACE_GUARDED_BY(mutex_);
-  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // no results, and no StillWaiting sent
+  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // no batch received, and no StillWaiting sent
   mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
-  // Calls: those that were sent and not answered, or whose answer was not taken.
+  // Calls without an answer, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);
   mutable std::vector<NamedTierStats> tiers_ HEADRACE_GUARDED_BY(mutex_);  // as of the last failure

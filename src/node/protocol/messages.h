@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/members.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "engine/batch/batch.h"
@@ -27,9 +28,15 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 5;
+inline constexpr std::uint32_t kNodeProtocol = 6;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
+
+// Structs of the layers below.
+HEADRACE_MEMBERS(Position, epoch, step)
+HEADRACE_MEMBERS(ListOrderOptions, ids, batch_ends, epoch, first_step, rank)
+HEADRACE_MEMBERS(ExpectedInflation, sharing, of_blocks, correlation, of_labels, of_blocks_first,
+                 of_labels_first)
 
 // What a client says.
 
@@ -48,38 +55,48 @@ struct OpenSession {  // The second. Answered by SessionOpened or Refused.
   std::string fingerprint;
   LoaderOptions options;  // of this rank
 };
+// In the order in which a difference between ranks is searched.
+HEADRACE_MEMBERS(OpenSession, job, index_path, fingerprint, local_rank, local_ranks, options)
 struct StartRun {
   std::uint64_t start = 0;  // 1, 2, ...: what batches and the end of the run name
   Position position;
 };
+HEADRACE_MEMBERS(StartRun, start, position)
 struct StartListRun {
   std::uint64_t start = 0;
   ListOrderOptions list;
 };
+HEADRACE_MEMBERS(StartListRun, start, list)
 struct StopRun {};
 struct TakenBatch {
   std::uint64_t number = 0;
   std::int64_t at_ns = 0;  // CLOCK_MONOTONIC: the note may come much later
 };
+HEADRACE_MEMBERS(TakenBatch, number, at_ns)
 struct BatchNote {                    // Many a second.
   std::vector<TakenBatch> taken;      // that are the consumer's now
   std::vector<std::uint64_t> let_go;  // numbers of batches that are the consumer's no longer
   bool waiting = false;               // it found none, and waits
 };
+HEADRACE_MEMBERS(BatchNote, taken, let_go, waiting)
 struct AskStats {
   std::uint64_t call = 0;
 };
+HEADRACE_MEMBERS(AskStats, call)
 struct AskSteps {
   std::uint64_t call = 0;
 };
+HEADRACE_MEMBERS(AskSteps, call)
 struct AskRows {
   std::uint64_t call = 0;
   Position position;
 };
+HEADRACE_MEMBERS(AskRows, call, position)
 struct AskRowsOf {
   std::uint64_t call = 0;
   std::vector<SampleId> samples;
 };
+HEADRACE_MEMBERS(AskRowsOf, call, samples)
 struct CloseSession {};  // The last. Batches that the consumer holds stay its own.
 // The run did not start within the client's `start_timeout`. Answered by
 // RunEnded if ranks are missing that never were there; else it waits on.
@@ -87,6 +104,7 @@ struct StillWaiting {
   std::uint64_t start = 0;
   std::int64_t waited_ns = 0;
 };
+HEADRACE_MEMBERS(StillWaiting, start, waited_ns)
 
 using ClientMessage =
     std::variant<ClientHello, OpenSession, StartRun, StartListRun, StopRun, BatchNote, AskStats,
@@ -97,6 +115,7 @@ using ClientMessage =
 struct Refused {  // Why there is nothing more to say.
   Status status;
 };
+HEADRACE_MEMBERS(Refused, status)
 struct SessionOpened {
   std::vector<BatchField> schema;  // without codecs
   std::uint64_t steps_per_epoch = 0;
@@ -105,16 +124,20 @@ struct SessionOpened {
   OrderParameters order_origins;
   std::optional<ExpectedInflation> inflation;
 };
+HEADRACE_MEMBERS(SessionOpened, schema, steps_per_epoch, batches_ahead, order_parameters,
+                 order_origins, inflation)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;
   bool apart = false;  // one batch's alone: gone with it
 };
+HEADRACE_MEMBERS(NewMemory, memory, bytes, apart)
 struct BytesPlace {
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
 };
+HEADRACE_MEMBERS(BytesPlace, memory, offset, size)
 struct BatchReady {
   std::uint64_t start = 0;   // of the run
   std::uint64_t number = 0;  // 1, 2, ... over all runs
@@ -128,29 +151,36 @@ struct BatchReady {
   std::vector<TierNumber> sources;
   std::vector<std::vector<BytesPlace>> fields;  // of each: all rows in one, or, if ragged, each
 };
+HEADRACE_MEMBERS(BatchReady, start, number, epoch, step, ends_epoch, beyond_budget, times, samples,
+                 substitutions, sources, fields)
 struct RunEnded {
   std::uint64_t start = 0;
   Status status;
 };
+HEADRACE_MEMBERS(RunEnded, start, status)
 struct StatsReply {
   std::uint64_t call = 0;
   Status status;
   LoaderStats stats;
   std::vector<PreprocessModel::Row> learned;
 };
+HEADRACE_MEMBERS(StatsReply, call, status, stats, learned)
 struct StepsReply {
   std::uint64_t call = 0;
   Status status;
   std::vector<StepTime> steps;
 };
+HEADRACE_MEMBERS(StepsReply, call, status, steps)
 struct RowsReply {
   std::uint64_t call = 0;
   Status status;
   std::vector<PlannedRow> rows;
 };
+HEADRACE_MEMBERS(RowsReply, call, status, rows)
 struct TierTrouble {  // A tier has failed.
   std::vector<NamedTierStats> tiers;
 };
+HEADRACE_MEMBERS(TierTrouble, tiers)
 
 using NodeMessage = std::variant<Refused, SessionOpened, NewMemory, BatchReady, RunEnded,
                                  StatsReply, StepsReply, RowsReply, TierTrouble>;

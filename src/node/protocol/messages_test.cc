@@ -61,7 +61,7 @@ LoaderOptions SomeOptions() {
       std::make_shared<const std::vector<std::uint32_t>>(std::vector<std::uint32_t>{0, 1, 0});
   options.memory_bytes = std::uint64_t{1} << 33;
   options.threads = 3;
-  options.io = IoChoice::kThreads;
+  options.io = "threads";
   options.on_error = OnError::kSubstitute;
   options.verify = false;
   options.worker_results = true;
@@ -100,7 +100,7 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   EXPECT_EQ(open.options.order.parameters, wanted.order.parameters);
   EXPECT_EQ(*open.options.order.homes, *wanted.order.homes);
   EXPECT_EQ(open.options.order.costs, nullptr);
-  EXPECT_EQ(open.options.io, IoChoice::kThreads);
+  EXPECT_EQ(open.options.io, "threads");
   EXPECT_EQ(open.options.on_error, OnError::kSubstitute);
   EXPECT_EQ(open.options.batches_behind, 4U);
   EXPECT_EQ(open.options.tiers.tiers[1].path, "/nvme");

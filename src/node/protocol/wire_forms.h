@@ -1,33 +1,47 @@
 #pragma once
 
-// How what ranks and their node process tell each other lies in a message: options, statistics,
-// rows, schemas. See wire_codec.h.
+// How types that are not described (base/members.h) lie in the messages of a node: see
+// wire_codec.h.
 
 #include "engine/batch/batch.h"
+#include "engine/engine_options.h"
 #include "loader/config/loader_options.h"
+#include "node/protocol/messages.h"
 #include "node/protocol/wire_codec.h"
-#include "observe/loader_stats.h"
-#include "plan/quality/labels.h"
 
 namespace headrace {
 
-void Fields(WirePut& codec, const LoaderOptions& options);
-void Fields(WireTake& codec, LoaderOptions& options);
+template <>
+struct WireChoice<EncodedImages> {
+  static constexpr EncodedImages kLast = EncodedImages::kDecodableOrOtherKind;
+};
+template <>
+struct WireChoice<OnError> {
+  static constexpr OnError kLast = OnError::kSubstitute;
+};
+template <>
+struct WireChoice<DType> {
+  static constexpr DType kLast = DType::kBool;
+};
+template <>
+struct WireChoice<NodeRole> {
+  static constexpr NodeRole kLast = NodeRole::kRank;
+};
 
-void Fields(WirePut& codec, const PreprocessModel::Row& row);
-void Fields(WireTake& codec, PreprocessModel::Row& row);
+template <>
+inline constexpr std::size_t kWireListMax<LoaderField> = 4096;
+template <>
+inline constexpr std::size_t kWireListMax<TierSpec> = 1024;
+template <>
+inline constexpr std::size_t kWireListMax<TierModel> = 1024;
+template <>
+inline constexpr std::size_t kWireListMax<Curve::Point> = 4096;
+template <>
+inline constexpr std::size_t kWireListMax<SizedRates::Size> = 4096;
 
-void Fields(WirePut& codec, const LoaderStats& stats);
-void Fields(WireTake& codec, LoaderStats& stats);
-
-void Fields(WirePut& codec, const NamedTierStats& stats);
-void Fields(WireTake& codec, NamedTierStats& stats);
-
-void Fields(WirePut& codec, const PlannedRow& row);
-void Fields(WireTake& codec, PlannedRow& row);
-
-void Fields(WirePut& codec, const Substitution& substitution);
-void Fields(WireTake& codec, Substitution& substitution);
+// Of another protocol only its number.
+void Fields(WirePut& codec, const ClientHello& hello);
+void Fields(WireTake& codec, ClientHello& hello);
 
 // Without the codec, which is the node's: who reads one has fields that look inline.
 void Fields(WirePut& codec, const BatchField& field);
@@ -36,7 +50,10 @@ void Fields(WireTake& codec, BatchField& field);
 void Fields(WirePut& codec, const OrderParameters& parameters);
 void Fields(WireTake& codec, OrderParameters& parameters);
 
-void Fields(WirePut& codec, const ExpectedInflation& inflation);
-void Fields(WireTake& codec, ExpectedInflation& inflation);
+void Fields(WirePut& codec, const Curve& curve);
+void Fields(WireTake& codec, Curve& curve);
+
+void Fields(WirePut& codec, const SizedRates& rates);
+void Fields(WireTake& codec, SizedRates& rates);
 
 }  // namespace headrace

@@ -111,7 +111,7 @@ Status CollectiveStart::GiveUp(std::uint32_t lane, std::uint64_t start,
                     " waited " + std::to_string(waited_ns / 1'000'000'000) + " s for local rank " +
                     missing + " of " + std::to_string(lanes_.size()) +
                     ", which made no loader: make the same loaders on every rank of the node, in "
-                    "the same order, or raise start_timeout=");
+                    "the same order, or raise NodeProcess.start_timeout");
 }
 
 Status CollectiveStart::Took(std::uint32_t lane, Position next, const Pace& pace) {

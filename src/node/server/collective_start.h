@@ -11,14 +11,14 @@
 
 namespace headrace {
 
-// Decides when the ranks of a node begin a run together, and says why they cannot. Lanes are the
-// node's ranks, from 0 on. Knows who is there, who asked for which position, and how far each is in
-// the run that it takes part in; sends and starts nothing.
+// Decides when the ranks of a node begin a run together, or why they cannot. Lanes are the node's
+// ranks, numbered from 0. Tracks which ranks are connected, which position each asked for, and how
+// far each is in its run. Sends and starts nothing.
 //
 // Thread safety: none.
 class CollectiveStart {
  public:
-  // What a rank wants started.
+  // A rank's request to start a run.
   struct Wish {
     std::uint64_t start = 0;  // the rank's own number of the run
     Position position;
@@ -28,43 +28,45 @@ class CollectiveStart {
   // `job` and `first_rank`, the rank of lane 0, are for messages.
   CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t lanes);
 
-  // The rank is there from now on, and takes part in nothing yet.
+  // The rank has connected. It is in no run yet.
   void Join(std::uint32_t lane);
-  // It is gone: the others go on without it.
+  // The rank is gone. The others continue without it.
   void Leave(std::uint32_t lane);
   [[nodiscard]] bool here(std::uint32_t lane) const {
     return lanes_[lane].presence == Presence::kHere;
   }
 
-  // Errors: FailedPrecondition  it came back, and others go on in a run that it is not in
+  // Errors: FailedPrecondition  the rank came back while others are in a run without it
   Status Ask(std::uint32_t lane, Wish wish);
-  // It asks for nothing any more, and is in no run.
+  // Drops the rank's request and takes it out of its run.
   void Withdraw(std::uint32_t lane);
   [[nodiscard]] const std::optional<Wish>& wish(std::uint32_t lane) const {
     return lanes_[lane].wish;
   }
 
-  // What all that are there ask for; nothing: somebody has not asked, or nobody is there.
+  // The request that all connected ranks agree on. std::nullopt: a rank has not asked yet, or none
+  // is connected.
   //
-  // Errors: FailedPrecondition  they ask for different runs
+  // Errors: FailedPrecondition  ranks ask for different runs
   [[nodiscard]] Result<std::optional<Wish>> Agreed() const;
-  // A run began at `position`, with all that asked.
+  // A run began at `position` with all ranks that asked.
   void Begin(Position position);
 
-  // Lanes that others wait for; empty: nobody waits.
+  // The lanes that others wait for; empty if no rank waits.
   [[nodiscard]] std::vector<std::uint32_t> Awaited() const;
-  // Why the wait of `lane` for run `start` is given up: ranks never came. OK: it goes on.
+  // Returns the error that ends the wait of `lane` for run `start`: some ranks never connected. OK:
+  // continue to wait.
   [[nodiscard]] Status GiveUp(std::uint32_t lane, std::uint64_t start,
                               std::int64_t waited_ns) const;
 
-  // How far the loop of a rank may be behind the batches that it took.
+  // By how much a rank's training loop may lag behind the batches that the rank took.
   struct Pace {
     std::uint64_t steps_per_epoch = 1;
     std::uint64_t batches_behind = 0;
   };
-  // The rank took the batch before `next`.
+  // The rank took the batch before position `next`.
   //
-  // Errors: FailedPrecondition  those that wait would wait for ever, since this one went on
+  // Errors: FailedPrecondition  other ranks wait for a run that this rank has passed
   Status Took(std::uint32_t lane, Position next, const Pace& pace);
 
   // "rank 5".
@@ -76,8 +78,8 @@ class CollectiveStart {
   struct Lane {
     Presence presence = Presence::kAwaited;
     bool in_run = false;
-    std::optional<Wish> wish;      // it waits for the others
-    std::optional<Position> next;  // the step after the last it took; nothing: it was in no run
+    std::optional<Wish> wish;      // set while it waits for the others
+    std::optional<Position> next;  // the step after the last one taken; unset: it was in no run
   };
 
   const std::string job_;

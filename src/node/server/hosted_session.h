@@ -22,26 +22,27 @@ namespace headrace {
 
 class KeptTiers;
 
-// A job of several ranks in their node process: the engine that they share, and who is there.
+// A job of several ranks in their node process: the shared engine and the connected ranks.
 //
-// Ranks come one by one. What the first asks for is what the job is; the others must ask for the
-// same. A run is collective:
-//   1. A rank that asks for a position leaves the run that it is in; the others go on in theirs.
-//   2. When every rank that is still there has asked, for one position, a run begins there.
-//   3. For different ones, no run begins, and each gets an error that names them all.
-//   4. One that waited too long ends the wait of all if ranks are missing that never were there:
-//      the error names these. A connected rank may take its time: stats name it.
-// A rank that goes, whatever way, leaves its run and holds up nobody: the others go on without it.
-// One that comes back while they do gets an error.
+// Ranks connect one by one. The first defines the job; the others must ask for the same job. A run
+// is collective:
+//   1. A rank that asks for a position leaves its current run; the others continue theirs.
+//   2. When all connected ranks have asked for the same position, a run begins there.
+//   3. If positions differ, no run begins, and each rank gets an error that names all positions.
+//   4. A rank that waited too long ends the wait of all, if some ranks never connected: the error
+//      names these. Waits for a connected rank have no limit: stats name it.
+// A rank that disconnects for any reason leaves its run; the others continue without it. A rank
+// that comes back meanwhile gets an error.
 //
-// Thread safety: every method may be called from any thread; Note() does its work there, all others
-// have the job's own thread do it, in the order of the calls, and answer by message.
+// Thread safety: every method may be called from any thread. Note() runs on the calling thread; the
+// other methods queue their work for the job's own thread, in the order of the calls, and answer by
+// message.
 // Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
 // as Session does.
 class HostedSession {
  public:
-  // Asked with the bytes that the job is about to take, before it takes any: how many are then left
-  // for what is kept for others.
+  // Called with the bytes that the job needs, before it takes any. Returns the bytes that are then
+  // left for tiers that are kept for other jobs.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
@@ -51,8 +52,8 @@ class HostedSession {
   HostedSession(const HostedSession&) = delete;
   HostedSession& operator=(const HostedSession&) = delete;
 
-  // A rank joins. Answered by SessionOpened, or Refused: then the job is nobody's, and all of its
-  // ranks get the error. It takes part from the answer on, until Close().
+  // A rank joins. Answered by SessionOpened, or by Refused: then the job has failed, and all of its
+  // ranks get the error. The rank takes part from the answer until Close().
   void Open(std::shared_ptr<LaneClient> client, OpenSession open);
 
   using Request = std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows,
@@ -60,7 +61,7 @@ class HostedSession {
   void Do(std::shared_ptr<LaneClient> client, Request request);
   void Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // It has gone. What its consumer holds stays with it.
+  // The client is gone. Its consumer keeps the batches that it holds.
   void Close(std::shared_ptr<LaneClient> client);
 
   // The error of a failed open, kept until every rank has received it.
@@ -74,8 +75,8 @@ class HostedSession {
  private:
   struct Lane {
     std::shared_ptr<LaneClient> client;
-    std::uint64_t start = 0;          // of the run that it is in, or asks for
-    std::shared_ptr<SessionRun> run;  // null: it is in none
+    std::uint64_t start = 0;          // number of the run that it is in, or asks for
+    std::shared_ptr<SessionRun> run;  // null: it is in no run
     std::size_t tiers_in_trouble = 0;
     bool answered = false;
   };
@@ -87,7 +88,7 @@ class HostedSession {
         lanes_(first.local_ranks),
         start_(first.job, first.options.job.rank - first.local_rank, first.local_ranks) {}
 
-  // On the job's thread.
+  // Runs `work` on the job's thread.
   void Post(std::function<void()> work);
   Status OpenFirst(const OpenSession& open, int pid);
   Status Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
@@ -100,12 +101,12 @@ class HostedSession {
   void LeaveRun(std::uint32_t lane) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status Begin(const CollectiveStart::Wish& wish);
-  // Clients, and the run of each that is meant.
+  // Clients, each with the number of its run.
   using Told = std::vector<std::pair<std::shared_ptr<LaneClient>, std::uint64_t>>;
   static void Tell(const Told& told, const Status& why);
-  // Sends those that have asked the error: no run begins.
+  // Sends the error to all ranks that asked for a run: no run begins.
   void EndWait(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // No run goes on or begins, and every connected rank gets the error.
+  // Ends the run, lets none begin, and sends the error to every connected rank.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] std::optional<std::uint32_t> LaneOf(const LaneClient& client) const
@@ -120,12 +121,12 @@ class HostedSession {
   mutable Mutex mutex_;
   std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);
   CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);
-  Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job is nobody's
+  Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job has failed
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 
-  std::atomic<bool> ending_ = false;  // the destructor runs: do not retry waits
+  std::atomic<bool> ending_ = false;  // the destructor runs: do not repeat waits
 
-  // Of the job's thread; session_ is set once, before any lane is there.
+  // Used by the job's thread; session_ is set once, before any lane connects.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run
   std::unique_ptr<Session> session_;              // null: not opened
   std::uint32_t batches_ahead_ = 0;               // of each lane, once it is open

@@ -16,11 +16,11 @@
 
 namespace headrace {
 
-// A rank's process as its node sees it: where messages go, and which batches it was sent and has
-// not let go.
+// The node's view of a rank's process: sends it messages, and keeps the batches that it was sent
+// until it releases them.
 //
-// Thread safety: every method may be called from any thread; SendBatch() from one at a time.
-// Nothing here waits. A client that is gone takes everything, and does nothing with it.
+// Thread safety: every method may be called from any thread; SendBatch() by one thread at a time.
+// No method waits. If the client is gone, methods do nothing.
 class LaneClient {
  public:
   explicit LaneClient(std::shared_ptr<IpcPeer> peer) : peer_(std::move(peer)) {}
@@ -31,28 +31,29 @@ class LaneClient {
 
   void Send(const NodeMessage& message, std::span<const int> fds = {});
 
-  // Sends a batch of run `start`, and keeps it until it is let go.
+  // Sends a batch of run `start`, and keeps it until the client releases it.
   void SendBatch(std::uint64_t start, std::span<const BatchField> schema,
                  std::shared_ptr<Batch> batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The client's consumer has it now; null: it was dropped, or never sent.
+  // Marks the batch as taken by the client's consumer. Returns null if it was dropped or never
+  // sent.
   std::shared_ptr<const Batch> Take(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void LetGo(std::uint64_t number) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The client will not take what it was sent so far ...
+  // Drops the batches that the client has not taken: it will not take them any more.
   void DropUntaken() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // ... and is gone: nothing is kept from now on.
+  // Drops all batches and keeps none from now on: the client is gone.
   void DropAll() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Sent {
     std::shared_ptr<Batch> batch;
     bool taken = false;
-    std::vector<const SharedMemory*> apart;  // memories that end with it
+    std::vector<const SharedMemory*> apart;  // memories of this batch alone
   };
   using Memories = std::vector<std::pair<NewMemory, std::shared_ptr<SharedMemory>>>;
 
-  // The number of a memory; first of all adds it to `unknown`.
+  // Returns the number of a memory; adds a memory without a number to `unknown` first.
   std::uint32_t NumberOf(const Buffer& buffer, Sent& sent, Memories& unknown)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Forget(const Sent& sent) HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -63,7 +64,8 @@ class LaneClient {
   bool gone_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::map<std::uint64_t, Sent> sent_ HEADRACE_GUARDED_BY(mutex_);
-  // What the client has been sent the descriptors of. Held, so that no other gets the address.
+  // Memories whose descriptors the client has. The reference prevents another memory from getting
+  // the same address.
   struct Known {
     std::uint32_t number = 0;
     std::shared_ptr<SharedMemory> memory;
@@ -72,8 +74,7 @@ class LaneClient {
   std::uint32_t last_memory_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-// Sends what an engine hands over to a client; until Release(), keeps it. Without a client it is
-// dropped.
+// Sends an engine's batches to a client. Keeps them until Release(). Without a client, drops them.
 class LaneSink final : public BatchSink {
  public:
   // `schema` must outlive the sink.
@@ -81,7 +82,7 @@ class LaneSink final : public BatchSink {
            std::span<const BatchField> schema)
       : client_(std::move(client)), start_(start), schema_(schema) {}
 
-  // From here on the client may answer.
+  // Sends the kept batches. From now on the client may answer.
   void Release() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);

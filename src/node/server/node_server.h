@@ -20,22 +20,22 @@ namespace headrace {
 class KeptTiers;
 
 struct NodeServerOptions {
-  std::string name;                // socket served, in the abstract namespace
-  bool service = false;            // goes on without clients
+  std::string name;                // of the socket, in the abstract namespace
+  bool service = false;            // keeps running without clients
   std::uint64_t memory_bytes = 0;  // of all jobs together; 0: each has its own budget
-  // How long clients are awaited that nothing has been heard of: the first, unless it is a service,
-  // and the ranks of a job that could not be opened, to tell them why.
+  // How long to wait for clients that have not connected: the first one, unless this is a service,
+  // and the ranks of a job that failed to open, which get the error.
   std::int64_t await_ns = 10'000'000'000;
 };
 
-// Hosts the jobs of ranks that connect: what the executable headrace-node runs.
+// Hosts the jobs of ranks that connect. The executable headrace-node runs it.
 //
 // Thread safety: Stop() from any thread; Run() once.
-// Shutdown: Run() returns when asked to, or, unless it is a service, when its last client is gone;
-// the destructor ends what jobs there are.
+// Shutdown: Run() returns after Stop() or, unless this is a service, when the last client is gone.
+// The destructor ends all jobs.
 class NodeServer final : private IpcHandler {
  public:
-  // From here on clients can connect.
+  // Clients can connect once it returns.
   //
   // Errors: those of IpcServer::Make; ResourceExhausted  no thread
   static Result<std::unique_ptr<NodeServer>> Make(NodeServerOptions options);
@@ -47,7 +47,7 @@ class NodeServer final : private IpcHandler {
   void Stop() { stop_.request_stop(); }
 
  private:
-  // A job, as long as a client is in it.
+  // A job that has clients.
   struct Hosted {
     std::shared_ptr<HostedSession> job;
     std::uint32_t clients = 0;
@@ -57,9 +57,9 @@ class NodeServer final : private IpcHandler {
   struct Session {
     std::shared_ptr<LaneClient> client;
     bool greeted = false;
-    bool closed = false;                 // said good-bye, and may still hold batches
-    std::string job;                     // by name; empty: in none
-    std::optional<OpenSession> delayed;  // to be opened when its folders are free
+    bool closed = false;                 // sent CloseSession; may still hold batches
+    std::string job;                     // its name; empty: in no job
+    std::optional<OpenSession> delayed;  // waits until its folders are free
   };
 
   explicit NodeServer(NodeServerOptions options) : options_(std::move(options)) {}
@@ -75,41 +75,42 @@ class NodeServer final : private IpcHandler {
   template <typename Request>
   Status OnMessage(Session& session, Request request);
 
-  // Whether a job that is about to end has a folder that this one needs: ranks that make their
-  // loaders anew close the old ones one after the other.
+  // True if a job that is about to end has a folder that this one needs: ranks that make new
+  // loaders close the old ones one after the other.
   [[nodiscard]] bool HasToWait(const OpenSession& open) const;
   void OpenDelayed();
   void LeaveJob(Session& session);
-  // Ends what has no client.
+  // Ends the job if it has no client.
   void Reap(const std::string& name);
-  // Why the job could not be opened, if the client is of the launch that failed: one that began
-  // later is of the next, which may well have the name again, and succeed.
+  // Returns why the job could not be opened, if the client belongs to the launch that failed. A
+  // process that began later belongs to the next launch, which may use the same name and succeed.
   Status FailureFor(const Session& session, const OpenSession& open);
   // Forgets failures that are too old for any rank.
   void ForgetFailures();
   Result<std::uint64_t> Admit(const std::string& job, std::uint64_t bytes)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // How long the process may wait for a client; negative: for ever.
+  // Sets how long the process may wait for a client.
   void SetIdle() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void WatchIdle(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const NodeServerOptions options_;
-  std::shared_ptr<KeptTiers> kept_;  // null: it is no service
+  std::shared_ptr<KeptTiers> kept_;  // null: not a service
   std::stop_source stop_;
 
-  // Of the thread of Run().
+  // Used by the thread of Run().
   std::map<std::uint64_t, Session> sessions_;  // by peer
   std::map<std::string, Hosted> jobs_;
-  // Of jobs that are gone, by name; each is forgotten when await_ns have passed.
+  // Failures of jobs that have ended, by name; each is dropped after await_ns.
   std::map<std::string, HostedSession::Failure> failures_;
   bool had_client_ = false;
 
   Mutex mutex_;
   CondVar idle_changed_;
-  std::int64_t idle_until_ns_ HEADRACE_GUARDED_BY(mutex_) = -1;  // negative: it is not idle
+  std::int64_t idle_until_ns_ HEADRACE_GUARDED_BY(mutex_) = -1;                // negative: not idle
   std::map<std::string, std::uint64_t> admitted_ HEADRACE_GUARDED_BY(mutex_);  // bytes, by job
 
-  // Opens and ends jobs one after the other: a folder that one had is free for the next.
+  // Opens and ends jobs one after the other, so that the folder of a job that ended is free for the
+  // next.
   std::unique_ptr<ThreadExecutor> opener_;
   std::unique_ptr<IpcServer> server_;  // Last: calls the handler.
 };

@@ -1,14 +1,41 @@
 #include "node/server/open_request.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/members.h"
+
 namespace headrace {
 namespace {
 
-using NamedValues = std::vector<std::pair<std::string_view, std::string>>;
+// A value that differs, by the name that people know.
+struct Difference {
+  std::string name;
+  std::string there;
+  std::string here;
+};
+
+// Options that are called otherwise where people set them; "": may differ.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKnownAs = {
+    {{"fingerprint", "dataset"},
+     {"local_ranks", "local ranks"},
+     {"name", "order"},
+     {"parameters", "order parameters"},
+     {"memory_bytes", "memory"},
+     {"batches_ahead", "prefetch"},
+     {"worker_results", "Python workers"},
+     {"batches_behind", "Python workers"},
+     {"shared_batches", "Python workers"},
+     {"horizon_epochs", "horizon"},
+     {"rank", ""},
+     {"local_rank", ""},
+     {"index_path", ""}}};
 
 std::string Shown(const OrderParameters& parameters) {
   std::string text;
@@ -31,9 +58,9 @@ std::string Shown(const std::vector<LoaderField>& fields) {
   return "[" + text + "]";
 }
 
-std::string Shown(const TiersSpec& spec) {
+std::string Shown(const std::vector<TierSpec>& tiers) {
   std::string text;
-  for (const TierSpec& tier : spec.tiers) {
+  for (const TierSpec& tier : tiers) {
     if (!text.empty()) text += ", ";
     text += (tier.path.empty() ? "memory" : tier.path) + " of " +
             std::to_string(tier.capacity_bytes) + " bytes, " + std::to_string(tier.threads) +
@@ -42,32 +69,35 @@ std::string Shown(const TiersSpec& spec) {
   return "[" + text + "]";
 }
 
-// What people set, by the names that they know.
-NamedValues ValuesOf(const OpenSession& open) {
-  const LoaderOptions& options = open.options;
-  const auto number = [](auto value) { return std::to_string(value); };
-  return {{"dataset", open.fingerprint},
-          {"local ranks", number(open.local_ranks)},
-          {"world_size", number(options.job.world_size)},
-          {"batch_size", number(options.job.batch_size)},
-          {"order", options.order.name},
-          {"order parameters", Shown(options.order.parameters)},
-          {"seed", number(options.job.seed)},
-          {"shuffle", number(options.job.shuffle)},
-          {"drop_last", number(options.job.drop_last)},
-          {"epochs", number(options.job.epochs)},
-          {"fields", Shown(options.fields)},
-          {"memory", number(options.memory_bytes)},
-          {"prefetch", number(options.batches_ahead)},
-          {"threads", number(options.threads)},
-          {"io", number(static_cast<int>(options.io))},
-          {"on_error", number(static_cast<int>(options.on_error))},
-          {"verify", number(options.verify)},
-          {"Python workers", number(options.worker_results)},
-          {"tiers", Shown(options.tiers)},
-          {"placement", options.tiers.placement},
-          {"horizon", number(options.tiers.horizon_epochs)},
-          {"schedule", options.schedule}};
+std::string Shown(const std::string& text) { return text; }
+
+template <typename T>
+requires std::is_arithmetic_v<T> || std::is_enum_v<T> std::string Shown(T value) {
+  return std::to_string(static_cast<std::conditional_t<std::is_enum_v<T>, int, T>>(value));
+}
+
+template <typename T>
+concept IsShown = requires(const T& value) {
+  Shown(value);
+};
+
+// The first option that differs. What is not shown, as a transform, is compared by Comparable().
+template <typename T>
+void Compare(std::string_view name, const T& there, const T& here,
+             std::optional<Difference>& found) {
+  if constexpr (Described<T>) {
+    if (std::is_same_v<T, FileRemedies>) return;
+    const auto compare = [&](std::string_view of, const auto& first, const auto& other) {
+      if (!found.has_value()) Compare(of, first, other, found);
+    };
+    ForEachMember(compare, there, here);
+  } else if constexpr (IsShown<T>) {
+    const auto known = std::find_if(kKnownAs.begin(), kKnownAs.end(),
+                                    [&](const auto& each) { return each.first == name; });
+    if (known != kKnownAs.end()) name = known->second;
+    if (name.empty() || Shown(there) == Shown(here)) return;
+    found = {.name = std::string(name), .there = Shown(there), .here = Shown(here)};
+  }
 }
 
 // All but what may differ.
@@ -75,6 +105,7 @@ std::vector<std::byte> Comparable(OpenSession open) {
   open.options.job.rank = 0;
   open.local_rank = 0;
   open.index_path.clear();  // One index may lie in several places.
+  open.options.remedies = {};
   return Encode(ClientMessage(std::move(open)));
 }
 
@@ -105,13 +136,11 @@ Status CheckOpen(const OpenSession& open) {
 Status CompareOpen(const OpenSession& first, const OpenSession& other) {
   const std::string doing = "rank " + std::to_string(other.options.job.rank) + " joins job '" +
                             other.job + "' of rank " + std::to_string(first.options.job.rank);
-  const NamedValues of_first = ValuesOf(first);
-  const NamedValues of_other = ValuesOf(other);
-  for (std::size_t i = 0; i < of_first.size(); ++i) {
-    if (of_first[i].second == of_other[i].second) continue;
+  std::optional<Difference> found;
+  Compare("", first, other, found);
+  if (found.has_value()) {
     return Status(StatusCode::kFailedPrecondition,
-                  doing + ": " + std::string(of_first[i].first) + " is " + of_first[i].second +
-                      " there and " + of_other[i].second +
+                  doing + ": " + found->name + " is " + found->there + " there and " + found->here +
                       " here; ranks of a node must make equal loaders, in the same order");
   }
   if (Comparable(first) != Comparable(other)) {

@@ -7,14 +7,14 @@
 
 namespace headrace {
 
-// Checks what a rank asks of its node for itself.
+// Checks a rank's request by itself.
 //
-// Errors: InvalidArgument  local rank, local ranks, rank and world size that do not fit
+// Errors: InvalidArgument  local rank, local ranks, rank and world size contradict each other
 Status CheckOpen(const OpenSession& open);
 
-// What two ranks of one job ask for: all but their ranks must be equal.
+// Compares the requests of two ranks of one job: everything except their ranks must be equal.
 //
-// Errors: FailedPrecondition  what differs, and both values
+// Errors: FailedPrecondition  they differ; the message gives the option and both values
 Status CompareOpen(const OpenSession& first, const OpenSession& other);
 
 }  // namespace headrace

@@ -5,9 +5,9 @@
 
 namespace headrace {
 
-// What the process headrace-node does: hosts jobs until its last client is gone, if it is no
-// service, or SIGTERM, SIGINT or SIGHUP comes. For the main thread, before there is another: blocks
-// these signals.
+// Runs the process headrace-node: hosts jobs until SIGTERM, SIGINT or SIGHUP comes or, unless it is
+// a service, its last client is gone. Call it on the main thread before any other thread starts: it
+// blocks these signals.
 //
 // Errors: those of NodeServer::Make
 Status ServeNode(NodeServerOptions options);

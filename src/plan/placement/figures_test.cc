@@ -54,7 +54,7 @@ TEST(FiguresTest, OnOneNodeReuseIsTheShareThatFitsAndNeverMore) {
   for (std::uint32_t& each : units) total += each = dice.In(1, 40);
   const double share = 0.3;
   const auto capacity = static_cast<std::uint64_t>(share * static_cast<double>(total));
-  for (const PlacementFactory* factory : AllPlacements()) {
+  for (const PlacementFactory* factory : Placements().rows()) {
     const auto plan = MakePlacement(factory->name(), Job(units, 1, 7, capacity));
     double before = 0;
     double later = 0;

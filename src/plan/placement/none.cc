@@ -41,7 +41,8 @@ class NonePlacement final : public Planner {
 }  // namespace
 
 const PlacementFactory& None() {
-  static const FactoryOf<NonePlacement> factory("none", /*clairvoyant=*/false);
+  static const FactoryOf<NonePlacement> factory("none", /*clairvoyant=*/false,
+                                                /*keeps_blocks=*/false);
   return factory;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/registry/registry.h"
 #include "base/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -109,6 +110,8 @@ class PlacementFactory {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Whether it uses knowledge of future uses; otherwise of past uses only.
   [[nodiscard]] virtual bool clairvoyant() const = 0;
+  // Whether tiers are of use to it.
+  [[nodiscard]] virtual bool keeps_blocks() const { return true; }
 
   // Errors: InvalidArgument  a node that does not exist, tiers beyond kTiersMax, 2^32 - 1 blocks or
   //                          more, held blocks that do not fit or are twice in a node, a horizon of
@@ -116,8 +119,6 @@ class PlacementFactory {
   [[nodiscard]] virtual Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const = 0;
 };
 
-// Errors: InvalidArgument  no placement has that name; the message lists those that exist
-Result<const PlacementFactory*> FindPlacement(std::string_view name);
-std::span<const PlacementFactory* const> AllPlacements();
+const Registry<PlacementFactory>& Placements();
 
 }  // namespace headrace

@@ -1,9 +1,10 @@
-#include <algorithm>
-#include <array>
+#include <fmt/core.h>
+
 #include <string>
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "plan/placement/placement.h"
 #include "plan/placement/tiers.h"
 
@@ -11,12 +12,8 @@ namespace headrace {
 namespace placement {
 namespace {
 
-Status Wrong(std::string_view policy, const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "placement " + std::string(policy) + ": " + what);
-}
-
 std::string TierName(std::size_t node, std::size_t tier) {
-  return "tier " + std::to_string(tier) + " of node " + std::to_string(node);
+  return fmt::format("tier {} of node {}", tier, node);
 }
 
 // Checks the blocks that one node holds at the start.
@@ -25,28 +22,29 @@ Status CheckHeld(const PlacementRequest& request, std::size_t node, const BlockS
   const auto& held = request.held[node];
   const std::vector<std::uint64_t>& capacity = request.capacity_units[node];
   if (held.size() > capacity.size()) {
-    return Wrong(policy, "blocks are held in " + TierName(node, held.size() - 1) + ", which has " +
-                             std::to_string(capacity.size()) + " tiers");
+    return InvalidArgument("placement {}: blocks are held in {}, which has {} tiers", policy,
+                           TierName(node, held.size() - 1), capacity.size());
   }
   std::unordered_set<std::uint32_t> seen;
   for (std::size_t tier = 0; tier < held.size(); ++tier) {
     std::uint64_t units = 0;
     for (const std::uint32_t block : held[tier]) {
       if (block >= sizes.count()) {
-        return Wrong(policy, TierName(node, tier) + " holds block " + std::to_string(block) +
-                                 ", the dataset has " + std::to_string(sizes.count()) +
-                                 "; it was filled from another dataset or with other blocks");
+        return InvalidArgument(
+            "placement {}: {} holds block {}, the dataset has {}; it was filled from another "
+            "dataset or with other blocks",
+            policy, TierName(node, tier), block, sizes.count());
       }
       if (!seen.insert(block).second) {
-        return Wrong(policy, TierName(node, tier) + " holds block " + std::to_string(block) +
-                                 ", which the node holds already");
+        return InvalidArgument("placement {}: {} holds block {}, which the node holds already",
+                               policy, TierName(node, tier), block);
       }
       units += sizes.Of(block);
     }
     if (units > capacity[tier]) {
-      return Wrong(policy, TierName(node, tier) + " holds " + std::to_string(units) +
-                               " units, its capacity is " + std::to_string(capacity[tier]) +
-                               "; drop blocks before planning");
+      return InvalidArgument(
+          "placement {}: {} holds {} units, its capacity is {}; drop blocks before planning",
+          policy, TierName(node, tier), units, capacity[tier]);
     }
   }
   return Status();
@@ -58,24 +56,27 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
   HEADRACE_CHECK(request.blocks != nullptr && request.uses != nullptr);
   const std::size_t nodes = request.capacity_units.size();
   if (request.node >= nodes) {
-    return Wrong(policy, "got node " + std::to_string(request.node) + ", must be below " +
-                             std::to_string(nodes) + ", the number of nodes with capacities");
+    return InvalidArgument(
+        "placement {}: got node {}, must be below {}, the number of nodes with capacities", policy,
+        request.node, nodes);
   }
   if (request.blocks->block_count() > 0xffff'fffe) {
-    return Wrong(policy, "got " + std::to_string(request.blocks->block_count()) +
-                             " blocks, must be below 2^32 - 1; use larger blocks");
+    return InvalidArgument("placement {}: got {} blocks, must be below 2^32 - 1; use larger blocks",
+                           policy, request.blocks->block_count());
   }
-  if (request.horizon_epochs == 0) return Wrong(policy, "horizon of 0 epochs, must be at least 1");
+  if (request.horizon_epochs == 0) {
+    return InvalidArgument("placement {}: horizon of 0 epochs, must be at least 1", policy);
+  }
   for (std::size_t node = 0; node < nodes; ++node) {
     const std::size_t tiers = request.capacity_units[node].size();
     if (tiers <= kTiersMax) continue;
-    return Wrong(policy, "node " + std::to_string(node) + " has " + std::to_string(tiers) +
-                             " tiers, must be at most " + std::to_string(kTiersMax));
+    return InvalidArgument("placement {}: node {} has {} tiers, must be at most {}", policy, node,
+                           tiers, kTiersMax);
   }
   if (request.held.empty()) return Status();
   if (request.held.size() > nodes) {
-    return Wrong(policy, "blocks are held on " + std::to_string(request.held.size()) +
-                             " nodes, there are " + std::to_string(nodes));
+    return InvalidArgument("placement {}: blocks are held on {} nodes, there are {}", policy,
+                           request.held.size(), nodes);
   }
   const BlockSizes sizes(*request.blocks);
   for (std::size_t node = 0; node < request.held.size(); ++node) {
@@ -86,22 +87,12 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
 
 }  // namespace placement
 
-std::span<const PlacementFactory* const> AllPlacements() {
-  static const std::array placements = {&placement::None(),      &placement::Lru(),
-                                        &placement::Pinned(),    &placement::FirstTouch(),
-                                        &placement::Frequency(), &placement::Coordinated(),
-                                        &placement::Reuse(),     &placement::Belady()};
+const Registry<PlacementFactory>& Placements() {
+  static const Registry<PlacementFactory> placements(
+      "placement", {&placement::Coordinated(), &placement::Frequency(), &placement::Pinned(),
+                    &placement::FirstTouch(), &placement::Reuse(), &placement::Belady(),
+                    &placement::Lru(), &placement::None()});
   return placements;
-}
-
-Result<const PlacementFactory*> FindPlacement(std::string_view name) {
-  std::string names;
-  for (const PlacementFactory* placement : AllPlacements()) {
-    if (placement->name() == name) return placement;
-    names.append(names.empty() ? "" : ", ").append(placement->name());
-  }
-  return Status(StatusCode::kInvalidArgument,
-                "placement: got '" + std::string(name) + "', must be one of " + names);
 }
 
 }  // namespace headrace

@@ -116,17 +116,17 @@ TEST_P(EveryPlacementTest, BadRequestsAreNamed) {
             StatusCode::kUnavailable);
 }
 
-INSTANTIATE_TEST_SUITE_P(, EveryPlacementTest, testing::ValuesIn(AllPlacements()),
+INSTANTIATE_TEST_SUITE_P(, EveryPlacementTest, testing::ValuesIn(Placements().rows()),
                          [](const auto& each) { return std::string(each.param->name()); });
 
 TEST(PlacementTest, FindPlacementKnowsEveryNameAndListsThem) {
-  for (const PlacementFactory* each : AllPlacements()) {
-    EXPECT_EQ(FindPlacement(each->name()).value(), each);
+  for (const PlacementFactory* each : Placements().rows()) {
+    EXPECT_EQ(Placements().Get(each->name()).value(), each);
   }
-  const Status status = FindPlacement("fifo").status();
+  const Status status = Placements().Get("fifo").status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("'fifo', must be one of none, lru"));
+              testing::HasSubstr("'fifo', must be one of 'coordinated', 'frequency'"));
 }
 
 }  // namespace

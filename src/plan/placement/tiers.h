@@ -198,10 +198,12 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy);
 template <typename Policy>
 class FactoryOf final : public PlacementFactory {
  public:
-  FactoryOf(std::string_view name, bool clairvoyant) : name_(name), clairvoyant_(clairvoyant) {}
+  FactoryOf(std::string_view name, bool clairvoyant, bool keeps_blocks = true)
+      : name_(name), clairvoyant_(clairvoyant), keeps_blocks_(keeps_blocks) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] bool clairvoyant() const override { return clairvoyant_; }
+  [[nodiscard]] bool keeps_blocks() const override { return keeps_blocks_; }
   [[nodiscard]] Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const override {
     HEADRACE_RETURN_IF_ERROR(CheckRequest(request, name_));
     return Policy::Make(std::move(request));
@@ -210,9 +212,10 @@ class FactoryOf final : public PlacementFactory {
  private:
   const std::string_view name_;
   const bool clairvoyant_;
+  const bool keeps_blocks_;
 };
 
-// Each is in the file of its name; AllPlacements() is the table.
+// Each is in the file of its name; Placements() is the table.
 const PlacementFactory& None();
 const PlacementFactory& Lru();
 const PlacementFactory& Pinned();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "plan/permutation.h"
 
@@ -148,23 +149,22 @@ class ListUses final : public UseStream {
 };
 
 Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const NodeSplit& split) {
-  const auto invalid = [](const std::string& what) {
-    return Status(StatusCode::kInvalidArgument, what);
-  };
   if (blocks.block_count() > kBlocksMax) {
-    return invalid("planning what tiers keep: got " + std::to_string(blocks.block_count()) +
-                   " blocks, must be below 2^32 - 1; use larger blocks");
+    return InvalidArgument(
+        "planning what tiers keep: got {} blocks, must be below 2^32 - 1; use larger blocks",
+        blocks.block_count());
   }
   if (blocks.sample_count() != request.job.sample_count) {
-    return invalid("planning what tiers keep: the order has " +
-                   Counted(request.job.sample_count, "sample") + ", its blocks hold " +
-                   std::to_string(blocks.sample_count()));
+    return InvalidArgument("planning what tiers keep: the order has {}, its blocks hold {}",
+                           Counted(request.job.sample_count, "sample"), blocks.sample_count());
   }
-  if (split.ranks_per_node == 0) return invalid("ranks_per_node: got 0, must be at least 1");
+  if (split.ranks_per_node == 0) {
+    return InvalidArgument("ranks_per_node: got 0, must be at least 1");
+  }
   if (split.world_size != request.job.world_size) {
-    return invalid("planning what tiers keep: world_size is " +
-                   std::to_string(request.job.world_size) + " for the order and " +
-                   std::to_string(split.world_size) + " for its nodes");
+    return InvalidArgument(
+        "planning what tiers keep: world_size is {} for the order and {} for its nodes",
+        request.job.world_size, split.world_size);
   }
   return Status();
 }

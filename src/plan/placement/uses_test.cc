@@ -20,13 +20,13 @@ struct Job {
 // have one stream a node, others one a rank.
 std::vector<StepUses> Slow(const Job& job, const BlockMap& blocks, Position start) {
   std::vector<StepUses> steps;
-  const bool of_nodes = FindOrder(job.order)->reads_blocks();
+  const bool of_nodes = Orders().Find(job.order)->reads_blocks();
   const std::uint32_t at_once = of_nodes ? job.split.ranks_per_node : 1;
   for (std::uint32_t rank = 0; rank < job.split.world_size; rank += at_once) {
     OrderRequest request = job.request;
     request.job.rank = rank;
     request.job.ranks = std::min(at_once, job.split.world_size - rank);
-    const auto order = FindOrder(job.order)->Make(request, start);
+    const auto order = Orders().Find(job.order)->Make(request, start);
     EXPECT_TRUE(order.ok()) << order.status().ToString();
     const bool last_of_node = (rank + at_once) % job.split.ranks_per_node == 0;
     std::size_t i = 0;
@@ -56,7 +56,7 @@ std::vector<StepUses> Slow(const Job& job, const BlockMap& blocks, Position star
 }
 
 void ExpectSame(const Job& job, const std::shared_ptr<const BlockMap>& blocks, Position start) {
-  const auto made = MakeOrderUses(*FindOrder(job.order), job.request, blocks, job.split, start);
+  const auto made = MakeOrderUses(*Orders().Find(job.order), job.request, blocks, job.split, start);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   StepUses uses;
   for (const StepUses& expected : Slow(job, *blocks, start)) {
@@ -150,7 +150,9 @@ TEST(UsesTest, AListIsOneEpochOfOneNode) {
 
 TEST(UsesTest, WhatDoesNotFitTogetherIsRefused) {
   const auto code = [](const Job& job, const std::shared_ptr<const BlockMap>& blocks) {
-    return MakeOrderUses(*FindOrder(job.order), job.request, blocks, job.split, {}).status().code();
+    return MakeOrderUses(*Orders().Find(job.order), job.request, blocks, job.split, {})
+        .status()
+        .code();
   };
   Job job = JobOf("exact", 10, 2, 1);
   EXPECT_EQ(code(job, MakeUniformBlocks(10, 1)), StatusCode::kOk);
@@ -164,7 +166,7 @@ TEST(UsesTest, WhatDoesNotFitTogetherIsRefused) {
   job = JobOf("exact", 0, 2, 1);
   EXPECT_EQ(code(job, MakeUniformBlocks(10, 1)), StatusCode::kInvalidArgument);
   job = JobOf("exact", 10, 2, 1);
-  EXPECT_EQ(MakeOrderUses(*FindOrder("exact"), job.request, MakeUniformBlocks(10, 1), job.split,
+  EXPECT_EQ(MakeOrderUses(*Orders().Find("exact"), job.request, MakeUniformBlocks(10, 1), job.split,
                           {.epoch = 1, .step = 9})
                 .status()
                 .code(),

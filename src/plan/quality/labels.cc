@@ -15,16 +15,6 @@
 namespace headrace {
 namespace {
 
-// Ordered pairs of different samples of one block, per sample: the mates of a mean sample.
-double MeanMates(const BlockMap& blocks) {
-  double pairs = 0;
-  for (std::uint64_t i = 0; i < blocks.block_count(); ++i) {
-    const double count = blocks.block(i).count;
-    pairs += count * (count - 1);
-  }
-  return pairs / static_cast<double>(blocks.sample_count());
-}
-
 bool IsWhole(DType dtype) {
   return dtype != DType::kFloat16 && dtype != DType::kFloat32 && dtype != DType::kFloat64;
 }
@@ -67,69 +57,6 @@ class Numbers {
   std::vector<Place> places_ = std::vector<Place>(1024);
   std::uint32_t size_ = 0;
 };
-
-double Number(const OrderParameters& parameters, std::string_view name) {
-  const auto found = parameters.find(name);
-  if (found == parameters.end()) return 0;
-  const auto* number = std::get_if<std::int64_t>(&found->second);
-  return number == nullptr ? 0 : static_cast<double>(*number);
-}
-
-// Samples that a draw of the `epoch` order chooses from, over all pools. On average half a block a
-// pool is free, because the next block does not fit.
-double JoinedSamples(const OrderRequest& request) {
-  const BlockMap& blocks = *request.blocks;
-  const auto n = static_cast<double>(blocks.sample_count());
-  const auto total_bytes =
-      static_cast<double>(blocks.total_units()) * static_cast<double>(blocks.unit_bytes());
-  const double resident = Number(request.parameters, "pool_bytes") / total_bytes * n;
-  const double mean_block = n / static_cast<double>(blocks.block_count());
-  const double free = std::max(1.0, Number(request.parameters, "pools")) * mean_block / 2;
-  const double joined = 1 - Number(request.parameters, "join_permille") / 1000;
-  return std::clamp((resident - free) * joined, 1.0, n);
-}
-
-// Pairs of a batch that are drawn from one pool, as a share of all its pairs. Position g is drawn
-// from pool g mod pools.
-double SamePoolShare(std::uint64_t batch, std::uint64_t pools) {
-  if (batch < 2) return 0;
-  const std::uint64_t rounds = batch / pools;
-  const auto whole = static_cast<double>(rounds);
-  const auto rest = static_cast<double>(batch % pools);
-  const double pairs = rest * whole * (whole + 1) / 2 +
-                       (static_cast<double>(pools) - rest) * whole * (whole - 1) / 2;
-  const auto size = static_cast<double>(batch);
-  return pairs / (size * (size - 1) / 2);
-}
-
-// Sharing of `epoch` if each draw is from `joined` samples.
-double EpochSharing(const OrderRequest& request, double joined) {
-  const BlockMap& blocks = *request.blocks;
-  const auto n = static_cast<double>(blocks.sample_count());
-  const double mates = MeanMates(blocks);
-  const double by_chance = n > 1 ? mates / (n - 1) : 0;
-  const std::uint64_t batch = request.job.batch_size * request.job.world_size;
-  const auto pools = static_cast<std::uint64_t>(std::max(1.0, Number(request.parameters, "pools")));
-  // Mean of exp(-d / M) over the distances d of a batch's pairs.
-  const double x = static_cast<double>(batch) / joined;
-  const double decay = x < 1e-4 ? 1 - x / 3 : 2 / (x * x) * (x - 1 + std::exp(-x));
-  // An epoch begins with `joined` samples of whole blocks, and ends with as many: mates are
-  // together more often there than in between.
-  const double ends = (1 + std::exp(-2 * (n - joined) / joined)) / (4 * n);
-  // A pool holds its share of the joined samples, so mates within it are that much nearer.
-  const double together = mates * (1 / (2 * joined) + ends) * decay * static_cast<double>(pools) *
-                          SamePoolShare(batch, pools);
-  if (by_chance >= 1) return 0;  // the dataset is one block
-  // Less than by chance: the formula does not hold if a batch is much of the dataset.
-  return std::max(0.0, (together - by_chance) / (1 - by_chance));
-}
-
-// Sharing while the rest of a run's partial first fill joins, at the pace of the draws.
-double SharingAtFirst(std::string_view order, const OrderRequest& resolved, double sharing) {
-  if (order != "epoch") return sharing;
-  const double at_once = Number(resolved.parameters, "first_fill_permille") / 1000;
-  return EpochSharing(resolved, std::max(1.0, JoinedSamples(resolved) * at_once));
-}
 
 }  // namespace
 
@@ -195,33 +122,25 @@ double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockM
   return (equal_mates / mates - by_chance) / (1 - by_chance);
 }
 
-std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved) {
-  if (!resolved.job.shuffle) return std::nullopt;
-  if (order == "exact" || order == "batch") return 0.0;
-  if (order == "epoch" && resolved.blocks != nullptr) {
-    return EpochSharing(resolved, JoinedSamples(resolved));
-  }
-  return std::nullopt;
-}
-
-std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
+std::optional<ExpectedInflation> ExpectedLabelInflation(const OrderFactory& order,
                                                         const OrderRequest& resolved,
                                                         const SampleTable& labels) {
-  const std::optional<double> sharing = ExpectedSharing(order, resolved);
+  if (!resolved.job.shuffle) return std::nullopt;
+  const std::optional<BatchSharing> sharing = order.ExpectedSharing(resolved);
   if (!sharing) return std::nullopt;
   const double batch = static_cast<double>(resolved.job.batch_size) * resolved.job.world_size;
   const double others = std::min(batch, static_cast<double>(resolved.job.sample_count)) - 1;
-  ExpectedInflation expected{.sharing = *sharing, .of_blocks = 1 + others * *sharing};
-  const double sharing_first = SharingAtFirst(order, resolved, *sharing);
-  expected.of_blocks_first = 1 + others * sharing_first;
+  ExpectedInflation expected{.sharing = sharing->mean,
+                             .of_blocks = 1 + others * sharing->mean,
+                             .of_blocks_first = 1 + others * sharing->first};
   if (labels != nullptr && resolved.blocks != nullptr) {
     expected.correlation = IntraBlockCorrelation(*labels, *resolved.blocks);
     // Mates that are rarer than by chance, in a batch or by label, need no warning; nor does the
     // product of two such values.
     expected.of_labels =
-        1 + others * std::max(*sharing, 0.0) * std::max(*expected.correlation, 0.0);
+        1 + others * std::max(sharing->mean, 0.0) * std::max(*expected.correlation, 0.0);
     expected.of_labels_first =
-        1 + others * std::max(sharing_first, 0.0) * std::max(*expected.correlation, 0.0);
+        1 + others * std::max(sharing->first, 0.0) * std::max(*expected.correlation, 0.0);
   }
   return expected;
 }

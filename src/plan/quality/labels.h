@@ -31,20 +31,9 @@ Result<SampleTable> InlineLabels(const Index& index);
 // correlation of a cluster sample (Kish 1965), for categories.
 double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks);
 
-// How much more often two samples of one global batch are of one block than any two of the dataset,
-// as a share of the possible. std::nullopt: no closed form is known. `resolved` are the parameters
-// returned by OrderFactory::Resolve().
-//
-// `epoch`, over whole epochs of n samples: a sample stays in a pool of M joined samples for a time
-// that is exponential with mean M, so two mates are d positions apart with density exp(-d / M) / (2
-// M). M samples join at the start of an epoch, and M are left when the last block has joined: over
-// the epoch this adds (1 + exp(-2 (n - M) / M)) / (4 n). Positions of different pools are never
-// mates.
-std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& resolved);
-
 // Variance of a batch's share of a label, relative to batches dealt at random.
 struct ExpectedInflation {
-  double sharing = 0;                 // as above
+  double sharing = 0;                 // BatchSharing::mean
   double of_blocks = 1;               // 1 + (m - 1) sharing: for the worst possible labels
   std::optional<double> correlation;  // of the labels in blocks, if there are labels
   std::optional<double> of_labels;    // 1 + (m - 1) correlation sharing
@@ -54,8 +43,9 @@ struct ExpectedInflation {
   std::optional<double> of_labels_first;
 };
 
-// std::nullopt if ExpectedSharing() returns that. `labels` may be null.
-std::optional<ExpectedInflation> ExpectedLabelInflation(std::string_view order,
+// std::nullopt if the order does not shuffle, or OrderFactory::ExpectedSharing() returns that.
+// `labels` may be null.
+std::optional<ExpectedInflation> ExpectedLabelInflation(const OrderFactory& order,
                                                         const OrderRequest& resolved,
                                                         const SampleTable& labels);
 

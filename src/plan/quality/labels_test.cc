@@ -130,6 +130,11 @@ OrderRequest Request(std::uint64_t samples, std::uint64_t block) {
           .blocks = MakeUniformBlocks(samples, block)};
 }
 
+std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest& request) {
+  const auto expected = ExpectedLabelInflation(*Orders().Find(order), request, nullptr);
+  return expected.has_value() ? std::optional(expected->sharing) : std::nullopt;
+}
+
 TEST(LabelsTest, ExactAndBatchMixAllAndUnshuffledAndRedoxHaveNoClosedForm) {
   OrderRequest request = Request(1000, 10);
   EXPECT_EQ(ExpectedSharing("exact", request), 0.0);
@@ -137,7 +142,7 @@ TEST(LabelsTest, ExactAndBatchMixAllAndUnshuffledAndRedoxHaveNoClosedForm) {
   EXPECT_EQ(ExpectedSharing("redox", request), std::nullopt);
   request.job.shuffle = false;
   EXPECT_EQ(ExpectedSharing("exact", request), std::nullopt);
-  EXPECT_EQ(ExpectedLabelInflation("exact", request, nullptr), std::nullopt);
+  EXPECT_EQ(ExpectedLabelInflation(ExactOrderFactory(), request, nullptr), std::nullopt);
 }
 
 // The closed form against the order itself: of blocks, and of labels that blocks are sorted by.
@@ -160,7 +165,7 @@ TEST(LabelsTest, TheInflationOfEpochIsWhatIsMeasured) {
       for (std::uint64_t s = 0; s < kSamples; ++s) {
         labels->push_back(static_cast<std::uint32_t>(s * 64 / kSamples));
       }
-      const auto expected = ExpectedLabelInflation("epoch", request, labels);
+      const auto expected = ExpectedLabelInflation(EpochOrderFactory(), request, labels);
       ASSERT_TRUE(expected.has_value());
       double measured[2] = {};
       double bounds[2] = {};

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -21,8 +22,6 @@ constexpr std::uint64_t kGroupsMax = 128;  // M6: more groups are merged into kS
 constexpr std::uint64_t kLagsMax = 128;    // M4
 constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only with more samples
 constexpr std::uint64_t kCostGroups = 10;                     // M8: deciles
-
-Status Wrong(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
 std::vector<std::uint32_t> GroupsOf(const QualityOptions& options) {
   if (options.blocks == nullptr) return *options.labels;
@@ -66,37 +65,38 @@ std::vector<std::uint32_t> CostDeciles(const std::vector<std::uint32_t>& costs) 
 Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options) {
   const std::uint64_t n = options.sample_count;
   if (n == 0 || n >= kAbsent) {
-    return Wrong("measuring an order: got " + Counted(n, "sample") + ", must be in [1, 2^32 - 2]");
+    return InvalidArgument("measuring an order: got {}, must be in [1, 2^32 - 2]",
+                           Counted(n, "sample"));
   }
   if (options.batch == 0 || options.batch >= kAbsent) {
-    return Wrong("measuring an order: got batches of " + std::to_string(options.batch) +
-                 ", must be in [1, 2^32 - 2]");
+    return InvalidArgument("measuring an order: got batches of {}, must be in [1, 2^32 - 2]",
+                           options.batch);
   }
   if (options.blocks == nullptr ? options.labels == nullptr : options.blocks->sample_count() != n) {
-    return Wrong("measuring an order of " + Counted(n, "sample") +
-                 ": needs blocks or labels of as many samples");
+    return InvalidArgument("measuring an order of {}: needs blocks or labels of as many samples",
+                           Counted(n, "sample"));
   }
   if (options.labels != nullptr && options.labels->size() != n) {
-    return Wrong("measuring an order of " + Counted(n, "sample") + ": got " +
-                 Counted(options.labels->size(), "label"));
+    return InvalidArgument("measuring an order of {}: got {}", Counted(n, "sample"),
+                           Counted(options.labels->size(), "label"));
   }
   if (options.labels != nullptr) {
     const std::uint64_t most = std::max(n, kLabelsMax);
     const std::uint32_t largest = *std::ranges::max_element(*options.labels);
     if (largest >= most) {
-      return Wrong("measuring an order of " + Counted(n, "sample") + ": got label " +
-                   std::to_string(largest) + ", must be below " + std::to_string(most) +
-                   "; number the labels 0, 1, ...");
+      return InvalidArgument(
+          "measuring an order of {}: got label {}, must be below {}; number the labels 0, 1, ...",
+          Counted(n, "sample"), largest, most);
     }
   }
   if (options.costs != nullptr && options.costs->size() != n) {
-    return Wrong("measuring an order of " + Counted(n, "sample") + ": got " +
-                 std::to_string(options.costs->size()) + " costs");
+    return InvalidArgument("measuring an order of {}: got {} costs", Counted(n, "sample"),
+                           options.costs->size());
   }
   for (const std::uint64_t window : options.windows) {
     if (window < 2 || window >= kAbsent) {
-      return Wrong("measuring an order: got a window of " + Counted(window, "sample") +
-                   ", must be in [2, 2^32 - 2]");
+      return InvalidArgument("measuring an order: got a window of {}, must be in [2, 2^32 - 2]",
+                             Counted(window, "sample"));
     }
   }
   return std::unique_ptr<QualityMeter>(new QualityMeter(std::move(options)));

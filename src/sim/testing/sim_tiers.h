@@ -32,7 +32,7 @@ class SimTiers {
     executor_ = std::make_unique<SimExecutor>(loop, 2, [this](std::uint64_t) {
       return static_cast<std::int64_t>(random_.Below(3'000'000));
     });
-    const auto all = AllPlacements();
+    const auto all = Placements().rows();
     placement_ = all[random.Below(all.size())];
     const std::uint64_t unit = blocks_->unit_bytes();
     for (std::uint64_t left = 1 + random.Below(3); left > 0; --left) {

@@ -26,12 +26,17 @@ class TempFiles final : public FileCatalog {
   // Replaces a catalogue entry.
   void Enter(ObjectId object, FileInfo info) { files_[object] = std::move(info); }
 
+  // Of all files.
+  void Advise(FileRemedies remedies) { remedies_ = std::move(remedies); }
+
   [[nodiscard]] Result<FileInfo> file(ObjectId object) const override;
+  [[nodiscard]] const FileRemedies& remedies() const override { return remedies_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] std::string path(ObjectId object) const { return files_.at(object).path; }
 
  private:
   std::string folder_;
+  FileRemedies remedies_;
   std::unordered_map<ObjectId, FileInfo> files_;
 };
 

@@ -52,7 +52,7 @@ def measure(command: Sequence[str]) -> tuple[str, int]:
     try:
         procs = os.fspath(group / "cgroup.procs")
         inside = ["/bin/sh", "-c", f'echo $$ > {procs} && exec "$@"', "sh", *command]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout, int((group / peak).read_text(encoding="ascii"))
     finally:

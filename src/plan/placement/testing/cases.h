@@ -222,7 +222,7 @@ class Replay {
 };
 
 inline std::unique_ptr<Placement> MakePlacement(std::string_view policy, PlacementRequest request) {
-  const auto factory = FindPlacement(policy);
+  const auto factory = Placements().Get(policy);
   EXPECT_TRUE(factory.ok()) << factory.status().ToString();
   if (!factory.ok()) return nullptr;
   auto made = factory.value()->Make(std::move(request));

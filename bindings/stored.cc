@@ -1,0 +1,148 @@
+// Stored bytes outside a loader: for looking at samples, packing and verifying.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/mutex.h"
+#include "base/process_id.h"
+#include "convert/buffer.h"
+#include "convert/text.h"
+#include "gil/gil.h"
+#include "index.h"
+#include "loader/ending/keeper.h"
+#include "loader/session/open_store.h"
+#include "loader/session/session.h"
+#include "module.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+using Ids = InArray<std::uint64_t>;
+
+// Reads through a store of its own.
+//
+// Thread safety: every method may be called from any thread.
+// Shutdown: Close() and the destructor wait for reads up to kCloseNs; then the process's keeper
+// does.
+class PyStoredReader {
+ public:
+  PyStoredReader(const PyIndex& index, FileRemedies remedies, int reads_at_once) {
+    auto opened = WithoutGil([&] {
+      return OpenStore(index.index,
+                       {.remedies = std::move(remedies), .reads_at_once = reads_at_once});
+    });
+    // Whoever lets go of it last, a read that Close() overtook or Close() itself, waits no longer
+    // than this for reads in flight.
+    const auto destroy = [pid = pid_](OpenedStore* last) {
+      // In a forked child its threads belong to the parent: leak it.
+      if (ProcessId() == pid) DestroyWithin(std::shared_ptr<OpenedStore>(last), kCloseNs);
+    };
+    store_ = {new OpenedStore(ValueOrThrow(std::move(opened))), destroy};
+  }
+  ~PyStoredReader() { Close(); }
+  PyStoredReader(const PyStoredReader&) = delete;
+  PyStoredReader& operator=(const PyStoredReader&) = delete;
+
+  void ReadInto(const Ids& objects, const Ids& offsets, const Ids& sizes, nb::handle target) {
+    const Buffer buffer(target, /*writable=*/true);
+    std::vector<Extent> extents;
+    std::uint64_t bytes = 0;
+    if (objects.size() != offsets.size() || objects.size() != sizes.size()) {
+      ThrowStatus(
+          {StatusCode::kInvalidArgument, "reading: objects, offsets, sizes must be as many"});
+    }
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      extents.push_back({ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}});
+      bytes += sizes.data()[i];
+    }
+    if (bytes != buffer.bytes().size()) {
+      ThrowStatus({StatusCode::kInvalidArgument, "reading " + std::to_string(bytes) +
+                                                     " bytes into a buffer of " +
+                                                     std::to_string(buffer.bytes().size())});
+    }
+    std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
+    const auto keep_going = [&raised] {
+      const GilAcquire acquire;
+      if (SignalsPass()) return true;
+      raised.emplace();
+      return false;
+    };
+    Status status = WithoutGil([&]() -> Status {
+      HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenedStore> opened, store());
+      return ReadExtents(opened->store(), extents, buffer.writable_bytes(), keep_going);
+    });
+    if (raised) throw nb::python_error(std::move(*raised));
+    ThrowIfError(status);
+  }
+
+  void Check(std::uint64_t object) {
+    ThrowIfError(WithoutGil([&]() -> Status {
+      HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenedStore> opened, store());
+      return opened->store().CheckObject(ObjectId{object});
+    }));
+  }
+
+  void Close() {
+    WithoutGil([this] {
+      std::shared_ptr<OpenedStore> closing;
+      MutexLock lock(mutex_);
+      closing.swap(store_);  // Destroyed after the lock is released.
+      return true;
+    });
+  }
+
+ private:
+  // Errors: FailedPrecondition
+  Result<std::shared_ptr<OpenedStore>> store() HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    if (ProcessId() != pid_) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "reading: the reader was made before this process was forked");
+    }
+    MutexLock lock(mutex_);
+    if (store_ == nullptr) {
+      return Status(StatusCode::kFailedPrecondition, "reading: the reader is closed");
+    }
+    return store_;
+  }
+
+  const pid_t pid_ = ProcessId();
+  Mutex mutex_;
+  std::shared_ptr<OpenedStore> store_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+void BindStored(nb::module_& module) {
+  nb::class_<PyStoredReader>(module, "StoredReader",
+                             "Reads stored bytes as a loader does: same stores, retries, errors.")
+      .def(
+          "__init__",
+          [](PyStoredReader* self, const PyIndex& index,
+             const std::tuple<Text, Text, Text>& remedies,
+             int threads) { new (self) PyStoredReader(index, ToRemedies(remedies), threads); },
+          nb::arg("index"), nb::arg("remedies"), nb::arg("threads") = 0,
+          "`threads`: reads that run at once; 0: as many as a loader's.")
+      .def("read_into", &PyStoredReader::ReadInto, nb::arg("objects"), nb::arg("offsets"),
+           nb::arg("sizes"), nb::arg("target"),
+           nb::sig("def read_into(self, objects: NDArray[numpy.uint64], "
+                   "offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], "
+                   "target: bytearray | memoryview) -> None"),
+           "Fills all of `target` with the ranges, one after the other. Ctrl-C ends it.")
+      .def("check", &PyStoredReader::Check, nb::arg("object"),
+           "Raises unless the object is there, and as it was indexed.")
+      .def("close", &PyStoredReader::Close);
+}
+
+}  // namespace headrace::bindings

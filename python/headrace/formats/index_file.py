@@ -1,0 +1,31 @@
+"""An index file of a dataset in any format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import ClassVar
+
+from headrace import _core
+from headrace.errors import InvalidArgumentError
+from headrace.formats._format import INDEX_SUFFIX, Format, Opened, Sample, Wanted, refuse_skip
+
+
+class IndexFile(Format):
+    """Also used for indexes whose format is not in the table."""
+
+    name: ClassVar[str] = "unknown"
+    opens: ClassVar[str] = f"an index file ({INDEX_SUFFIX})"
+
+    def recognises(self, path: str) -> bool:
+        return path.endswith(INDEX_SUFFIX) and os.path.isfile(path)
+
+    def open(self, path: str, wanted: Wanted) -> Opened:
+        refuse_skip(f"opening index {path}", wanted.skip)
+        return Opened(_core.Index.open(path))
+
+    def remedy(self, index: _core.Index) -> str:
+        return "copy or create the dataset again"
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        raise InvalidArgumentError(f"reading {path}: an index has no reader of its own")

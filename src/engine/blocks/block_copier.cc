@@ -1,0 +1,75 @@
+#include "engine/blocks/block_copier.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace headrace {
+
+void BlockCopier::CopyToCells(BlockUnit& unit) const {
+  std::vector<std::byte> scratch;
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    if (loop_.stop.stop_requested()) return;
+    if (Status status = Copy(unit, unit.pieces[i], scratch); !status.ok()) {
+      unit.failures.emplace_back(i, std::move(status));
+    }
+  }
+}
+
+Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
+                         std::vector<std::byte>& scratch) const {
+  const ByteRange range = piece.extent.range;
+  std::span<const std::byte> bytes;
+  if (piece.pinned != nullptr) {
+    bytes = std::span(piece.pinned, range.size);
+  } else if (piece.entry == nullptr) {
+    bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
+  } else if (!piece.entry->tier()->in_memory()) {
+    bytes = unit.data.subspan(piece.cells_offset, range.size);
+  } else {
+    Tier& tier = *piece.entry->tier();
+    if (loop_.verifier.verifies()) HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry));
+    const auto view = tier.View(*piece.entry, piece.cells_offset, range.size);
+    if (!view.has_value()) {
+      scratch.resize(range.size);
+      tier.CopyOut(*piece.entry, piece.cells_offset, scratch);
+    }
+    bytes = view.has_value() ? *view : std::span<const std::byte>(scratch);
+  }
+  if (piece.entry == nullptr) {  // A tier has compared its own checksum.
+    const std::size_t field = loop_.fields[piece.field].index_field;
+    HEADRACE_RETURN_IF_ERROR(loop_.verifier.Check(field, piece.sample, bytes));
+  }
+  cells_->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
+  return Status();
+}
+
+void BlockCopier::CopyToTiers(BlockUnit& unit, const std::function<void()>& inserted) const {
+  if (loop_.stop.stop_requested()) return;
+  const auto failed = [&unit](std::size_t piece) {
+    return std::any_of(unit.failures.begin(), unit.failures.end(),
+                       [piece](const auto& failure) { return failure.first == piece; });
+  };
+  std::erase_if(unit.keeps, [&](const BlockKeep& keep) {
+    return std::any_of(keep.pieces.begin(), keep.pieces.end(), failed);
+  });
+  const auto on_disk = static_cast<std::uint64_t>(
+      std::count_if(unit.keeps.begin(), unit.keeps.end(),
+                    [](const BlockKeep& keep) { return !keep.tier->in_memory(); }));
+  unit.ends_left += on_disk;  // All before the first can come back to the loop.
+  loop_.inbox.BeginWork(on_disk);
+  for (BlockKeep& keep : unit.keeps) {
+    std::vector<std::span<const std::byte>> parts;
+    for (const std::size_t i : keep.pieces) {
+      const ByteRange range = unit.pieces[i].extent.range;
+      parts.push_back(unit.data.subspan(range.offset - unit.extent.range.offset, range.size));
+    }
+    keep.tier->Insert(keep.sample, std::move(parts), [this, &keep, inserted](Status status) {
+      keep.status = std::move(status);
+      if (!keep.tier->in_memory()) loop_.Post(std::function(inserted));
+    });
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "base/cell_pool.h"
+#include "base/status.h"
+#include "engine/blocks/block_work.h"
+#include "engine/loop/loop_context.h"
+
+namespace headrace {
+
+// Copies the samples of a unit, whose bytes are there, to their cells, and gives them to the tiers
+// that are to take them. Work for tasks.
+//
+// Thread safety: every method may be called from any thread, one at a time for a unit.
+// Ownership: the arguments of the constructor outlive it.
+class BlockCopier {
+ public:
+  // `cells` may be null: then there is no unit.
+  BlockCopier(const LoopContext& loop, CellPool* cells) : loop_(loop), cells_(cells) {}
+
+  // Verifies the samples while their bytes are hot, and copies them. Adds to unit.failures.
+  void CopyToCells(BlockUnit& unit) const;
+  // After it. Inserts into tiers on disk go on: unit.ends_left counts them, and the loop calls
+  // `inserted` once for each.
+  void CopyToTiers(BlockUnit& unit, const std::function<void()>& inserted) const;
+
+ private:
+  Status Copy(const BlockUnit& unit, const BlockPiece& piece,
+              std::vector<std::byte>& scratch) const;
+
+  const LoopContext& loop_;
+  CellPool* const cells_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cell_pool.h"
+#include "base/ids.h"
+#include "engine/blocks/block_counts.h"
+#include "engine/blocks/block_work.h"
+#include "engine/loop/loop_context.h"
+#include "engine/memory/pinned_blocks.h"
+#include "engine/tiers/tier_filler.h"
+#include "fetch/coalesce.h"
+
+namespace headrace {
+
+struct BlockOptions {
+  std::shared_ptr<CellPool> residents;   // null: the plan has no block reads
+  std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
+  CoalesceLimits limits;                 // of the samples of a block read
+};
+
+// Divides a block read into units: reads of storage and of tiers, and what is in memory already.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it.
+class BlockUnits {
+ public:
+  // `tiers` may be null. Counts what is pinned in `counts`; `client` hears of the units' reads.
+  BlockUnits(LoopContext& loop, const BlockOptions& options, TierFiller* tiers, FetchClient& client,
+             BlockCounts& counts)
+      : loop_(loop), options_(options), tiers_(tiers), client_(client), counts_(counts) {}
+
+  // Makes the units of `pieces`, all that is wanted of `block`.
+  void MakeAll(BlockWork& block, std::vector<BlockPiece> pieces);
+  // One unit, of pieces in `extent`.
+  BlockUnit* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
+
+ private:
+  void TakePinned(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void PlanKeeps(const BlockWork& block, BlockUnit& unit);
+  void PinBlock(BlockWork& block) const;
+
+  LoopContext& loop_;
+  const BlockOptions& options_;
+  TierFiller* const tiers_;
+  FetchClient& client_;
+  BlockCounts& counts_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,96 @@
+#pragma once
+
+// Block reads in work: records of engine/blocks/.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/cell_pool.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/loop/loop_context.h"
+#include "fetch/fetch.h"
+#include "plan/order.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+// The sample that a block read keeps in place `kept`.
+inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
+  return SampleId{Raw(read.first) + (read.kept.empty() ? kept : read.kept[kept])};
+}
+
+// A sample that a block read keeps, until it is the row's that waits for it.
+struct KeptSample {
+  enum class State : std::uint8_t {
+    kExpected,  // its bytes are not all there
+    kUnwanted,  // the same, and nobody will ask for them
+    kResident,  // in cells
+    kFailed,    // BlockWork::failures has the error
+    kGone,      // delivered or released
+  };
+
+  static constexpr std::uint32_t kLarge = 0xffff'ffff;
+
+  CellRun cells = kNoCells;
+  std::uint32_t waiter = 0;       // 1 + its place in BlockWork::waiters; 0: none yet
+  std::uint32_t bytes = 0;        // stored; kLarge: ask the index
+  std::uint16_t pieces_left = 0;  // not copied to its cells
+  State state = State::kExpected;
+};
+
+// A piece of a block unit: one stored field of one kept sample.
+struct BlockPiece {
+  Extent extent;
+  SampleId sample{};
+  std::uint32_t kept = 0;   // position in BlockWork::samples
+  std::uint32_t field = 0;  // in the stored ones
+  std::uint64_t cells_offset = 0;
+  const std::byte* pinned = nullptr;  // where its bytes are, if not in the unit's data
+  const Tier::Pin* entry = nullptr;   // of its sample in a tier, which holds it as the cells do
+};
+
+// A sample of a block unit that a tier is to take: its pieces, in the order of fields.
+struct BlockKeep {
+  SampleId sample{};
+  Tier* tier = nullptr;
+  std::vector<std::size_t> pieces;  // positions in BlockUnit::pieces
+  Status status{StatusCode::kCancelled, "not tried"};
+};
+
+struct BlockWork;
+
+// One read of a block read, or a stretch of it that is pinned.
+struct BlockUnit : Fetch {
+  BlockWork* block = nullptr;
+  std::vector<BlockPiece> pieces;                        // by place
+  std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
+  std::vector<BlockKeep> keeps;                          // samples that a tier takes
+  std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
+  bool is_pinned = false;                                // there is nothing to read
+  bool reading = false;                                  // counted as a read in flight
+};
+
+// A block read of the plan. Lives from its step's admission until every sample that it keeps is
+// gone and none of its reads is in flight.
+struct BlockWork {
+  std::uint64_t deadline = 0;  // of its step
+  BlockRead plan;
+  std::vector<KeptSample> samples;                // the kept ones, in order
+  std::vector<RowRef> waiters;                    // for samples to come
+  std::map<std::uint32_t, Status> failures;       // by position in `samples`
+  std::vector<Tier::Pin> entries;                 // by position in `samples`; none: no tiers
+  std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
+  std::vector<std::uint32_t> demand;              // cells by sample, until taken
+  std::uint64_t demand_units = 0;                 // sum of those
+  std::uint64_t samples_left = 0;                 // not gone
+  std::uint64_t units_left = 0;                   // not done
+  bool planned = false;
+  bool pinning = false;  // its reads go to pinned memory
+};
+
+}  // namespace headrace

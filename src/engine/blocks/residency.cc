@@ -1,0 +1,395 @@
+#include "engine/blocks/residency.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/check.h"
+
+namespace headrace {
+
+Residency::Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers,
+                     ResidencyClient& client)
+    : loop_(loop),
+      options_(std::move(options)),
+      tiers_(tiers),
+      client_(client),
+      units_(loop, options_, tiers, *this, counts_),
+      copier_(loop, options_.residents.get()) {}
+
+// A first step may bring thousands: what one needs beside its record is made when its turn comes.
+void Residency::Queue(std::vector<BlockRead> reads, std::span<const headrace::Release> releases) {
+  for (BlockRead& read : reads) {
+    HEADRACE_CHECK(options_.residents != nullptr);
+    HEADRACE_CHECK(read.number == blocks_begin_ + blocks_.size());
+    auto block = std::make_unique<BlockWork>();
+    block->deadline = loop_.FirstDeadline();
+    block->samples.resize(read.kept.empty() ? read.count : read.kept.size());
+    block->samples_left = block->samples.size();
+    block->plan = std::move(read);
+    if (tiers_ != nullptr) FindInTiers(*block);
+    blocks_.push_back(std::move(block));
+  }
+  for (const headrace::Release& release : releases) Release(release);
+}
+
+void Residency::FindInTiers(BlockWork& block) const {
+  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
+    Tier::Pin entry = tiers_->Find(KeptSampleId(block.plan, kept));
+    if (!entry || tiers_->PassesOver(entry)) continue;
+    if (block.entries.empty()) block.entries.resize(block.samples.size());
+    block.entries[kept] = std::move(entry);
+  }
+}
+
+std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
+  HEADRACE_CHECK(number >= blocks_begin_ && number - blocks_begin_ < blocks_.size());
+  BlockWork* const block = blocks_[number - blocks_begin_].get();
+  HEADRACE_CHECK(block != nullptr);  // Else the plan names a sample that it has named before.
+  const BlockRead& read = block->plan;
+  HEADRACE_CHECK(sample >= read.first && Raw(sample) - Raw(read.first) < read.count);
+  const auto position = static_cast<std::uint32_t>(Raw(sample) - Raw(read.first));
+  if (read.kept.empty()) return {block, position};
+  const auto found = std::lower_bound(read.kept.begin(), read.kept.end(), position);
+  HEADRACE_CHECK(found != read.kept.end() && *found == position);
+  return {block, static_cast<std::uint32_t>(found - read.kept.begin())};
+}
+
+// Null: it comes with none, or all of that is done.
+const BlockWork* Residency::FindBlock(const Delivery& delivery) const {
+  const std::uint64_t place = delivery.block_read - blocks_begin_;
+  return place < blocks_.size() ? blocks_[place].get() : nullptr;
+}
+
+void Residency::Prefetch(const Step& step) const {
+  if (blocks_.empty()) return;
+  for (const Delivery& delivery : step.deliveries) __builtin_prefetch(FindBlock(delivery));
+  for (const Delivery& delivery : step.deliveries) {
+    const BlockWork* const block = FindBlock(delivery);
+    if (block == nullptr || !block->plan.kept.empty()) continue;
+    const std::uint64_t position = Raw(delivery.sample) - Raw(block->plan.first);
+    __builtin_prefetch(block->samples.data() + std::min(position, block->samples.size()), 1);
+  }
+}
+
+void Residency::Release(const headrace::Release& release) {
+  const auto [block, kept] = FindKept(release.block_read, release.sample);
+  KeptSample& sample = block->samples[kept];
+  HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
+                 sample.state != KeptSample::State::kGone);
+  if (sample.state == KeptSample::State::kExpected && block->planned) {
+    sample.state = KeptSample::State::kUnwanted;  // Its bytes are on their way to its cells.
+    return;
+  }
+  Forget(*block, sample);
+  ForgetBlock(*block);
+}
+
+void Residency::Forget(BlockWork& block, KeptSample& sample) {
+  if (sample.cells != kNoCells) {
+    options_.residents->Release(std::exchange(sample.cells, kNoCells));
+  }
+  sample.state = KeptSample::State::kGone;
+  --block.samples_left;
+}
+
+void Residency::ForgetBlock(const BlockWork& block) {
+  const std::uint64_t number = block.plan.number;
+  if (block.samples_left > 0 || block.units_left > 0 || number >= next_block_) return;
+  blocks_[number - blocks_begin_].reset();
+  for (; !blocks_.empty() && blocks_.front() == nullptr; ++blocks_begin_) blocks_.pop_front();
+}
+
+bool Residency::HaveCome(std::uint64_t number) {
+  for (; come_ < number; ++come_) {
+    if (come_ >= next_block_) return false;
+    if (come_ < blocks_begin_) continue;
+    const BlockWork* const block = blocks_[come_ - blocks_begin_].get();
+    if (block != nullptr && block->units_left > 0) return false;
+  }
+  return true;
+}
+
+bool Residency::Take(const Delivery& delivery, KeptBytes& kept) {
+  const auto [block, place] = FindKept(delivery.block_read, delivery.sample);
+  KeptSample& sample = block->samples[place];
+  if (sample.state == KeptSample::State::kExpected) {
+    HEADRACE_CHECK(sample.waiter == 0);
+    block->waiters.push_back(kept.row);
+    sample.waiter = static_cast<std::uint32_t>(block->waiters.size());
+    return false;
+  }
+  Give(*block, sample, kept);
+  ForgetBlock(*block);
+  return true;
+}
+
+// Makes the cells of a sample the row's, or its error.
+void Residency::Give(BlockWork& block, KeptSample& sample, KeptBytes& to) {
+  if (sample.state == KeptSample::State::kFailed) {
+    const auto place = static_cast<std::uint32_t>(&sample - block.samples.data());
+    to.error = std::move(block.failures.extract(place).mapped());
+  } else {
+    HEADRACE_CHECK(sample.state == KeptSample::State::kResident);
+    to.cells = std::exchange(sample.cells, kNoCells);
+    to.bytes = sample.bytes;
+  }
+  Forget(block, sample);
+}
+
+Status Residency::IssueReads() {
+  Status status;
+  while (!loop_.ended && loop_.fetcher.has_room()) {
+    if (queued_.empty()) {
+      const Result<bool> begun = BeginBlock();
+      status = begun.status();
+      if (!status.ok() || !begun.value()) break;
+      continue;
+    }
+    BlockUnit& unit = *queued_.front();
+    if (unit.is_pinned) {
+      SubmitCopy(unit);
+      queued_.pop_front();
+      continue;
+    }
+    Fetch* const fetch = &unit;
+    const Fetcher::Memory memory = loop_.fetcher.Acquire({&fetch, 1}, loop_.staging);
+    if (memory == Fetcher::Memory::kWait) break;
+    queued_.pop_front();
+    unit.reading = true;
+    if (memory == Fetcher::Memory::kNone) {
+      loop_.fetcher.Refuse(unit);
+      continue;
+    }
+    const std::uint64_t bytes = unit.extent.range.size;
+    if (unit.entry == nullptr) {
+      (unit.block->plan.again ? counts_.reread_bytes : counts_.block_bytes) += bytes;
+    }
+    if (bytes > 0 && unit.source->MayReadNow()) {
+      loop_.fetcher.Begin(unit);
+      loop_.Submit(unit.deadline, [this, &unit] { ReadNowOrRead(unit); });
+    } else {
+      loop_.fetcher.Start(unit);
+    }
+  }
+  loop_.fetcher.Flush();
+  return status;
+}
+
+// Gives cells to all samples of the next block read, and lines up its reads. False: there is none,
+// or not now.
+Result<bool> Residency::BeginBlock() {
+  if (next_block_ == blocks_begin_ + blocks_.size()) return false;
+  BlockWork& block = *blocks_[next_block_ - blocks_begin_];
+  if (!block.planned) PlanBlock(block);
+  CellPool& cells = *options_.residents;
+  if (block.demand_units > cells.capacity_units()) {
+    return Status(StatusCode::kInternal,
+                  "block read " + std::to_string(block.plan.number) +
+                      " of the plan: its samples take " + std::to_string(block.demand_units) +
+                      " cells, there are " + std::to_string(cells.capacity_units()));
+  }
+  std::vector<CellRun> runs(block.demand.size());
+  if (!cells.Take(block.demand, runs)) return false;
+  for (std::size_t i = 0; i < runs.size(); ++i) block.samples[i].cells = runs[i];
+  block.demand = {};
+  ++next_block_;
+  ++counts_.block_reads;
+  for (const std::unique_ptr<BlockUnit>& unit : block.units) queued_.push_back(unit.get());
+  ForgetBlock(block);
+  return true;
+}
+
+// Finds out where the samples lie that are still wanted, and which cells they need.
+void Residency::PlanBlock(BlockWork& block) {
+  block.planned = true;
+  block.demand.assign(block.samples.size(), 0);
+  std::vector<BlockPiece> pieces;
+  pieces.reserve(block.samples.size() * loop_.fields.size());
+  std::vector<KeptBytes> failed;
+  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
+    KeptSample& sample = block.samples[kept];
+    if (sample.state == KeptSample::State::kGone) continue;
+    const SampleId id = KeptSampleId(block.plan, kept);
+    const std::size_t before = pieces.size();
+    std::uint64_t bytes = 0;
+    Status status = loop_.fields.VisitExtents(id, [&](std::uint32_t field, const Extent& extent) {
+      pieces.push_back(
+          {.extent = extent, .sample = id, .kept = kept, .field = field, .cells_offset = bytes});
+      bytes += extent.range.size;
+    });
+    if (!status.ok()) {
+      pieces.resize(before);
+      sample.pieces_left = 1;
+      FinishPiece(block, kept, std::move(status), failed);
+      continue;
+    }
+    sample.pieces_left = static_cast<std::uint16_t>(loop_.fields.size());
+    sample.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, KeptSample::kLarge));
+    const std::uint64_t units = options_.residents->Units(bytes);
+    block.demand[kept] = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(units, std::numeric_limits<std::uint32_t>::max()));
+    block.demand_units += units;
+  }
+  units_.MakeAll(block, std::move(pieces));
+  if (!failed.empty()) client_.OnKept(failed);
+}
+
+// A task. Bytes that need no device are read and copied in one go; others take the usual way.
+void Residency::ReadNowOrRead(BlockUnit& unit) {
+  const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
+  const ReadNowAnswer answer =
+      loop_.stop.stop_requested() ? ReadNowAnswer::kNotAsked : unit.source->ReadNow(unit, target);
+  if (answer != ReadNowAnswer::kRead) {
+    unit.not_held = answer == ReadNowAnswer::kNotHeld;
+    Fetch* const fetch = &unit;
+    return loop_.ReadFromTask({&fetch, 1});
+  }
+  unit.data = target;
+  Copy(unit);
+}
+
+void Residency::SubmitCopy(BlockUnit& unit) {
+  loop_.Submit(unit.block->deadline, [this, &unit] { Copy(unit); });
+}
+
+// A task.
+void Residency::Copy(BlockUnit& unit) {
+  const auto copied = [this, &unit] { OnCopied(unit); };
+  copier_.CopyToCells(unit);
+  copier_.CopyToTiers(unit, copied);
+  loop_.Post(copied);
+}
+
+void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
+  auto& unit = static_cast<BlockUnit&>(fetch);
+  unit.reading = false;
+  if (loop_.ended) return unit.buffer.Reset();
+  if (data.ok()) {
+    unit.data = data.value();
+    return SubmitCopy(unit);
+  }
+  BlockWork& block = *unit.block;
+  unit.buffer.Reset();
+  unit.keeps.clear();
+  block.pinning = false;
+  if (unit.pieces.front().entry != nullptr) {
+    for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
+    RetryFromStorage(unit);
+  } else if (unit.pieces.size() > 1) {
+    // One of several samples may be the cause: each alone, so that the others are not lost with it.
+    for (auto piece = unit.pieces.rbegin(); piece != unit.pieces.rend(); ++piece) {
+      queued_.push_front(units_.Make(block, piece->extent, {&*piece, 1}));
+    }
+    unit.pieces.clear();
+  } else {
+    unit.failures.emplace_back(0, data.status());
+  }
+  FinishUnit(unit);
+}
+
+// A unit is in its cells, or a sample of it in a tier.
+void Residency::OnCopied(BlockUnit& unit) {
+  if (std::exchange(unit.reading, false)) loop_.fetcher.Finish();
+  if (--unit.ends_left > 0) return;
+  if (loop_.ended) return unit.buffer.Reset();
+  for (const BlockKeep& keep : unit.keeps) tiers_->Finish(keep.sample, *keep.tier, keep.status);
+  unit.keeps.clear();
+  if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
+  if (!unit.block->pinning) unit.buffer.Reset();
+  FinishUnit(unit);
+}
+
+// The pieces of a unit that a tier has and could not give come from storage, each alone.
+void Residency::RetryFromStorage(BlockUnit& unit) {
+  std::vector<BlockPiece> left;
+  auto failure = unit.failures.begin();
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    BlockPiece piece = unit.pieces[i];
+    if (failure == unit.failures.end() || failure->first != i) {
+      left.push_back(piece);
+      continue;
+    }
+    ++failure;
+    if (piece.field == 0) tiers_->CountFallback();
+    piece.entry = nullptr;
+    queued_.push_front(units_.Make(*unit.block, piece.extent, {&piece, 1}));
+  }
+  unit.pieces = std::move(left);
+  unit.failures.clear();
+}
+
+// Tells the samples of a unit that their bytes are in cells, or why not. The unit may be gone after
+// that.
+void Residency::FinishUnit(BlockUnit& unit) {
+  BlockWork& block = *unit.block;
+  std::vector<KeptBytes> come;
+  auto failure = unit.failures.begin();
+  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+    const BlockPiece& piece = unit.pieces[i];
+    Status status;
+    if (failure != unit.failures.end() && failure->first == i) {
+      status = std::move((failure++)->second);
+      block.pinning = false;
+    } else {
+      counts_.kept_bytes += piece.extent.range.size;
+    }
+    FinishPiece(block, piece.kept, std::move(status), come);
+  }
+  if (!come.empty()) client_.OnKept(come);
+  if (--block.units_left > 0) return;
+  FinishBlock(block);
+}
+
+// Adds to `come` what the row gets that waits for the sample, once all of its pieces are finished.
+void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+                            std::vector<KeptBytes>& come) {
+  KeptSample& sample = block.samples[kept];
+  if (!status.ok()) block.failures.try_emplace(kept, std::move(status));
+  if (--sample.pieces_left > 0) return;
+  if (sample.state == KeptSample::State::kUnwanted) {
+    block.failures.erase(kept);
+    Forget(block, sample);
+    return;
+  }
+  sample.state = KeptSample::State::kResident;
+  if (block.failures.contains(kept)) {
+    sample.state = KeptSample::State::kFailed;
+    if (sample.cells != kNoCells) {
+      options_.residents->Release(std::exchange(sample.cells, kNoCells));
+    }
+  }
+  if (sample.waiter == 0) return;
+  come.push_back({.row = block.waiters[sample.waiter - 1]});
+  Give(block, sample, come.back());
+}
+
+// All of a block read is done: its samples wait in cells, if any are left.
+void Residency::FinishBlock(BlockWork& block) {
+  if (block.pinning) {
+    std::vector<PinnedBlocks::Part> parts;
+    for (const std::unique_ptr<BlockUnit>& unit : block.units) {
+      if (unit->data.empty()) continue;
+      parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
+    }
+    options_.pinned->Keep(std::move(parts));
+  }
+  // The block may have to live long.
+  std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
+  std::vector<RowRef>().swap(block.waiters);
+  std::vector<Tier::Pin>().swap(block.entries);
+  ForgetBlock(block);
+}
+
+void Residency::ReleaseAll() {
+  for (const std::unique_ptr<BlockWork>& block : blocks_) {
+    if (block == nullptr) continue;
+    for (const KeptSample& sample : block->samples) {
+      if (sample.cells != kNoCells) options_.residents->Release(sample.cells);
+    }
+  }
+  blocks_.clear();
+  queued_.clear();
+}
+
+}  // namespace headrace

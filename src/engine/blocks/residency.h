@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/cell_pool.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/blocks/block_copier.h"
+#include "engine/blocks/block_counts.h"
+#include "engine/blocks/block_units.h"
+#include "engine/blocks/block_work.h"
+#include "engine/loop/loop_context.h"
+#include "engine/tiers/tier_filler.h"
+#include "fetch/fetch.h"
+#include "plan/order.h"
+
+namespace headrace {
+
+// What became of a sample that a block read keeps: the row's now.
+struct KeptBytes {
+  RowRef row;
+  Status error;              // or why its bytes are not there
+  CellRun cells = kNoCells;  // the row's, to be released
+  std::uint32_t bytes = 0;   // stored; KeptSample::kLarge: ask the index
+};
+
+// Whose rows wait for samples of block reads. Called by the loop.
+class ResidencyClient {
+ public:
+  virtual ~ResidencyClient() = default;
+
+  // Rows that Take() had wait: all that one read brought.
+  virtual void OnKept(std::span<KeptBytes> kept) = 0;
+};
+
+// Keeps the samples of block reads resident: from the plan to cells, from cells to rows.
+//
+// Block reads are issued in the order of their numbers, each once there are cells for all samples
+// that it keeps. The samples wait in these cells for their deliveries. There is no deadlock:
+//   - Staging memory waits only for reads and tasks. A block read has its cells before it takes
+//     staging memory, and each part of it gives its staging memory back independently.
+//   - Cells that the plan delivers or releases before a block read become free without that read:
+//     their steps are admitted by then, their reads were issued, and decoding waits for nothing.
+//     The other cells hold what the plan keeps resident, and the plan leaves room for the block
+//     read beside that.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it.
+// Shutdown: ReleaseAll() when nothing is in flight, before destruction.
+class Residency final : public FetchClient {
+ public:
+  // `tiers` may be null.
+  Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers, ResidencyClient& client);
+
+  // Takes what a step has to say of block reads, in the order of its stream. A sample that tiers
+  // have is pinned there, before the plan may evict it.
+  void Queue(std::vector<BlockRead> reads, std::span<const Release> releases);
+  // A kept sample is delivered to nobody.
+  void Release(const headrace::Release& release);
+
+  // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
+  void Prefetch(const Step& step) const;
+  // Gives kept.row, the row of `delivery`, its cells or its error. False: its bytes are not there
+  // yet; the client is called later.
+  bool Take(const Delivery& delivery, KeptBytes& kept);
+
+  // Issues reads as far as cells, staging memory and reads in flight allow.
+  //
+  // Errors: Internal  the plan needs more cells than there are
+  Status IssueReads();
+  // Whether reads wait to be issued, for samples whose cells are there.
+  [[nodiscard]] bool has_queued() const { return !queued_.empty(); }
+  // Whether all block reads numbered below `number` are done, with success or not.
+  bool HaveCome(std::uint64_t number);
+
+  void DropQueue() { queued_.clear(); }
+  void ReleaseAll();
+
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
+
+  [[nodiscard]] const BlockCounts& counts() const { return counts_; }
+
+ private:
+  std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample);
+  [[nodiscard]] const BlockWork* FindBlock(const Delivery& delivery) const;
+  void FindInTiers(BlockWork& block) const;
+  void Give(BlockWork& block, KeptSample& sample, KeptBytes& to);
+  void Forget(BlockWork& block, KeptSample& sample);
+  void ForgetBlock(const BlockWork& block);
+
+  Result<bool> BeginBlock();
+  void PlanBlock(BlockWork& block);
+  void ReadNowOrRead(BlockUnit& unit);
+  void SubmitCopy(BlockUnit& unit);
+  void Copy(BlockUnit& unit);
+  void OnCopied(BlockUnit& unit);
+  void RetryFromStorage(BlockUnit& unit);
+  void FinishUnit(BlockUnit& unit);
+  void FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+                   std::vector<KeptBytes>& come);
+  void FinishBlock(BlockWork& block);
+
+  LoopContext& loop_;
+  const BlockOptions options_;
+  TierFiller* const tiers_;
+  ResidencyClient& client_;
+  BlockCounts counts_;
+  BlockUnits units_;
+  const BlockCopier copier_;
+  // Block reads by number, from blocks_begin_ on; null where all is done.
+  std::deque<std::unique_ptr<BlockWork>> blocks_;
+  std::uint64_t blocks_begin_ = 0;
+  std::uint64_t next_block_ = 0;   // the next to take cells
+  std::uint64_t come_ = 0;         // all before it are done
+  std::deque<BlockUnit*> queued_;  // to be issued
+};
+
+}  // namespace headrace

@@ -1,0 +1,119 @@
+#include "engine/lanes/lane_queues.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+// Takes what `bytes` took into an average of lately, an eighth of which is the newest.
+void Learn(std::int64_t ns, std::uint64_t bytes, double& ns_per_byte) {
+  if (ns <= 0 || bytes == 0) return;
+  const double now = static_cast<double>(ns) / static_cast<double>(bytes);
+  ns_per_byte = ns_per_byte == 0 ? now : ns_per_byte + (now - ns_per_byte) / 8;
+}
+
+}  // namespace
+
+LaneQueues::LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy)
+    : policy_(policy), queues_(lanes.size()) {
+  if (policy != nullptr) shares_.resize(lanes.size());
+  for (std::size_t i = 0; i < lanes.size(); ++i) queues_[i].parts = std::move(lanes[i]);
+}
+
+void LaneQueues::AddReads(const StepWork& work, Reads reads, bool first) {
+  std::deque<Reads>& queue = queues_[work.lane].to_read;
+  if (first) {
+    queue.push_front(std::move(reads));
+  } else {
+    queue.push_back(std::move(reads));
+  }
+  ++waiting_;
+}
+
+const LaneQueues::Reads* LaneQueues::NextReads() const {
+  const Reads* next = nullptr;
+  const auto deadline = [](const Reads& reads) {
+    const StepWork& work = *reads.front()->work;
+    return work.Deadline(work.issued_bytes);
+  };
+  for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
+    const Queue& queue = queues_[lane];
+    if (queue.to_read.empty() || queue.held) continue;
+    if (!shares_.empty() && queue.reads_in_flight >= shares_[lane].reads) continue;
+    const Reads& reads = queue.to_read.front();
+    if (next == nullptr || deadline(reads) < deadline(*next)) next = &reads;
+  }
+  return next;
+}
+
+LaneQueues::Reads LaneQueues::TakeReads(const StepWork& work) {
+  Queue& queue = queues_[work.lane];
+  Reads reads = std::move(queue.to_read.front());
+  queue.to_read.pop_front();
+  --waiting_;
+  queue.reads_in_flight += static_cast<std::uint32_t>(reads.size());
+  return reads;
+}
+
+void LaneQueues::ResumeLanes() {
+  for (Queue& queue : queues_) queue.held = false;
+}
+
+void LaneQueues::LearnRead(const StepWork& work, std::int64_t ns, std::uint64_t bytes) {
+  Learn(ns, bytes, queues_[work.lane].read_ns_per_byte);
+}
+
+void LaneQueues::AddDecode(std::unique_ptr<DecodeTask> task, bool first) {
+  std::deque<std::unique_ptr<DecodeTask>>& queue = queues_[task->work->lane].to_decode;
+  if (first) {
+    queue.push_front(std::move(task));
+  } else {
+    queue.push_back(std::move(task));
+  }
+}
+
+void LaneQueues::CountDecode(const DecodeTask& task) {
+  Queue& queue = queues_[task.work->lane];
+  queue.decode_ns += task.decode_ns;
+  queue.sample_bytes += task.stored_bytes;
+  queue.copied_bytes += task.copied_bytes;
+  Learn(task.decode_ns, task.stored_bytes, queue.decode_ns_per_byte);
+}
+
+Status LaneQueues::Split(Position at, std::vector<LaneWork> loads) {
+  if (policy_ == nullptr) return Status();
+  for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
+    const Queue& queue = queues_[lane];
+    for (const Reads& reads : queue.to_read) {
+      for (const ReadUnit* const unit : reads) loads[lane].queued_bytes += unit->extent.range.size;
+    }
+    loads[lane].read_ns_per_byte = queue.read_ns_per_byte;
+    loads[lane].decode_ns_per_byte = queue.decode_ns_per_byte;
+  }
+  Status status = policy_->Split(at, loads, shares_);
+  for (const LaneShare& share : shares_) HEADRACE_CHECK(share.reads > 0 && share.decodes > 0);
+  return status;
+}
+
+void LaneQueues::Drop() {
+  for (Queue& queue : queues_) {
+    queue.to_read.clear();
+    queue.to_decode.clear();
+  }
+  waiting_ = 0;
+}
+
+void LaneQueues::AddTo(std::span<LaneStats> lanes) const {
+  for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
+    const Queue& queue = queues_[lane];
+    lanes[lane].sample_bytes = queue.sample_bytes;
+    lanes[lane].copied_bytes = queue.copied_bytes;
+    lanes[lane].decode_ns = queue.decode_ns;
+    lanes[lane].queued_reads = queue.to_read.size();
+  }
+}
+
+}  // namespace headrace

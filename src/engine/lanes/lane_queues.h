@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/lanes/lane_parts.h"
+#include "engine/lanes/lane_policy.h"
+#include "engine/lanes/lane_stats.h"
+#include "engine/step/step_work.h"
+#include "plan/order.h"
+
+namespace headrace {
+
+// For each lane: the reads and decode tasks that wait, how many are in flight, and how many may be.
+// With a LanePolicy the limit is the lane's share; without one there is none.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it; units are their steps'.
+class LaneQueues {
+ public:
+  using Reads = std::vector<ReadUnit*>;  // of one step; their memory is taken together
+
+  // `policy` may be null. `lanes` have an executor and staging memory each.
+  LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy);
+
+  // What the lane of a step's part was made with.
+  [[nodiscard]] const EngineLane& parts(const StepWork& work) const {
+    return queues_[work.lane].parts;
+  }
+
+  // `first`: ahead of all others of the lane.
+  void AddReads(const StepWork& work, Reads reads, bool first = false);
+  [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
+  // The reads that are due next, of the lanes that may read; null: there are none.
+  [[nodiscard]] const Reads* NextReads() const;
+  // They are issued: the caller has them now.
+  Reads TakeReads(const StepWork& work);
+  // They have no memory: other lanes are next, until ResumeLanes().
+  void HoldLane(const StepWork& work) { queues_[work.lane].held = true; }
+  void ResumeLanes();
+  // `count` reads have ended.
+  void EndReads(const StepWork& work, std::uint32_t count = 1) {
+    queues_[work.lane].reads_in_flight -= count;
+  }
+  // A read of `bytes` took so long.
+  void LearnRead(const StepWork& work, std::int64_t ns, std::uint64_t bytes);
+
+  void AddDecode(std::unique_ptr<DecodeTask> task, bool first = false);
+  // The lane's next task, if its share allows one more; null: not now.
+  std::unique_ptr<DecodeTask> TakeDecode(std::uint32_t lane);
+  // A task that TakeDecode() returned has ended.
+  void EndDecode(const DecodeTask& task) { --queues_[task.work->lane].decodes_in_flight; }
+  // Counts what a task, of these or not, did.
+  void CountDecode(const DecodeTask& task);
+
+  // Asks the policy, if there is one, for the shares of the step that was admitted at `at`.
+  // `loads`, by lane: without what the queues know.
+  //
+  // Errors: those of LanePolicy::Split()
+  Status Split(Position at, std::vector<LaneWork> loads);
+
+  void Drop();
+  // Adds what the queues know.
+  void AddTo(std::span<LaneStats> lanes) const;
+
+ private:
+  struct Queue {
+    EngineLane parts;
+    std::deque<Reads> to_read;
+    std::deque<std::unique_ptr<DecodeTask>> to_decode;
+    std::uint32_t reads_in_flight = 0;
+    std::uint32_t decodes_in_flight = 0;
+    bool held = false;  // no memory for its next reads, where it has staging memory of its own
+    // As it went lately; 0: unknown.
+    double read_ns_per_byte = 0;
+    double decode_ns_per_byte = 0;
+    std::uint64_t sample_bytes = 0;  // LaneStats' ...
+    std::uint64_t copied_bytes = 0;
+    std::int64_t decode_ns = 0;
+  };
+
+  LanePolicy* const policy_;
+  std::vector<Queue> queues_;
+  std::size_t waiting_ = 0;        // entries of all Queue::to_read
+  std::vector<LaneShare> shares_;  // by lane, with a policy
+};
+
+inline std::unique_ptr<DecodeTask> LaneQueues::TakeDecode(std::uint32_t lane) {
+  Queue& queue = queues_[lane];
+  if (queue.to_decode.empty()) return nullptr;
+  if (!shares_.empty() && queue.decodes_in_flight >= shares_[lane].decodes) return nullptr;
+  std::unique_ptr<DecodeTask> task = std::move(queue.to_decode.front());
+  queue.to_decode.pop_front();
+  ++queue.decodes_in_flight;
+  return task;
+}
+
+}  // namespace headrace

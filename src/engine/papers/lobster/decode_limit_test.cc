@@ -1,0 +1,116 @@
+#include "engine/papers/lobster/decode_limit.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint32_t kThreads = 16;
+constexpr std::uint64_t kBytes = 100'000;
+constexpr std::uint64_t kSamples = 64;  // of a lane's step
+
+DecodeLimit::Options Options() {
+  DecodeLimit::Options options;
+  options.budget.reads = 64;
+  options.budget.decodes = kThreads;
+  return options;
+}
+
+// Two lanes; a sample takes `decode_ns` on one thread, and no longer while others do the same, up
+// to `knee` threads.
+class World {
+ public:
+  World(std::int64_t decode_ns, int knee) : decode_ns_(decode_ns), knee_(knee) {
+    for (LaneWork& lane : work_) {
+      lane.step_samples = kSamples;
+      lane.step_bytes = kSamples * kBytes;
+      lane.read_ns_per_byte = 1;
+      lane.step_ns = 100'000'000;
+    }
+  }
+
+  // Goes on by so many steps; how many threads then run.
+  std::uint32_t Run(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      // Not always all of them have something to do.
+      for (int task = 0; task < 16; ++task) {
+        const int threads = std::max(1, static_cast<int>(now_) - task);
+        const std::int64_t ns = threads <= knee_ ? decode_ns_ : decode_ns_ * threads / knee_;
+        limit_.OnDecoded(
+            {.samples = 4, .bytes = 4 * kBytes, .threads = threads, .nanoseconds = 4 * ns});
+      }
+      now_ = limit_.Threads(work_);
+    }
+    return now_;
+  }
+
+  void set_step_ns(std::int64_t ns) {
+    for (LaneWork& lane : work_) lane.step_ns = ns;
+  }
+  [[nodiscard]] const DecodeLimit& limit() const { return limit_; }
+
+ private:
+  const std::int64_t decode_ns_;
+  const int knee_;
+  std::array<LaneWork, 2> work_;
+  std::uint32_t now_ = kThreads;
+  DecodeLimit limit_{Options(), PreprocessModel()};
+};
+
+TEST(DecodeLimitTest, AllThreadsRunUntilSomethingIsKnown) {
+  World world(1'000'000, kThreads);
+  EXPECT_EQ(world.Run(16), kThreads);
+}
+
+// 128 samples of 1 ms in 100 ms: 2 threads would just do.
+TEST(DecodeLimitTest, FewerRunWhilePreprocessingIsNotWhatEverythingWaitsFor) {
+  World world(1'000'000, kThreads);
+  EXPECT_EQ(world.Run(400), 2);
+  // And no fewer than there are lanes.
+  World light(10'000, kThreads);
+  EXPECT_EQ(light.Run(400), 2);
+}
+
+TEST(DecodeLimitTest, MoreRunAgainWhenItIs) {
+  World world(1'000'000, kThreads);
+  ASSERT_EQ(world.Run(400), 2);
+  world.set_step_ns(20'000'000);  // 128 ms of work in 20: 7 threads, and some to spare.
+  const std::uint32_t more = world.Run(800);
+  EXPECT_GE(more, 7);
+  EXPECT_LT(more, kThreads);
+  world.set_step_ns(1'000'000);
+  EXPECT_EQ(world.Run(800), kThreads);
+}
+
+TEST(DecodeLimitTest, ThreadsBeyondTheKneeAreNotRun) {
+  World world(10'000'000, /*knee=*/4);  // Decoding is what everything waits for, whatever it takes.
+  EXPECT_LE(world.Run(800), 6);
+  EXPECT_GE(world.Run(8), 4);
+}
+
+TEST(DecodeLimitTest, MovesByOneThreadAtATime) {
+  World world(1'000'000, kThreads);
+  std::uint32_t before = kThreads;
+  for (int step = 0; step < 400; ++step) {
+    const std::uint32_t now = world.Run(1);
+    ASSERT_LE(now > before ? now - before : before - now, 1U);
+    before = now;
+  }
+}
+
+TEST(DecodeLimitTest, WhatWasLearnedGoesOn) {
+  World world(1'000'000, kThreads);
+  world.Run(100);
+  const std::vector<PreprocessModel::Row> rows = world.limit().rows();
+  ASSERT_FALSE(rows.empty());
+  EXPECT_NEAR(rows.back().seconds, 0.001, 1e-6);
+  const DecodeLimit next(Options(), PreprocessModel::FromRows(rows, {}).value());
+  EXPECT_EQ(next.rows(), rows);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/lanes/lane_queues.h"
+#include "engine/loop/loop_context.h"
+#include "engine/step/step_work.h"
+#include "fetch/coalesce.h"
+#include "fetch/fetch.h"
+
+namespace headrace {
+
+// Receives the results of a RowReader. Called by the loop, but for DecodeNow().
+class RowReaderClient {
+ public:
+  virtual ~RowReaderClient() = default;
+
+  // All bytes of these rows are in memory.
+  virtual void OnRead(StepWork& work, std::span<const std::uint32_t> slots) = 0;
+  // A row's bytes cannot be read.
+  virtual void OnReadFailed(StepWork& work, std::uint32_t slot, Status status) = 0;
+  // A task, which has read the bytes of task.slots: decodes them. OnDecoded() follows.
+  virtual void DecodeNow(DecodeTask& task) = 0;
+  virtual void OnDecoded(DecodeTask& task) = 0;
+};
+
+struct RowReaderOptions {
+  CoalesceLimits limits;             // of the extents of a step
+  std::uint64_t task_bytes = 0;      // stored bytes from which a task is worth a thread
+  std::uint32_t in_flight_max = 64;  // reads that tasks may try between them
+};
+
+// Reads single samples: from extents and entries of tiers to bytes in memory, in the order of
+// LaneQueues. Where the page cache may have a sample, the task that decodes it reads it, too.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it; the step owns its units.
+// Shutdown: the owner waits until nothing is in flight.
+class RowReader final : public FetchClient {
+ public:
+  // One stored field of one row, and where it lies.
+  using Piece = std::pair<Extent, PieceRef>;
+  using Reads = LaneQueues::Reads;
+
+  RowReader(LoopContext& loop, LaneQueues& queues, const RowReaderOptions& options,
+            RowReaderClient& client)
+      : loop_(loop), queues_(queues), options_(options), client_(client) {}
+
+  // The reads of `pieces`, which it sorts by place: pieces near each other become one.
+  Reads MakeReads(StepWork& work, std::span<Piece> pieces);
+  // The read of the entry of a row's sample, whose pieces are its parts.
+  ReadUnit* MakeEntryRead(StepWork& work, std::uint32_t slot);
+
+  // Issues what the lanes have to read, as far as memory and reads in flight allow.
+  void Issue();
+
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
+
+ private:
+  [[nodiscard]] bool InPlace(const Piece& piece) const;
+  ReadUnit* MakeUnit(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
+  [[nodiscard]] bool MayBeTried(const ReadUnit& unit) const;
+  [[nodiscard]] bool InOneGo(const ReadUnit& unit) const;
+  void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const;
+  [[nodiscard]] std::span<std::byte> RoomOf(DecodeTask& task, const ReadUnit& unit) const;
+  void ReadNowOrRead(std::unique_ptr<DecodeTask> task);
+  void SetData(ReadUnit& unit, std::span<std::byte> data) const;
+  void OnTried(DecodeTask& task);
+  void ReadLargeAgain(DecodeTask& task);
+  void ReadAgain(ReadUnit& unit);
+
+  LoopContext& loop_;
+  LaneQueues& queues_;
+  const RowReaderOptions options_;
+  RowReaderClient& client_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,357 @@
+#include "engine/rows/rows.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "engine/batch/batch.h"
+#include "engine/decode/stand_in.h"
+
+namespace headrace {
+namespace {
+
+bool IsAligned(const std::byte* buffer) {
+  return reinterpret_cast<std::uintptr_t>(buffer) % kBufferAlignment == 0;
+}
+
+}  // namespace
+
+Rows::Rows(LoopContext& loop, LaneQueues& queues, const RowOptions& options)
+    : loop_(loop),
+      queues_(queues),
+      options_(options),
+      reader_(loop, queues, options.reads, *this),
+      decoder_(loop, queues, options.decodes, *this) {}
+
+void Rows::Connect(TierFiller* tiers, Residency* blocks) {
+  tiers_ = tiers;
+  blocks_ = blocks;
+}
+
+void Rows::FindInTiers(StepWork& work) const {
+  for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
+    if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
+    work.samples[slot].entry = tiers_->Find(work.plan.deliveries[slot].sample);
+  }
+}
+
+// With one stored field, samples that lie near each other are one read. With several, the reads of
+// a sample are one group, whose memory is taken together: samples that each hold a part of the
+// memory and wait for the rest would wait for ever.
+void Rows::Plan(StepWork& work) {
+  std::vector<RowReader::Piece> pieces;
+  pieces.reserve(work.pieces.size());
+  std::vector<std::uint32_t> without_reads;
+  std::vector<std::uint32_t> resident;
+  KeptBytes kept;
+  if (blocks_ != nullptr) blocks_->Prefetch(work.plan);
+  for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
+    const Delivery& delivery = work.plan.deliveries[slot];
+    if (delivery.block_read != kNoBlockRead) {
+      HEADRACE_CHECK(blocks_ != nullptr);
+      kept.row = {&work, slot};
+      if (blocks_->Take(delivery, kept) && TakeKept(kept)) resident.push_back(slot);
+      continue;
+    }
+    if (tiers_ != nullptr && PlanFromTier(work, slot, resident)) continue;
+    const std::size_t before = pieces.size();
+    if (Status status = FindPieces(work, slot, pieces); !status.ok()) {
+      pieces.resize(before);
+      work.MarkRead(loop_.now_ns);
+      Fail(work, slot, status);
+      continue;
+    }
+    work.samples[slot].pieces_left = static_cast<std::uint32_t>(loop_.fields.size());
+    if (loop_.fields.empty()) without_reads.push_back(slot);
+    if (loop_.fields.size() > 1) {
+      queues_.AddReads(work, reader_.MakeReads(work, std::span(pieces).subspan(before)));
+      pieces.clear();
+    }
+  }
+  if (!without_reads.empty()) {
+    work.MarkRead(loop_.now_ns, without_reads.size());
+    decoder_.Submit(work, without_reads);
+  }
+  decoder_.Submit(work, resident);
+  for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {unit});
+}
+
+// Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are
+// there. Else they are storage's, and kept on the way where the plan wants it.
+bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident) {
+  SampleWork& row = work.samples[slot];
+  const SampleId sample = work.batch->samples[slot];
+  const bool passed_over = row.entry && tiers_->PassesOver(row.entry);
+  if (row.entry && !passed_over && TakeEntry(work, slot)) {
+    work.batch->sources[slot] = tiers_->CountUse(sample, row.entry);
+    if (row.entry.tier()->in_memory()) {
+      work.MarkRead(loop_.now_ns);
+      resident.push_back(slot);
+    } else {
+      queues_.AddReads(work, {reader_.MakeEntryRead(work, slot)});
+    }
+    return true;
+  }
+  row.entry.Reset();
+  if (tiers_->Await(sample, {&work, slot})) return true;
+  row.keep = tiers_->KeepFromStorage(sample, passed_over);
+  return false;
+}
+
+// Says of the row's pieces that they lie one after the other, in cells or in an entry. Returns how
+// many bytes they are.
+Result<std::uint64_t> Rows::LayOut(StepWork& work, std::uint32_t slot) const {
+  StoredPiece* const pieces = work.pieces.data() + slot * loop_.fields.size();
+  std::uint64_t bytes = 0;
+  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(
+      work.batch->samples[slot], [&](std::uint32_t field, const Extent& extent) {
+        pieces[field] = {.offset = bytes, .size = extent.range.size};
+        bytes += extent.range.size;
+      }));
+  return bytes;
+}
+
+// Whether the entry that was found is the sample's: then the row's pieces are in it.
+bool Rows::TakeEntry(StepWork& work, std::uint32_t slot) const {
+  const Tier::Pin& entry = work.samples[slot].entry;
+  const Result<std::uint64_t> bytes = LayOut(work, slot);
+  if (!bytes.ok()) return false;
+  if (bytes.value() != entry.bytes()) {
+    entry.tier()->Erase(work.batch->samples[slot]);
+    return false;
+  }
+  // Only now: storage reads straight into rows, whose room is larger than they are.
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    const BatchField& stored = loop_.fields[field];
+    if (!stored.ragged) continue;
+    std::span<std::byte>& row = work.batch->fields[loop_.fields.position(field)].rows[slot];
+    const std::uint64_t size = work.pieces[slot * loop_.fields.size() + field].size;
+    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(size)));
+  }
+  return true;
+}
+
+Status Rows::FindPieces(const StepWork& work, std::uint32_t slot,
+                        std::vector<RowReader::Piece>& pieces) const {
+  return loop_.fields.VisitExtents(work.batch->samples[slot],
+                                   [&](std::uint32_t field, const Extent& extent) {
+                                     pieces.emplace_back(extent, PieceRef{slot, field});
+                                   });
+}
+
+// Plans the reads of one row ahead of all others, where another sample stands in or a tier failed:
+// its step is older.
+void Rows::PlanFromStorage(StepWork& work, std::uint32_t slot) {
+  std::vector<RowReader::Piece> pieces;
+  Status status = FindPieces(work, slot, pieces);
+  for (std::size_t i = 0; i < pieces.size() && status.ok(); ++i) status = MakeRoom(work, pieces[i]);
+  if (!status.ok()) return Fail(work, slot, status);
+  work.samples[slot].pieces_left = static_cast<std::uint32_t>(pieces.size());
+  ++work.samples_unread;
+  queues_.AddReads(work, reader_.MakeReads(work, pieces), /*first=*/true);
+}
+
+// Gives a ragged row as much room as the bytes of `piece` need.
+Status Rows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
+  const auto& [extent, ref] = piece;
+  const BatchField& out = loop_.fields[ref.field];
+  if (!out.ragged) return Status();
+  Fetch fetch;
+  fetch.extent = extent;
+  const ByteRange range = extent.range;
+  const ByteRange room = RowRoom(out, range.size, loop_.storage.BufferBytes(fetch), 0);
+  std::span<std::byte>& row = work.batch->fields[loop_.fields.position(ref.field)].rows[ref.slot];
+  // Decoded rows are exactly as long as they have to be; buffers to read into may be longer.
+  const bool fits = ReadInPlace(out, range.size) ? IsAligned(row.data()) && row.size() >= room.size
+                                                 : row.size() == room.size;
+  if (fits) return Status();
+  BufferPool& memory = *queues_.parts(work).batch_memory;
+  std::optional<Buffer> extra = memory.Acquire(room.size);
+  // Its step is the oldest: waiting for room may be in vain.
+  if (!extra.has_value()) extra = memory.AcquireBeyond(room.size);
+  if (!extra.has_value()) {
+    return {StatusCode::kResourceExhausted,
+            "a row of " + FormatBytes(room.size) + ": the system has no memory"};
+  }
+  row = extra->bytes().first(room.size);
+  work.batch->extra.push_back(*std::move(extra));
+  return Status();
+}
+
+// Makes the bytes that a block read kept the row's. False: it failed.
+bool Rows::TakeKept(KeptBytes& kept) {
+  StepWork& work = *kept.row.step;
+  const std::uint32_t slot = kept.row.slot;
+  work.MarkRead(loop_.now_ns);
+  if (!kept.error.ok()) {
+    Fail(work, slot, std::exchange(kept.error, Status()));
+    return false;
+  }
+  work.samples[slot].cells = kept.cells;
+  // The index has its sizes, too, in memory that was last used when the block was read.
+  if (loop_.fields.size() == 1 && kept.bytes != KeptSample::kLarge) {
+    work.pieces[slot].size = kept.bytes;
+    return true;
+  }
+  HEADRACE_CHECK(LayOut(work, slot).ok());  // It was when the read was planned.
+  return true;
+}
+
+void Rows::OnKept(std::span<KeptBytes> kept) {
+  std::vector<RowRef> ready;
+  for (KeptBytes& each : kept) {
+    if (TakeKept(each)) ready.push_back(each.row);
+  }
+  // Rows of one step together: they may be one task.
+  std::stable_sort(ready.begin(), ready.end(), [](const RowRef& a, const RowRef& b) {
+    return a.step->deadline != b.step->deadline ? a.step->deadline < b.step->deadline
+                                                : a.step->lane < b.step->lane;
+  });
+  std::vector<std::uint32_t> slots;
+  for (std::size_t begin = 0; begin < ready.size();) {
+    StepWork& work = *ready[begin].step;
+    slots.clear();
+    for (; begin < ready.size() && ready[begin].step == &work; ++begin) {
+      slots.push_back(ready[begin].slot);
+    }
+    decoder_.Submit(work, slots);
+  }
+}
+
+void Rows::OnReadFailed(StepWork& work, std::uint32_t slot, Status status) {
+  Fail(work, slot, status);
+}
+
+void Rows::KeepRow(DecodeTask& task, std::uint32_t slot) {
+  StepWork& work = *task.work;
+  SampleWork& row = work.samples[slot];
+  std::vector<std::span<const std::byte>> parts;
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    const StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
+    HEADRACE_CHECK(piece.read != nullptr);
+    parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
+  }
+  row.ends_left = 2;  // Its bytes have to stay until the tier has them.
+  std::optional<Status> kept =
+      tiers_->Insert(*row.keep, work.batch->samples[slot], std::move(parts), {&work, slot});
+  if (!kept.has_value()) return;
+  row.ends_left = 1;
+  task.kept.emplace_back(slot, *std::move(kept));
+}
+
+void Rows::OnDecoded(DecodeTask& task) {
+  StepWork& work = *task.work;
+  decoder_.Count(task);
+  for (const auto& [slot, status] : task.kept) {
+    Tier* const tier = std::exchange(work.samples[slot].keep, nullptr);
+    tiers_->Finish(work.batch->samples[slot], *tier, status);
+  }
+  task.lease.Reset();
+  std::size_t next_large = 0;
+  std::size_t next_failure = 0;
+  for (const std::uint32_t slot : task.slots) {
+    if (next_large < task.large.size() && task.large[next_large].first == slot) {
+      const std::uint64_t bytes = task.large[next_large++].second;
+      if (!loop_.ended) decoder_.AddLarge({&work, slot}, bytes);
+    } else if (next_failure < task.failures.size() && task.failures[next_failure].first == slot) {
+      Fail(work, slot, task.failures[next_failure++].second);
+    } else {
+      EndRow(work, slot);
+    }
+  }
+  decoder_.StartLarge();
+}
+
+void Rows::OnSettled(RowRef row, Tier& tier) {
+  StepWork& work = *row.step;
+  const std::uint32_t slot = row.slot;
+  work.samples[slot].entry = tier.Find(work.batch->samples[slot]);
+  std::vector<std::uint32_t> resident;
+  if (PlanFromTier(work, slot, resident)) return decoder_.Submit(work, resident);
+  work.MarkRead(loop_.now_ns);
+  PlanFromStorage(work, slot);
+}
+
+void Rows::OnInserted(RowRef row) {
+  row.step->samples[row.slot].keep = nullptr;
+  EndRow(*row.step, row.slot);
+}
+
+// A row is decoded, or is in its tier: done when both are.
+void Rows::EndRow(StepWork& work, std::uint32_t slot) {
+  if (--work.samples[slot].ends_left > 0) return;
+  Release(work, slot);
+  work.MarkDone(loop_.now_ns);
+}
+
+// The staging memory of a read goes back with the last row that lies in it, cells with theirs.
+void Rows::Release(StepWork& work, std::uint32_t slot) const {
+  SampleWork& row = work.samples[slot];
+  row.entry.Reset();
+  const CellRun cells = std::exchange(row.cells, kNoCells);
+  if (cells != kNoCells) options_.decodes.residents->Release(cells);
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
+    auto* const unit = static_cast<ReadUnit*>(std::exchange(piece.read, nullptr));
+    if (unit != nullptr && --unit->pieces_left == 0) unit->buffer.Reset();
+  }
+}
+
+void Rows::ReleaseCells(StepWork& work) const {
+  for (SampleWork& row : work.samples) {
+    const CellRun cells = std::exchange(row.cells, kNoCells);
+    if (cells != kNoCells) options_.decodes.residents->Release(cells);
+  }
+}
+
+void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
+  SampleWork& row = work.samples[slot];
+  const bool from_tier = static_cast<bool>(row.entry);
+  Release(work, slot);
+  if (row.keep != nullptr) {
+    tiers_->Finish(work.batch->samples[slot], *std::exchange(row.keep, nullptr),
+                   Status(StatusCode::kCancelled, "it could not be read"));
+  }
+  if (from_tier && !loop_.ended) {  // What a tier could not give is storage's, and kept anew.
+    work.batch->sources[slot] = kNoTier;
+    row.keep = tiers_->FallBack(work.batch->samples[slot]);
+    return PlanFromStorage(work, slot);
+  }
+  const SampleId wanted = work.plan.deliveries[slot].sample;
+  const std::uint64_t sample_count = loop_.fields.index().sample_count();
+  const bool substitute = options_.substitute && IsErrorOfSample(status.code()) && !loop_.ended &&
+                          sample_count > 1 && row.draws < options_.substitutes_max;
+  if (!substitute) {
+    if (!work.error.has_value() || slot < work.error->first) {
+      work.error.emplace(slot, status.WithContext(Describe(work, slot)));
+    }
+    work.MarkDone(loop_.now_ns);
+    return;
+  }
+  if (row.reason.ok()) row.reason = status.WithContext(Describe(work, slot));
+  work.batch->samples[slot] =
+      DrawStandIn(options_.decodes.seed, work.plan.epoch, wanted, row.draws++, sample_count);
+  if (loop_.fields.empty()) {
+    decoder_.Submit(work, {&slot, 1});
+  } else {
+    PlanFromStorage(work, slot);
+  }
+}
+
+// "epoch 0 step 3 sample 42 (n01/x.jpg)"
+std::string Rows::Describe(const StepWork& work, std::uint32_t slot) const {
+  const SampleId sample = work.batch->samples[slot];
+  std::string text = "epoch " + std::to_string(work.plan.epoch) + " step " +
+                     std::to_string(work.plan.step) + " sample " + std::to_string(Raw(sample));
+  if (loop_.fields.empty()) return text;
+  const Index& index = loop_.fields.index();
+  const Result<Extent> extent = index.extent(loop_.fields[0].index_field, sample);
+  if (!extent.ok()) return text;
+  const Result<ObjectInfo> object = index.object(extent.value().object);
+  if (object.ok()) text.append(" (").append(object.value().name).append(")");
+  return text;
+}
+
+}  // namespace headrace

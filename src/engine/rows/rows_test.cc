@@ -1,0 +1,100 @@
+#include "engine/rows/rows.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/testing/loop_harness.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+// Rows without tiers and blocks.
+class RowsTest : public ::testing::Test {
+ protected:
+  // Plans a step of these samples, and runs until nothing is left to do.
+  std::unique_ptr<StepWork> RunStep(const std::vector<std::uint64_t>& samples,
+                                    bool substitute = false) {
+    Rows rows(test_.loop, queues_, {.substitute = substitute, .decodes = {.seed = 3}});
+    auto work = test_.MakeWork(samples);
+    rows.Plan(*work);
+    while (!queues_.nothing_to_read()) {
+      rows.IssueReads();
+      test_.Run();
+    }
+    EXPECT_TRUE(test_.inbox.idle());
+    EXPECT_EQ(work->samples_left, 0U);
+    EXPECT_EQ(test_.staging->stats().used_bytes, 0U);
+    return work;
+  }
+  std::string Payload(std::uint64_t sample) const {
+    return test_.index.Payload(0, SampleId{sample});
+  }
+
+  LoopHarness test_;
+  LaneQueues queues_{{{.batch_memory = BufferPool::Make(kMiB),
+                       .staging = test_.staging,
+                       .executor = &test_.executor}},
+                     nullptr};
+};
+
+TEST_F(RowsTest, RowsAreReadAndDecodedIntoTheirSlots) {
+  const auto work = RunStep({4, 1, 1, 0});
+  EXPECT_FALSE(work->error.has_value());
+  for (std::uint32_t slot = 0; slot < 4; ++slot) {
+    EXPECT_EQ(test_.RowOf(*work, slot), Payload(Raw(work->batch->samples[slot])));
+  }
+}
+
+TEST_F(RowsTest, AStepHasTheErrorOfItsLowestSlotThatFailed) {
+  test_.index.columns[0].checksums[1] = 0;
+  test_.storage.broken = {600};
+  const auto work = RunStep({0, 1, 6});
+  ASSERT_TRUE(work->error.has_value());
+  EXPECT_EQ(work->error->first, 1U);
+  EXPECT_EQ(work->error->second.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(std::string(work->error->second.message()).substr(0, 30),
+            "epoch 0 step 0 sample 1 (a): f");
+}
+
+TEST_F(RowsTest, AnotherSampleStandsInForADamagedOneAndTheReasonIsNoted) {
+  test_.index.columns[0].checksums[1] = 0;
+  const auto work = RunStep({0, 1}, /*substitute=*/true);
+  EXPECT_FALSE(work->error.has_value());
+  const SampleId given = work->batch->samples[1];
+  EXPECT_NE(given, SampleId{1});
+  EXPECT_EQ(test_.RowOf(*work, 1), Payload(Raw(given)));
+  EXPECT_EQ(work->samples[1].reason.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(work->samples[0].reason.ok());
+}
+
+TEST_F(RowsTest, WhereNoSampleCanBeReadTheStepFailsAfterAFewDraws) {
+  for (std::uint64_t& checksum : test_.index.columns[0].checksums) checksum = 0;
+  const auto work = RunStep({0}, /*substitute=*/true);
+  ASSERT_TRUE(work->error.has_value());
+  EXPECT_EQ(work->samples[0].draws, 8U);
+}
+
+TEST_F(RowsTest, ASampleThatTheIndexDoesNotHaveFailsWithoutARead) {
+  const auto work = RunStep({99});
+  ASSERT_TRUE(work->error.has_value());
+  EXPECT_EQ(work->error->second.code(), StatusCode::kOutOfRange);
+  EXPECT_THAT(test_.storage.read, testing::IsEmpty());
+}
+
+TEST_F(RowsTest, OnceTheRunHasEndedNothingStandsIn) {
+  Rows rows(test_.loop, queues_, {.substitute = true});
+  test_.index.columns[0].checksums[1] = 0;
+  const auto work = test_.MakeWork({1});
+  rows.Plan(*work);
+  rows.IssueReads();
+  test_.loop.ended = true;
+  test_.Run();
+  EXPECT_EQ(work->batch->samples[0], SampleId{1});
+  EXPECT_TRUE(queues_.nothing_to_read());
+}
+
+}  // namespace
+}  // namespace headrace

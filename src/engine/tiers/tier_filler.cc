@@ -1,0 +1,241 @@
+#include "engine/tiers/tier_filler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+// Of the reads in flight, what nobody waits for may be one in so many.
+constexpr std::uint32_t kReadsToAFill = 4;
+constexpr std::size_t kFillsMax = 32;
+
+// A disk with more inserts than this ahead of it is slower than storage: what comes then is not
+// kept this time, so that no batch waits longer for it.
+constexpr std::uint32_t kInsertsMax = 256;
+
+}  // namespace
+
+// One read of a fill.
+struct TierFiller::FillRead : Fetch {
+  Fill* fill = nullptr;
+};
+
+// A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved
+// from another tier.
+struct TierFiller::Fill {
+  SampleId sample{};
+  Tier* to = nullptr;
+  Tier::Pin from;               // empty: storage
+  std::vector<FillRead> reads;  // one a stored field, or one of the entry that is moved
+  std::size_t reads_left = 0;
+  Status error;
+};
+
+TierFiller::TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* model,
+                       TierFillerClient& client)
+    : loop_(loop), cache_(cache), model_(model), client_(client) {
+  counts_.uses.resize(cache.tiers().size());
+}
+
+TierFiller::~TierFiller() = default;
+
+bool TierFiller::PassesOver(const Tier::Pin& entry) const {
+  return model_ != nullptr && StorageIsFaster(*model_, cache_.NumberOf(entry.tier()),
+                                              static_cast<double>(entry.bytes()));
+}
+
+TierNumber TierFiller::CountUse(SampleId sample, const Tier::Pin& entry) {
+  const TierNumber number = cache_.NumberOf(entry.tier());
+  TierUses& uses = counts_.uses.at(number);
+  ++uses.samples;
+  uses.bytes += entry.bytes();
+  uses.ahead += cache_.TakeAheadMark(sample);
+  return number;
+}
+
+bool TierFiller::Await(SampleId sample, RowRef row) {
+  const auto keeping = keeping_.find(Raw(sample));
+  if (keeping == keeping_.end()) return false;
+  ++counts_.waits;
+  keeping->second.push_back(row);
+  return true;
+}
+
+Tier* TierFiller::KeepFromStorage(SampleId sample, bool passed_over) {
+  ++counts_.storage_uses;
+  Tier* const tier = passed_over ? nullptr : cache_.Wanted(sample);
+  if (tier != nullptr) keeping_.try_emplace(Raw(sample));
+  return tier;
+}
+
+Tier* TierFiller::FallBack(SampleId sample) {
+  ++counts_.fallbacks;
+  Tier* const tier = cache_.Wanted(sample);
+  return tier != nullptr && keeping_.try_emplace(Raw(sample)).second ? tier : nullptr;
+}
+
+std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
+                                         std::vector<std::span<const std::byte>> parts,
+                                         RowRef row) {
+  if (tier.in_memory()) {
+    Status kept;
+    tier.Insert(sample, std::move(parts), [&kept](Status status) { kept = std::move(status); });
+    return kept;
+  }
+  if (inserts_.fetch_add(1) >= kInsertsMax) {
+    inserts_.fetch_sub(1);
+    return Status(StatusCode::kResourceExhausted, "the disk is behind");
+  }
+  loop_.inbox.BeginWork();
+  tier.Insert(sample, std::move(parts), [this, &tier, sample, row](Status status) {
+    inserts_.fetch_sub(1);
+    loop_.Post([this, &tier, sample, row, status = std::move(status)] {
+      Finish(sample, tier, status);
+      client_.OnInserted(row);
+    });
+  });
+  return std::nullopt;
+}
+
+void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
+  counts_.not_kept += !status.ok();
+  const auto keeping = keeping_.extract(Raw(sample));
+  if (!keeping.empty() && !loop_.ended) {
+    for (const RowRef& row : keeping.mapped()) client_.OnSettled(row, tier);
+  }
+  if (status.ok()) cache_.Settle(sample, tier);
+}
+
+void TierFiller::IssueMoves() {
+  while (std::optional<TierCache::Move> move = cache_.NextMove()) {
+    if (cache_.Wanted(move->sample) != move->to) continue;
+    auto fill = std::make_unique<Fill>();
+    fill->sample = move->sample;
+    fill->from = std::move(move->pin);
+    fill->to = move->to;
+    fill->reads.resize(1);
+    fill->reads.front().source = &loop_.entries;
+    fill->reads.front().entry = &fill->from;
+    const bool may = fills_.size() < kFillsMax && !keeping_.contains(Raw(move->sample));
+    if (may && Acquire(*fill)) {
+      Issue(std::move(fill));
+    } else {
+      ++counts_.not_kept;
+    }
+  }
+}
+
+void TierFiller::IssueAhead() {
+  const Fetcher& fetcher = loop_.fetcher;
+  while (fills_.size() * kReadsToAFill < fetcher.in_flight_max() && fetcher.has_room()) {
+    std::unique_ptr<Fill> fill = NextAhead();
+    if (fill == nullptr) return;
+    if (!Acquire(*fill)) return cache_.PutBackAhead(fill->sample);
+    Issue(std::move(fill));
+  }
+}
+
+// Null: there is none.
+std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
+  auto fill = std::make_unique<Fill>();
+  while (const auto ahead = cache_.NextAhead()) {
+    if (keeping_.contains(Raw(ahead->first))) continue;
+    fill->sample = ahead->first;
+    fill->to = ahead->second;
+    fill->reads = std::vector<FillRead>(loop_.fields.size());
+    const Status status =
+        loop_.fields.VisitExtents(fill->sample, [&](std::uint32_t field, const Extent& extent) {
+          fill->reads[field].source = &loop_.storage;
+          fill->reads[field].extent = extent;
+        });
+    if (status.ok()) return fill;  // Else the row that delivers the sample reports it.
+  }
+  return nullptr;
+}
+
+bool TierFiller::Acquire(Fill& fill) {
+  std::vector<Fetch*> fetches;
+  for (FillRead& read : fill.reads) {
+    read.client = this;
+    read.deadline = loop_.LastDeadline();
+    read.fill = &fill;
+    fetches.push_back(&read);
+  }
+  fill.reads_left = fetches.size();
+  return loop_.fetcher.AcquireWithin(fetches, loop_.staging);
+}
+
+void TierFiller::Issue(std::unique_ptr<Fill> fill) {
+  keeping_.try_emplace(Raw(fill->sample));
+  std::vector<FillRead>& reads = fills_.emplace_back(std::move(fill))->reads;
+  FillRead& first = reads.front();
+  // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out
+  // of memory it is copied and checked inside the call: work for a task.
+  if (first.entry != nullptr && first.entry->tier()->in_memory()) {
+    loop_.fetcher.Begin(first);
+    return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
+      loop_.fetcher.Read({&fetch, 1});
+    });
+  }
+  for (FillRead& read : reads) loop_.fetcher.Start(read);
+  loop_.fetcher.Flush();
+}
+
+void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
+  auto& read = static_cast<FillRead&>(fetch);
+  Fill& fill = *read.fill;
+  if (data.ok()) {
+    read.data = data.value();
+  } else if (fill.error.ok()) {
+    fill.error = data.status();
+  }
+  if (--fill.reads_left > 0) return;
+  if (loop_.ended && fill.error.ok()) {
+    fill.error = Status(StatusCode::kCancelled, "the run has ended");
+  }
+  if (!fill.error.ok()) return OnFilled(fill, fill.error);
+  loop_.Submit(loop_.LastDeadline(), [this, &fill] { Run(fill); });
+}
+
+// A task: verifies what was read, and gives it to the tier.
+void TierFiller::Run(Fill& fill) {
+  const auto done = [this, &fill](Status status) {
+    loop_.Post([this, &fill, status = std::move(status)] { OnFilled(fill, status); });
+  };
+  std::vector<std::span<const std::byte>> parts;
+  for (const FillRead& read : fill.reads) {
+    if (read.entry == nullptr) {
+      const std::size_t field = loop_.fields[parts.size()].index_field;
+      Status status = loop_.verifier.Check(field, fill.sample, read.data);
+      if (!status.ok()) return done(std::move(status));
+    }
+    parts.emplace_back(read.data);
+  }
+  fill.to->Insert(fill.sample, std::move(parts), done);
+}
+
+void TierFiller::OnFilled(Fill& fill, const Status& status) {
+  const auto here = std::find_if(fills_.begin(), fills_.end(),
+                                 [&](const auto& each) { return each.get() == &fill; });
+  HEADRACE_CHECK(here != fills_.end());
+  const std::unique_ptr<Fill> done = std::move(*here);
+  fills_.erase(here);
+  if (status.ok()) {
+    ++(done->from ? counts_.moved : counts_.fetched_ahead);
+    if (!done->from) cache_.MarkAhead(done->sample);
+  }
+  Finish(done->sample, *done->to, status);
+}
+
+TierCounts TierFiller::counts() const {
+  TierCounts counts = counts_;
+  const std::span<const std::uint64_t> planned = cache_.planned_uses();
+  counts.planned.assign(planned.begin(), planned.end());
+  counts.not_kept += cache_.moves_dropped();
+  return counts;
+}
+
+}  // namespace headrace

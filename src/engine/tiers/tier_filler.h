@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/loop/loop_context.h"
+#include "engine/tiers/tier_cache.h"
+#include "engine/tiers/tier_counts.h"
+#include "fetch/fetch.h"
+#include "model/machine_model.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+// Whose rows wait for samples on their way into a tier. Called by the loop.
+class TierFillerClient {
+ public:
+  virtual ~TierFillerClient() = default;
+
+  // The sample that `row` waits for has come into `tier`, or did not get there.
+  virtual void OnSettled(RowRef row, Tier& tier) = 0;
+  // The insert of `row`'s sample that went on after Insert() has ended: its bytes may go.
+  virtual void OnInserted(RowRef row) = 0;
+};
+
+// Fills the tiers of a node as its TierCache wants it, and counts what comes out of them.
+//
+// Tiers hold samples as they are stored. A sample that the placement assigns to a tier is inserted
+// when a row or a block reads it from storage; it is fetched ahead while there is nothing else to
+// read; or it is moved from another tier. If a tier fails to return or to accept a sample, storage
+// serves it: tiers change where bytes come from, never which bytes. Rows wait for a sample that is
+// being inserted; that insert waits only for a read, a task and the tier.
+//
+// Thread safety: called by the engine's loop, one call at a time; Insert() from any thread.
+// Ownership: the arguments of the constructor outlive it.
+// Shutdown: the owner waits until nothing is in flight.
+class TierFiller final : public FetchClient {
+ public:
+  // `model` says when storage is faster than a tier; null: never.
+  TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* model,
+             TierFillerClient& client);
+  ~TierFiller() override;
+
+  // The entry of a sample in the tier that is to have it, pinned; empty: there is none.
+  [[nodiscard]] Tier::Pin Find(SampleId sample) const { return cache_.Find(sample); }
+  // Whether storage gives the entry's bytes faster than the tier that has them.
+  [[nodiscard]] bool PassesOver(const Tier::Pin& entry) const;
+  // The entry of a sample is used: counts it. Returns the tier's number.
+  TierNumber CountUse(SampleId sample, const Tier::Pin& entry);
+
+  // Whether the sample is on its way into a tier; then the client hears of `row`.
+  bool Await(SampleId sample, RowRef row);
+
+  // A row reads the sample from storage: counts it. Returns the tier that takes it on the way:
+  // Insert(), then Finish(), or Finish() alone where it could not be read. Null: none does.
+  Tier* KeepFromStorage(SampleId sample, bool passed_over);
+  // The same for a sample that its tier could not give.
+  Tier* FallBack(SampleId sample);
+  // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
+  // ended; nothing: it goes on, the bytes stay, and the loop calls Finish() and the client.
+  std::optional<Status> Insert(Tier& tier, SampleId sample,
+                               std::vector<std::span<const std::byte>> parts, RowRef row);
+  // A sample is in its tier, or will not be: goes on with the rows that wait for it.
+  void Finish(SampleId sample, Tier& tier, const Status& status);
+
+  // The same for samples that come with a block: the caller inserts them itself, and counts here.
+  [[nodiscard]] Tier* Wanted(SampleId sample) const { return cache_.Wanted(sample); }
+  void CountStorageUse() { ++counts_.storage_uses; }
+  void CountNotKept() { ++counts_.not_kept; }
+  void CountFallback() { ++counts_.fallbacks; }
+
+  // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
+  // cannot be moved now is given up.
+  void IssueMoves();
+  // Fetches ahead, while there is nothing to read that somebody waits for.
+  void IssueAhead();
+
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
+
+  [[nodiscard]] TierCounts counts() const;
+
+ private:
+  struct Fill;
+  struct FillRead;
+
+  std::unique_ptr<Fill> NextAhead();
+  bool Acquire(Fill& fill);
+  void Issue(std::unique_ptr<Fill> fill);
+  void Run(Fill& fill);
+  void OnFilled(Fill& fill, const Status& status);
+
+  LoopContext& loop_;
+  TierCache& cache_;
+  const MachineModel* const model_;
+  TierFillerClient& client_;
+  std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
+  // Samples on their way into a tier, with the rows that wait for them.
+  std::unordered_map<std::uint64_t, std::vector<RowRef>> keeping_;
+  std::vector<std::unique_ptr<Fill>> fills_;  // in flight
+  TierCounts counts_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,166 @@
+#include "engine/tiers/tier_filler.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/testing/loop_harness.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/block_map.h"
+#include "tier/ram_tier.h"
+#include "tier/testing/sim_tier.h"
+
+namespace headrace {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Ops of one step.
+struct OneStep final : Placement {
+  explicit OneStep(std::vector<CacheOp> of) : ops(std::move(of)) {}
+  std::optional<PlacedStep> Next() override {
+    return PlacedStep{
+        .at = {.epoch = 0, .step = step++}, .uses = {}, .ops = std::exchange(ops, {})};
+  }
+  [[nodiscard]] std::map<std::string, double> counters() const override { return {}; }
+  std::vector<CacheOp> ops;
+  std::uint64_t step = 0;
+};
+
+class TierFillerTest : public ::testing::Test, public TierFillerClient {
+ protected:
+  void OnSettled(RowRef row, Tier& tier) override { settled_.emplace_back(row.slot, &tier); }
+  void OnInserted(RowRef row) override { inserted_.push_back(row.slot); }
+
+  // A filler whose placement has said `ops`.
+  void Make(std::vector<CacheOp> ops) {
+    cache_ = std::make_unique<TierCache>(
+        std::vector<Tier*>{ram_.get(), &disk_}, MakeUniformBlocks(8, 1),
+        std::make_unique<OneStep>(std::move(ops)), std::span<const std::vector<std::uint32_t>>());
+    filler_ = std::make_unique<TierFiller>(test_.loop, *cache_, nullptr, *this);
+    cache_->PlanStep();
+    cache_->Advance({});
+  }
+  static CacheOp Insert(std::uint32_t sample, TierNumber tier = 0, bool ahead = false) {
+    return {.block = sample, .from = kNoTier, .to = tier, .ahead = ahead};
+  }
+  std::vector<std::span<const std::byte>> Bytes(std::uint64_t sample) {
+    const ByteRange range = LoopHarness::ExtentOf(sample).range;
+    return {std::as_bytes(std::span(test_.index.objects[0])).subspan(range.offset, range.size)};
+  }
+
+  LoopHarness test_;
+  std::unique_ptr<RamTier> ram_ = RamTier::Make(8192, 1024).value();
+  SimTier disk_{test_.executor, {.capacity_bytes = 8192, .unit_bytes = 1024}};
+  std::unique_ptr<TierCache> cache_;
+  std::unique_ptr<TierFiller> filler_;
+  std::vector<std::pair<std::uint32_t, Tier*>> settled_;
+  std::vector<std::uint32_t> inserted_;
+};
+
+TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
+  Make({Insert(3, 0, /*ahead=*/true)});
+  EXPECT_FALSE(filler_->Await(SampleId{3}, {.slot = 7})) << "it is not on its way";
+  filler_->IssueAhead();
+  EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 7}));
+  EXPECT_THAT(settled_, IsEmpty());
+  test_.Run();
+  EXPECT_THAT(settled_, ElementsAre(std::pair(7U, static_cast<Tier*>(ram_.get()))));
+  const Tier::Pin entry = filler_->Find(SampleId{3});
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(filler_->CountUse(SampleId{3}, entry), 0);
+  const TierCounts counts = filler_->counts();
+  EXPECT_EQ(counts.fetched_ahead, 1U);
+  EXPECT_EQ(counts.waits, 1U);
+  EXPECT_EQ(counts.uses[0].ahead, 1U) << "ready on time";
+  EXPECT_TRUE(test_.inbox.idle());
+}
+
+TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
+  Make({Insert(2, 0, true), Insert(3, 0, true)});
+  test_.storage.broken = {200};
+  test_.index.columns[0].checksums[3] = 0;
+  test_.storage.holds = true;
+  filler_->IssueAhead();
+  EXPECT_TRUE(filler_->Await(SampleId{2}, {.slot = 2}));
+  EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 3}));
+  test_.storage.AnswerHeld();
+  test_.Run();
+  EXPECT_EQ(settled_.size(), 2U);
+  EXPECT_FALSE(filler_->Find(SampleId{2})) << "could not be read";
+  EXPECT_FALSE(filler_->Find(SampleId{3})) << "is damaged";
+  EXPECT_EQ(filler_->counts().not_kept, 2U);
+}
+
+TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
+  Make({Insert(3, 0, true)});
+  test_.storage.holds = true;
+  filler_->IssueAhead();
+  EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 7}));
+  test_.loop.ended = true;
+  test_.storage.AnswerHeld();
+  test_.Run();
+  EXPECT_THAT(settled_, IsEmpty());
+  EXPECT_TRUE(test_.inbox.idle());
+}
+
+TEST_F(TierFillerTest, ARowsBytesAreInATierInMemoryAtOnceAndInOneOnDiskLater) {
+  Make({Insert(1, 0), Insert(2, 1)});
+  Tier* const ram = filler_->KeepFromStorage(SampleId{1}, /*passed_over=*/false);
+  Tier* const disk = filler_->KeepFromStorage(SampleId{2}, /*passed_over=*/false);
+  EXPECT_EQ(filler_->KeepFromStorage(SampleId{3}, false), nullptr) << "nobody wants it";
+  EXPECT_EQ(ram, ram_.get());
+  EXPECT_EQ(disk, &disk_);
+  const auto kept = filler_->Insert(*ram, SampleId{1}, Bytes(1), {.slot = 1});
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_TRUE(kept->ok());
+  EXPECT_FALSE(filler_->Insert(*disk, SampleId{2}, Bytes(2), {.slot = 2}).has_value());
+  EXPECT_TRUE(filler_->Await(SampleId{2}, {.slot = 5}));
+  test_.Run();
+  EXPECT_THAT(inserted_, ElementsAre(2));
+  EXPECT_THAT(settled_, ElementsAre(std::pair(5U, static_cast<Tier*>(&disk_))));
+  EXPECT_TRUE(filler_->Find(SampleId{2}));
+  EXPECT_EQ(filler_->counts().storage_uses, 3U);
+}
+
+TEST_F(TierFillerTest, ADiskThatIsBehindTakesNoMoreRows) {
+  Make({});
+  int taken = 0;
+  std::optional<Status> refused;
+  for (; taken < 1000 && !refused.has_value(); ++taken) {
+    refused = filler_->Insert(disk_, SampleId{1}, Bytes(1), {.slot = 1});
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(taken, 257);
+  test_.Run();
+}
+
+TEST_F(TierFillerTest, WhatATierCouldNotGiveIsKeptAnewUnlessItIsOnItsWay) {
+  Make({Insert(1, 0)});
+  EXPECT_EQ(filler_->FallBack(SampleId{1}), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}), nullptr);
+  filler_->Finish(SampleId{1}, *ram_, Status(StatusCode::kCancelled, "not read"));
+  EXPECT_EQ(filler_->FallBack(SampleId{1}), ram_.get());
+  EXPECT_EQ(filler_->counts().fallbacks, 3U);
+}
+
+TEST_F(TierFillerTest, MovesASampleToTheTierThatIsToHaveIt) {
+  Make({Insert(1, 0), {.block = 1, .from = 0, .to = 1}});
+  // It arrives after the plan has moved it on.
+  EXPECT_TRUE(filler_->Insert(*ram_, SampleId{1}, Bytes(1), {})->ok());
+  filler_->Finish(SampleId{1}, *ram_, Status());
+  filler_->IssueMoves();
+  test_.Run();
+  EXPECT_FALSE(ram_->Find(SampleId{1}));
+  EXPECT_TRUE(disk_.Find(SampleId{1}));
+  EXPECT_EQ(filler_->counts().moved, 1U);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/registry/registry.h"
+#include "base/status.h"
+#include "store/byte_store.h"
+#include "store/file_table.h"
+
+namespace headrace {
+
+// Where an object lies whose name is a path.
+inline constexpr std::string_view kFileScheme = "file";
+
+// What a store is opened for.
+struct StoreRequest {
+  const FileCatalog* catalog = nullptr;  // outlives the store
+  // Where the objects lie: the "s3" of a root "s3://bucket/data"; "file" of a path.
+  std::string scheme;
+  bool large_files = false;       // objects hold many samples each
+  bool avoid_page_cache = false;  // to measure storage, not memory
+  std::string note;               // for StoreStats::note
+  int reads_at_once = 0;          // 0: as many as keep an SSD busy
+  // Threads for the store, which its owner keeps as long as the store.
+  std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
+  // Some stored samples, read through another store.
+  std::function<Result<std::vector<std::string>>()> examples;
+
+  [[nodiscard]] bool direct() const { return large_files || avoid_page_cache; }
+};
+
+// A store, and the threads that it runs on.
+struct StoreParts {
+  std::unique_ptr<Executor> executor;  // null: it needs none. Destroyed after the store
+  std::unique_ptr<ByteStore> store;
+};
+
+// Opens one kind of store. Each lies beside its store and has a row in store_table.cc: a new store
+// is one new file and one such row. Stateless.
+class StoreFactory {
+ public:
+  virtual ~StoreFactory() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Whether it reads such objects. One that does so only when it is asked for by name says no.
+  [[nodiscard]] virtual bool Suits(const StoreRequest& request) const = 0;
+  // Whether what it reads are the stored bytes. If not, they fit no checksum, each read must be of
+  // one sample, and there is nothing to keep in tiers.
+  [[nodiscard]] virtual bool reads_storage() const { return true; }
+
+  // Errors: FailedPrecondition, ResourceExhausted  it cannot be used here
+  //         those of StoreRequest's functions
+  [[nodiscard]] virtual Result<StoreParts> Open(const StoreRequest& request) const = 0;
+};
+
+// The first that suits and can be opened reads.
+const Registry<StoreFactory>& Stores();
+
+const StoreFactory& UringStoreFactory();
+const StoreFactory& ThreadStoreFactory();
+const StoreFactory& SyntheticStoreFactory();
+
+// Lets the first store that suits be chosen.
+inline constexpr std::string_view kAnyStore = "auto";
+
+// Errors: InvalidArgument  no store of that name
+Status CheckStoreName(std::string_view name);
+
+// Whether the store of that name reads what is stored: see StoreFactory. True if there is none.
+bool ReadsStorage(std::string_view name);
+
+// Opens the store of that name, or with kAnyStore the first that suits; the note of its statistics
+// says why those before it could not be opened. What is Unavailable is read again.
+//
+// Errors: those of CheckStoreName, and of StoreFactory::Open
+//         FailedPrecondition  no store suits
+Result<StoreParts> OpenStoreOf(StoreRequest request, std::string_view name);
+
+}  // namespace headrace
