@@ -264,7 +264,6 @@ void Engine::Advance() {
   HandOver();
   while (!ended && AdmitStep()) {
   }
-  if (!ended && components.filler != nullptr) components.filler->IssueMoves();
   if (!ended) components.rows.IssueReads();
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
   if (components.queues.nothing_to_read()) {
@@ -312,6 +311,7 @@ bool Engine::AdmitStep() {
   if (tiers_ != nullptr) {
     for (StepWork* const work : works) components.rows.FindInTiers(*work);
     tiers_->Advance(step);
+    components.filler->IssueMoves();  // Before the next step looks for what is on its way.
   }
   if (parts_.policy != nullptr) SplitShares(step, works);
   for (StepWork* const work : works) components.rows.Plan(*work);

@@ -30,14 +30,17 @@ def run(*arguments: object, code: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.parametrize("prefetch", [1, 8])
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "none"])
-def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, placement: str) -> None:
+def test_the_loader_reads_what_was_planned(
+    numbered: Path, tmp_path: Path, placement: str, prefetch: int
+) -> None:
     tiers = [Ram(20 * ROOM), Ssd(tmp_path / "tier", 20 * ROOM)]
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
     options |= {
         "tiers": tiers,
         "cache": hr.Cache(placement=placement),
-        "engine": hr.Engine(prefetch=1),
+        "engine": hr.Engine(prefetch=prefetch),
     }
     dataset = hr.open(numbered)
     planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
@@ -51,8 +54,10 @@ def test_the_loader_reads_what_was_planned(numbered: Path, tmp_path: Path, place
     if placement not in ("lru", "belady", "reuse"):
         assert lost == 0
     reads = sum(total_reads(each.storage) for each in planned)
-    # What is not there may be missed again before it is kept.
-    assert reads <= stats["io"]["reads"] <= reads + 2 * lost
+    assert stats["io"]["reads"] <= reads + lost
+    if prefetch > 1:  # A row may take what is still on its way into the tier of an earlier step.
+        return
+    assert reads <= stats["io"]["reads"]
     for number, tier in enumerate(stats["tiers"]):
         wanted = sum(total_reads(each.tiers[number][0]) for each in planned)
         assert tier["uses"] <= wanted  # Moves read a tier, too.

@@ -35,43 +35,51 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
 void TierCache::PlanStep() { planned_ = placement_->Next(); }
 
 void TierCache::Advance(const Step& step) {
-  const std::optional<PlacedStep> placed = std::exchange(planned_, std::nullopt);
+  std::optional<PlacedStep> placed = std::exchange(planned_, std::nullopt);
   const Position at{.epoch = step.epoch, .step = step.step};
   HEADRACE_CHECK(placed.has_value() && placed->at == at);
   for (const PlannedUse& use : placed->uses) {
     ++planned_uses_[use.tier == kNoTier ? tiers_.size() : use.tier];
   }
-  for (const CacheOp& op : placed->ops) Apply(op);
+  Apply(placed->ops);
 }
 
-void TierCache::Apply(const CacheOp& op) {
-  HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
-  wanted_[op.block] = op.to;
-  if (op.from == kNoTier) {
-    if (op.ahead && of_one_) ahead_.push_back(op.block);
-    return;
+// A block may go through several tiers within a step, or through none, and come back: its bytes go
+// once, from where they were before the step to where the step leaves it.
+void TierCache::Apply(std::span<CacheOp> ops) {
+  for (const CacheOp& op : ops) {
+    HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
+    wanted_[op.block] = op.to;
+    if (op.from == kNoTier && op.ahead && of_one_) ahead_.push_back(op.block);
   }
-  Tier& from = *tiers_.at(op.from);
-  Tier* const to = op.to == kNoTier ? nullptr : tiers_.at(op.to);
-  ForEachSample(op.block, [&](SampleId sample) { Leave(sample, from, to); });
+  std::ranges::stable_sort(ops, {}, &CacheOp::block);
+  for (auto op = ops.begin(); op != ops.end();) {
+    const std::uint32_t block = op->block;
+    const TierNumber from = op->from;
+    op = std::find_if(op, ops.end(), [block](const CacheOp& each) { return each.block != block; });
+    const TierNumber to = wanted_[block];
+    if (from == kNoTier || from == to) continue;
+    ForEachSample(block, [&](SampleId sample) { Leave(sample, *tiers_.at(from), to != kNoTier); });
+  }
 }
 
-// What is on its way to `from` is not erased, for rows may wait for it: see Settle().
-void TierCache::Leave(SampleId sample, Tier& from, Tier* to) {
+// What is on its way to `from` is not erased, for rows may wait for it: see Settle(). What waits to
+// be moved goes where NextMove()'s caller finds it wanted.
+void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
   Tier::Pin pin = from.Find(sample);
   if (!pin) return;
   from.Erase(sample);
-  if (to == nullptr) return;
+  if (!moves) return;
   if (moves_.size() == kMovesMax) {
     ++moves_dropped_;
     return;
   }
-  moves_.push_back({.sample = sample, .pin = std::move(pin), .to = to});
+  moves_.push_back({.sample = sample, .pin = std::move(pin)});
 }
 
 void TierCache::Settle(SampleId sample, Tier& tier) {
-  Tier* const wanted = Wanted(sample);
-  if (wanted != &tier) Leave(sample, tier, wanted);
+  const Tier* const wanted = Wanted(sample);
+  if (wanted != &tier) Leave(sample, tier, wanted != nullptr);
 }
 
 template <typename Visit>

@@ -59,11 +59,10 @@ class TierCache {
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
   void Settle(SampleId sample, Tier& tier);
 
-  // The next sample to move from one tier to another, out of `pin`.
+  // The next sample to move out of `pin`, into the tier that is to have it by now: Wanted().
   struct Move {
     SampleId sample{};
     Tier::Pin pin;
-    Tier* to = nullptr;
   };
   [[nodiscard]] std::optional<Move> NextMove();
 
@@ -78,8 +77,8 @@ class TierCache {
   [[nodiscard]] std::span<const std::uint64_t> planned_uses() const { return planned_uses_; }
 
  private:
-  void Apply(const CacheOp& op);
-  void Leave(SampleId sample, Tier& from, Tier* to);
+  void Apply(std::span<CacheOp> ops);
+  void Leave(SampleId sample, Tier& from, bool moves);
   template <typename Visit>
   void ForEachSample(std::uint32_t block, Visit visit) const;
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {

@@ -106,16 +106,19 @@ void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   if (!keeping.empty() && !loop_.ended) {
     for (const RowRef& row : keeping.mapped()) client_.OnSettled(row, tier);
   }
-  if (status.ok()) cache_.Settle(sample, tier);
+  if (!status.ok()) return;
+  cache_.Settle(sample, tier);
+  if (!loop_.ended) IssueMoves();
 }
 
 void TierFiller::IssueMoves() {
   while (std::optional<TierCache::Move> move = cache_.NextMove()) {
-    if (cache_.Wanted(move->sample) != move->to) continue;
+    Tier* const to = cache_.Wanted(move->sample);
+    if (to == nullptr) continue;
     auto fill = std::make_unique<Fill>();
     fill->sample = move->sample;
     fill->from = std::move(move->pin);
-    fill->to = move->to;
+    fill->to = to;
     fill->reads.resize(1);
     fill->reads.front().source = &loop_.entries;
     fill->reads.front().entry = &fill->from;

@@ -20,15 +20,15 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Ops of one step.
-struct OneStep final : Placement {
-  explicit OneStep(std::vector<CacheOp> of) : ops(std::move(of)) {}
+// Says what a test gave it for the next step.
+struct GivenOps final : Placement {
+  explicit GivenOps(std::vector<CacheOp>& of) : ops(of) {}
   std::optional<PlacedStep> Next() override {
     return PlacedStep{
         .at = {.epoch = 0, .step = step++}, .uses = {}, .ops = std::exchange(ops, {})};
   }
   [[nodiscard]] std::map<std::string, double> counters() const override { return {}; }
-  std::vector<CacheOp> ops;
+  std::vector<CacheOp>& ops;
   std::uint64_t step = 0;
 };
 
@@ -39,12 +39,17 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
 
   // A filler whose placement has said `ops`.
   void Make(std::vector<CacheOp> ops) {
-    cache_ = std::make_unique<TierCache>(
-        std::vector<Tier*>{ram_.get(), &disk_}, MakeUniformBlocks(8, 1),
-        std::make_unique<OneStep>(std::move(ops)), std::span<const std::vector<std::uint32_t>>());
+    cache_ = std::make_unique<TierCache>(std::vector<Tier*>{ram_.get(), &disk_},
+                                         MakeUniformBlocks(8, 1), std::make_unique<GivenOps>(ops_),
+                                         std::span<const std::vector<std::uint32_t>>());
     filler_ = std::make_unique<TierFiller>(test_.loop, *cache_, nullptr, *this);
+    Advance(std::move(ops));
+  }
+  // The placement says `ops` of one more step.
+  void Advance(std::vector<CacheOp> ops) {
+    ops_ = std::move(ops);
     cache_->PlanStep();
-    cache_->Advance({});
+    cache_->Advance({.step = step_++});
   }
   static CacheOp Insert(std::uint32_t sample, TierNumber tier = 0, bool ahead = false) {
     return {.block = sample, .from = kNoTier, .to = tier, .ahead = ahead};
@@ -57,6 +62,8 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
   LoopHarness test_;
   std::unique_ptr<RamTier> ram_ = RamTier::Make(8192, 1024).value();
   SimTier disk_{test_.executor, {.capacity_bytes = 8192, .unit_bytes = 1024}};
+  std::vector<CacheOp> ops_;
+  std::uint64_t step_ = 0;
   std::unique_ptr<TierCache> cache_;
   std::unique_ptr<TierFiller> filler_;
   std::vector<std::pair<std::uint32_t, Tier*>> settled_;
@@ -155,11 +162,48 @@ TEST_F(TierFillerTest, MovesASampleToTheTierThatIsToHaveIt) {
   // It arrives after the plan has moved it on.
   EXPECT_TRUE(filler_->Insert(*ram_, SampleId{1}, Bytes(1), {})->ok());
   filler_->Finish(SampleId{1}, *ram_, Status());
-  filler_->IssueMoves();
   test_.Run();
   EXPECT_FALSE(ram_->Find(SampleId{1}));
   EXPECT_TRUE(disk_.Find(SampleId{1}));
   EXPECT_EQ(filler_->counts().moved, 1U);
+}
+
+TEST_F(TierFillerTest, WhatAStepTakesOutOfATierAndIntoAnotherIsMoved) {
+  Make({Insert(1, 1)});
+  disk_.Insert(SampleId{1}, Bytes(1), [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  test_.Run();
+  Advance({{.block = 1, .from = 1, .to = kNoTier}, Insert(1, 0)});
+  filler_->IssueMoves();
+  test_.Run();
+  EXPECT_TRUE(filler_->Find(SampleId{1}));
+  EXPECT_TRUE(ram_->Find(SampleId{1}));
+  EXPECT_FALSE(disk_.Find(SampleId{1}));
+  EXPECT_EQ(filler_->counts().moved, 1U);
+}
+
+TEST_F(TierFillerTest, WhatAStepBringsBackStays) {
+  Make({Insert(1, 0)});
+  EXPECT_TRUE(filler_->Insert(*ram_, SampleId{1}, Bytes(1), {})->ok());
+  Advance({{.block = 1, .from = 0, .to = 1}, {.block = 1, .from = 1, .to = 0}});
+  EXPECT_TRUE(filler_->Find(SampleId{1}));
+  EXPECT_FALSE(cache_->NextMove().has_value());
+}
+
+TEST_F(TierFillerTest, WhatWaitsToBeMovedGoesWhereALaterStepWantsIt) {
+  Make({Insert(1, 0), Insert(2, 0)});
+  for (const std::uint64_t sample : {1, 2}) {
+    EXPECT_TRUE(filler_->Insert(*ram_, SampleId{sample}, Bytes(sample), {})->ok());
+  }
+  Advance({{.block = 1, .from = 0, .to = 1}, {.block = 2, .from = 0, .to = 1}});
+  Advance({{.block = 1, .from = 1, .to = 0}, {.block = 2, .from = 1, .to = kNoTier}});
+  filler_->IssueMoves();
+  EXPECT_TRUE(filler_->Await(SampleId{1}, {.slot = 1}));
+  test_.Run();
+  EXPECT_THAT(settled_, ElementsAre(std::pair(1U, static_cast<Tier*>(ram_.get()))));
+  EXPECT_TRUE(ram_->Find(SampleId{1}));
+  EXPECT_FALSE(ram_->Find(SampleId{2}));
+  EXPECT_FALSE(disk_.Find(SampleId{2}));
+  EXPECT_EQ(filler_->counts().not_kept, 0U);
 }
 
 }  // namespace
