@@ -1,7 +1,7 @@
-// Tiers by themselves. In memory: nanoseconds of CPU time of Find() with the end of its pin, of
-// that with CopyOut(), of Insert(). On disk: MB/s of inserts and of reads in random order, beside a
-// plain loop of pwrite and pread (O_DIRECT, as many threads, the same sizes, a file in the same
-// folder). Rounds alternate; the figures are medians of rounds.
+// Tiers by themselves. In memory: nanoseconds of CPU time of Find() with the end of its
+// reference, of that with CopyOut(), of Insert(). On disk: MB/s of inserts and of reads in random
+// order, beside a plain loop of pwrite and pread (O_DIRECT, as many threads, the same sizes, a file
+// in the same folder). Rounds alternate; the figures are medians of rounds.
 //
 //   tier_bench FOLDER [--threads N] [--rounds N] [--disk-mib N] [--ram-mib N]
 //
@@ -99,8 +99,8 @@ void BenchRam(const Config& config, std::uint64_t bytes) {
                    }));
     copy.push_back(per_sample * CpuSecondsOf([&] {
                      for (const std::uint64_t i : order) {
-                       const Tier::Pin pin = tier->Find(SampleId{i});
-                       tier->CopyOut(pin, 0, std::as_writable_bytes(std::span(to)));
+                       const Tier::EntryRef entry = tier->Find(SampleId{i});
+                       tier->CopyOut(entry, 0, std::as_writable_bytes(std::span(to)));
                      }
                    }));
   }
@@ -169,15 +169,15 @@ class DiskRound {
     });
   }
   double TierRead() {
-    std::vector<Tier::Pin> pins(count_);
+    std::vector<Tier::EntryRef> entries(count_);
     const double rate = Rate([&](std::uint64_t i, const std::function<void()>& ended) {
-      pins[i] = tier_->Find(SampleId{order_[i]});
-      tier_->Read(pins[i], i, buffers_[i].bytes(), {}, [ended](const auto& result) {
+      entries[i] = tier_->Find(SampleId{order_[i]});
+      tier_->Read(entries[i], i, buffers_[i].bytes(), {}, [ended](const auto& result) {
         HEADRACE_CHECK(result.ok());
         ended();
       });
     });
-    pins.clear();
+    entries.clear();
     tier_ = nullptr;
     return rate;
   }

@@ -27,14 +27,14 @@ class FetchSource;
 struct Fetch {
   FetchSource* source = nullptr;
   FetchClient* client = nullptr;
-  Extent extent;                     // of an entry only the size counts
-  const Tier::Pin* entry = nullptr;  // null: `extent` is read
-  std::uint64_t deadline = 0;        // a source that lets reads wait starts the smallest first
-  std::span<std::byte> room;         // memory of the client's; empty: `buffer` is read into
-  Buffer buffer;                     // taken by Fetcher::Acquire(), or by the client
-  std::span<std::byte> data;         // what it brought: set by the client
-  bool checked = false;              // the source compares `data` with a checksum of its own
-  bool not_held = false;             // ReadNow() has just said kNotHeld
+  Extent extent;                          // of an entry only the size counts
+  const Tier::EntryRef* entry = nullptr;  // null: `extent` is read
+  std::uint64_t deadline = 0;             // a source that lets reads wait starts the smallest first
+  std::span<std::byte> room;              // memory of the client's; empty: `buffer` is read into
+  Buffer buffer;                          // taken by Fetcher::Acquire(), or by the client
+  std::span<std::byte> data;              // what it brought: set by the client
+  bool checked = false;                   // the source compares `data` with a checksum of its own
+  bool not_held = false;                  // ReadNow() has just said kNotHeld
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
 };

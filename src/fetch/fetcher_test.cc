@@ -113,7 +113,7 @@ TEST_F(FetcherTest, ReadsGoToTheirSourcesTogetherAndAreCountedUntilTheyFinish) {
 }
 
 TEST_F(FetcherTest, CountsWhatStorageWasAskedForOnce) {
-  const Tier::Pin entry;
+  const Tier::EntryRef entry;
   fetches_[1].entry = &entry;
   fetcher_.Start(fetches_[0]);
   fetcher_.Start(fetches_[1]);                   // Of a tier.

@@ -63,7 +63,7 @@ class Entries : public SourceUnderTest {
       ASSERT_TRUE(entries_.back());
     }
   }
-  std::vector<Tier::Pin> entries_;
+  std::vector<Tier::EntryRef> entries_;
 
  private:
   TierSource source_;

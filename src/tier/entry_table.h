@@ -14,7 +14,7 @@
 
 namespace headrace {
 
-// The medium-independent part of an entry. Reference counted: the table and every pin hold a
+// The medium-independent part of an entry. Reference counted: the table and every EntryRef hold a
 // reference.
 struct TierEntry {
   SampleId sample{};

@@ -33,31 +33,31 @@ RamTier::~RamTier() {
   for (const SampleId sample : table_.Samples()) Erase(sample);
 }
 
-Tier::Pin RamTier::Find(SampleId sample) {
+Tier::EntryRef RamTier::Find(SampleId sample) {
   Entry* const entry = table_.Find(sample);
   if (entry == nullptr) return {};
-  return MakePin(entry, entry->bytes);
+  return MakeRef(entry, entry->bytes);
 }
 
-void RamTier::Unpin(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
+void RamTier::ReleaseRef(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
 
 void RamTier::Free(std::unique_ptr<Entry> entry) {
   if (entry != nullptr) cells_->Release(entry->run);
 }
 
-std::optional<std::span<const std::byte>> RamTier::View(const Pin& pin, std::uint64_t offset,
+std::optional<std::span<const std::byte>> RamTier::View(const EntryRef& ref, std::uint64_t offset,
                                                         std::uint64_t size) const {
-  HEADRACE_CHECK(size <= pin.bytes() && offset <= pin.bytes() - size);
-  return cells_->View(static_cast<const Entry*>(pin.entry())->run, offset, size);
+  HEADRACE_CHECK(size <= ref.bytes() && offset <= ref.bytes() - size);
+  return cells_->View(static_cast<const Entry*>(ref.entry())->run, offset, size);
 }
 
-void RamTier::CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const {
-  HEADRACE_CHECK(to.size() <= pin.bytes() && offset <= pin.bytes() - to.size());
-  cells_->CopyOut(static_cast<const Entry*>(pin.entry())->run, offset, to);
+void RamTier::CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::byte> to) const {
+  HEADRACE_CHECK(to.size() <= ref.bytes() && offset <= ref.bytes() - to.size());
+  cells_->CopyOut(static_cast<const Entry*>(ref.entry())->run, offset, to);
 }
 
-Status RamTier::Check(const Pin& pin) {
-  Entry& entry = *static_cast<Entry*>(pin.entry());
+Status RamTier::Check(const EntryRef& ref) {
+  Entry& entry = *static_cast<Entry*>(ref.entry());
   const auto view = cells_->View(entry.run, 0, entry.bytes);
   if (view.has_value()) {
     return Hash64(*view) == entry.checksum ? Status() : Corrupt(entry);
@@ -76,18 +76,18 @@ Status RamTier::Corrupt(Entry& entry) {
   return Changed(entry.sample, entry.bytes);
 }
 
-void RamTier::Read(const Pin& pin, std::uint64_t /*deadline*/, std::span<std::byte> buffer,
+void RamTier::Read(const EntryRef& ref, std::uint64_t /*deadline*/, std::span<std::byte> buffer,
                    std::stop_token stop, DoneRead done) {
   if (stop.stop_requested()) {
-    done(ReadStopped(static_cast<const Entry*>(pin.entry())->sample));
+    done(ReadStopped(static_cast<const Entry*>(ref.entry())->sample));
     return;
   }
-  done(ReadNow(pin, buffer));
+  done(ReadNow(ref, buffer));
 }
 
-Result<std::span<std::byte>> RamTier::ReadNow(const Pin& pin, std::span<std::byte> buffer) {
-  HEADRACE_CHECK(buffer.size() >= pin.bytes());
-  Entry& entry = *static_cast<Entry*>(pin.entry());
+Result<std::span<std::byte>> RamTier::ReadNow(const EntryRef& ref, std::span<std::byte> buffer) {
+  HEADRACE_CHECK(buffer.size() >= ref.bytes());
+  Entry& entry = *static_cast<Entry*>(ref.entry());
   const std::span<std::byte> bytes = buffer.first(entry.bytes);
   cells_->CopyOut(entry.run, 0, bytes);
   read_bytes_ += entry.bytes;

@@ -24,8 +24,8 @@ namespace headrace {
 //
 // Memory: the capacity, 4 bytes a cell, and about 120 bytes an entry.
 //
-// Thread safety, ownership, shutdown: as Tier. Find() and the end of a pin take only the lock of
-// one of sixteen shards.
+// Thread safety, ownership, shutdown: as Tier. Find() and the end of a reference take only the lock
+// of one of sixteen shards.
 class RamTier final : public Tier {
  public:
   // `capacity_bytes` is rounded down to whole units.
@@ -39,13 +39,14 @@ class RamTier final : public Tier {
   [[nodiscard]] std::string name() const override { return "RAM"; }
   [[nodiscard]] bool in_memory() const override { return true; }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
-  [[nodiscard]] Pin Find(SampleId sample) override;
-  [[nodiscard]] std::optional<std::span<const std::byte>> View(const Pin& pin, std::uint64_t offset,
+  [[nodiscard]] EntryRef Find(SampleId sample) override;
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(const EntryRef& ref,
+                                                               std::uint64_t offset,
                                                                std::uint64_t size) const override;
-  void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const override;
-  Status Check(const Pin& pin) override;
-  [[nodiscard]] std::size_t BufferBytes(const Pin& pin) const override { return pin.bytes(); }
-  void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+  void CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::byte> to) const override;
+  Status Check(const EntryRef& ref) override;
+  [[nodiscard]] std::size_t BufferBytes(const EntryRef& ref) const override { return ref.bytes(); }
+  void Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
             std::stop_token stop, DoneRead done) override;
   void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts, Done done) override;
   void Erase(SampleId sample) override;
@@ -53,7 +54,7 @@ class RamTier final : public Tier {
   [[nodiscard]] TierStats stats() const override;
 
  protected:
-  void Unpin(void* entry) override;
+  void ReleaseRef(void* entry) override;
 
  private:
   struct Entry : TierEntry {
@@ -64,7 +65,7 @@ class RamTier final : public Tier {
       : unit_bytes_(unit_bytes), cells_(std::move(cells)) {}
 
   Status InsertNow(SampleId sample, const std::vector<std::span<const std::byte>>& parts);
-  Result<std::span<std::byte>> ReadNow(const Pin& pin, std::span<std::byte> buffer);
+  Result<std::span<std::byte>> ReadNow(const EntryRef& ref, std::span<std::byte> buffer);
   void Free(std::unique_ptr<Entry> entry);
 
   // Erases a changed entry and counts it, once for all threads that find it.

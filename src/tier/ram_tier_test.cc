@@ -36,10 +36,10 @@ TEST(RamTierTest, EveryCallEndsInsideItself) {
   const TierAnswer inserted;
   tier->Insert(SampleId{1}, PartsOf(bytes, 2), inserted.done());
   EXPECT_EQ(inserted.times(), 1);
-  const Tier::Pin pin = tier->Find(SampleId{1});
-  const AlignedBuffer buffer(tier->BufferBytes(pin));
+  const Tier::EntryRef entry = tier->Find(SampleId{1});
+  const AlignedBuffer buffer(tier->BufferBytes(entry));
   const TierAnswer read;
-  tier->Read(pin, 0, buffer.bytes(), {}, read.done_read());
+  tier->Read(entry, 0, buffer.bytes(), {}, read.done_read());
   EXPECT_EQ(read.times(), 1);
 }
 
@@ -70,13 +70,13 @@ TEST(SimTierTest, ReadsGoByDeadlineAndBeforeInserts) {
   SimTier tier(executor, {.capacity_bytes = 400 * kKiB});
   const TierPump pump = [&executor] { executor.RunAll(); };
   ASSERT_TRUE(InsertAndWait(tier, SampleId{1}, "one", pump).ok());
-  const Tier::Pin pin = tier.Find(SampleId{1});
-  const AlignedBuffer buffer(tier.BufferBytes(pin));
+  const Tier::EntryRef entry = tier.Find(SampleId{1});
+  const AlignedBuffer buffer(tier.BufferBytes(entry));
   std::string order;
   const std::string two = "two";
   tier.Insert(SampleId{2}, PartsOf(two, 1), [&](const Status&) { order += 'i'; });
-  tier.Read(pin, 9, buffer.bytes(), {}, [&](const auto&) { order += '9'; });
-  tier.Read(pin, 3, buffer.bytes(), {}, [&](const auto&) { order += '3'; });
+  tier.Read(entry, 9, buffer.bytes(), {}, [&](const auto&) { order += '9'; });
+  tier.Read(entry, 3, buffer.bytes(), {}, [&](const auto&) { order += '3'; });
   pump();
   EXPECT_EQ(order, "39i");
 }

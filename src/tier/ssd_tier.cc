@@ -111,13 +111,13 @@ SsdTier::~SsdTier() {
   folder_->Sync();
 }
 
-Tier::Pin SsdTier::Find(SampleId sample) {
+Tier::EntryRef SsdTier::Find(SampleId sample) {
   Entry* const entry = table_.Find(sample);
   if (entry == nullptr) return {};
-  return MakePin(entry, entry->bytes);
+  return MakeRef(entry, entry->bytes);
 }
 
-void SsdTier::Unpin(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
+void SsdTier::ReleaseRef(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
 
 void SsdTier::Free(std::unique_ptr<Entry> entry) {
   if (entry == nullptr) return;
@@ -127,30 +127,32 @@ void SsdTier::Free(std::unique_ptr<Entry> entry) {
   erased_.push_back(std::move(entry));
 }
 
-std::optional<std::span<const std::byte>> SsdTier::View(const Pin& /*pin*/,
+std::optional<std::span<const std::byte>> SsdTier::View(const EntryRef& /*ref*/,
                                                         std::uint64_t /*offset*/,
                                                         std::uint64_t /*size*/) const {
   return std::nullopt;
 }
 
-void SsdTier::CopyOut(const Pin& /*pin*/, std::uint64_t /*offset*/,
+void SsdTier::CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
                       std::span<std::byte> /*to*/) const {
   HEADRACE_CHECK(in_memory());
 }
 
-Status SsdTier::Check(const Pin& /*pin*/) {
+Status SsdTier::Check(const EntryRef& /*ref*/) {
   HEADRACE_CHECK(in_memory());
   return Status();
 }
 
-std::size_t SsdTier::BufferBytes(const Pin& pin) const { return RoundUp(pin.bytes(), kTierBlock); }
+std::size_t SsdTier::BufferBytes(const EntryRef& ref) const {
+  return RoundUp(ref.bytes(), kTierBlock);
+}
 
-void SsdTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+void SsdTier::Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
                    std::stop_token stop, DoneRead done) {
-  HEADRACE_CHECK(buffer.size() >= BufferBytes(pin));
+  HEADRACE_CHECK(buffer.size() >= BufferBytes(ref));
   HEADRACE_CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % kTierBlock == 0);
   HEADRACE_CHECK(gate_.TryEnter());  // A tier must not be called during its destruction.
-  auto* const entry = static_cast<Entry*>(pin.entry());
+  auto* const entry = static_cast<Entry*>(ref.entry());
   executor_.Submit(
       deadline, [this, entry, buffer, stop = std::move(stop), done = std::move(done)]() mutable {
         done(stop.stop_requested() ? Result<std::span<std::byte>>(ReadStopped(entry->sample))

@@ -68,13 +68,14 @@ class SsdTier final : public Tier {
   [[nodiscard]] std::string name() const override { return "SSD " + options_.folder; }
   [[nodiscard]] bool in_memory() const override { return false; }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return options_.unit_bytes; }
-  [[nodiscard]] Pin Find(SampleId sample) override;
-  [[nodiscard]] std::optional<std::span<const std::byte>> View(const Pin& pin, std::uint64_t offset,
+  [[nodiscard]] EntryRef Find(SampleId sample) override;
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(const EntryRef& ref,
+                                                               std::uint64_t offset,
                                                                std::uint64_t size) const override;
-  void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const override;
-  Status Check(const Pin& pin) override;
-  [[nodiscard]] std::size_t BufferBytes(const Pin& pin) const override;
-  void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+  void CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::byte> to) const override;
+  Status Check(const EntryRef& ref) override;
+  [[nodiscard]] std::size_t BufferBytes(const EntryRef& ref) const override;
+  void Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
             std::stop_token stop, DoneRead done) override;
   void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts, Done done) override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -83,7 +84,7 @@ class SsdTier final : public Tier {
   [[nodiscard]] TierStats stats() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  protected:
-  void Unpin(void* entry) override;
+  void ReleaseRef(void* entry) override;
 
  private:
   struct Entry : TierEntry {

@@ -487,13 +487,13 @@ TEST(SsdTierTest, AFullFileSystemDegradesTheTier) {
 TEST(SsdTierTest, ReadsGoByDeadlineAndBeforeInserts) {
   SsdFolder folder;
   Fill(folder);
-  const Tier::Pin pin = folder.tier().Find(SampleId{1});
-  const AlignedBuffer buffer(folder.tier().BufferBytes(pin));
+  const Tier::EntryRef entry = folder.tier().Find(SampleId{1});
+  const AlignedBuffer buffer(folder.tier().BufferBytes(entry));
   std::string order;
   const std::string four = "four";
   folder.tier().Insert(SampleId{4}, PartsOf(four, 1), [&](const Status&) { order += 'i'; });
-  folder.tier().Read(pin, 9, buffer.bytes(), {}, [&](const auto&) { order += '9'; });
-  folder.tier().Read(pin, 3, buffer.bytes(), {}, [&](const auto&) { order += '3'; });
+  folder.tier().Read(entry, 9, buffer.bytes(), {}, [&](const auto&) { order += '9'; });
+  folder.tier().Read(entry, 3, buffer.bytes(), {}, [&](const auto&) { order += '3'; });
   folder.executor().RunAll();
   EXPECT_EQ(order, "39i");
 }

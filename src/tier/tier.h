@@ -45,7 +45,7 @@ HEADRACE_MEMBERS(TierStats, capacity_bytes, used_bytes, used_bytes_peak, entries
 // the other, with a checksum.
 //
 // Thread safety: every method may be called from any thread.
-// Ownership: a tier outlives its pins and every call's `done`.
+// Ownership: a tier outlives its references and every call's `done`.
 // Shutdown: the destructor waits until every `done` has run.
 class Tier {
  public:
@@ -53,13 +53,13 @@ class Tier {
   using Done = std::function<void(Status)>;
   using DoneRead = std::function<void(Result<std::span<std::byte>>)>;
 
-  // A reference to an entry: its memory is not reused before the pin ends, even after an erase.
-  // Move-only.
-  class Pin {
+  // A reference to an entry: its memory is not reused before the reference ends, even after an
+  // erase. Move-only.
+  class EntryRef {
    public:
-    Pin() = default;
-    Pin(Pin&& other) noexcept { *this = std::move(other); }
-    Pin& operator=(Pin&& other) noexcept {
+    EntryRef() = default;
+    EntryRef(EntryRef&& other) noexcept { *this = std::move(other); }
+    EntryRef& operator=(EntryRef&& other) noexcept {
       if (this != &other) {
         Reset();
         tier_ = std::exchange(other.tier_, nullptr);
@@ -68,10 +68,10 @@ class Tier {
       }
       return *this;
     }
-    ~Pin() { Reset(); }
+    ~EntryRef() { Reset(); }
 
     void Reset() {
-      if (tier_ != nullptr) std::exchange(tier_, nullptr)->Unpin(entry_);
+      if (tier_ != nullptr) std::exchange(tier_, nullptr)->ReleaseRef(entry_);
     }
     [[nodiscard]] explicit operator bool() const { return tier_ != nullptr; }
     [[nodiscard]] Tier* tier() const { return tier_; }
@@ -80,7 +80,8 @@ class Tier {
 
    private:
     friend class Tier;
-    Pin(Tier* tier, void* entry, std::uint64_t bytes) : tier_(tier), entry_(entry), bytes_(bytes) {}
+    EntryRef(Tier* tier, void* entry, std::uint64_t bytes)
+        : tier_(tier), entry_(entry), bytes_(bytes) {}
 
     Tier* tier_ = nullptr;
     void* entry_ = nullptr;
@@ -102,32 +103,33 @@ class Tier {
     return bytes == 0 ? 1 : (bytes - 1) / unit_bytes() + 1;
   }
 
-  // A pin on the entry of `sample`; an empty pin if there is none.
-  [[nodiscard]] virtual Pin Find(SampleId sample) = 0;
+  // A reference to the entry of `sample`; an empty one if there is none.
+  [[nodiscard]] virtual EntryRef Find(SampleId sample) = 0;
 
   // The bytes of an entry, as one span or as a copy; not verified. Only for tiers in memory: for
   // others View() returns std::nullopt, and the others abort. The range must lie inside the entry.
   // View() also returns std::nullopt if the range is not contiguous.
   [[nodiscard]] virtual std::optional<std::span<const std::byte>> View(
-      const Pin& pin, std::uint64_t offset, std::uint64_t size) const = 0;
-  virtual void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const = 0;
+      const EntryRef& ref, std::uint64_t offset, std::uint64_t size) const = 0;
+  virtual void CopyOut(const EntryRef& ref, std::uint64_t offset,
+                       std::span<std::byte> to) const = 0;
 
   // Only for tiers in memory. Verifies the checksum of the bytes.
   //
   // Errors: DataLoss  they changed; the entry is erased and counted
-  virtual Status Check(const Pin& pin) = 0;
+  virtual Status Check(const EntryRef& ref) = 0;
 
   // Size of a buffer to read an entry into, which must be aligned to 4096.
-  [[nodiscard]] virtual std::size_t BufferBytes(const Pin& pin) const = 0;
+  [[nodiscard]] virtual std::size_t BufferBytes(const EntryRef& ref) const = 0;
 
   // Reads and verifies all of an entry; `done` gets its position in `buffer`. Among waiting reads
-  // the one with the smallest `deadline` is first; reads go before inserts. Pin and buffer must
-  // live until `done`. An entry that was erased after it was pinned is still read.
+  // the one with the smallest `deadline` is first; reads go before inserts. `ref` and `buffer` must
+  // live until `done`. An entry that was erased after Find() is still read.
   //
   // Errors: DataLoss     the checksum is wrong, or bytes are missing; the entry is erased, counted
   //         Unavailable  the medium failed: the tier is degraded, the entry erased
   //         Cancelled    `stop` was requested before the read began
-  virtual void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+  virtual void Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
                     std::stop_token stop, DoneRead done) = 0;
 
   // Inserts a sample, whose bytes are `parts`, one after the other; they must live until `done`. OK
@@ -142,7 +144,7 @@ class Tier {
                       Done done) = 0;
 
   // Removes an entry: Find() no longer finds it, and a running insert of it is cancelled. Its room
-  // is free when its last pin and insert end.
+  // is free when its last reference and insert end.
   virtual void Erase(SampleId sample) = 0;
 
   // Samples that Find() would find, in no order.
@@ -151,8 +153,8 @@ class Tier {
   [[nodiscard]] virtual TierStats stats() const = 0;
 
  protected:
-  Pin MakePin(void* entry, std::uint64_t bytes) { return {this, entry, bytes}; }
-  virtual void Unpin(void* entry) = 0;
+  EntryRef MakeRef(void* entry, std::uint64_t bytes) { return {this, entry, bytes}; }
+  virtual void ReleaseRef(void* entry) = 0;
 };
 
 }  // namespace headrace

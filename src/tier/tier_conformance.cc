@@ -19,9 +19,10 @@ using testing::UnorderedElementsAre;
 
 namespace {
 
-std::string Copied(Tier& tier, const Tier::Pin& pin, std::uint64_t offset, std::uint64_t size) {
+std::string Copied(Tier& tier, const Tier::EntryRef& entry, std::uint64_t offset,
+                   std::uint64_t size) {
   std::string text(size, '?');
-  tier.CopyOut(pin, offset, std::as_writable_bytes(std::span(text)));
+  tier.CopyOut(entry, offset, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
@@ -40,15 +41,15 @@ void TierConformanceTest::Make(std::uint64_t units) {
 }
 
 void TierConformanceTest::ExpectHeld(std::uint64_t sample, const std::string& bytes) {
-  const Tier::Pin pin = tier().Find(SampleId{sample});
-  ASSERT_TRUE(pin) << "sample " << sample << " is not found";
-  EXPECT_EQ(pin.bytes(), bytes.size());
-  const Result<std::string> read = Read(pin);
+  const Tier::EntryRef entry = tier().Find(SampleId{sample});
+  ASSERT_TRUE(entry) << "sample " << sample << " is not found";
+  EXPECT_EQ(entry.bytes(), bytes.size());
+  const Result<std::string> read = Read(entry);
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_TRUE(read.value() == bytes) << "wrong bytes of sample " << sample;
   if (!tier().in_memory()) return;
-  EXPECT_TRUE(tier().Check(pin).ok());
-  EXPECT_TRUE(Copied(tier(), pin, 0, bytes.size()) == bytes);
+  EXPECT_TRUE(tier().Check(entry).ok());
+  EXPECT_TRUE(Copied(tier(), entry, 0, bytes.size()) == bytes);
 }
 
 void TierConformanceTest::ExpectNotHeld(std::uint64_t sample) {
@@ -103,17 +104,17 @@ TEST_P(TierConformanceTest, PartsAreOneAfterTheOther) {
 TEST_P(TierConformanceTest, RangesOfWhatIsInMemoryCanBeViewedAndCopied) {
   const std::string bytes = RandomBytes(1, 20'000);
   ASSERT_TRUE(Insert(1, bytes).ok());
-  const Tier::Pin pin = tier().Find(SampleId{1});
-  ASSERT_TRUE(pin);
+  const Tier::EntryRef entry = tier().Find(SampleId{1});
+  ASSERT_TRUE(entry);
   if (!tier().in_memory()) {
-    EXPECT_FALSE(tier().View(pin, 0, 1).has_value());
+    EXPECT_FALSE(tier().View(entry, 0, 1).has_value());
     return;
   }
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges = {
       {0, 20'000}, {1, 1}, {4000, 200}, {19'999, 1}, {20'000, 0}};
   for (const auto& [offset, size] : ranges) {
-    EXPECT_TRUE(Copied(tier(), pin, offset, size) == bytes.substr(offset, size));
-    const auto view = tier().View(pin, offset, size);
+    EXPECT_TRUE(Copied(tier(), entry, offset, size) == bytes.substr(offset, size));
+    const auto view = tier().View(entry, offset, size);
     ASSERT_TRUE(view.has_value());  // Nothing was erased yet: it is contiguous.
     EXPECT_TRUE(std::ranges::equal(*view, std::as_bytes(std::span(bytes)).subspan(offset, size)));
   }
@@ -175,16 +176,16 @@ TEST_P(TierConformanceTest, NoRoomIsLostToGaps) {
   ExpectHeld(1000, large);
   for (std::uint64_t i = 1; i < kUnits; i += 2) ExpectHeld(i, RandomBytes(i, 4096));
   if (!tier().in_memory()) return;
-  const Tier::Pin pin = tier().Find(SampleId{1000});
-  EXPECT_FALSE(tier().View(pin, 0, large.size()).has_value());
-  EXPECT_TRUE(Copied(tier(), pin, 4000, 10'000) == large.substr(4000, 10'000));
+  const Tier::EntryRef entry = tier().Find(SampleId{1000});
+  EXPECT_FALSE(tier().View(entry, 0, large.size()).has_value());
+  EXPECT_TRUE(Copied(tier(), entry, 4000, 10'000) == large.substr(4000, 10'000));
 }
 
 TEST_P(TierConformanceTest, APinKeepsBytesAndRoomWhateverIsErased) {
   const std::string old = BytesOfUnits(1, kUnits / 2);
   ASSERT_TRUE(Insert(1, old).ok());
-  Tier::Pin pin = tier().Find(SampleId{1});
-  Tier::Pin second = tier().Find(SampleId{1});
+  Tier::EntryRef entry = tier().Find(SampleId{1});
+  Tier::EntryRef second = tier().Find(SampleId{1});
   tier().Erase(SampleId{1});
   EXPECT_EQ(used_units(), kUnits / 2);
   EXPECT_EQ(tier().stats().entries, 0U);
@@ -192,11 +193,11 @@ TEST_P(TierConformanceTest, APinKeepsBytesAndRoomWhateverIsErased) {
   const std::string fresh = BytesOfUnits(3, kUnits / 2);
   ASSERT_TRUE(Insert(1, fresh).ok());  // The same sample, beside its old entry.
   ExpectHeld(1, fresh);
-  EXPECT_TRUE(Read(pin).value() == old);
+  EXPECT_TRUE(Read(entry).value() == old);
   second.Reset();
   EXPECT_EQ(used_units(), kUnits);
-  EXPECT_TRUE(Read(pin).value() == old);
-  Tier::Pin moved = std::move(pin);
+  EXPECT_TRUE(Read(entry).value() == old);
+  Tier::EntryRef moved = std::move(entry);
   EXPECT_TRUE(Read(moved).value() == old);
   moved.Reset();
   EXPECT_EQ(used_units(), kUnits / 2);
@@ -207,8 +208,8 @@ TEST_P(TierConformanceTest, ReadsAreCancelledOnceStopWasRequested) {
   ASSERT_TRUE(Insert(1, "one").ok());
   std::stop_source stop;
   stop.request_stop();
-  const Tier::Pin pin = tier().Find(SampleId{1});
-  const Result<std::string> read = ReadAndWait(tier(), pin, made_->pump(), stop.get_token());
+  const Tier::EntryRef entry = tier().Find(SampleId{1});
+  const Result<std::string> read = ReadAndWait(tier(), entry, made_->pump(), stop.get_token());
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.status().code(), StatusCode::kCancelled);
   EXPECT_EQ(read.status().message(), "reading sample 1: stop requested");
@@ -221,13 +222,13 @@ TEST_P(TierConformanceTest, ChangedBytesAreFoundByReadsCountedAndDropped) {
   ASSERT_TRUE(Insert(2, bytes).ok());
   made_->Corrupt(SampleId{1});
   {
-    const Tier::Pin pin = tier().Find(SampleId{1});
-    const Result<std::string> read = Read(pin);
+    const Tier::EntryRef entry = tier().Find(SampleId{1});
+    const Result<std::string> read = Read(entry);
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.status().code(), StatusCode::kDataLoss) << read.status().ToString();
     EXPECT_THAT(std::string(read.status().message()), HasSubstr("sample 1"));
     ExpectNotHeld(1);
-    EXPECT_EQ(Read(pin).status().code(), StatusCode::kDataLoss);
+    EXPECT_EQ(Read(entry).status().code(), StatusCode::kDataLoss);
   }
   EXPECT_EQ(tier().stats().corrupt, 1U);
   EXPECT_EQ(tier().stats().reads_failed, 2U);
@@ -241,10 +242,10 @@ TEST_P(TierConformanceTest, ChangedBytesInMemoryAreFoundByCheck) {
   if (!tier().in_memory()) return;
   for (const std::uint64_t size : {100U, 20'000U}) {
     ASSERT_TRUE(Insert(1, RandomBytes(1, size)).ok());
-    const Tier::Pin pin = tier().Find(SampleId{1});
-    EXPECT_TRUE(tier().Check(pin).ok());
+    const Tier::EntryRef entry = tier().Find(SampleId{1});
+    EXPECT_TRUE(tier().Check(entry).ok());
     made_->Corrupt(SampleId{1});
-    EXPECT_EQ(tier().Check(pin).code(), StatusCode::kDataLoss);
+    EXPECT_EQ(tier().Check(entry).code(), StatusCode::kDataLoss);
     ExpectNotHeld(1);
   }
   EXPECT_EQ(tier().stats().corrupt, 2U);
@@ -284,7 +285,7 @@ TEST_P(TierConformanceTest, AMediumThatGivesNothingDegradesTheTierAndTheEntryIsG
 
 TEST_P(TierConformanceTest, HeldIsWhatFindWouldFind) {
   for (const std::uint64_t sample : {3U, 1U, 4U, 15U}) ASSERT_TRUE(Insert(sample, "x").ok());
-  const Tier::Pin pin = tier().Find(SampleId{4});
+  const Tier::EntryRef entry = tier().Find(SampleId{4});
   tier().Erase(SampleId{4});
   EXPECT_THAT(tier().Held(), UnorderedElementsAre(SampleId{3}, SampleId{1}, SampleId{15}));
   EXPECT_EQ(tier().stats().entries, 3U);
@@ -360,29 +361,29 @@ TEST_P(TierConformanceTest, TheDestructorWaitsUntilEveryAnswerWasGiven) {
   for (std::size_t i = 0; i < 20; ++i) {
     tier().Insert(SampleId{i}, PartsOf(bytes, 1), answers[i].done());
   }
-  Tier::Pin pin = tier().Find(SampleId{1000});
+  Tier::EntryRef entry = tier().Find(SampleId{1000});
   std::vector<AlignedBuffer> buffers;
   for (std::size_t i = 20; i < 40; ++i) {
-    buffers.emplace_back(tier().BufferBytes(pin));
-    tier().Read(pin, i, buffers.back().bytes(), {}, answers[i].done_read());
+    buffers.emplace_back(tier().BufferBytes(entry));
+    tier().Read(entry, i, buffers.back().bytes(), {}, answers[i].done_read());
   }
   const TierPump pump = made_->pump();
-  // A pin must not outlive its tier; waiting reads hold the entry themselves.
+  // A reference must not outlive its tier; waiting reads hold the entry themselves.
   if (pump != nullptr) pump();
   for (std::size_t i = 20; i < 40; ++i) (void)answers[i].Wait(pump);
-  pin.Reset();
+  entry.Reset();
   made_->DestroyTier();
   for (const TierAnswer& answer : answers) EXPECT_EQ(answer.times(), 1);
 }
 
-// Against a plain model, with pins that stay whatever happens to their samples.
+// Against a plain model, with references that stay whatever happens to their samples.
 TEST_P(TierConformanceTest, DoesAsAMapDoesWhateverTheOrderOfCalls) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Make(kUnits);
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng prng(seed, 0, RandomStream::kOrder);
     std::map<std::uint64_t, std::string> model;
-    std::vector<std::pair<Tier::Pin, std::string>> pins;
+    std::vector<std::pair<Tier::EntryRef, std::string>> references;
     for (int step = 0; step < 400; ++step) {
       const std::uint64_t sample = prng.Below(24);
       const std::uint64_t what = prng.Below(10);
@@ -398,19 +399,19 @@ TEST_P(TierConformanceTest, DoesAsAMapDoesWhateverTheOrderOfCalls) {
         model.erase(sample);
       } else if (what < 8) {
         model.contains(sample) ? ExpectHeld(sample, model.at(sample)) : ExpectNotHeld(sample);
-      } else if (pins.size() < 6 && model.contains(sample)) {
-        pins.emplace_back(tier().Find(SampleId{sample}), model.at(sample));
-      } else if (!pins.empty()) {
-        const std::size_t place = prng.Below(pins.size());
-        EXPECT_TRUE(Read(pins[place].first).value() == pins[place].second);
-        pins.erase(pins.begin() + static_cast<std::ptrdiff_t>(place));
+      } else if (references.size() < 6 && model.contains(sample)) {
+        references.emplace_back(tier().Find(SampleId{sample}), model.at(sample));
+      } else if (!references.empty()) {
+        const std::size_t place = prng.Below(references.size());
+        EXPECT_TRUE(Read(references[place].first).value() == references[place].second);
+        references.erase(references.begin() + static_cast<std::ptrdiff_t>(place));
       }
       ASSERT_FALSE(HasFailure()) << "at step " << step;
     }
     EXPECT_EQ(tier().stats().entries, model.size());
     EXPECT_EQ(tier().Held().size(), model.size());
     for (const auto& [id, bytes] : model) ExpectHeld(id, bytes);
-    pins.clear();
+    references.clear();
     std::uint64_t units = 0;
     for (const auto& [id, bytes] : model) units += tier().Units(bytes.size());
     EXPECT_EQ(used_units(), units);

@@ -64,7 +64,9 @@ class TierConformanceTest : public testing::TestWithParam<TierCase> {
   Status Insert(std::uint64_t sample, const std::string& bytes, std::size_t part_count = 1) {
     return InsertAndWait(tier(), SampleId{sample}, bytes, made_->pump(), part_count);
   }
-  Result<std::string> Read(const Tier::Pin& pin) { return ReadAndWait(tier(), pin, made_->pump()); }
+  Result<std::string> Read(const Tier::EntryRef& entry) {
+    return ReadAndWait(tier(), entry, made_->pump());
+  }
 
   // Expects the sample with these bytes, by every way to read them.
   void ExpectHeld(std::uint64_t sample, const std::string& bytes);

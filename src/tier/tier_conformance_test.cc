@@ -25,8 +25,8 @@ class Ram final : public TierUnderTest {
   Tier& tier() override { return *tier_; }
   void DestroyTier() override { tier_ = nullptr; }
   void Corrupt(SampleId sample) override {
-    const Tier::Pin pin = tier_->Find(sample);
-    const std::span<const std::byte> byte = tier_->View(pin, pin.bytes() - 1, 1).value();
+    const Tier::EntryRef entry = tier_->Find(sample);
+    const std::span<const std::byte> byte = tier_->View(entry, entry.bytes() - 1, 1).value();
     const_cast<std::byte&>(byte.front()) ^= std::byte{0x10};
   }
 

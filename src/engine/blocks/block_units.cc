@@ -66,7 +66,7 @@ void BlockUnits::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
   std::vector<BlockPiece> in_memory;
   std::map<std::uint32_t, std::vector<BlockPiece>> on_disk;
   for (BlockPiece& piece : pieces) {
-    const Tier::Pin& entry = block.entries[piece.kept];
+    const Tier::EntryRef& entry = block.entries[piece.kept];
     if (!entry || entry.bytes() != bytes[piece.kept]) continue;
     piece.entry = &entry;
     if (entry.tier()->in_memory()) {

@@ -50,8 +50,8 @@ struct BlockPiece {
   std::uint32_t kept = 0;   // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
-  const std::byte* pinned = nullptr;  // where its bytes are, if not in the unit's data
-  const Tier::Pin* entry = nullptr;   // of its sample in a tier, which holds it as the cells do
+  const std::byte* pinned = nullptr;      // where its bytes are, if not in the unit's data
+  const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
 // A sample of a block unit that a tier is to take: its pieces, in the order of fields.
@@ -83,7 +83,7 @@ struct BlockWork {
   std::vector<KeptSample> samples;                // the kept ones, in order
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
-  std::vector<Tier::Pin> entries;                 // by position in `samples`; none: no tiers
+  std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
   std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
   std::uint64_t demand_units = 0;                 // sum of those

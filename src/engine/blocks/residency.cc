@@ -35,7 +35,7 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const headrace::Re
 
 void Residency::FindInTiers(BlockWork& block) const {
   for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
-    Tier::Pin entry = tiers_->Find(KeptSampleId(block.plan, kept));
+    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, kept));
     if (!entry || tiers_->PassesOver(entry)) continue;
     if (block.entries.empty()) block.entries.resize(block.samples.size());
     block.entries[kept] = std::move(entry);
@@ -377,7 +377,7 @@ void Residency::FinishBlock(BlockWork& block) {
   // The block may have to live long.
   std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
   std::vector<RowRef>().swap(block.waiters);
-  std::vector<Tier::Pin>().swap(block.entries);
+  std::vector<Tier::EntryRef>().swap(block.entries);
   ForgetBlock(block);
 }
 

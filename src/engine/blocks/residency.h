@@ -57,8 +57,8 @@ class Residency final : public FetchClient {
   // `tiers` may be null.
   Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers, ResidencyClient& client);
 
-  // Takes what a step has to say of block reads, in the order of its stream. A sample that tiers
-  // have is pinned there, before the plan may evict it.
+  // Takes what a step has to say of block reads, in the order of its stream. Takes references to
+  // what tiers have of it, before the plan may evict that.
   void Queue(std::vector<BlockRead> reads, std::span<const Release> releases);
   // A kept sample is delivered to nobody.
   void Release(const headrace::Release& release);

@@ -28,9 +28,9 @@ struct StoredPiece {
 // A sample that is ready to be decoded.
 struct StoredSample {
   SampleKey key;
-  const StoredPiece* pieces = nullptr;  // one a stored field, in the order of the schema
-  CellRun cells = kNoCells;             // of a sample that a block read brought
-  const Tier::Pin* entry = nullptr;     // of a sample that a tier has; null: none
+  const StoredPiece* pieces = nullptr;    // one a stored field, in the order of the schema
+  CellRun cells = kNoCells;               // of a sample that a block read brought
+  const Tier::EntryRef* entry = nullptr;  // of a sample that a tier has; null: none
 };
 
 // Turns the stored bytes of samples into their rows of a batch: verifies, gathers, copies, decodes.

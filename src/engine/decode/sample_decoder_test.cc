@@ -189,7 +189,7 @@ TEST_F(SampleDecoderTest, EntriesOfATierInMemoryAreComparedWithItsChecksum) {
   const std::unique_ptr<RamTier> tier = RamTier::Make(1 << 12, 64).value();
   const std::string text = "second sample";
   tier->Insert(SampleId{1}, {Bytes(text)}, [](const Status& status) { ASSERT_TRUE(status.ok()); });
-  const Tier::Pin entry = tier->Find(SampleId{1});
+  const Tier::EntryRef entry = tier->Find(SampleId{1});
   const StoredPiece piece{.size = text.size()};
   EXPECT_EQ(Decode(1, {.pieces = &piece, .entry = &entry}, 13).value(), text);
 

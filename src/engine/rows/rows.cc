@@ -115,7 +115,7 @@ Result<std::uint64_t> Rows::LayOut(StepWork& work, std::uint32_t slot) const {
 
 // Whether the entry that was found is the sample's: then the row's pieces are in it.
 bool Rows::TakeEntry(StepWork& work, std::uint32_t slot) const {
-  const Tier::Pin& entry = work.samples[slot].entry;
+  const Tier::EntryRef& entry = work.samples[slot].entry;
   const Result<std::uint64_t> bytes = LayOut(work, slot);
   if (!bytes.ok()) return false;
   if (bytes.value() != entry.bytes()) {

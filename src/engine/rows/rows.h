@@ -41,7 +41,8 @@ class Rows final : public RowReaderClient,
   // Once, before the first step: where rows come from beside storage. Null: no tiers; no blocks.
   void Connect(TierFiller* tiers, Residency* blocks);
 
-  // Pins what the tiers have of a part of a step; only after that the plan may evict it.
+  // Takes references to what the tiers have of a part of a step; only after that the plan may evict
+  // it.
   void FindInTiers(StepWork& work) const;
   // Plans the reads of all rows of a part of a step that was admitted.
   void Plan(StepWork& work);

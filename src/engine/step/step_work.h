@@ -52,7 +52,7 @@ struct SampleWork {
   Status read_error;              // of the first piece that failed
   Status reason;                  // why it is not the sample that was wanted
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
-  Tier::Pin entry;                // where they are, or are read from, if a tier has them
+  Tier::EntryRef entry;           // where they are, or are read from, if a tier has them
   Tier* keep = nullptr;           // the tier that takes them, once they are verified
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };

@@ -66,15 +66,15 @@ void TierCache::Apply(std::span<CacheOp> ops) {
 // What is on its way to `from` is not erased, for rows may wait for it: see Settle(). What waits to
 // be moved goes where NextMove()'s caller finds it wanted.
 void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
-  Tier::Pin pin = from.Find(sample);
-  if (!pin) return;
+  Tier::EntryRef entry = from.Find(sample);
+  if (!entry) return;
   from.Erase(sample);
   if (!moves) return;
   if (moves_.size() == kMovesMax) {
     ++moves_dropped_;
     return;
   }
-  moves_.push_back({.sample = sample, .pin = std::move(pin)});
+  moves_.push_back({.sample = sample, .entry = std::move(entry)});
 }
 
 void TierCache::Settle(SampleId sample, Tier& tier) {
@@ -88,7 +88,7 @@ void TierCache::ForEachSample(std::uint32_t block, Visit visit) const {
   for (std::uint32_t i = 0; i < samples.count; ++i) visit(SampleId{Raw(samples.first) + i});
 }
 
-Tier::Pin TierCache::Find(SampleId sample) {
+Tier::EntryRef TierCache::Find(SampleId sample) {
   const TierNumber wanted = wanted_[BlockOf(sample)];
   if (wanted == kNoTier) return {};
   return tiers_[wanted]->Find(sample);

@@ -39,9 +39,8 @@ class TierCache {
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The entry of a sample in the tier that is to have it, pinned; empty: it is not there, or there
-  // not yet.
-  [[nodiscard]] Tier::Pin Find(SampleId sample);
+  // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
+  [[nodiscard]] Tier::EntryRef Find(SampleId sample);
 
   // The tier that is to have `sample`, failed or not; null: none.
   [[nodiscard]] Tier* Wanted(SampleId sample) const;
@@ -59,10 +58,10 @@ class TierCache {
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
   void Settle(SampleId sample, Tier& tier);
 
-  // The next sample to move out of `pin`, into the tier that is to have it by now: Wanted().
+  // The next sample to move out of `entry`, into the tier that is to have it by now: Wanted().
   struct Move {
     SampleId sample{};
-    Tier::Pin pin;
+    Tier::EntryRef entry;
   };
   [[nodiscard]] std::optional<Move> NextMove();
 

@@ -28,7 +28,7 @@ struct TierFiller::FillRead : Fetch {
 struct TierFiller::Fill {
   SampleId sample{};
   Tier* to = nullptr;
-  Tier::Pin from;               // empty: storage
+  Tier::EntryRef from;          // empty: storage
   std::vector<FillRead> reads;  // one a stored field, or one of the entry that is moved
   std::size_t reads_left = 0;
   Status error;
@@ -42,12 +42,12 @@ TierFiller::TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* 
 
 TierFiller::~TierFiller() = default;
 
-bool TierFiller::PassesOver(const Tier::Pin& entry) const {
+bool TierFiller::PassesOver(const Tier::EntryRef& entry) const {
   return model_ != nullptr && StorageIsFaster(*model_, cache_.NumberOf(entry.tier()),
                                               static_cast<double>(entry.bytes()));
 }
 
-TierNumber TierFiller::CountUse(SampleId sample, const Tier::Pin& entry) {
+TierNumber TierFiller::CountUse(SampleId sample, const Tier::EntryRef& entry) {
   const TierNumber number = cache_.NumberOf(entry.tier());
   TierUses& uses = counts_.uses.at(number);
   ++uses.samples;
@@ -117,7 +117,7 @@ void TierFiller::IssueMoves() {
     if (to == nullptr) continue;
     auto fill = std::make_unique<Fill>();
     fill->sample = move->sample;
-    fill->from = std::move(move->pin);
+    fill->from = std::move(move->entry);
     fill->to = to;
     fill->reads.resize(1);
     fill->reads.front().source = &loop_.entries;

@@ -48,12 +48,12 @@ class TierFiller final : public FetchClient {
              TierFillerClient& client);
   ~TierFiller() override;
 
-  // The entry of a sample in the tier that is to have it, pinned; empty: there is none.
-  [[nodiscard]] Tier::Pin Find(SampleId sample) const { return cache_.Find(sample); }
+  // The entry of a sample in the tier that is to have it; empty: there is none.
+  [[nodiscard]] Tier::EntryRef Find(SampleId sample) const { return cache_.Find(sample); }
   // Whether storage gives the entry's bytes faster than the tier that has them.
-  [[nodiscard]] bool PassesOver(const Tier::Pin& entry) const;
+  [[nodiscard]] bool PassesOver(const Tier::EntryRef& entry) const;
   // The entry of a sample is used: counts it. Returns the tier's number.
-  TierNumber CountUse(SampleId sample, const Tier::Pin& entry);
+  TierNumber CountUse(SampleId sample, const Tier::EntryRef& entry);
 
   // Whether the sample is on its way into a tier; then the client hears of `row`.
   bool Await(SampleId sample, RowRef row);

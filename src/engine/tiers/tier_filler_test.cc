@@ -78,7 +78,7 @@ TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
   EXPECT_THAT(settled_, IsEmpty());
   test_.Run();
   EXPECT_THAT(settled_, ElementsAre(std::pair(7U, static_cast<Tier*>(ram_.get()))));
-  const Tier::Pin entry = filler_->Find(SampleId{3});
+  const Tier::EntryRef entry = filler_->Find(SampleId{3});
   ASSERT_TRUE(entry);
   EXPECT_EQ(filler_->CountUse(SampleId{3}, entry), 0);
   const TierCounts counts = filler_->counts();

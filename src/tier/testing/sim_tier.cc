@@ -35,53 +35,53 @@ bool SimTier::Draw(Fault fault, SampleId sample, double share) {
   return prng.Uniform() < share;
 }
 
-Tier::Pin SimTier::Find(SampleId sample) {
+Tier::EntryRef SimTier::Find(SampleId sample) {
   MutexLock lock(mutex_);
   const auto found = entries_.find(sample);
   if (found == entries_.end()) return {};
-  auto reference = std::make_unique<EntryRef>(found->second);
-  return MakePin(reference.release(), found->second->bytes.size());
+  auto reference = std::make_unique<EntryPtr>(found->second);
+  return MakeRef(reference.release(), found->second->bytes.size());
 }
 
-void SimTier::Unpin(void* entry) {
-  const std::unique_ptr<EntryRef> reference(static_cast<EntryRef*>(entry));
+void SimTier::ReleaseRef(void* entry) {
+  const std::unique_ptr<EntryPtr> reference(static_cast<EntryPtr*>(entry));
 }
 
-std::optional<std::span<const std::byte>> SimTier::View(const Pin& /*pin*/,
+std::optional<std::span<const std::byte>> SimTier::View(const EntryRef& /*ref*/,
                                                         std::uint64_t /*offset*/,
                                                         std::uint64_t /*size*/) const {
   return std::nullopt;
 }
 
-void SimTier::CopyOut(const Pin& /*pin*/, std::uint64_t /*offset*/,
+void SimTier::CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
                       std::span<std::byte> /*to*/) const {
   HEADRACE_CHECK(in_memory());
 }
 
-Status SimTier::Check(const Pin& /*pin*/) {
+Status SimTier::Check(const EntryRef& /*ref*/) {
   HEADRACE_CHECK(in_memory());
   return Status();
 }
 
-std::size_t SimTier::BufferBytes(const Pin& pin) const { return RoundUp(pin.bytes(), 4096); }
+std::size_t SimTier::BufferBytes(const EntryRef& ref) const { return RoundUp(ref.bytes(), 4096); }
 
-void SimTier::Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+void SimTier::Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
                    std::stop_token stop, DoneRead done) {
-  HEADRACE_CHECK(buffer.size() >= BufferBytes(pin));
+  HEADRACE_CHECK(buffer.size() >= BufferBytes(ref));
   HEADRACE_CHECK(gate_.TryEnter());
-  if (options_.deadline != nullptr) deadline = options_.deadline(deadline, pin.bytes());
-  executor_.Submit(deadline, [this, entry = *static_cast<const EntryRef*>(pin.entry()), buffer,
+  if (options_.deadline != nullptr) deadline = options_.deadline(deadline, ref.bytes());
+  executor_.Submit(deadline, [this, entry = *static_cast<const EntryPtr*>(ref.entry()), buffer,
                               stop = std::move(stop), done = std::move(done)]() mutable {
     Result<std::span<std::byte>> result = ReadStopped(entry->sample);
     if (!stop.stop_requested()) result = ReadNow(entry, buffer);
-    entry = nullptr;  // The caller's pin is the last to hold its room.
+    entry = nullptr;  // The caller's reference is the last to hold its room.
     done(std::move(result));
     done = nullptr;  // Its captures must not outlive the tier.
     gate_.Leave();
   });
 }
 
-Result<std::span<std::byte>> SimTier::ReadNow(const EntryRef& entry, std::span<std::byte> buffer) {
+Result<std::span<std::byte>> SimTier::ReadNow(const EntryPtr& entry, std::span<std::byte> buffer) {
   MutexLock lock(mutex_);
   if (reads_fail_ || Draw(Fault::kReadFailed, entry->sample, options_.read_failed)) {
     ++stats_.reads_failed;

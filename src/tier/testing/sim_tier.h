@@ -55,13 +55,14 @@ class SimTier final : public Tier {
   [[nodiscard]] std::string name() const override { return "simulated"; }
   [[nodiscard]] bool in_memory() const override { return false; }
   [[nodiscard]] std::uint64_t unit_bytes() const override { return options_.unit_bytes; }
-  [[nodiscard]] Pin Find(SampleId sample) override HEADRACE_LOCKS_EXCLUDED(mutex_);
-  [[nodiscard]] std::optional<std::span<const std::byte>> View(const Pin& pin, std::uint64_t offset,
+  [[nodiscard]] EntryRef Find(SampleId sample) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(const EntryRef& ref,
+                                                               std::uint64_t offset,
                                                                std::uint64_t size) const override;
-  void CopyOut(const Pin& pin, std::uint64_t offset, std::span<std::byte> to) const override;
-  Status Check(const Pin& pin) override;
-  [[nodiscard]] std::size_t BufferBytes(const Pin& pin) const override;
-  void Read(const Pin& pin, std::uint64_t deadline, std::span<std::byte> buffer,
+  void CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::byte> to) const override;
+  Status Check(const EntryRef& ref) override;
+  [[nodiscard]] std::size_t BufferBytes(const EntryRef& ref) const override;
+  void Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
             std::stop_token stop, DoneRead done) override;
   void Insert(SampleId sample, std::vector<std::span<const std::byte>> parts, Done done) override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -70,7 +71,7 @@ class SimTier final : public Tier {
   [[nodiscard]] TierStats stats() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  protected:
-  void Unpin(void* entry) override;
+  void ReleaseRef(void* entry) override;
 
  private:
   // Charges its room on construction, and releases it with the last reference.
@@ -87,9 +88,9 @@ class SimTier final : public Tier {
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
   };
-  using EntryRef = std::shared_ptr<Entry>;
+  using EntryPtr = std::shared_ptr<Entry>;
   struct Insertion {
-    EntryRef entry;
+    EntryPtr entry;
     TierParts parts;
     std::vector<Done> done;
     bool cancelled = false;
@@ -102,7 +103,7 @@ class SimTier final : public Tier {
   Status Admit(SampleId sample, std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Finish(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status FinishLocked(Insertion& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
-  Result<std::span<std::byte>> ReadNow(const EntryRef& entry, std::span<std::byte> buffer)
+  Result<std::span<std::byte>> ReadNow(const EntryPtr& entry, std::span<std::byte> buffer)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Degrade(const Status& why) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Forget(const Entry& entry) HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -115,7 +116,7 @@ class SimTier final : public Tier {
   std::atomic<bool> reads_fail_ = false;
 
   mutable Mutex mutex_;
-  std::map<SampleId, EntryRef> entries_ HEADRACE_GUARDED_BY(mutex_);
+  std::map<SampleId, EntryPtr> entries_ HEADRACE_GUARDED_BY(mutex_);
   std::map<SampleId, std::shared_ptr<Insertion>> inserting_ HEADRACE_GUARDED_BY(mutex_);
   std::map<std::pair<Fault, SampleId>, std::uint64_t> times_ HEADRACE_GUARDED_BY(mutex_);
   TierStats stats_ HEADRACE_GUARDED_BY(mutex_);

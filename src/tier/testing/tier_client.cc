@@ -54,18 +54,18 @@ Status InsertAndWait(Tier& tier, SampleId sample, const std::string& bytes, cons
   return answer.WaitStatus(pump);
 }
 
-Result<std::string> ReadAndWait(Tier& tier, const Tier::Pin& pin, const TierPump& pump,
+Result<std::string> ReadAndWait(Tier& tier, const Tier::EntryRef& entry, const TierPump& pump,
                                 std::stop_token stop) {
-  const AlignedBuffer buffer(tier.BufferBytes(pin));
+  const AlignedBuffer buffer(tier.BufferBytes(entry));
   const TierAnswer answer;
-  tier.Read(pin, /*deadline=*/0, buffer.bytes(), std::move(stop), answer.done_read());
+  tier.Read(entry, /*deadline=*/0, buffer.bytes(), std::move(stop), answer.done_read());
   return answer.Wait(pump);
 }
 
 std::optional<Result<std::string>> FindAndRead(Tier& tier, SampleId sample, const TierPump& pump) {
-  const Tier::Pin pin = tier.Find(sample);
-  if (!pin) return std::nullopt;
-  return ReadAndWait(tier, pin, pump);
+  const Tier::EntryRef entry = tier.Find(sample);
+  if (!entry) return std::nullopt;
+  return ReadAndWait(tier, entry, pump);
 }
 
 }  // namespace headrace

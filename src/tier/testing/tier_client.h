@@ -55,8 +55,8 @@ Status InsertAndWait(Tier& tier, SampleId sample, const std::string& bytes,
 std::vector<std::span<const std::byte>> PartsOf(const std::string& bytes, std::size_t part_count);
 
 // Reads an entry, and waits.
-Result<std::string> ReadAndWait(Tier& tier, const Tier::Pin& pin, const TierPump& pump = nullptr,
-                                std::stop_token stop = {});
+Result<std::string> ReadAndWait(Tier& tier, const Tier::EntryRef& entry,
+                                const TierPump& pump = nullptr, std::stop_token stop = {});
 
 // Reads the bytes of `sample`; std::nullopt if it is not there.
 std::optional<Result<std::string>> FindAndRead(Tier& tier, SampleId sample,
