@@ -83,7 +83,7 @@ struct Engine::Components {
                                 : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
         blocks(loop,
                {.residents = parts.residents,
-                .pinned = parts.pinned,
+                .kept_blocks = parts.kept_blocks,
                 .limits = {options.block_gap_bytes, options.block_read_bytes_max}},
                filler.get(), rows),
         lanes(loop,
@@ -232,7 +232,7 @@ EngineStats Engine::stats() const {
     stats.steps_in_work += stats.lanes[lane].steps_in_work;
   }
   if (parts_.residents != nullptr) stats.resident = parts_.residents->stats();
-  if (parts_.pinned != nullptr) stats.pinned = parts_.pinned->stats();
+  if (parts_.kept_blocks != nullptr) stats.pinned = parts_.kept_blocks->stats();
   if (parts_.scratch != nullptr) stats.scratch = parts_.scratch->stats();
   return stats;
 }

@@ -23,12 +23,12 @@ struct EngineStats {
   std::uint64_t substituted = 0;            // samples replaced
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
   // Block reads of the plan. What they asked of the store is in reads and read_bytes, too; what
-  // they found pinned is in none of those.
+  // they found in kept blocks is in none of those.
   std::uint64_t block_reads = 0;  // begun, those of samples that were resident before a restart too
   std::uint64_t block_bytes = 0;  // asked of the store for them ...
   std::uint64_t reread_bytes = 0;     // ... apart: for what was resident before a restart
   std::uint64_t kept_bytes = 0;       // of samples that became resident
-  std::uint64_t pinned_reads = 0;     // block reads that found samples in pinned memory
+  std::uint64_t pinned_reads = 0;     // block reads that found samples in kept blocks
   std::uint64_t pinned_bytes = 0;     // of these samples
   std::uint64_t reads_in_flight = 0;  // gauge
   std::uint64_t steps_in_work = 0;    // gauge

@@ -21,8 +21,8 @@ Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
                          std::vector<std::byte>& scratch) const {
   const ByteRange range = piece.extent.range;
   std::span<const std::byte> bytes;
-  if (piece.pinned != nullptr) {
-    bytes = std::span(piece.pinned, range.size);
+  if (piece.kept_bytes != nullptr) {
+    bytes = std::span(piece.kept_bytes, range.size);
   } else if (piece.entry == nullptr) {
     bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
   } else if (!piece.entry->tier()->in_memory()) {

@@ -10,7 +10,7 @@ struct BlockCounts {
   std::uint64_t block_bytes = 0;  // asked of the store for them ...
   std::uint64_t reread_bytes = 0;  // ... apart: for what was resident before a restart
   std::uint64_t kept_bytes = 0;    // of samples that became resident
-  std::uint64_t pinned_reads = 0;  // block reads that found samples in pinned memory
+  std::uint64_t pinned_reads = 0;  // block reads that found samples in kept blocks
   std::uint64_t pinned_bytes = 0;  // of these samples
 };
 

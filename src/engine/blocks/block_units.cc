@@ -15,7 +15,7 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   if (!std::is_sorted(pieces.begin(), pieces.end(), by_place)) {
     std::sort(pieces.begin(), pieces.end(), by_place);
   }
-  if (options_.pinned != nullptr) TakePinned(block, pieces);
+  if (options_.kept_blocks != nullptr) TakeFromKeptBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
   Coalesce(
       std::span<const BlockPiece>(pieces), options_.limits, extent_of,
@@ -24,7 +24,7 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
         BlockUnit* const unit = Make(block, extent, together);
         if (tiers_ != nullptr) PlanKeeps(block, *unit);
       });
-  PinBlock(block);
+  KeepBlock(block);
 }
 
 BlockUnit* BlockUnits::Make(BlockWork& block, const Extent& extent,
@@ -41,21 +41,21 @@ BlockUnit* BlockUnits::Make(BlockWork& block, const Extent& extent,
   return block.units.emplace_back(std::move(unit)).get();
 }
 
-// Takes those of `pieces` that are in pinned memory.
-void BlockUnits::TakePinned(BlockWork& block, std::vector<BlockPiece>& pieces) {
-  std::vector<BlockPiece> pinned;
+// Takes those of `pieces` that are in kept blocks.
+void BlockUnits::TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces) {
+  std::vector<BlockPiece> taken;
   for (BlockPiece& piece : pieces) {
     if (piece.extent.range.size == 0) continue;
-    const auto bytes = options_.pinned->Find(piece.extent);
+    const auto bytes = options_.kept_blocks->Find(piece.extent);
     if (!bytes.has_value()) continue;
-    piece.pinned = bytes->data();
-    pinned.push_back(piece);
+    piece.kept_bytes = bytes->data();
+    taken.push_back(piece);
     counts_.pinned_bytes += piece.extent.range.size;
   }
-  if (pinned.empty()) return;
-  Make(block, pinned.front().extent, pinned)->is_pinned = true;
+  if (taken.empty()) return;
+  Make(block, taken.front().extent, taken)->in_memory = true;
   ++counts_.pinned_reads;
-  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.pinned != nullptr; });
+  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.kept_bytes != nullptr; });
 }
 
 // Takes those of `pieces` that tiers have: what is in memory is copied at once, what is not is read
@@ -77,7 +77,7 @@ void BlockUnits::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
     if (piece.cells_offset == 0 && piece.field == 0) tiers_->CountUse(piece.sample, entry);
   }
   std::erase_if(pieces, [](const BlockPiece& piece) { return piece.entry != nullptr; });
-  if (!in_memory.empty()) Make(block, in_memory.front().extent, in_memory)->is_pinned = true;
+  if (!in_memory.empty()) Make(block, in_memory.front().extent, in_memory)->in_memory = true;
   for (const auto& [kept, of_sample] : on_disk) {
     Extent extent = of_sample.front().extent;
     extent.range.size = block.entries[kept].bytes();
@@ -107,21 +107,21 @@ void BlockUnits::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
   }
 }
 
-// A whole block is read straight into pinned memory, while there is room for all of it. Not one of
-// which a tier has a sample: what a tier reads is laid out as an entry, not as the block is.
-void BlockUnits::PinBlock(BlockWork& block) const {
-  if (options_.pinned == nullptr || !block.plan.kept.empty() || !block.failures.empty()) return;
-  if (!block.entries.empty()) return;
+// A whole block is read straight into memory of kept blocks, while there is room for all of it. Not
+// one of which a tier has a sample: what a tier reads is laid out as an entry, not as the block is.
+void BlockUnits::KeepBlock(BlockWork& block) const {
+  if (options_.kept_blocks == nullptr || !block.entries.empty()) return;
+  if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockUnit>& unit : block.units) {
     std::optional<Buffer> buffer;
-    if (!unit->is_pinned) buffer = options_.pinned->Acquire(unit->source->BufferBytes(*unit));
+    if (!unit->in_memory) buffer = options_.kept_blocks->Acquire(unit->source->BufferBytes(*unit));
     if (!buffer.has_value()) {
       for (const std::unique_ptr<BlockUnit>& taken : block.units) taken->buffer.Reset();
       return;
     }
     unit->buffer = *std::move(buffer);
   }
-  block.pinning = true;
+  block.to_be_kept = true;
 }
 
 }  // namespace headrace

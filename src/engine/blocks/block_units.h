@@ -10,16 +10,16 @@
 #include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
-#include "engine/memory/pinned_blocks.h"
+#include "engine/memory/kept_blocks.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/coalesce.h"
 
 namespace headrace {
 
 struct BlockOptions {
-  std::shared_ptr<CellPool> residents;   // null: the plan has no block reads
-  std::shared_ptr<PinnedBlocks> pinned;  // null: nothing is pinned
-  CoalesceLimits limits;                 // of the samples of a block read
+  std::shared_ptr<CellPool> residents;      // null: the plan has no block reads
+  std::shared_ptr<KeptBlocks> kept_blocks;  // null: no block stays in memory
+  CoalesceLimits limits;                    // of the samples of a block read
 };
 
 // Divides a block read into units: reads of storage and of tiers, and what is in memory already.
@@ -28,7 +28,8 @@ struct BlockOptions {
 // Ownership: the arguments of the constructor outlive it.
 class BlockUnits {
  public:
-  // `tiers` may be null. Counts what is pinned in `counts`; `client` hears of the units' reads.
+  // `tiers` may be null. Counts what kept blocks give in `counts`; `client` hears of the units'
+  // reads.
   BlockUnits(LoopContext& loop, const BlockOptions& options, TierFiller* tiers, FetchClient& client,
              BlockCounts& counts)
       : loop_(loop), options_(options), tiers_(tiers), client_(client), counts_(counts) {}
@@ -39,10 +40,10 @@ class BlockUnits {
   BlockUnit* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
 
  private:
-  void TakePinned(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
   void PlanKeeps(const BlockWork& block, BlockUnit& unit);
-  void PinBlock(BlockWork& block) const;
+  void KeepBlock(BlockWork& block) const;
 
   LoopContext& loop_;
   const BlockOptions& options_;

@@ -50,7 +50,7 @@ struct BlockPiece {
   std::uint32_t kept = 0;   // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
-  const std::byte* pinned = nullptr;      // where its bytes are, if not in the unit's data
+  const std::byte* kept_bytes = nullptr;  // where its bytes are, if a kept block has them
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
@@ -64,14 +64,14 @@ struct BlockKeep {
 
 struct BlockWork;
 
-// One read of a block read, or a stretch of it that is pinned.
+// One read of a block read, or those of its pieces that are in memory.
 struct BlockUnit : Fetch {
   BlockWork* block = nullptr;
   std::vector<BlockPiece> pieces;                        // by place
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
   std::vector<BlockKeep> keeps;                          // samples that a tier takes
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
-  bool is_pinned = false;                                // there is nothing to read
+  bool in_memory = false;                                // there is nothing to read
   bool reading = false;                                  // counted as a read in flight
 };
 
@@ -90,7 +90,7 @@ struct BlockWork {
   std::uint64_t samples_left = 0;                 // not gone
   std::uint64_t units_left = 0;                   // not done
   bool planned = false;
-  bool pinning = false;  // its reads go to pinned memory
+  bool to_be_kept = false;  // its reads go to memory of kept blocks
 };
 
 }  // namespace headrace

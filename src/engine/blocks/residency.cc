@@ -147,7 +147,7 @@ Status Residency::IssueReads() {
       continue;
     }
     BlockUnit& unit = *queued_.front();
-    if (unit.is_pinned) {
+    if (unit.in_memory) {
       SubmitCopy(unit);
       queued_.pop_front();
       continue;
@@ -272,7 +272,7 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   BlockWork& block = *unit.block;
   unit.buffer.Reset();
   unit.keeps.clear();
-  block.pinning = false;
+  block.to_be_kept = false;
   if (unit.pieces.front().entry != nullptr) {
     for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
     RetryFromStorage(unit);
@@ -296,7 +296,7 @@ void Residency::OnCopied(BlockUnit& unit) {
   for (const BlockKeep& keep : unit.keeps) tiers_->Finish(keep.sample, *keep.tier, keep.status);
   unit.keeps.clear();
   if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
-  if (!unit.block->pinning) unit.buffer.Reset();
+  if (!unit.block->to_be_kept) unit.buffer.Reset();
   FinishUnit(unit);
 }
 
@@ -330,7 +330,7 @@ void Residency::FinishUnit(BlockUnit& unit) {
     Status status;
     if (failure != unit.failures.end() && failure->first == i) {
       status = std::move((failure++)->second);
-      block.pinning = false;
+      block.to_be_kept = false;
     } else {
       counts_.kept_bytes += piece.extent.range.size;
     }
@@ -366,13 +366,13 @@ void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& statu
 
 // All of a block read is done: its samples wait in cells, if any are left.
 void Residency::FinishBlock(BlockWork& block) {
-  if (block.pinning) {
-    std::vector<PinnedBlocks::Part> parts;
+  if (block.to_be_kept) {
+    std::vector<KeptBlocks::Part> parts;
     for (const std::unique_ptr<BlockUnit>& unit : block.units) {
       if (unit->data.empty()) continue;
       parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
     }
-    options_.pinned->Keep(std::move(parts));
+    options_.kept_blocks->Keep(std::move(parts));
   }
   // The block may have to live long.
   std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);

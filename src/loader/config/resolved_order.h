@@ -33,8 +33,8 @@ class ResolvedOrder {
   // Errors: those of OrderFactory::Resolve
   Status Settle(std::uint64_t rank_bytes);
 
-  // Sets in `needs` the bytes that the order keeps resident and the bytes that it could pin. Call
-  // after Settle().
+  // Sets in `needs` the bytes that the order keeps resident and the bytes of blocks that could be
+  // kept. Call after Settle().
   void AddNeeds(BudgetNeeds& needs) const;
 
   [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {

@@ -60,9 +60,9 @@ class Session::Impl {
         schedule_(std::move(parts.schedule)),
         device_read_bytes_(DeviceReadBytes()),
         residents_(std::move(parts.residents)),
-        pinned_(config_.budget.pinned_bytes == 0
-                    ? nullptr
-                    : std::make_shared<PinnedBlocks>(config_.budget.pinned_bytes)),
+        kept_blocks_(config_.budget.pinned_bytes == 0
+                         ? nullptr
+                         : std::make_shared<KeptBlocks>(config_.budget.pinned_bytes)),
         scratch_(MakeScratch(config_)),
         tiers_(std::move(parts.tiers)),
         near_(std::move(parts.near)),
@@ -175,7 +175,7 @@ class Session::Impl {
                         .clock = &clock_,
                         .staging = near_.staging(),
                         .residents = residents_,
-                        .pinned = pinned_,
+                        .kept_blocks = kept_blocks_,
                         .scratch = scratch_,
                         .model = model ? &*model : nullptr,
                         .first_rank = config_.options.job.rank,
@@ -203,10 +203,10 @@ class Session::Impl {
 
  private:
   const pid_t pid_ = ProcessId();
-  const std::int64_t device_read_bytes_;          // when the loader was opened
-  const std::shared_ptr<CellPool> residents_;     // null: the order reads no blocks
-  const std::shared_ptr<PinnedBlocks> pinned_;    // null: there is no memory for them
-  const std::shared_ptr<ScratchBudget> scratch_;  // null: nothing decodes
+  const std::int64_t device_read_bytes_;           // when the loader was opened
+  const std::shared_ptr<CellPool> residents_;      // null: the order reads no blocks
+  const std::shared_ptr<KeptBlocks> kept_blocks_;  // null: there is no memory for them
+  const std::shared_ptr<ScratchBudget> scratch_;   // null: nothing decodes
   MonotonicClock clock_;
   const std::unique_ptr<SessionTiers> tiers_;  // null: none
   const NearLanes near_;
