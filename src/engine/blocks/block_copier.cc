@@ -21,8 +21,8 @@ Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
                          std::vector<std::byte>& scratch) const {
   const ByteRange range = piece.extent.range;
   std::span<const std::byte> bytes;
-  if (piece.kept_bytes != nullptr) {
-    bytes = std::span(piece.kept_bytes, range.size);
+  if (piece.from_kept_block != nullptr) {
+    bytes = std::span(piece.from_kept_block, range.size);
   } else if (piece.entry == nullptr) {
     bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
   } else if (!piece.entry->tier()->in_memory()) {
@@ -51,23 +51,23 @@ void BlockCopier::CopyToTiers(BlockUnit& unit, const std::function<void()>& inse
     return std::any_of(unit.failures.begin(), unit.failures.end(),
                        [piece](const auto& failure) { return failure.first == piece; });
   };
-  std::erase_if(unit.keeps, [&](const BlockKeep& keep) {
-    return std::any_of(keep.pieces.begin(), keep.pieces.end(), failed);
+  std::erase_if(unit.inserts, [&](const BlockInsert& insert) {
+    return std::any_of(insert.pieces.begin(), insert.pieces.end(), failed);
   });
   const auto on_disk = static_cast<std::uint64_t>(
-      std::count_if(unit.keeps.begin(), unit.keeps.end(),
-                    [](const BlockKeep& keep) { return !keep.tier->in_memory(); }));
+      std::count_if(unit.inserts.begin(), unit.inserts.end(),
+                    [](const BlockInsert& insert) { return !insert.tier->in_memory(); }));
   unit.ends_left += on_disk;  // All before the first can come back to the loop.
   loop_.inbox.BeginWork(on_disk);
-  for (BlockKeep& keep : unit.keeps) {
+  for (BlockInsert& insert : unit.inserts) {
     std::vector<std::span<const std::byte>> parts;
-    for (const std::size_t i : keep.pieces) {
+    for (const std::size_t i : insert.pieces) {
       const ByteRange range = unit.pieces[i].extent.range;
       parts.push_back(unit.data.subspan(range.offset - unit.extent.range.offset, range.size));
     }
-    keep.tier->Insert(keep.sample, std::move(parts), [this, &keep, inserted](Status status) {
-      keep.status = std::move(status);
-      if (!keep.tier->in_memory()) loop_.Post(std::function(inserted));
+    insert.tier->Insert(insert.sample, std::move(parts), [this, &insert, inserted](Status status) {
+      insert.status = std::move(status);
+      if (!insert.tier->in_memory()) loop_.Post(std::function(inserted));
     });
   }
 }

@@ -22,7 +22,7 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
       [](const BlockPiece&) { return false; },
       [&](const Extent& extent, std::span<const BlockPiece> together) {
         BlockUnit* const unit = Make(block, extent, together);
-        if (tiers_ != nullptr) PlanKeeps(block, *unit);
+        if (tiers_ != nullptr) PlanInserts(block, *unit);
       });
   KeepBlock(block);
 }
@@ -48,14 +48,14 @@ void BlockUnits::TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& p
     if (piece.extent.range.size == 0) continue;
     const auto bytes = options_.kept_blocks->Find(piece.extent);
     if (!bytes.has_value()) continue;
-    piece.kept_bytes = bytes->data();
+    piece.from_kept_block = bytes->data();
     taken.push_back(piece);
     counts_.pinned_bytes += piece.extent.range.size;
   }
   if (taken.empty()) return;
   Make(block, taken.front().extent, taken)->in_memory = true;
   ++counts_.pinned_reads;
-  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.kept_bytes != nullptr; });
+  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.from_kept_block != nullptr; });
 }
 
 // Takes those of `pieces` that tiers have: what is in memory is copied at once, what is not is read
@@ -86,7 +86,7 @@ void BlockUnits::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
 }
 
 // What tiers are to take of a read: samples that come with it whole.
-void BlockUnits::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
+void BlockUnits::PlanInserts(const BlockWork& block, BlockUnit& unit) {
   std::map<std::uint32_t, std::vector<std::size_t>> by_sample;
   for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
     by_sample[unit.pieces[i].kept].push_back(i);
@@ -95,15 +95,15 @@ void BlockUnits::PlanKeeps(const BlockWork& block, BlockUnit& unit) {
   for (auto& [kept, positions] : by_sample) {
     const SampleId sample = unit.pieces[positions.front()].sample;
     // Once a sample, in however many reads it comes.
-    if (std::ranges::count(positions, 0U, field_of) > 0) tiers_->CountStorageUse();
+    if (std::ranges::count(positions, 0U, field_of) > 0) tiers_->Count(&TierCounts::storage_uses);
     Tier* const tier = tiers_->Wanted(sample);
     if (tier == nullptr || (!block.entries.empty() && block.entries[kept])) continue;
     if (positions.size() != loop_.fields.size()) {
-      tiers_->CountNotKept();  // Its fields come in several reads.
+      tiers_->Count(&TierCounts::not_kept);  // Its fields come in several reads.
       continue;
     }
     std::ranges::sort(positions, {}, field_of);
-    unit.keeps.push_back({.sample = sample, .tier = tier, .pieces = std::move(positions)});
+    unit.inserts.push_back({.sample = sample, .tier = tier, .pieces = std::move(positions)});
   }
 }
 

@@ -42,7 +42,7 @@ class BlockUnits {
  private:
   void TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
-  void PlanKeeps(const BlockWork& block, BlockUnit& unit);
+  void PlanInserts(const BlockWork& block, BlockUnit& unit);
   void KeepBlock(BlockWork& block) const;
 
   LoopContext& loop_;

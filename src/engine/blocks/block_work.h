@@ -50,12 +50,12 @@ struct BlockPiece {
   std::uint32_t kept = 0;   // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
-  const std::byte* kept_bytes = nullptr;  // where its bytes are, if a kept block has them
+  const std::byte* from_kept_block = nullptr;  // its bytes, if one has them
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
 // A sample of a block unit that a tier is to take: its pieces, in the order of fields.
-struct BlockKeep {
+struct BlockInsert {
   SampleId sample{};
   Tier* tier = nullptr;
   std::vector<std::size_t> pieces;  // positions in BlockUnit::pieces
@@ -69,7 +69,7 @@ struct BlockUnit : Fetch {
   BlockWork* block = nullptr;
   std::vector<BlockPiece> pieces;                        // by place
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
-  std::vector<BlockKeep> keeps;                          // samples that a tier takes
+  std::vector<BlockInsert> inserts;                      // samples that a tier takes
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
   bool in_memory = false;                                // there is nothing to read
   bool reading = false;                                  // counted as a read in flight

@@ -18,7 +18,7 @@ Residency::Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers,
       copier_(loop, options_.residents.get()) {}
 
 // A first step may bring thousands: what one needs beside its record is made when its turn comes.
-void Residency::Queue(std::vector<BlockRead> reads, std::span<const headrace::Release> releases) {
+void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> releases) {
   for (BlockRead& read : reads) {
     HEADRACE_CHECK(options_.residents != nullptr);
     HEADRACE_CHECK(read.number == blocks_begin_ + blocks_.size());
@@ -30,7 +30,7 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const headrace::Re
     if (tiers_ != nullptr) FindInTiers(*block);
     blocks_.push_back(std::move(block));
   }
-  for (const headrace::Release& release : releases) Release(release);
+  for (const Release& release : releases) Drop(release);
 }
 
 void Residency::FindInTiers(BlockWork& block) const {
@@ -72,7 +72,7 @@ void Residency::Prefetch(const Step& step) const {
   }
 }
 
-void Residency::Release(const headrace::Release& release) {
+void Residency::Drop(const Release& release) {
   const auto [block, kept] = FindKept(release.block_read, release.sample);
   KeptSample& sample = block->samples[kept];
   HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
@@ -271,7 +271,7 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   }
   BlockWork& block = *unit.block;
   unit.buffer.Reset();
-  unit.keeps.clear();
+  unit.inserts.clear();
   block.to_be_kept = false;
   if (unit.pieces.front().entry != nullptr) {
     for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
@@ -293,8 +293,10 @@ void Residency::OnCopied(BlockUnit& unit) {
   if (std::exchange(unit.reading, false)) loop_.fetcher.Finish();
   if (--unit.ends_left > 0) return;
   if (loop_.ended) return unit.buffer.Reset();
-  for (const BlockKeep& keep : unit.keeps) tiers_->Finish(keep.sample, *keep.tier, keep.status);
-  unit.keeps.clear();
+  for (const BlockInsert& each : unit.inserts) {
+    tiers_->Finish(each.sample, *each.tier, each.status);
+  }
+  unit.inserts.clear();
   if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
   if (!unit.block->to_be_kept) unit.buffer.Reset();
   FinishUnit(unit);
@@ -311,7 +313,7 @@ void Residency::RetryFromStorage(BlockUnit& unit) {
       continue;
     }
     ++failure;
-    if (piece.field == 0) tiers_->CountFallback();
+    if (piece.field == 0) tiers_->Count(&TierCounts::fallbacks);
     piece.entry = nullptr;
     queued_.push_front(units_.Make(*unit.block, piece.extent, {&piece, 1}));
   }

@@ -61,7 +61,7 @@ class Residency final : public FetchClient {
   // what tiers have of it, before the plan may evict that.
   void Queue(std::vector<BlockRead> reads, std::span<const Release> releases);
   // A kept sample is delivered to nobody.
-  void Release(const headrace::Release& release);
+  void Drop(const Release& release);
 
   // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
   void Prefetch(const Step& step) const;

@@ -102,7 +102,7 @@ TEST_F(ResidencyTest, OnlyKeptSamplesTakeCellsAndReleasedOnesGiveThemBack) {
   Queue(0, {1, 3});
   ReadAll();
   EXPECT_EQ(cells_->stats().used_units, 2U);
-  blocks_->Release({.block_read = 0, .sample = SampleId{1}});
+  blocks_->Drop({.block_read = 0, .sample = SampleId{1}});
   EXPECT_EQ(cells_->stats().used_units, 1U);
   EXPECT_EQ(Take(*TakeFor(3, {})), Payload(3));
 }
@@ -113,7 +113,7 @@ TEST_F(ResidencyTest, ASampleReleasedWhileItIsReadIsForgottenWhenItComes) {
   test_.storage.holds = true;
   ReadAll();
   for (std::uint64_t sample = 0; sample < 4; ++sample) {
-    blocks_->Release({.block_read = 0, .sample = SampleId{sample}});
+    blocks_->Drop({.block_read = 0, .sample = SampleId{sample}});
   }
   EXPECT_EQ(cells_->stats().used_units, 4U) << "the read goes to them";
   test_.storage.AnswerHeld();

@@ -108,8 +108,8 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
   }
   if (!status.ok()) {
     task.failures.emplace_back(slot, std::move(status));
-  } else if (row.keep != nullptr) {
-    client_.KeepRow(task, slot);
+  } else if (row.insert_into != nullptr) {
+    client_.InsertRow(task, slot);
   }
 }
 

@@ -23,7 +23,7 @@ class RowDecoderClient {
   virtual ~RowDecoderClient() = default;
 
   // A task: the row is decoded, and a tier is to take its stored bytes.
-  virtual void KeepRow(DecodeTask& task, std::uint32_t slot) = 0;
+  virtual void InsertRow(DecodeTask& task, std::uint32_t slot) = 0;
   // The loop: the task is done. task.failures and task.large say of which rows it is not.
   virtual void OnDecoded(DecodeTask& task) = 0;
 };

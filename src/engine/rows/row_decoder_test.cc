@@ -32,7 +32,7 @@ struct HungryCodec final : FieldCodec {
 
 class RowDecoderTest : public ::testing::Test, public RowDecoderClient {
  protected:
-  void KeepRow(DecodeTask& /*task*/, std::uint32_t slot) override { to_keep_.push_back(slot); }
+  void InsertRow(DecodeTask& /*task*/, std::uint32_t slot) override { to_insert_.push_back(slot); }
   void OnDecoded(DecodeTask& task) override {
     tasks_.push_back(task.slots);
     for (const auto& [slot, status] : task.failures) failed_.emplace_back(slot, status.code());
@@ -64,7 +64,7 @@ class RowDecoderTest : public ::testing::Test, public RowDecoderClient {
   std::unique_ptr<RowDecoder> decoder_;
   std::vector<std::vector<std::uint32_t>> tasks_;
   std::vector<std::pair<std::uint32_t, StatusCode>> failed_;
-  std::vector<std::uint32_t> to_keep_;
+  std::vector<std::uint32_t> to_insert_;
 };
 
 TEST_F(RowDecoderTest, CutsRowsIntoTasksOfEnoughBytes) {
@@ -79,16 +79,16 @@ TEST_F(RowDecoderTest, CutsRowsIntoTasksOfEnoughBytes) {
   EXPECT_TRUE(test_.inbox.idle());
 }
 
-TEST_F(RowDecoderTest, SaysWhichRowsFailedAndAsksToKeepTheOthers) {
+TEST_F(RowDecoderTest, SaysWhichRowsFailedAndAsksToInsertTheOthers) {
   Make({});
   const auto work = Read({0, 1});
   test_.index.columns[0].checksums[0] = 0;
   const auto tier = RamTier::Make(4096, 1024).value();
-  for (SampleWork& row : work->samples) row.keep = tier.get();
+  for (SampleWork& row : work->samples) row.insert_into = tier.get();
   decoder_->Submit(*work, std::vector<std::uint32_t>{0, 1});
   test_.Run();
   EXPECT_THAT(failed_, ElementsAre(std::pair(0U, StatusCode::kDataLoss)));
-  EXPECT_THAT(to_keep_, ElementsAre(1));
+  EXPECT_THAT(to_insert_, ElementsAre(1));
 }
 
 TEST_F(RowDecoderTest, LargeDecodesWaitForScratchMemoryTheOldestFirst) {

@@ -127,7 +127,7 @@ bool RowReader::MayBeTried(const ReadUnit& unit) const {
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
 bool RowReader::InOneGo(const ReadUnit& unit) const {
   return unit.pieces.size() == 1 && unit.extent.range.size <= options_.task_bytes &&
-         !unit.outlasts && unit.work->samples[unit.pieces.front().slot].keep == nullptr;
+         !unit.outlasts && unit.work->samples[unit.pieces.front().slot].insert_into == nullptr;
 }
 
 // To a task of reads of its step: of more than one where they are small, as decodes are, but so

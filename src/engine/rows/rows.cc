@@ -79,7 +79,7 @@ void Rows::Plan(StepWork& work) {
 }
 
 // Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are
-// there. Else they are storage's, and kept on the way where the plan wants it.
+// there. Else they come from storage, and go into a tier on the way where the plan wants that.
 bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident) {
   SampleWork& row = work.samples[slot];
   const SampleId sample = work.batch->samples[slot];
@@ -96,7 +96,7 @@ bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uin
   }
   row.entry.Reset();
   if (tiers_->Await(sample, {&work, slot})) return true;
-  row.keep = tiers_->KeepFromStorage(sample, passed_over);
+  row.insert_into = tiers_->TierForMiss(sample, passed_over);
   return false;
 }
 
@@ -224,7 +224,7 @@ void Rows::OnReadFailed(StepWork& work, std::uint32_t slot, Status status) {
   Fail(work, slot, status);
 }
 
-void Rows::KeepRow(DecodeTask& task, std::uint32_t slot) {
+void Rows::InsertRow(DecodeTask& task, std::uint32_t slot) {
   StepWork& work = *task.work;
   SampleWork& row = work.samples[slot];
   std::vector<std::span<const std::byte>> parts;
@@ -234,18 +234,18 @@ void Rows::KeepRow(DecodeTask& task, std::uint32_t slot) {
     parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
   }
   row.ends_left = 2;  // Its bytes have to stay until the tier has them.
-  std::optional<Status> kept =
-      tiers_->Insert(*row.keep, work.batch->samples[slot], std::move(parts), {&work, slot});
-  if (!kept.has_value()) return;
+  std::optional<Status> inserted =
+      tiers_->Insert(*row.insert_into, work.batch->samples[slot], std::move(parts), {&work, slot});
+  if (!inserted.has_value()) return;
   row.ends_left = 1;
-  task.kept.emplace_back(slot, *std::move(kept));
+  task.inserted.emplace_back(slot, *std::move(inserted));
 }
 
 void Rows::OnDecoded(DecodeTask& task) {
   StepWork& work = *task.work;
   decoder_.Count(task);
-  for (const auto& [slot, status] : task.kept) {
-    Tier* const tier = std::exchange(work.samples[slot].keep, nullptr);
+  for (const auto& [slot, status] : task.inserted) {
+    Tier* const tier = std::exchange(work.samples[slot].insert_into, nullptr);
     tiers_->Finish(work.batch->samples[slot], *tier, status);
   }
   task.lease.Reset();
@@ -264,7 +264,7 @@ void Rows::OnDecoded(DecodeTask& task) {
   decoder_.StartLarge();
 }
 
-void Rows::OnSettled(RowRef row, Tier& tier) {
+void Rows::OnArrived(RowRef row, Tier& tier) {
   StepWork& work = *row.step;
   const std::uint32_t slot = row.slot;
   work.samples[slot].entry = tier.Find(work.batch->samples[slot]);
@@ -275,7 +275,7 @@ void Rows::OnSettled(RowRef row, Tier& tier) {
 }
 
 void Rows::OnInserted(RowRef row) {
-  row.step->samples[row.slot].keep = nullptr;
+  row.step->samples[row.slot].insert_into = nullptr;
   EndRow(*row.step, row.slot);
 }
 
@@ -310,13 +310,13 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   SampleWork& row = work.samples[slot];
   const bool from_tier = static_cast<bool>(row.entry);
   Release(work, slot);
-  if (row.keep != nullptr) {
-    tiers_->Finish(work.batch->samples[slot], *std::exchange(row.keep, nullptr),
+  if (row.insert_into != nullptr) {
+    tiers_->Finish(work.batch->samples[slot], *std::exchange(row.insert_into, nullptr),
                    Status(StatusCode::kCancelled, "it could not be read"));
   }
-  if (from_tier && !loop_.ended) {  // What a tier could not give is storage's, and kept anew.
+  if (from_tier && !loop_.ended) {  // It comes from storage, and is inserted anew.
     work.batch->sources[slot] = kNoTier;
-    row.keep = tiers_->FallBack(work.batch->samples[slot]);
+    row.insert_into = tiers_->FallBack(work.batch->samples[slot]);
     return PlanFromStorage(work, slot);
   }
   const SampleId wanted = work.plan.deliveries[slot].sample;

@@ -60,9 +60,9 @@ class Rows final : public RowReaderClient,
   }
   void OnReadFailed(StepWork& work, std::uint32_t slot, Status status) override;
   void DecodeNow(DecodeTask& task) override { decoder_.Run(task); }
-  void KeepRow(DecodeTask& task, std::uint32_t slot) override;
+  void InsertRow(DecodeTask& task, std::uint32_t slot) override;
   void OnDecoded(DecodeTask& task) override;
-  void OnSettled(RowRef row, Tier& tier) override;
+  void OnArrived(RowRef row, Tier& tier) override;
   void OnInserted(RowRef row) override;
   void OnKept(std::span<KeptBytes> kept) override;
 

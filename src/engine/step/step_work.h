@@ -53,7 +53,7 @@ struct SampleWork {
   Status reason;                  // why it is not the sample that was wanted
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
   Tier::EntryRef entry;           // where they are, or are read from, if a tier has them
-  Tier* keep = nullptr;           // the tier that takes them, once they are verified
+  Tier* insert_into = nullptr;    // the tier that takes them, once they are verified
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 
@@ -104,7 +104,7 @@ struct DecodeTask {
   std::vector<std::unique_ptr<std::byte[]>> bytes;  // of those without room of their own
   std::vector<std::uint32_t> slots;
   std::vector<std::pair<std::uint32_t, Status>> failures;
-  std::vector<std::pair<std::uint32_t, Status>> kept;  // by slot: what a tier in memory said
+  std::vector<std::pair<std::uint32_t, Status>> inserted;  // by slot: what a tier in memory said
   std::vector<std::pair<std::uint32_t, std::uint64_t>> large;  // left for later: slot, bytes needed
   ScratchLease lease;  // held by the one sample of a large task
   std::uint64_t stored_bytes = 0;

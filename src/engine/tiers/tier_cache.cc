@@ -63,8 +63,8 @@ void TierCache::Apply(std::span<CacheOp> ops) {
   }
 }
 
-// What is on its way to `from` is not erased, for rows may wait for it: see Settle(). What waits to
-// be moved goes where NextMove()'s caller finds it wanted.
+// What is on its way to `from` is not erased, for rows may wait for it: see OnArrived(). What waits
+// to be moved goes where NextMove()'s caller finds it wanted.
 void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
   Tier::EntryRef entry = from.Find(sample);
   if (!entry) return;
@@ -77,7 +77,7 @@ void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
   moves_.push_back({.sample = sample, .entry = std::move(entry)});
 }
 
-void TierCache::Settle(SampleId sample, Tier& tier) {
+void TierCache::OnArrived(SampleId sample, Tier& tier) {
   const Tier* const wanted = Wanted(sample);
   if (wanted != &tier) Leave(sample, tier, wanted != nullptr);
 }

@@ -16,12 +16,12 @@
 
 namespace headrace {
 
-// The tiers of a node, as a placement wants them: finds samples in them, says which to keep, and
+// The tiers of a node, as a placement wants them: finds samples in them, says which to insert, and
 // lines up those to be fetched ahead.
 //
 // What is wanted and what is there may differ for a while: bytes come after their insert was
-// planned, and a tier that fails loses some. What is wanted and not there is kept when it is read
-// from storage the next time.
+// planned, and a tier that fails loses some. What is wanted and not there is inserted when it is
+// read from storage the next time.
 //
 // Thread safety: none; the tiers have theirs.
 // Ownership: the tiers are the caller's and outlive it.
@@ -56,7 +56,7 @@ class TierCache {
   void PutBackAhead(SampleId sample);
 
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
-  void Settle(SampleId sample, Tier& tier);
+  void OnArrived(SampleId sample, Tier& tier);
 
   // The next sample to move out of `entry`, into the tier that is to have it by now: Wanted().
   struct Move {

@@ -13,7 +13,7 @@ constexpr std::uint32_t kReadsToAFill = 4;
 constexpr std::size_t kFillsMax = 32;
 
 // A disk with more inserts than this ahead of it is slower than storage: what comes then is not
-// kept this time, so that no batch waits longer for it.
+// inserted this time, so that no batch waits longer for it.
 constexpr std::uint32_t kInsertsMax = 256;
 
 }  // namespace
@@ -57,33 +57,34 @@ TierNumber TierFiller::CountUse(SampleId sample, const Tier::EntryRef& entry) {
 }
 
 bool TierFiller::Await(SampleId sample, RowRef row) {
-  const auto keeping = keeping_.find(Raw(sample));
-  if (keeping == keeping_.end()) return false;
+  const auto inserting = inserting_.find(Raw(sample));
+  if (inserting == inserting_.end()) return false;
   ++counts_.waits;
-  keeping->second.push_back(row);
+  inserting->second.push_back(row);
   return true;
 }
 
-Tier* TierFiller::KeepFromStorage(SampleId sample, bool passed_over) {
+Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over) {
   ++counts_.storage_uses;
   Tier* const tier = passed_over ? nullptr : cache_.Wanted(sample);
-  if (tier != nullptr) keeping_.try_emplace(Raw(sample));
+  if (tier != nullptr) inserting_.try_emplace(Raw(sample));
   return tier;
 }
 
 Tier* TierFiller::FallBack(SampleId sample) {
   ++counts_.fallbacks;
   Tier* const tier = cache_.Wanted(sample);
-  return tier != nullptr && keeping_.try_emplace(Raw(sample)).second ? tier : nullptr;
+  return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
 }
 
 std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
                                          std::vector<std::span<const std::byte>> parts,
                                          RowRef row) {
   if (tier.in_memory()) {
-    Status kept;
-    tier.Insert(sample, std::move(parts), [&kept](Status status) { kept = std::move(status); });
-    return kept;
+    Status inserted;
+    tier.Insert(sample, std::move(parts),
+                [&inserted](Status status) { inserted = std::move(status); });
+    return inserted;
   }
   if (inserts_.fetch_add(1) >= kInsertsMax) {
     inserts_.fetch_sub(1);
@@ -102,12 +103,12 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
 
 void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   counts_.not_kept += !status.ok();
-  const auto keeping = keeping_.extract(Raw(sample));
-  if (!keeping.empty() && !loop_.ended) {
-    for (const RowRef& row : keeping.mapped()) client_.OnSettled(row, tier);
+  const auto inserted = inserting_.extract(Raw(sample));
+  if (!inserted.empty() && !loop_.ended) {
+    for (const RowRef& row : inserted.mapped()) client_.OnArrived(row, tier);
   }
   if (!status.ok()) return;
-  cache_.Settle(sample, tier);
+  cache_.OnArrived(sample, tier);
   if (!loop_.ended) IssueMoves();
 }
 
@@ -122,7 +123,7 @@ void TierFiller::IssueMoves() {
     fill->reads.resize(1);
     fill->reads.front().source = &loop_.entries;
     fill->reads.front().entry = &fill->from;
-    const bool may = fills_.size() < kFillsMax && !keeping_.contains(Raw(move->sample));
+    const bool may = fills_.size() < kFillsMax && !inserting_.contains(Raw(move->sample));
     if (may && Acquire(*fill)) {
       Issue(std::move(fill));
     } else {
@@ -145,7 +146,7 @@ void TierFiller::IssueAhead() {
 std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
   auto fill = std::make_unique<Fill>();
   while (const auto ahead = cache_.NextAhead()) {
-    if (keeping_.contains(Raw(ahead->first))) continue;
+    if (inserting_.contains(Raw(ahead->first))) continue;
     fill->sample = ahead->first;
     fill->to = ahead->second;
     fill->reads = std::vector<FillRead>(loop_.fields.size());
@@ -172,7 +173,7 @@ bool TierFiller::Acquire(Fill& fill) {
 }
 
 void TierFiller::Issue(std::unique_ptr<Fill> fill) {
-  keeping_.try_emplace(Raw(fill->sample));
+  inserting_.try_emplace(Raw(fill->sample));
   std::vector<FillRead>& reads = fills_.emplace_back(std::move(fill))->reads;
   FillRead& first = reads.front();
   // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out

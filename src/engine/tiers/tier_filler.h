@@ -25,7 +25,7 @@ class TierFillerClient {
   virtual ~TierFillerClient() = default;
 
   // The sample that `row` waits for has come into `tier`, or did not get there.
-  virtual void OnSettled(RowRef row, Tier& tier) = 0;
+  virtual void OnArrived(RowRef row, Tier& tier) = 0;
   // The insert of `row`'s sample that went on after Insert() has ended: its bytes may go.
   virtual void OnInserted(RowRef row) = 0;
 };
@@ -60,7 +60,7 @@ class TierFiller final : public FetchClient {
 
   // A row reads the sample from storage: counts it. Returns the tier that takes it on the way:
   // Insert(), then Finish(), or Finish() alone where it could not be read. Null: none does.
-  Tier* KeepFromStorage(SampleId sample, bool passed_over);
+  Tier* TierForMiss(SampleId sample, bool passed_over);
   // The same for a sample that its tier could not give.
   Tier* FallBack(SampleId sample);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
@@ -72,9 +72,7 @@ class TierFiller final : public FetchClient {
 
   // The same for samples that come with a block: the caller inserts them itself, and counts here.
   [[nodiscard]] Tier* Wanted(SampleId sample) const { return cache_.Wanted(sample); }
-  void CountStorageUse() { ++counts_.storage_uses; }
-  void CountNotKept() { ++counts_.not_kept; }
-  void CountFallback() { ++counts_.fallbacks; }
+  void Count(std::uint64_t TierCounts::*what) { ++(counts_.*what); }
 
   // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
   // cannot be moved now is given up.
@@ -102,7 +100,7 @@ class TierFiller final : public FetchClient {
   TierFillerClient& client_;
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   // Samples on their way into a tier, with the rows that wait for them.
-  std::unordered_map<std::uint64_t, std::vector<RowRef>> keeping_;
+  std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
   std::vector<std::unique_ptr<Fill>> fills_;  // in flight
   TierCounts counts_;
 };

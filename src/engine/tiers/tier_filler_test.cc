@@ -34,7 +34,7 @@ struct GivenOps final : Placement {
 
 class TierFillerTest : public ::testing::Test, public TierFillerClient {
  protected:
-  void OnSettled(RowRef row, Tier& tier) override { settled_.emplace_back(row.slot, &tier); }
+  void OnArrived(RowRef row, Tier& tier) override { arrived_.emplace_back(row.slot, &tier); }
   void OnInserted(RowRef row) override { inserted_.push_back(row.slot); }
 
   // A filler whose placement has said `ops`.
@@ -66,7 +66,7 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
   std::uint64_t step_ = 0;
   std::unique_ptr<TierCache> cache_;
   std::unique_ptr<TierFiller> filler_;
-  std::vector<std::pair<std::uint32_t, Tier*>> settled_;
+  std::vector<std::pair<std::uint32_t, Tier*>> arrived_;
   std::vector<std::uint32_t> inserted_;
 };
 
@@ -75,9 +75,9 @@ TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
   EXPECT_FALSE(filler_->Await(SampleId{3}, {.slot = 7})) << "it is not on its way";
   filler_->IssueAhead();
   EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 7}));
-  EXPECT_THAT(settled_, IsEmpty());
+  EXPECT_THAT(arrived_, IsEmpty());
   test_.Run();
-  EXPECT_THAT(settled_, ElementsAre(std::pair(7U, static_cast<Tier*>(ram_.get()))));
+  EXPECT_THAT(arrived_, ElementsAre(std::pair(7U, static_cast<Tier*>(ram_.get()))));
   const Tier::EntryRef entry = filler_->Find(SampleId{3});
   ASSERT_TRUE(entry);
   EXPECT_EQ(filler_->CountUse(SampleId{3}, entry), 0);
@@ -98,7 +98,7 @@ TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
   EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 3}));
   test_.storage.AnswerHeld();
   test_.Run();
-  EXPECT_EQ(settled_.size(), 2U);
+  EXPECT_EQ(arrived_.size(), 2U);
   EXPECT_FALSE(filler_->Find(SampleId{2})) << "could not be read";
   EXPECT_FALSE(filler_->Find(SampleId{3})) << "is damaged";
   EXPECT_EQ(filler_->counts().not_kept, 2U);
@@ -112,25 +112,25 @@ TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
   test_.loop.ended = true;
   test_.storage.AnswerHeld();
   test_.Run();
-  EXPECT_THAT(settled_, IsEmpty());
+  EXPECT_THAT(arrived_, IsEmpty());
   EXPECT_TRUE(test_.inbox.idle());
 }
 
 TEST_F(TierFillerTest, ARowsBytesAreInATierInMemoryAtOnceAndInOneOnDiskLater) {
   Make({Insert(1, 0), Insert(2, 1)});
-  Tier* const ram = filler_->KeepFromStorage(SampleId{1}, /*passed_over=*/false);
-  Tier* const disk = filler_->KeepFromStorage(SampleId{2}, /*passed_over=*/false);
-  EXPECT_EQ(filler_->KeepFromStorage(SampleId{3}, false), nullptr) << "nobody wants it";
+  Tier* const ram = filler_->TierForMiss(SampleId{1}, /*passed_over=*/false);
+  Tier* const disk = filler_->TierForMiss(SampleId{2}, /*passed_over=*/false);
+  EXPECT_EQ(filler_->TierForMiss(SampleId{3}, false), nullptr) << "nobody wants it";
   EXPECT_EQ(ram, ram_.get());
   EXPECT_EQ(disk, &disk_);
-  const auto kept = filler_->Insert(*ram, SampleId{1}, Bytes(1), {.slot = 1});
-  ASSERT_TRUE(kept.has_value());
-  EXPECT_TRUE(kept->ok());
+  const auto inserted = filler_->Insert(*ram, SampleId{1}, Bytes(1), {.slot = 1});
+  ASSERT_TRUE(inserted.has_value());
+  EXPECT_TRUE(inserted->ok());
   EXPECT_FALSE(filler_->Insert(*disk, SampleId{2}, Bytes(2), {.slot = 2}).has_value());
   EXPECT_TRUE(filler_->Await(SampleId{2}, {.slot = 5}));
   test_.Run();
   EXPECT_THAT(inserted_, ElementsAre(2));
-  EXPECT_THAT(settled_, ElementsAre(std::pair(5U, static_cast<Tier*>(&disk_))));
+  EXPECT_THAT(arrived_, ElementsAre(std::pair(5U, static_cast<Tier*>(&disk_))));
   EXPECT_TRUE(filler_->Find(SampleId{2}));
   EXPECT_EQ(filler_->counts().storage_uses, 3U);
 }
@@ -148,7 +148,7 @@ TEST_F(TierFillerTest, ADiskThatIsBehindTakesNoMoreRows) {
   test_.Run();
 }
 
-TEST_F(TierFillerTest, WhatATierCouldNotGiveIsKeptAnewUnlessItIsOnItsWay) {
+TEST_F(TierFillerTest, WhatATierCouldNotGiveIsInsertedAnewUnlessItIsOnItsWay) {
   Make({Insert(1, 0)});
   EXPECT_EQ(filler_->FallBack(SampleId{1}), ram_.get());
   EXPECT_EQ(filler_->FallBack(SampleId{1}), nullptr);
@@ -199,7 +199,7 @@ TEST_F(TierFillerTest, WhatWaitsToBeMovedGoesWhereALaterStepWantsIt) {
   filler_->IssueMoves();
   EXPECT_TRUE(filler_->Await(SampleId{1}, {.slot = 1}));
   test_.Run();
-  EXPECT_THAT(settled_, ElementsAre(std::pair(1U, static_cast<Tier*>(ram_.get()))));
+  EXPECT_THAT(arrived_, ElementsAre(std::pair(1U, static_cast<Tier*>(ram_.get()))));
   EXPECT_TRUE(ram_->Find(SampleId{1}));
   EXPECT_FALSE(ram_->Find(SampleId{2}));
   EXPECT_FALSE(disk_.Find(SampleId{2}));
