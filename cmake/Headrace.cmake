@@ -8,7 +8,7 @@
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
 # Who may use whom: DESIGN's arrows. tools/tidy.py reads this table too, for #include lines. The row a_b is that of the
-# folder a/b where that is a library of its own.
+# folder a/b where that is a library of its own; tests and test doubles of layer a may use the row a_testing, too.
 set(HEADRACE_MAY_USE_base "")
 set(HEADRACE_MAY_USE_index base)
 set(HEADRACE_MAY_USE_plan base index)
@@ -20,6 +20,7 @@ set(HEADRACE_MAY_USE_ipc base)
 set(HEADRACE_MAY_USE_fetch base index store tier)
 set(HEADRACE_MAY_USE_engine base index plan model store tier codec fetch)
 set(HEADRACE_MAY_USE_sim base index plan model store tier codec fetch engine)
+set(HEADRACE_MAY_USE_engine_testing engine sim)
 set(HEADRACE_MAY_USE_observe base store tier engine)
 set(HEADRACE_MAY_USE_loader base index plan model store tier codec engine observe)
 set(HEADRACE_MAY_USE_profile base index plan store codec engine loader)

@@ -12,9 +12,9 @@
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
+#include "engine/testing/block_plan.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
-#include "sim/testing/block_plan.h"
 #include "store/memory_store.h"
 #include "tier/ram_tier.h"
 

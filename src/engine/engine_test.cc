@@ -12,6 +12,7 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
+#include "engine/testing/lane_world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
@@ -19,7 +20,6 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
-#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 
 namespace headrace {

@@ -17,13 +17,13 @@
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
 #include "engine/lanes/lane_policy.h"
+#include "engine/testing/lane_world.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "plan/exact_order.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
-#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 
 namespace headrace {

@@ -11,12 +11,12 @@
 #include "engine/engine.h"
 #include "engine/lanes/lane_policy.h"
 #include "engine/papers/lobster/lobster_policy.h"
+#include "engine/testing/lane_training.h"
+#include "engine/testing/lane_world.h"
 #include "gtest/gtest.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
-#include "sim/testing/lane_training.h"
-#include "sim/testing/lane_world.h"
 
 namespace headrace {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
+#include "engine/testing/lane_world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
@@ -22,7 +23,6 @@
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
-#include "sim/testing/lane_world.h"
 #include "store/memory_store.h"
 #include "tier/ram_tier.h"
 #include "tier/testing/sim_tier.h"
@@ -183,7 +183,7 @@ class EngineTiersTest : public ::testing::Test {
   std::map<std::uint64_t, std::vector<TierNumber>> sources_;  // of each sample's deliveries
 };
 
-TEST_F(EngineTiersTest, WhatIsReadOnceIsKeptAndNotReadAgain) {
+TEST_F(EngineTiersTest, WhatIsReadOnceIsInsertedAndNotReadAgain) {
   Run({{0, 1}, {2}, {1, 0}}, {{0, {Insert(0), Insert(1)}}});
   EXPECT_THAT(reads_, UnorderedElementsAre(0, 1, 2));
   EXPECT_THAT(sources_[0], ElementsAre(kNoTier, 0));
@@ -192,7 +192,7 @@ TEST_F(EngineTiersTest, WhatIsReadOnceIsKeptAndNotReadAgain) {
   EXPECT_EQ(stats_.storage_uses, 3u);
 }
 
-TEST_F(EngineTiersTest, WhatIsEvictedIsReadAgainAndWhatIsNotWantedIsNotKept) {
+TEST_F(EngineTiersTest, WhatIsEvictedIsReadAgainAndWhatIsNotWantedIsNotInserted) {
   Run({{0, 1}, {2}, {0, 1}}, {{0, {Insert(0)}}, {1, {Evict(0)}}});
   EXPECT_EQ(ReadsOf(0), 2);
   EXPECT_EQ(ReadsOf(1), 2);
@@ -216,8 +216,8 @@ TEST_F(EngineTiersTest, WhatSomebodyWaitsForIsReadBeforeWhatIsFetchedAhead) {
   EXPECT_EQ(reads_.back(), 5u);
 }
 
-// NoPFS's helper: whoever comes first fetches, and keeps it for the tier.
-TEST_F(EngineTiersTest, ASampleLinedUpIsKeptByTheReadThatNeedsIt) {
+// NoPFS's helper: whoever comes first fetches, and inserts it into the tier.
+TEST_F(EngineTiersTest, ASampleLinedUpIsInsertedByTheReadThatNeedsIt) {
   options_.batches_max = 3;
   Run({{0}, {5}, {5}}, {{0, {Ahead(5)}}});
   EXPECT_EQ(ReadsOf(5), 1);
@@ -251,7 +251,7 @@ TEST_F(EngineTiersTest, ADiskIsWrittenAndReadWithoutStorage) {
   EXPECT_EQ(tiers_[0]->stats().inserts, 2u);
 }
 
-TEST_F(EngineTiersTest, ACorruptEntryIsReadFromStorageAndKeptAnew) {
+TEST_F(EngineTiersTest, ACorruptEntryIsReadFromStorageAndInsertedAnew) {
   tiers_.clear();
   SimTier& disk = AddDisk();
   Run({{0, 1}, {2}, {1, 0}, {3}, {0, 1}}, {{0, {Insert(0), Insert(1)}}}, [&](std::size_t batch) {

@@ -18,14 +18,14 @@
 #include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
+#include "engine/testing/block_plan.h"
+#include "engine/testing/lane_world.h"
+#include "engine/testing/sim_tiers.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
 #include "sim/sim_store.h"
-#include "sim/testing/block_plan.h"
-#include "sim/testing/lane_world.h"
-#include "sim/testing/sim_tiers.h"
 #include "store/memory_store.h"
 
 namespace headrace {

@@ -8,12 +8,12 @@
 #include "base/prng.h"
 #include "engine/papers/lobster/lobster_policy.h"
 #include "engine/papers/lobster/schedule_policy.h"
+#include "engine/testing/lane_training.h"
 #include "gtest/gtest.h"
 #include "plan/batch_order.h"
 #include "plan/order_factory.h"
 #include "plan/papers/lobster/make_schedule.h"
 #include "plan/papers/lobster/testing/schedule_bytes.h"
-#include "sim/testing/lane_training.h"
 
 namespace headrace {
 namespace {
