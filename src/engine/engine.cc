@@ -205,13 +205,7 @@ EngineStats Engine::stats() const {
   EngineStats stats;
   {
     MutexLock lock(state_mutex_);
-    const BlockCounts& blocks = components_->blocks.counts();
-    stats.block_reads = blocks.block_reads;
-    stats.block_bytes = blocks.block_bytes;
-    stats.reread_bytes = blocks.reread_bytes;
-    stats.kept_bytes = blocks.kept_bytes;
-    stats.pinned_reads = blocks.pinned_reads;
-    stats.pinned_bytes = blocks.pinned_bytes;
+    stats.blocks = components_->blocks.counts();
     stats.reads = components_->fetcher.stats().reads;
     stats.read_bytes = components_->fetcher.stats().read_bytes;
     stats.reads_in_flight = components_->fetcher.stats().in_flight;

@@ -218,11 +218,11 @@ TEST_F(EngineBlocksTest, ABlockIsOneReadAndItsSamplesComeWhenThePlanSays) {
   EXPECT_TRUE(Run(plan).ok());
   EXPECT_THAT(ids_, ElementsAre(ElementsAre(7), ElementsAre(3, 0, 5, 4), ElementsAre(6, 1, 2)));
   EXPECT_THAT(reads_, ElementsAre(ByteRange{512, 484}, ByteRange{0, 484}));
-  EXPECT_EQ(stats_.block_reads, 2);
-  EXPECT_EQ(stats_.block_bytes, 968);
+  EXPECT_EQ(stats_.blocks.reads, 2);
+  EXPECT_EQ(stats_.blocks.bytes, 968);
   EXPECT_EQ(stats_.read_bytes, 968);
-  EXPECT_EQ(stats_.reread_bytes, 0);
-  EXPECT_EQ(stats_.kept_bytes, 800);
+  EXPECT_EQ(stats_.blocks.reread_bytes, 0);
+  EXPECT_EQ(stats_.blocks.kept_bytes, 800);
   EXPECT_EQ(stats_.lanes[0].sample_bytes, 800);
   EXPECT_EQ(stats_.resident.used_units_peak, 16);
 }
@@ -361,7 +361,7 @@ TEST_F(EngineBlocksTest, WhatIsAskedForLiesInTheIndexAndWaitsForNoRead) {
     EXPECT_TRUE(Run(plan).ok());
     EXPECT_THAT(ids_, ElementsAre(ElementsAre(2, 1), ElementsAre(5), ElementsAre(9, 0)));
     EXPECT_THAT(reads_, IsEmpty());
-    EXPECT_EQ(stats_.block_reads, 0);
+    EXPECT_EQ(stats_.blocks.reads, 0);
   }
 }
 
@@ -427,8 +427,8 @@ TEST_F(EngineBlocksTest, WhatWasResidentBeforeARestartIsCountedApart) {
   Deliver(plan[0], 0, {1});
   Deliver(plan[0], 1, {4, 5});
   EXPECT_TRUE(Run(plan).ok());
-  EXPECT_EQ(stats_.reread_bytes, 100);
-  EXPECT_EQ(stats_.block_bytes, 228);
+  EXPECT_EQ(stats_.blocks.reread_bytes, 100);
+  EXPECT_EQ(stats_.blocks.bytes, 228);
   EXPECT_EQ(stats_.read_bytes, 328);
 }
 
@@ -451,7 +451,7 @@ TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
   }
   EXPECT_TRUE(Run(plan).ok());
   EXPECT_EQ(reads_.size(), 4);
-  EXPECT_EQ(stats_.pinned_bytes, 0);
+  EXPECT_EQ(stats_.blocks.pinned_bytes, 0);
   EXPECT_EQ(stats_.pinned.used_bytes, stats_.pinned.capacity_bytes);
   const auto first = ids_;
   ids_.clear();
@@ -461,9 +461,9 @@ TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
   Deliver(plan[1], 1, {7, 4});
   EXPECT_TRUE(Run(plan).ok());
   EXPECT_THAT(reads_, ElementsAre(ByteRange{1536, 484}));
-  EXPECT_EQ(stats_.pinned_reads, 3);
-  EXPECT_EQ(stats_.pinned_bytes, 1000);
-  EXPECT_EQ(stats_.block_bytes, 484);
+  EXPECT_EQ(stats_.blocks.pinned_reads, 3);
+  EXPECT_EQ(stats_.blocks.pinned_bytes, 1000);
+  EXPECT_EQ(stats_.blocks.bytes, 484);
   EXPECT_EQ(ids_[0], first[0]);
   EXPECT_THAT(ids_[1], ElementsAre(7, 4));
 }

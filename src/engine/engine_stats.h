@@ -9,6 +9,7 @@
 #include "base/members.h"
 #include "base/memory/buffer_pool.h"
 #include "engine/batch/batch_times.h"
+#include "engine/blocks/block_counts.h"
 #include "engine/lanes/lane_stats.h"
 #include "engine/memory/scratch_budget.h"
 #include "engine/tiers/tier_counts.h"
@@ -22,14 +23,7 @@ struct EngineStats {
   std::uint64_t read_bytes = 0;             // as asked for: gaps between coalesced extents too
   std::uint64_t substituted = 0;            // samples replaced
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
-  // Block reads of the plan. What they asked of the store is in reads and read_bytes, too; what
-  // they found in kept blocks is in none of those.
-  std::uint64_t block_reads = 0;  // begun, those of samples that were resident before a restart too
-  std::uint64_t block_bytes = 0;  // asked of the store for them ...
-  std::uint64_t reread_bytes = 0;     // ... apart: for what was resident before a restart
-  std::uint64_t kept_bytes = 0;       // of samples that became resident
-  std::uint64_t pinned_reads = 0;     // block reads that found samples in kept blocks
-  std::uint64_t pinned_bytes = 0;     // of these samples
+  BlockCounts blocks;
   std::uint64_t reads_in_flight = 0;  // gauge
   std::uint64_t steps_in_work = 0;    // gauge
   BufferPool::Stats staging;          // bytes read and not decoded yet
@@ -40,8 +34,8 @@ struct EngineStats {
   TierCounts tiers;
   std::vector<LaneStats> lanes;
 };
-HEADRACE_MEMBERS(EngineStats, reads, read_bytes, substituted, substitutions, block_reads,
-                 block_bytes, reread_bytes, kept_bytes, pinned_reads, pinned_bytes, reads_in_flight,
-                 steps_in_work, staging, batch, resident, pinned, scratch, tiers, lanes)
+HEADRACE_MEMBERS(EngineStats, reads, read_bytes, substituted, substitutions, blocks,
+                 reads_in_flight, steps_in_work, staging, batch, resident, pinned, scratch, tiers,
+                 lanes)
 
 }  // namespace headrace

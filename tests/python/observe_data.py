@@ -150,16 +150,15 @@ def full_core() -> dict[str, Any]:
         "engine": {
             **counts("reads", "read_bytes", "substituted"),
             "substitutions": [],
-            **counts(
-                "block_reads",
-                "block_bytes",
+            "blocks": counts(
+                "reads",
+                "bytes",
                 "reread_bytes",
                 "kept_bytes",
                 "pinned_reads",
                 "pinned_bytes",
-                "reads_in_flight",
-                "steps_in_work",
             ),
+            **counts("reads_in_flight", "steps_in_work"),
             "staging": pool(),
             "batch": pool(),
             "resident": counts("unit_bytes", "capacity_units", "used_units", "used_units_peak"),

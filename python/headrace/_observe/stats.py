@@ -126,9 +126,9 @@ class Bytes(TypedDict):
     """read past the page cache, whole device blocks"""
     page_cache: Annotated[int, F("bytes", "store.bytes_page_cache", "kind=page_cache")]
     """found in the page cache, where that is known"""
-    again: Annotated[int, F("bytes", "engine.reread_bytes", "kind=again")]
+    again: Annotated[int, F("bytes", "engine.blocks.reread_bytes", "kind=again")]
     """of `read`: what was resident when the state was saved that the run began with"""
-    pinned: Annotated[int, F("bytes", "engine.pinned_bytes", "kind=pinned")]
+    pinned: Annotated[int, F("bytes", "engine.blocks.pinned_bytes", "kind=pinned")]
     """found in pinned blocks instead of being asked of storage"""
 
 
@@ -268,7 +268,7 @@ class Io(TypedDict):
     store: Annotated[str, F("", "store.name")]
     note: Annotated[str, F("", "store.note")]
     reads: Annotated[int, F("", "engine.reads")]
-    blocks: Annotated[int, F("", "engine.block_reads")]
+    blocks: Annotated[int, F("", "engine.blocks.reads")]
     """that the order had read, each in one or more of `reads`, or found pinned"""
     retries: Annotated[int, F("", "store.retries", metric="read_retries_total")]
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]

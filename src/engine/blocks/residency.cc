@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 
@@ -163,7 +163,7 @@ Status Residency::IssueReads() {
     }
     const std::uint64_t bytes = unit.extent.range.size;
     if (unit.entry == nullptr) {
-      (unit.block->plan.again ? counts_.reread_bytes : counts_.block_bytes) += bytes;
+      (unit.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
     }
     if (bytes > 0 && unit.source->MayReadNow()) {
       loop_.fetcher.Begin(unit);
@@ -185,16 +185,15 @@ Result<bool> Residency::BeginBlock() {
   CellPool& cells = *options_.residents;
   if (block.demand_units > cells.capacity_units()) {
     return Status(StatusCode::kInternal,
-                  "block read " + std::to_string(block.plan.number) +
-                      " of the plan: its samples take " + std::to_string(block.demand_units) +
-                      " cells, there are " + std::to_string(cells.capacity_units()));
+                  fmt::format("block read {} of the plan: its samples take {} cells, there are {}",
+                              block.plan.number, block.demand_units, cells.capacity_units()));
   }
   std::vector<CellRun> runs(block.demand.size());
   if (!cells.Take(block.demand, runs)) return false;
   for (std::size_t i = 0; i < runs.size(); ++i) block.samples[i].cells = runs[i];
   block.demand = {};
   ++next_block_;
-  ++counts_.block_reads;
+  ++counts_.reads;
   for (const std::unique_ptr<BlockUnit>& unit : block.units) queued_.push_back(unit.get());
   ForgetBlock(block);
   return true;

@@ -88,10 +88,10 @@ TEST_F(ResidencyTest, ABlockReadWaitsForCells) {
   Queue(0);
   Queue(1);
   ReadAll();
-  EXPECT_EQ(blocks_->counts().block_reads, 1U);
+  EXPECT_EQ(blocks_->counts().reads, 1U);
   for (std::uint64_t sample = 0; sample < 4; ++sample) Take(*TakeFor(sample, {}));
   ReadAll();
-  EXPECT_EQ(blocks_->counts().block_reads, 2U);
+  EXPECT_EQ(blocks_->counts().reads, 2U);
   EXPECT_EQ(Take(*TakeFor(5, {})), Payload(5));
   blocks_->ReleaseAll();
   EXPECT_EQ(cells_->stats().used_units, 0U);
