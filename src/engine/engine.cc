@@ -299,8 +299,7 @@ bool Engine::AdmitStep() {
   if (!complete.ok()) End(complete.status());
   if (!complete.ok() || !complete.value()) return false;
   ++components.loop.sequence;
-  Step step;
-  const std::vector<StepWork*> works = components.lanes.Admit(step);
+  auto [step, works] = components.lanes.Admit();
   components.blocks.Queue(std::move(step.reads), step.releases);
   if (tiers_ != nullptr) {
     for (StepWork* const work : works) components.rows.FindInTiers(*work);

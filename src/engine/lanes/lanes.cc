@@ -98,22 +98,22 @@ Result<std::shared_ptr<Batch>> Lanes::MakeBatch(const Lane& lane) const {
   return batch;
 }
 
-std::vector<StepWork*> Lanes::Admit(Step& step) {
-  step = *std::exchange(next_, std::nullopt);
-  std::vector<StepWork*> works;
+AdmittedStep Lanes::Admit() {
+  AdmittedStep admitted{.step = *std::exchange(next_, std::nullopt)};
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (!lane->ended) {
-      works.push_back(AdmitTo(*lane));
+      admitted.works.push_back(AdmitTo(*lane));
       continue;
     }
     // The plan goes on without the lane.
     lane->next_batch.reset();
     for (const Delivery& delivery : std::exchange(lane->next, Step()).deliveries) {
       if (delivery.block_read == kNoBlockRead) continue;
-      step.releases.push_back({.block_read = delivery.block_read, .sample = delivery.sample});
+      admitted.step.releases.push_back(
+          {.block_read = delivery.block_read, .sample = delivery.sample});
     }
   }
-  return works;
+  return admitted;
 }
 
 StepWork* Lanes::AdmitTo(Lane& lane) {

@@ -29,6 +29,13 @@ struct LaneOptions {
   std::function<bool(std::uint64_t)> have_come;
 };
 
+// A step whose deliveries are the lanes'. What was for lanes whose consumer is gone is among its
+// releases.
+struct AdmittedStep {
+  Step step;
+  std::vector<StepWork*> works;  // each other lane's part
+};
+
 // The lanes of a node: divides each step between them, makes its batches, hands these over in the
 // order of the plan, and measures what their consumers wait for.
 //
@@ -55,9 +62,8 @@ class Lanes {
   //
   // Errors: those of BatchMaker::Make(), once all batches before were handed over and taken
   Result<bool> MakeBatches();
-  // Admits the next step, after MakeBatches() returned true. Returns each lane's part of it; what
-  // was for lanes whose consumer is gone is added to the step's releases.
-  std::vector<StepWork*> Admit(Step& step);
+  // Admits the next step, after MakeBatches() returned true.
+  AdmittedStep Admit();
   // The work that waits in each lane, by lane, including `works`, which were just admitted.
   [[nodiscard]] std::vector<LaneWork> Loads(std::span<StepWork* const> works) const;
 

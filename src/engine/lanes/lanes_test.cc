@@ -49,7 +49,12 @@ class LanesTest : public ::testing::Test {
   std::vector<StepWork*> Admit(std::uint64_t number, std::uint64_t block_read = kNoBlockRead) {
     lanes_->SetNext(StepOf(number, block_read));
     EXPECT_TRUE(lanes_->MakeBatches().value());
-    return lanes_->Admit(admitted_);
+    return Admit();
+  }
+  std::vector<StepWork*> Admit() {
+    AdmittedStep admitted = lanes_->Admit();
+    admitted_ = std::move(admitted.step);
+    return std::move(admitted.works);
   }
   // How the run ends, if it does.
   std::optional<Status> HandOver(bool plan_ended) {
@@ -155,7 +160,7 @@ TEST_F(LanesTest, AStepWaitsForTheMemoryOfAllItsBatches) {
   EXPECT_TRUE(lanes_->has_next());
   taken.reset();
   EXPECT_TRUE(lanes_->MakeBatches().value());
-  EXPECT_THAT(lanes_->Admit(admitted_), SizeIs(2));
+  EXPECT_THAT(Admit(), SizeIs(2));
   EXPECT_FALSE(lanes_->has_next());
 }
 
@@ -165,7 +170,7 @@ TEST_F(LanesTest, AConsumerThatWaitsWhileItHoldsAllMemoryGetsABatchBeyondTheBudg
   EXPECT_FALSE(lanes_->MakeBatches().value());
   lanes_->OnWaiting(0, 0);
   EXPECT_TRUE(lanes_->MakeBatches().value());
-  EXPECT_TRUE(lanes_->Admit(admitted_)[0]->batch->beyond_budget);
+  EXPECT_TRUE(Admit()[0]->batch->beyond_budget);
 }
 
 TEST_F(LanesTest, AWaitIsCountedAgainstWhatTheOldestStepLacks) {
