@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -71,9 +72,8 @@ void Fetcher::Flush() {
 void Fetcher::Refuse(Fetch& fetch) {
   ++stats_.in_flight;
   options_.beginning(1);
-  options_.ended(fetch, Status(StatusCode::kResourceExhausted,
-                               "reading " + FormatBytes(fetch.extent.range.size) +
-                                   ": the system has no memory"));
+  options_.ended(fetch, ResourceExhausted("reading {}: the system has no memory",
+                                          FormatBytes(fetch.extent.range.size)));
 }
 
 void Fetcher::Read(std::span<Fetch* const> fetches) const {

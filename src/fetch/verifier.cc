@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/format/errors.h"
 #include "base/hash.h"
 
 namespace headrace {
@@ -12,9 +13,10 @@ Status Verifier::Check(std::size_t field, SampleId sample,
   if (!verify_) return Status();
   const std::optional<std::uint64_t> expected = index_.checksum(field, sample);
   if (!expected.has_value() || Hash64(stored) == *expected) return Status();
-  return Status(StatusCode::kDataLoss, "field " + index_.fields()[field].name +
-                                           ": its checksum differs from the index's; the stored "
-                                           "bytes are damaged, or changed since it was indexed");
+  return DataLoss(
+      "field {}: its checksum differs from the index's; the stored bytes are damaged, or changed "
+      "since it was indexed",
+      index_.fields()[field].name);
 }
 
 }  // namespace headrace

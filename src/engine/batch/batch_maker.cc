@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -19,9 +20,8 @@ Result<Buffer> Acquire(BufferPool& pool, std::uint64_t bytes, BatchMaker::WhenFu
   beyond_budget = true;
   memory = pool.AcquireBeyond(bytes);
   if (memory.has_value()) return *std::move(memory);
-  return Status(StatusCode::kResourceExhausted,
-                "allocating " + FormatBytes(bytes) +
-                    " for a batch: the system has no memory; lower batch_size=");
+  return ResourceExhausted("allocating {} for a batch: the system has no memory; lower batch_size=",
+                           FormatBytes(bytes));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -13,11 +14,12 @@ namespace {
 // The error of a sample of 0 bytes. Files that could not be read when they were indexed (a broken
 // link, a pipe) have that size, too.
 Status NoBytes(const BatchField& field) {
-  return {StatusCode::kDataLoss,
-          "field " + field.name +
-              ": 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
-              "read; if it has been written since, index the data set again (headrace index); else "
-              "leave it out with skip=, or give on_error=\"substitute\""};
+  return DataLoss(
+      "field {}: 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
+      "read; if it has been written since, index the data set again (headrace index); else leave "
+      "it "
+      "out with skip=, or give on_error=\"substitute\"",
+      field.name);
 }
 
 }  // namespace
@@ -52,8 +54,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     // It was read into its row: that is the memory of a client.
     if (at.read != nullptr && (!at.read->room.empty() || stored.data() == row.data())) continue;
     if (row.size() != field.codec->RowBytes(at.size)) {
-      return Status(StatusCode::kDataLoss,
-                    "field " + field.name + ": the index contradicts itself");
+      return DataLoss("field {}: the index contradicts itself", field.name);
     }
     if (field.codec->keeps_bytes()) copied_bytes += row.size();
     if (at.read == nullptr) {
@@ -93,8 +94,7 @@ Result<std::span<const std::byte>> SampleDecoder::Gather(const StoredSample& sam
   if (scratch.size() != piece.size) {
     limit.bytes_needed = piece.size;
     if (piece.size > limit.bytes_max) {
-      return Status(StatusCode::kResourceExhausted,
-                    "gathering a sample takes " + FormatBytes(piece.size) + " of memory");
+      return ResourceExhausted("gathering a sample takes {} of memory", FormatBytes(piece.size));
     }
     scratch = GatheredBytes();
     scratch.resize(piece.size);

@@ -1,9 +1,9 @@
 #include "engine/memory/scratch_budget.h"
 
 #include <algorithm>
-#include <string>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -43,12 +43,11 @@ Status ScratchBudget::Check(std::uint64_t bytes) const {
   if (bytes <= most) return Status();
   const auto capacity = static_cast<double>(bytes + kThreadBytesMax * options_.threads);
   const auto memory = static_cast<std::uint64_t>(capacity * options_.memory_bytes_per_byte);
-  return Status(StatusCode::kInvalidArgument,
-                "memory= leaves " + FormatBytes(most) +
-                    " for one decode; raise memory= to at least " +
-                    FormatBytes(RoundUp(memory, kMiB)) +
-                    ", make the image smaller (progressive JPEG and interlaced PNG are whole in "
-                    "memory), or leave it out with on_error=\"substitute\"");
+  return InvalidArgument(
+      "memory= leaves {} for one decode; raise memory= to at least {}, make the image smaller "
+      "(progressive JPEG and interlaced PNG are whole in memory), or leave it out with "
+      "on_error=\"substitute\"",
+      FormatBytes(most), FormatBytes(RoundUp(memory, kMiB)));
 }
 
 std::optional<ScratchLease> ScratchBudget::Acquire(std::uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "engine/batch/batch.h"
 #include "engine/decode/stand_in.h"
@@ -172,8 +173,7 @@ Status Rows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
   // Its step is the oldest: waiting for room may be in vain.
   if (!extra.has_value()) extra = memory.AcquireBeyond(room.size);
   if (!extra.has_value()) {
-    return {StatusCode::kResourceExhausted,
-            "a row of " + FormatBytes(room.size) + ": the system has no memory"};
+    return ResourceExhausted("a row of {}: the system has no memory", FormatBytes(room.size));
   }
   row = extra->bytes().first(room.size);
   work.batch->extra.push_back(*std::move(extra));
@@ -343,8 +343,8 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
 // "epoch 0 step 3 sample 42 (n01/x.jpg)"
 std::string Rows::Describe(const StepWork& work, std::uint32_t slot) const {
   const SampleId sample = work.batch->samples[slot];
-  std::string text = "epoch " + std::to_string(work.plan.epoch) + " step " +
-                     std::to_string(work.plan.step) + " sample " + std::to_string(Raw(sample));
+  std::string text =
+      fmt::format("epoch {} step {} sample {}", work.plan.epoch, work.plan.step, Raw(sample));
   if (loop_.fields.empty()) return text;
   const Index& index = loop_.fields.index();
   const Result<Extent> extent = index.extent(loop_.fields[0].index_field, sample);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "engine/papers/lobster/lobster_policy.h"
 
 namespace headrace {
@@ -33,9 +33,9 @@ Result<std::unique_ptr<SchedulePolicy>> SchedulePolicy::Open(const Options& opti
   HEADRACE_CHECK(beyond != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
   if (options.start < reader.header().start) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "following schedule " + reader.name() + ": it begins at " +
-                      StepText(reader.header().start) + ", the run at " + StepText(options.start));
+    return FailedPrecondition("following schedule {}: it begins at {}, the run at {}",
+                              reader.name(), StepText(reader.header().start),
+                              StepText(options.start));
   }
   return std::unique_ptr<SchedulePolicy>(
       new SchedulePolicy(options, std::move(reader), std::move(beyond)));
@@ -60,9 +60,8 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
   }
   if (ended_) return beyond_->Split(at, work, shares);
   if (step_.at != at) {
-    return {StatusCode::kFailedPrecondition, "following schedule " + reader_.name() +
-                                                 ": the run is at " + StepText(at) +
-                                                 ", the schedule goes on at " + StepText(step_.at)};
+    return FailedPrecondition("following schedule {}: the run is at {}, the schedule goes on at {}",
+                              reader_.name(), StepText(at), StepText(step_.at));
   }
   const LaneShares reads = Moved(step_.lanes, moved_);
   for (std::size_t lane = 0; lane < work.size(); ++lane) {
