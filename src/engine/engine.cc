@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -37,26 +38,17 @@ void DropReads(Step& step) {
   for (Delivery& delivery : step.deliveries) delivery.block_read = kNoBlockRead;
 }
 
-RowOptions RowOptionsOf(const EngineParts& parts, const EngineOptions& options) {
-  return {.substitute = options.on_error == OnError::kSubstitute,
-          .substitutes_max = options.substitutes_max,
-          .reads = {.limits = {options.coalesce_gap_bytes, options.coalesce_bytes_max},
-                    .task_bytes = options.decode_task_bytes,
-                    .in_flight_max = options.reads_in_flight_max},
-          .decodes = {.seed = options.seed,
-                      .task_bytes = options.decode_task_bytes,
-                      .residents = parts.residents,
-                      .scratch = parts.scratch,
-                      .observer = parts.observer}};
-}
+// An event that completes no work in flight.
+LoopEvent Call(std::function<void()> run) { return {.run = std::move(run), .completes = 0}; }
 
 }  // namespace
 
 // The components, and what they share.
 struct Engine::Components {
-  Components(const Parts& parts, const EngineOptions& options, std::stop_token stop,
+  Components(const Parts& parts, const EngineOptions& of_engine, std::stop_token stop,
              Inbox<LoopEvent>& inbox, TierCache* cache)
-      : fields(*parts.index, parts.schema),
+      : options(of_engine),
+        fields(*parts.index, parts.schema),
         verifier(*parts.index, options.verify),
         batch_maker(*parts.index, parts.schema, *parts.store),
         storage(*parts.store),
@@ -67,7 +59,8 @@ struct Engine::Components {
                        inbox.Post({.fetch = &fetch, .data = std::move(data)});
                      },
                  .beginning = [&inbox](std::uint64_t reads) { inbox.BeginWork(reads); }}),
-        loop{.inbox = inbox,
+        loop{.options = options,
+             .inbox = inbox,
              .executor = *parts.executor,
              .clock = *parts.clock,
              .fetcher = fetcher,
@@ -78,23 +71,21 @@ struct Engine::Components {
              .verifier = verifier,
              .stop = std::move(stop)},
         queues(Completed(parts), parts.policy),
-        rows(loop, queues, RowOptionsOf(parts, options)),
+        rows(loop, queues,
+             {.residents = parts.residents, .scratch = parts.scratch, .observer = parts.observer}),
         filler(cache == nullptr ? nullptr
                                 : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
-        blocks(loop,
-               {.residents = parts.residents,
-                .kept_blocks = parts.kept_blocks,
-                .limits = {options.block_gap_bytes, options.block_read_bytes_max}},
-               filler.get(), rows),
+        blocks(loop, {.residents = parts.residents, .kept_blocks = parts.kept_blocks}, filler.get(),
+               rows),
         lanes(loop,
               {.first_rank = parts.first_rank,
-               .batches_max = options.batches_max,
                .sources = cache != nullptr,
                .have_come = [this](std::uint64_t number) { return blocks.HaveCome(number); }},
               parts.lanes, batch_maker) {
     rows.Connect(filler.get(), &blocks);
   }
 
+  const EngineOptions options;
   const StoredFields fields;
   const Verifier verifier;
   const BatchMaker batch_maker;
@@ -132,33 +123,27 @@ Engine::~Engine() {
 }
 
 void Engine::Start() {
-  inbox_->PostLater({.run =
-                         [this] {
-                           state_mutex_.AssertHeld();
-                           started_ = true;
-                         },
-                     .completes = 0});
+  inbox_->PostLater(Call([this] {
+    state_mutex_.AssertHeld();
+    started_ = true;
+  }));
 }
 
 void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
   const std::int64_t now_ns = taken_ns.value_or(parts_.clock->NowNanos());
-  inbox_->PostLater({.run =
-                         [this, lane, now_ns] {
-                           state_mutex_.AssertHeld();
-                           components_->lanes.OnTaken(lane, now_ns);
-                         },
-                     .completes = 0});
+  inbox_->PostLater(Call([this, lane, now_ns] {
+    state_mutex_.AssertHeld();
+    components_->lanes.OnTaken(lane, now_ns);
+  }));
 }
 
 // Runs the loop on the consumer's thread, which has nothing better to do: the executor may be busy.
 void Engine::OnWaiting(std::uint32_t lane) {
   const std::int64_t now_ns = parts_.clock->NowNanos();
-  inbox_->Post({.run =
-                    [this, lane, now_ns] {
-                      state_mutex_.AssertHeld();
-                      components_->lanes.OnWaiting(lane, now_ns);
-                    },
-                .completes = 0});
+  inbox_->Post(Call([this, lane, now_ns] {
+    state_mutex_.AssertHeld();
+    components_->lanes.OnWaiting(lane, now_ns);
+  }));
 }
 
 void Engine::Leave(std::uint32_t lane) {
@@ -263,8 +248,7 @@ void Engine::Advance() {
   if (components.queues.nothing_to_read()) {
     if (const Status status = components.blocks.IssueReads(); !status.ok()) End(status);
   }
-  if (!ended)
-    components.rows.IssueReads();  // Of stand-ins for samples that no block read can bring.
+  if (!ended) components.rows.IssueReads();  // Of stand-ins where no block read can bring a sample.
   const bool idle = components.queues.nothing_to_read() && !components.blocks.has_queued();
   if (!ended && components.filler != nullptr && idle) components.filler->IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.

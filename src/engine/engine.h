@@ -8,9 +8,9 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "engine/engine_options.h"
 #include "engine/engine_parts.h"
 #include "engine/engine_stats.h"
+#include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "engine/tiers/tier_cache.h"
 #include "plan/order.h"

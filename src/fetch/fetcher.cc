@@ -76,6 +76,13 @@ void Fetcher::Refuse(Fetch& fetch) {
                                           FormatBytes(fetch.extent.range.size)));
 }
 
+bool Fetcher::ReadNow(Fetch& fetch, std::span<std::byte> to) const {
+  if (options_.stop.stop_requested()) return false;
+  const ReadNowAnswer answer = fetch.source->ReadNow(fetch, to);
+  fetch.not_held = answer == ReadNowAnswer::kNotHeld;
+  return answer == ReadNowAnswer::kRead;
+}
+
 void Fetcher::Read(std::span<Fetch* const> fetches) const {
   fetches.front()->source->Read(fetches, options_.stop, options_.ended);
 }

@@ -73,7 +73,10 @@ class Fetcher {
   // `count` reads are in flight no longer.
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
 
-  // Any thread. Reads that have begun, in tasks that ReadNow() could not serve; all of one source.
+  // Any thread. Reads `fetch`, which has begun, into `to` if that needs no device. False: it does,
+  // or the run was stopped.
+  bool ReadNow(Fetch& fetch, std::span<std::byte> to) const;
+  // Any thread. Reads that have begun, and that ReadNow() could not serve; all of one source.
   void Read(std::span<Fetch* const> fetches) const;
 
  private:

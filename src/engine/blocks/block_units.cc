@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "fetch/coalesce.h"
+
 namespace headrace {
 
 void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
@@ -15,10 +17,12 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   if (!std::is_sorted(pieces.begin(), pieces.end(), by_place)) {
     std::sort(pieces.begin(), pieces.end(), by_place);
   }
-  if (options_.kept_blocks != nullptr) TakeFromKeptBlocks(block, pieces);
+  if (memory_.kept_blocks != nullptr) TakeFromKeptBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
+  const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
+                              .bytes_max = loop_.options.block_read_bytes_max};
   Coalesce(
-      std::span<const BlockPiece>(pieces), options_.limits, extent_of,
+      std::span<const BlockPiece>(pieces), limits, extent_of,
       [](const BlockPiece&) { return false; },
       [&](const Extent& extent, std::span<const BlockPiece> together) {
         BlockUnit* const unit = Make(block, extent, together);
@@ -46,7 +50,7 @@ void BlockUnits::TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& p
   std::vector<BlockPiece> taken;
   for (BlockPiece& piece : pieces) {
     if (piece.extent.range.size == 0) continue;
-    const auto bytes = options_.kept_blocks->Find(piece.extent);
+    const auto bytes = memory_.kept_blocks->Find(piece.extent);
     if (!bytes.has_value()) continue;
     piece.from_kept_block = bytes->data();
     taken.push_back(piece);
@@ -110,11 +114,11 @@ void BlockUnits::PlanInserts(const BlockWork& block, BlockUnit& unit) {
 // A whole block is read straight into memory of kept blocks, while there is room for all of it. Not
 // one of which a tier has a sample: what a tier reads is laid out as an entry, not as the block is.
 void BlockUnits::KeepBlock(BlockWork& block) const {
-  if (options_.kept_blocks == nullptr || !block.entries.empty()) return;
+  if (memory_.kept_blocks == nullptr || !block.entries.empty()) return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockUnit>& unit : block.units) {
     std::optional<Buffer> buffer;
-    if (!unit->in_memory) buffer = options_.kept_blocks->Acquire(unit->source->BufferBytes(*unit));
+    if (!unit->in_memory) buffer = memory_.kept_blocks->Acquire(unit->source->BufferBytes(*unit));
     if (!buffer.has_value()) {
       for (const std::unique_ptr<BlockUnit>& taken : block.units) taken->buffer.Reset();
       return;

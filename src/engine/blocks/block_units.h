@@ -12,14 +12,13 @@
 #include "engine/loop/loop_context.h"
 #include "engine/memory/kept_blocks.h"
 #include "engine/tiers/tier_filler.h"
-#include "fetch/coalesce.h"
 
 namespace headrace {
 
-struct BlockOptions {
+// Memory for the samples of block reads.
+struct BlockMemory {
   std::shared_ptr<CellPool> residents;      // null: the plan has no block reads
   std::shared_ptr<KeptBlocks> kept_blocks;  // null: no block stays in memory
-  CoalesceLimits limits;                    // of the samples of a block read
 };
 
 // Divides a block read into units: reads of storage and of tiers, and what is in memory already.
@@ -30,9 +29,9 @@ class BlockUnits {
  public:
   // `tiers` may be null. Counts what kept blocks give in `counts`; `client` hears of the units'
   // reads.
-  BlockUnits(LoopContext& loop, const BlockOptions& options, TierFiller* tiers, FetchClient& client,
+  BlockUnits(LoopContext& loop, const BlockMemory& memory, TierFiller* tiers, FetchClient& client,
              BlockCounts& counts)
-      : loop_(loop), options_(options), tiers_(tiers), client_(client), counts_(counts) {}
+      : loop_(loop), memory_(memory), tiers_(tiers), client_(client), counts_(counts) {}
 
   // Makes the units of `pieces`, all that is wanted of `block`.
   void MakeAll(BlockWork& block, std::vector<BlockPiece> pieces);
@@ -46,7 +45,7 @@ class BlockUnits {
   void KeepBlock(BlockWork& block) const;
 
   LoopContext& loop_;
-  const BlockOptions& options_;
+  const BlockMemory& memory_;
   TierFiller* const tiers_;
   FetchClient& client_;
   BlockCounts& counts_;

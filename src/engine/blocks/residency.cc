@@ -8,19 +8,19 @@
 
 namespace headrace {
 
-Residency::Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers,
+Residency::Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers,
                      ResidencyClient& client)
     : loop_(loop),
-      options_(std::move(options)),
+      memory_(std::move(memory)),
       tiers_(tiers),
       client_(client),
-      units_(loop, options_, tiers, *this, counts_),
-      copier_(loop, options_.residents.get()) {}
+      units_(loop, memory_, tiers, *this, counts_),
+      copier_(loop, memory_.residents.get()) {}
 
 // A first step may bring thousands: what one needs beside its record is made when its turn comes.
 void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> releases) {
   for (BlockRead& read : reads) {
-    HEADRACE_CHECK(options_.residents != nullptr);
+    HEADRACE_CHECK(memory_.residents != nullptr);
     HEADRACE_CHECK(read.number == blocks_begin_ + blocks_.size());
     auto block = std::make_unique<BlockWork>();
     block->deadline = loop_.FirstDeadline();
@@ -87,7 +87,7 @@ void Residency::Drop(const Release& release) {
 
 void Residency::Forget(BlockWork& block, KeptSample& sample) {
   if (sample.cells != kNoCells) {
-    options_.residents->Release(std::exchange(sample.cells, kNoCells));
+    memory_.residents->Release(std::exchange(sample.cells, kNoCells));
   }
   sample.state = KeptSample::State::kGone;
   --block.samples_left;
@@ -182,7 +182,7 @@ Result<bool> Residency::BeginBlock() {
   if (next_block_ == blocks_begin_ + blocks_.size()) return false;
   BlockWork& block = *blocks_[next_block_ - blocks_begin_];
   if (!block.planned) PlanBlock(block);
-  CellPool& cells = *options_.residents;
+  CellPool& cells = *memory_.residents;
   if (block.demand_units > cells.capacity_units()) {
     return Status(StatusCode::kInternal,
                   fmt::format("block read {} of the plan: its samples take {} cells, there are {}",
@@ -225,7 +225,7 @@ void Residency::PlanBlock(BlockWork& block) {
     }
     sample.pieces_left = static_cast<std::uint16_t>(loop_.fields.size());
     sample.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, KeptSample::kLarge));
-    const std::uint64_t units = options_.residents->Units(bytes);
+    const std::uint64_t units = memory_.residents->Units(bytes);
     block.demand[kept] = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(units, std::numeric_limits<std::uint32_t>::max()));
     block.demand_units += units;
@@ -237,10 +237,7 @@ void Residency::PlanBlock(BlockWork& block) {
 // A task. Bytes that need no device are read and copied in one go; others take the usual way.
 void Residency::ReadNowOrRead(BlockUnit& unit) {
   const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
-  const ReadNowAnswer answer =
-      loop_.stop.stop_requested() ? ReadNowAnswer::kNotAsked : unit.source->ReadNow(unit, target);
-  if (answer != ReadNowAnswer::kRead) {
-    unit.not_held = answer == ReadNowAnswer::kNotHeld;
+  if (!loop_.fetcher.ReadNow(unit, target)) {
     Fetch* const fetch = &unit;
     return loop_.ReadFromTask({&fetch, 1});
   }
@@ -357,7 +354,7 @@ void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& statu
   if (block.failures.contains(kept)) {
     sample.state = KeptSample::State::kFailed;
     if (sample.cells != kNoCells) {
-      options_.residents->Release(std::exchange(sample.cells, kNoCells));
+      memory_.residents->Release(std::exchange(sample.cells, kNoCells));
     }
   }
   if (sample.waiter == 0) return;
@@ -373,7 +370,7 @@ void Residency::FinishBlock(BlockWork& block) {
       if (unit->data.empty()) continue;
       parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
     }
-    options_.kept_blocks->Keep(std::move(parts));
+    memory_.kept_blocks->Keep(std::move(parts));
   }
   // The block may have to live long.
   std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
@@ -386,7 +383,7 @@ void Residency::ReleaseAll() {
   for (const std::unique_ptr<BlockWork>& block : blocks_) {
     if (block == nullptr) continue;
     for (const KeptSample& sample : block->samples) {
-      if (sample.cells != kNoCells) options_.residents->Release(sample.cells);
+      if (sample.cells != kNoCells) memory_.residents->Release(sample.cells);
     }
   }
   blocks_.clear();

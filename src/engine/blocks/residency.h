@@ -55,7 +55,7 @@ class ResidencyClient {
 class Residency final : public FetchClient {
  public:
   // `tiers` may be null.
-  Residency(LoopContext& loop, BlockOptions options, TierFiller* tiers, ResidencyClient& client);
+  Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers, ResidencyClient& client);
 
   // Takes what a step has to say of block reads, in the order of its stream. Takes references to
   // what tiers have of it, before the plan may evict that.
@@ -106,7 +106,7 @@ class Residency final : public FetchClient {
   void FinishBlock(BlockWork& block);
 
   LoopContext& loop_;
-  const BlockOptions options_;
+  const BlockMemory memory_;
   TierFiller* const tiers_;
   ResidencyClient& client_;
   BlockCounts counts_;

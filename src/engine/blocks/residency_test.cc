@@ -28,8 +28,10 @@ class ResidencyTest : public ::testing::Test, public ResidencyClient {
   // Blocks of four samples, `cells` cells of one sample each.
   void Make(std::uint64_t cells) {
     cells_ = CellPool::Make(cells, 128).value();
-    blocks_ = std::make_unique<Residency>(
-        test_.loop, BlockOptions{.residents = cells_, .limits = {0, kMiB}}, nullptr, *this);
+    test_.options.block_gap_bytes = 0;
+    test_.options.block_read_bytes_max = kMiB;
+    blocks_ =
+        std::make_unique<Residency>(test_.loop, BlockMemory{.residents = cells_}, nullptr, *this);
   }
   void Queue(std::uint64_t number, std::vector<std::uint32_t> kept = {}) {
     blocks_->Queue(

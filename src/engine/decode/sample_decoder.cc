@@ -32,12 +32,13 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     HEADRACE_RETURN_IF_ERROR(sample.entry->tier()->Check(*sample.entry));
   }
   const StoredPiece* piece = sample.pieces;
-  for (std::size_t position = 0; position < schema_.size(); ++position) {
-    const BatchField& field = schema_[position];
-    const std::span<std::byte> row = batch.row(schema_, position, slot);
+  const std::span<const BatchField> schema = fields_.schema();
+  for (std::size_t position = 0; position < schema.size(); ++position) {
+    const BatchField& field = schema[position];
+    const std::span<std::byte> row = batch.row(schema, position, slot);
     if (field.is_inline()) {
       HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
-                                index_.inline_value(field.index_field, id));
+                                fields_.index().inline_value(field.index_field, id));
       HEADRACE_CHECK(value.size() == row.size());
       if (!value.empty()) std::memcpy(row.data(), value.data(), value.size());
       copied_bytes += value.size();

@@ -11,9 +11,9 @@
 #include "codec/codec.h"
 #include "codec/image/scratch_memory.h"
 #include "engine/batch/batch.h"
+#include "engine/batch/stored_fields.h"
 #include "fetch/fetch.h"
 #include "fetch/verifier.h"
-#include "index/index.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -43,9 +43,8 @@ class SampleDecoder {
   using GatheredBytes = std::vector<std::byte, ScratchAllocator<std::byte>>;
 
   // `residents` may be null: then no sample has cells.
-  SampleDecoder(const Index& index, std::span<const BatchField> schema, CellPool* residents,
-                const Verifier& verifier)
-      : index_(index), schema_(schema), residents_(residents), verifier_(verifier) {}
+  SampleDecoder(const StoredFields& fields, CellPool* residents, const Verifier& verifier)
+      : fields_(fields), residents_(residents), verifier_(verifier) {}
 
   // Fills row `slot` of `batch`. Adds to `copied_bytes` what LaneStats::copied_bytes counts.
   //
@@ -60,8 +59,7 @@ class SampleDecoder {
                                             GatheredBytes& scratch, ScratchLimit& limit) const;
   void CopyOut(const StoredSample& sample, const StoredPiece& piece, std::span<std::byte> to) const;
 
-  const Index& index_;
-  const std::span<const BatchField> schema_;
+  const StoredFields& fields_;
   CellPool* const residents_;
   const Verifier& verifier_;
 };

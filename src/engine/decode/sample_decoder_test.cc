@@ -59,7 +59,8 @@ class SampleDecoderTest : public ::testing::Test {
     batch.samples = {SampleId{id}};
     batch.fields = {{.rows = {row_}}, {.packed = label_}};
     const Verifier verifier(index_, verify_);
-    const SampleDecoder decoder(index_, schema_, cells_.get(), verifier);
+    const StoredFields fields(index_, schema_);
+    const SampleDecoder decoder(fields, cells_.get(), verifier);
     StoredSample keyed = sample;
     keyed.key = {.sample = SampleId{id}};
     HEADRACE_RETURN_IF_ERROR(decoder.Decode(keyed, batch, 0, scratch_, limit_, copied_));

@@ -27,11 +27,10 @@ struct LaneShare {
 
 // What a policy did so far.
 struct LaneCounts {
-  std::uint64_t stragglers = 0;  // steps for which a lane was predicted to be late
-  std::uint64_t corrections =
-      0;                      // times that shares were moved, away from a plan or what was before
-  std::uint64_t planned = 0;  // steps whose shares a schedule says
-  std::uint32_t decodes = 0;  // gauge: decode threads that it gives out; 0: all there are
+  std::uint64_t stragglers = 0;   // steps for which a lane was predicted to be late
+  std::uint64_t corrections = 0;  // times that shares were moved, from a plan or those before
+  std::uint64_t planned = 0;      // steps whose shares a schedule says
+  std::uint32_t decodes = 0;      // gauge: decode threads that it gives out; 0: all there are
 };
 
 // Splits reads in flight and decode threads between the lanes of a node. Deterministic: the same

@@ -40,7 +40,7 @@ bool Lanes::has_room() const {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (lane->ended) continue;
     anybody = true;
-    if (lane->steps.size() + lane->ready >= options_.batches_max) return false;
+    if (lane->steps.size() + lane->ready >= loop_.options.batches_max) return false;
   }
   return anybody;
 }
@@ -292,7 +292,7 @@ StallCause Lanes::CurrentCause(const Lane& lane) const {
 Lanes::Lane* Lanes::FindHolding() const {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (lane->ended || lane->consumer.waiting() || !lane->steps.empty()) continue;
-    const bool full = lane->ready >= options_.batches_max;
+    const bool full = lane->ready >= loop_.options.batches_max;
     if (full || (next_.has_value() && lane->next_batch == nullptr)) return lane.get();
   }
   return nullptr;

@@ -22,9 +22,8 @@
 namespace headrace {
 
 struct LaneOptions {
-  std::uint32_t first_rank = 0;   // of lane 0; the others follow
-  std::uint32_t batches_max = 8;  // of a lane, in work or ready
-  bool sources = false;           // batches say which tier their samples came from
+  std::uint32_t first_rank = 0;  // of lane 0; the others follow
+  bool sources = false;          // batches say which tier their samples came from
   // Whether the block reads numbered below this are done.
   std::function<bool(std::uint64_t)> have_come;
 };

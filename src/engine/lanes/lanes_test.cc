@@ -31,10 +31,9 @@ class LanesTest : public ::testing::Test {
     for (EngineLane& lane : parts_) lane.batch_memory = BufferPool::Make(kMiB);
     parts_[0].sink = &sinks_[0];
     parts_[1].sink = &sinks_[1];
+    test_.options.batches_max = 2;
     lanes_ = std::make_unique<Lanes>(
-        test_.loop,
-        LaneOptions{
-            .first_rank = 4, .batches_max = 2, .have_come = [this](auto) { return have_come_; }},
+        test_.loop, LaneOptions{.first_rank = 4, .have_come = [this](auto) { return have_come_; }},
         parts_, maker_);
   }
   // Samples 0 and 1 for rank 4, 2 and 3 for rank 5.

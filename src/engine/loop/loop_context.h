@@ -12,6 +12,7 @@
 #include "base/memory/buffer_pool.h"
 #include "base/status.h"
 #include "engine/batch/stored_fields.h"
+#include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "fetch/fetch.h"
 #include "fetch/fetcher.h"
@@ -44,6 +45,7 @@ inline constexpr std::uint64_t kDeadlinesOfStep = std::uint64_t{1} << 16;
 //
 // Ownership: the engine's; everything outlives the components.
 struct LoopContext {
+  const EngineOptions& options;
   Inbox<LoopEvent>& inbox;
   Executor& executor;
   const Clock& clock;

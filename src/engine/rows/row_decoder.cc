@@ -28,7 +28,7 @@ void RowDecoder::Submit(StepWork& work, std::span<const std::uint32_t> slots) {
     }
     task->slots.push_back(slot);
     task->stored_bytes += StoredBytes(work, slot);
-    if (task->stored_bytes >= options_.task_bytes) {
+    if (task->stored_bytes >= loop_.options.decode_task_bytes) {
       queues_.AddDecode(std::exchange(task, nullptr));
     }
   }
@@ -54,12 +54,12 @@ void RowDecoder::Start(std::uint32_t lane) {
 void RowDecoder::OnRun(std::unique_ptr<DecodeTask> task) {
   queues_.EndDecode(*task);
   // Of tasks that only decoded, and of all their samples.
-  if (options_.observer != nullptr && task->decode_ns > 0 && task->stored_bytes > 0 &&
+  if (parts_.observer != nullptr && task->decode_ns > 0 && task->stored_bytes > 0 &&
       task->failures.empty() && task->large.empty() && !loop_.ended) {
-    options_.observer->OnDecoded({.samples = task->slots.size(),
-                                  .bytes = task->stored_bytes,
-                                  .threads = task->threads,
-                                  .nanoseconds = task->decode_ns});
+    parts_.observer->OnDecoded({.samples = task->slots.size(),
+                                .bytes = task->stored_bytes,
+                                .threads = task->threads,
+                                .nanoseconds = task->decode_ns});
   }
   client_.OnDecoded(*task);
   Start(task->work->lane);
@@ -73,7 +73,7 @@ void RowDecoder::Run(DecodeTask& task) {
     if (loop_.stop.stop_requested()) break;
     if (i + kPrefetchAhead < task.slots.size()) {
       const CellRun cells = task.work->samples[task.slots[i + kPrefetchAhead]].cells;
-      if (cells != kNoCells) options_.residents->Prefetch(cells);
+      if (cells != kNoCells) parts_.residents->Prefetch(cells);
     }
     DecodeRow(task, task.slots[i], scratch);
   }
@@ -85,19 +85,20 @@ void RowDecoder::Run(DecodeTask& task) {
 // Decodes a row, or fails it, or leaves it until there is scratch memory.
 void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch) {
   ScratchLimit limit;
-  if (options_.scratch != nullptr) limit = options_.scratch->small();
+  if (parts_.scratch != nullptr) limit = parts_.scratch->small();
   if (task.lease.bytes() != 0) limit.bytes_max = task.lease.bytes();
   const std::uint64_t copied_bytes = task.copied_bytes;
   const StepWork& work = *task.work;
   const SampleWork& row = work.samples[slot];
-  const StoredSample stored = {
-      .key = {.seed = options_.seed, .epoch = work.plan.epoch, .sample = work.batch->samples[slot]},
-      .pieces = work.pieces.data() + slot * loop_.fields.size(),
-      .cells = row.cells,
-      .entry = row.entry ? &row.entry : nullptr};
+  const StoredSample stored = {.key = {.seed = loop_.options.seed,
+                                       .epoch = work.plan.epoch,
+                                       .sample = work.batch->samples[slot]},
+                               .pieces = work.pieces.data() + slot * loop_.fields.size(),
+                               .cells = row.cells,
+                               .entry = row.entry ? &row.entry : nullptr};
   Status status = decoder_.Decode(stored, *work.batch, slot, scratch, limit, task.copied_bytes);
   if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
-    const Status fits = options_.scratch->Check(limit.bytes_needed);
+    const Status fits = parts_.scratch->Check(limit.bytes_needed);
     if (fits.ok()) {
       task.large.emplace_back(slot, limit.bytes_needed);
       task.copied_bytes = copied_bytes;
@@ -126,7 +127,7 @@ void RowDecoder::AddLarge(RowRef row, std::uint64_t bytes) {
 void RowDecoder::StartLarge() {
   while (!large_.empty()) {
     const auto [row, bytes] = large_.begin()->second;
-    std::optional<ScratchLease> lease = options_.scratch->Acquire(bytes);
+    std::optional<ScratchLease> lease = parts_.scratch->Acquire(bytes);
     if (!lease.has_value()) return;
     auto task = std::make_unique<DecodeTask>();
     task->work = row.step;

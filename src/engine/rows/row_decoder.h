@@ -28,9 +28,8 @@ class RowDecoderClient {
   virtual void OnDecoded(DecodeTask& task) = 0;
 };
 
-struct RowDecoderOptions {
-  std::uint64_t seed = 0;                  // of transforms
-  std::uint64_t task_bytes = 0;            // stored bytes from which a task is worth a thread
+// What rows are decoded with.
+struct DecodeParts {
   std::shared_ptr<CellPool> residents;     // null: no row has cells
   std::shared_ptr<ScratchBudget> scratch;  // null: no limit
   DecodeObserver* observer = nullptr;      // null: nobody wants to know
@@ -47,14 +46,12 @@ struct RowDecoderOptions {
 // Shutdown: the owner waits until nothing is in flight.
 class RowDecoder {
  public:
-  RowDecoder(LoopContext& loop, LaneQueues& queues, RowDecoderOptions options,
-             RowDecoderClient& client)
+  RowDecoder(LoopContext& loop, LaneQueues& queues, DecodeParts parts, RowDecoderClient& client)
       : loop_(loop),
         queues_(queues),
-        options_(std::move(options)),
+        parts_(std::move(parts)),
         client_(client),
-        decoder_(loop.fields.index(), loop.fields.schema(), options_.residents.get(),
-                 loop.verifier) {}
+        decoder_(loop.fields, parts_.residents.get(), loop.verifier) {}
 
   // Cuts the rows into tasks large enough to be worth a thread each.
   void Submit(StepWork& work, std::span<const std::uint32_t> slots);
@@ -80,7 +77,7 @@ class RowDecoder {
 
   LoopContext& loop_;
   LaneQueues& queues_;
-  const RowDecoderOptions options_;
+  const DecodeParts parts_;
   RowDecoderClient& client_;
   const SampleDecoder decoder_;
   std::atomic<int> decoding_ = 0;  // tasks that run

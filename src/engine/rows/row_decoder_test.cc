@@ -54,9 +54,9 @@ class RowDecoderTest : public ::testing::Test, public RowDecoderClient {
     }
     return work;
   }
-  void Make(RowDecoderOptions options) {
-    options.task_bytes = 200;
-    decoder_ = std::make_unique<RowDecoder>(test_.loop, queues_, std::move(options), *this);
+  void Make(DecodeParts parts) {
+    test_.options.decode_task_bytes = 200;
+    decoder_ = std::make_unique<RowDecoder>(test_.loop, queues_, std::move(parts), *this);
   }
 
   LoopHarness test_;

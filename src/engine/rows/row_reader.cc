@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/batch/batch.h"
+#include "fetch/coalesce.h"
 
 namespace headrace {
 namespace {
@@ -17,9 +18,11 @@ RowReader::Reads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
   const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.first; };
   std::sort(pieces.begin(), pieces.end(),
             [&](const Piece& a, const Piece& b) { return LiesBefore(extent_of(a), extent_of(b)); });
+  const CoalesceLimits limits{.gap_bytes = loop_.options.coalesce_gap_bytes,
+                              .bytes_max = loop_.options.coalesce_bytes_max};
   Reads reads;
   Coalesce(
-      pieces, options_.limits, extent_of, [this](const Piece& piece) { return InPlace(piece); },
+      pieces, limits, extent_of, [this](const Piece& piece) { return InPlace(piece); },
       [&](const Extent& extent, std::span<const Piece> together) {
         reads.push_back(MakeUnit(work, extent, together));
       });
@@ -126,7 +129,7 @@ bool RowReader::MayBeTried(const ReadUnit& unit) const {
 
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
 bool RowReader::InOneGo(const ReadUnit& unit) const {
-  return unit.pieces.size() == 1 && unit.extent.range.size <= options_.task_bytes &&
+  return unit.pieces.size() == 1 && unit.extent.range.size <= loop_.options.decode_task_bytes &&
          !unit.outlasts && unit.work->samples[unit.pieces.front().slot].insert_into == nullptr;
 }
 
@@ -136,9 +139,10 @@ void RowReader::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit
   auto task = std::find_if(tries.rbegin(), tries.rend(),
                            [&](const auto& each) { return each->work == unit.work; });
   const int threads = queues_.parts(*unit.work).executor->concurrency();
-  const std::uint32_t part = options_.in_flight_max / static_cast<std::uint32_t>(threads);
+  const std::uint32_t part =
+      loop_.options.reads_in_flight_max / static_cast<std::uint32_t>(threads);
   if (task == tries.rend() || (*task)->units.size() >= std::clamp(part, 1U, kTriesMax) ||
-      (*task)->stored_bytes >= options_.task_bytes) {
+      (*task)->stored_bytes >= loop_.options.decode_task_bytes) {
     tries.push_back(std::make_unique<DecodeTask>());
     task = tries.rbegin();
     (*task)->work = unit.work;
@@ -166,10 +170,7 @@ void RowReader::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   std::vector<Fetch*> missed;
   for (ReadUnit* const unit : task->units) {
     const std::span<std::byte> target = RoomOf(*task, *unit);
-    const ReadNowAnswer answer = loop_.stop.stop_requested() ? ReadNowAnswer::kNotAsked
-                                                             : unit->source->ReadNow(*unit, target);
-    if (answer != ReadNowAnswer::kRead) {
-      unit->not_held = answer == ReadNowAnswer::kNotHeld;
+    if (!loop_.fetcher.ReadNow(*unit, target)) {
       task->work->samples_tried -= unit->pieces.size();
       if (!unit->memory().empty()) {
         missed.push_back(unit);

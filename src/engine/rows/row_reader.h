@@ -11,7 +11,6 @@
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
 #include "engine/step/step_work.h"
-#include "fetch/coalesce.h"
 #include "fetch/fetch.h"
 
 namespace headrace {
@@ -30,12 +29,6 @@ class RowReaderClient {
   virtual void OnDecoded(DecodeTask& task) = 0;
 };
 
-struct RowReaderOptions {
-  CoalesceLimits limits;             // of the extents of a step
-  std::uint64_t task_bytes = 0;      // stored bytes from which a task is worth a thread
-  std::uint32_t in_flight_max = 64;  // reads that tasks may try between them
-};
-
 // Reads single samples: from extents and entries of tiers to bytes in memory, in the order of
 // LaneQueues. Where the page cache may have a sample, the task that decodes it reads it, too.
 //
@@ -48,9 +41,8 @@ class RowReader final : public FetchClient {
   using Piece = std::pair<Extent, PieceRef>;
   using Reads = LaneQueues::Reads;
 
-  RowReader(LoopContext& loop, LaneQueues& queues, const RowReaderOptions& options,
-            RowReaderClient& client)
-      : loop_(loop), queues_(queues), options_(options), client_(client) {}
+  RowReader(LoopContext& loop, LaneQueues& queues, RowReaderClient& client)
+      : loop_(loop), queues_(queues), client_(client) {}
 
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
   Reads MakeReads(StepWork& work, std::span<Piece> pieces);
@@ -77,7 +69,6 @@ class RowReader final : public FetchClient {
 
   LoopContext& loop_;
   LaneQueues& queues_;
-  const RowReaderOptions options_;
   RowReaderClient& client_;
 };
 

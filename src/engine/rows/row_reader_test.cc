@@ -20,6 +20,11 @@ using testing::UnorderedElementsAre;
 
 class RowReaderTest : public ::testing::Test, public RowReaderClient {
  protected:
+  RowReaderTest() {
+    test_.options = {
+        .coalesce_gap_bytes = 150, .coalesce_bytes_max = 300, .decode_task_bytes = 250};
+  }
+
   void OnRead(StepWork& /*work*/, std::span<const std::uint32_t> slots) override {
     read_.insert(read_.end(), slots.begin(), slots.end());
   }
@@ -53,7 +58,7 @@ class RowReaderTest : public ::testing::Test, public RowReaderClient {
 
   LoopHarness test_;
   LaneQueues queues_{{{.staging = test_.staging, .executor = &test_.executor}}, nullptr};
-  RowReader reader_{test_.loop, queues_, {.limits = {150, 300}, .task_bytes = 250}, *this};
+  RowReader reader_{test_.loop, queues_, *this};
   std::vector<std::uint32_t> read_;
   std::vector<std::pair<std::uint32_t, StatusCode>> failed_;
   std::vector<std::string> decoded_;

@@ -19,12 +19,12 @@ bool IsAligned(const std::byte* buffer) {
 
 }  // namespace
 
-Rows::Rows(LoopContext& loop, LaneQueues& queues, const RowOptions& options)
+Rows::Rows(LoopContext& loop, LaneQueues& queues, const DecodeParts& parts)
     : loop_(loop),
       queues_(queues),
-      options_(options),
-      reader_(loop, queues, options.reads, *this),
-      decoder_(loop, queues, options.decodes, *this) {}
+      residents_(parts.residents),
+      reader_(loop, queues, *this),
+      decoder_(loop, queues, parts, *this) {}
 
 void Rows::Connect(TierFiller* tiers, Residency* blocks) {
   tiers_ = tiers;
@@ -290,8 +290,7 @@ void Rows::EndRow(StepWork& work, std::uint32_t slot) {
 void Rows::Release(StepWork& work, std::uint32_t slot) const {
   SampleWork& row = work.samples[slot];
   row.entry.Reset();
-  const CellRun cells = std::exchange(row.cells, kNoCells);
-  if (cells != kNoCells) options_.decodes.residents->Release(cells);
+  if (row.cells != kNoCells) residents_->Release(std::exchange(row.cells, kNoCells));
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
     auto* const unit = static_cast<ReadUnit*>(std::exchange(piece.read, nullptr));
@@ -301,8 +300,7 @@ void Rows::Release(StepWork& work, std::uint32_t slot) const {
 
 void Rows::ReleaseCells(StepWork& work) const {
   for (SampleWork& row : work.samples) {
-    const CellRun cells = std::exchange(row.cells, kNoCells);
-    if (cells != kNoCells) options_.decodes.residents->Release(cells);
+    if (row.cells != kNoCells) residents_->Release(std::exchange(row.cells, kNoCells));
   }
 }
 
@@ -321,8 +319,9 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   }
   const SampleId wanted = work.plan.deliveries[slot].sample;
   const std::uint64_t sample_count = loop_.fields.index().sample_count();
-  const bool substitute = options_.substitute && IsErrorOfSample(status.code()) && !loop_.ended &&
-                          sample_count > 1 && row.draws < options_.substitutes_max;
+  const bool substitute = loop_.options.on_error == OnError::kSubstitute &&
+                          IsErrorOfSample(status.code()) && !loop_.ended && sample_count > 1 &&
+                          row.draws < loop_.options.substitutes_max;
   if (!substitute) {
     if (!work.error.has_value() || slot < work.error->first) {
       work.error.emplace(slot, status.WithContext(Describe(work, slot)));
@@ -332,7 +331,7 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   }
   if (row.reason.ok()) row.reason = status.WithContext(Describe(work, slot));
   work.batch->samples[slot] =
-      DrawStandIn(options_.decodes.seed, work.plan.epoch, wanted, row.draws++, sample_count);
+      DrawStandIn(loop_.options.seed, work.plan.epoch, wanted, row.draws++, sample_count);
   if (loop_.fields.empty()) {
     decoder_.Submit(work, {&slot, 1});
   } else {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/cell_pool.h"
 #include "base/status.h"
 #include "engine/blocks/residency.h"
 #include "engine/lanes/lane_queues.h"
@@ -16,13 +18,6 @@
 #include "tier/tier.h"
 
 namespace headrace {
-
-struct RowOptions {
-  bool substitute = false;            // samples that cannot be delivered
-  std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
-  RowReaderOptions reads;
-  RowDecoderOptions decodes;  // its seed is that of substitutes, too
-};
 
 // The rows of the steps in work, from planned to done. A row's bytes come from cells, from a tier
 // or from storage; they are decoded; where that fails, the row falls back from its tier to storage,
@@ -36,7 +31,7 @@ class Rows final : public RowReaderClient,
                    public TierFillerClient,
                    public ResidencyClient {
  public:
-  Rows(LoopContext& loop, LaneQueues& queues, const RowOptions& options);
+  Rows(LoopContext& loop, LaneQueues& queues, const DecodeParts& parts);
 
   // Once, before the first step: where rows come from beside storage. Null: no tiers; no blocks.
   void Connect(TierFiller* tiers, Residency* blocks);
@@ -82,7 +77,7 @@ class Rows final : public RowReaderClient,
 
   LoopContext& loop_;
   LaneQueues& queues_;
-  const RowOptions options_;
+  const std::shared_ptr<CellPool> residents_;  // null: no row has cells
   TierFiller* tiers_ = nullptr;
   Residency* blocks_ = nullptr;
   RowReader reader_;

@@ -17,7 +17,9 @@ class RowsTest : public ::testing::Test {
   // Plans a step of these samples, and runs until nothing is left to do.
   std::unique_ptr<StepWork> RunStep(const std::vector<std::uint64_t>& samples,
                                     bool substitute = false) {
-    Rows rows(test_.loop, queues_, {.substitute = substitute, .decodes = {.seed = 3}});
+    test_.options.on_error = substitute ? OnError::kSubstitute : OnError::kRaise;
+    test_.options.seed = 3;
+    Rows rows(test_.loop, queues_, {});
     auto work = test_.MakeWork(samples);
     rows.Plan(*work);
     while (!queues_.nothing_to_read()) {

@@ -39,10 +39,6 @@ struct ReadUnit : Fetch {
   std::int64_t issued_ns = 0;
   bool tried = false;     // with ReadNow()
   bool outlasts = false;  // the unit lives longer than its task: it needs staging memory
-
-  [[nodiscard]] bool MayBeTried() const {
-    return entry == nullptr && extent.range.size > 0 && !tried;
-  }
 };
 
 // One row of a step, from planned to done.

@@ -163,7 +163,10 @@ struct LoopHarness {
                          inbox.Post({.fetch = &fetch, .data = std::move(data)});
                        },
                    .beginning = [this](std::uint64_t reads) { inbox.BeginWork(reads); }}};
-  LoopContext loop{.inbox = inbox,
+  // Of reads that are each alone, and tasks of one row.
+  EngineOptions options{.coalesce_gap_bytes = 0, .coalesce_bytes_max = 0, .decode_task_bytes = 0};
+  LoopContext loop{.options = options,
+                   .inbox = inbox,
                    .executor = executor,
                    .clock = clock,
                    .fetcher = fetcher,

@@ -59,7 +59,10 @@ void TierCache::Apply(std::span<CacheOp> ops) {
     op = std::find_if(op, ops.end(), [block](const CacheOp& each) { return each.block != block; });
     const TierNumber to = wanted_[block];
     if (from == kNoTier || from == to) continue;
-    ForEachSample(block, [&](SampleId sample) { Leave(sample, *tiers_.at(from), to != kNoTier); });
+    const BlockMap::Block samples = blocks_->block(block);
+    for (std::uint32_t i = 0; i < samples.count; ++i) {
+      Leave(SampleId{Raw(samples.first) + i}, *tiers_.at(from), to != kNoTier);
+    }
   }
 }
 
@@ -80,12 +83,6 @@ void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
 void TierCache::OnArrived(SampleId sample, Tier& tier) {
   const Tier* const wanted = Wanted(sample);
   if (wanted != &tier) Leave(sample, tier, wanted != nullptr);
-}
-
-template <typename Visit>
-void TierCache::ForEachSample(std::uint32_t block, Visit visit) const {
-  const BlockMap::Block samples = blocks_->block(block);
-  for (std::uint32_t i = 0; i < samples.count; ++i) visit(SampleId{Raw(samples.first) + i});
 }
 
 Tier::EntryRef TierCache::Find(SampleId sample) {

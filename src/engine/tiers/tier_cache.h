@@ -78,8 +78,6 @@ class TierCache {
  private:
   void Apply(std::span<CacheOp> ops);
   void Leave(SampleId sample, Tier& from, bool moves);
-  template <typename Visit>
-  void ForEachSample(std::uint32_t block, Visit visit) const;
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
     return of_one_ ? Raw(sample) : blocks_->Find(sample);
   }

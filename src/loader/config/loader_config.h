@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "engine/batch/batch.h"
-#include "engine/engine_options.h"
+#include "engine/loop/engine_options.h"
 #include "loader/config/loader_options.h"
 #include "observe/memory_budget.h"
 

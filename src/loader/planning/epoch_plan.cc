@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/engine_options.h"
+#include "engine/loop/engine_options.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
 

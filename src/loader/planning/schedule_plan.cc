@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "engine/engine_options.h"
+#include "engine/loop/engine_options.h"
 #include "engine/papers/lobster/lobster_policy.h"
 #include "index/atomic_file.h"
 #include "index/index.h"

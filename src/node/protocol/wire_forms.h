@@ -4,7 +4,7 @@
 // wire_codec.h.
 
 #include "engine/batch/batch.h"
-#include "engine/engine_options.h"
+#include "engine/loop/engine_options.h"
 #include "loader/config/loader_options.h"
 #include "node/protocol/messages.h"
 #include "node/protocol/wire_codec.h"

@@ -8,9 +8,8 @@ namespace headrace {
 
 // What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
 enum class OnError : std::uint8_t {
-  kRaise = 0,  // the step fails, with the error of its lowest slot that failed
-  kSubstitute =
-      1,  // another sample of the dataset, drawn from (seed, epoch, sample), takes its place
+  kRaise = 0,       // the step fails, with the error of its lowest slot that failed
+  kSubstitute = 1,  // another sample, drawn from (seed, epoch, sample), takes its place
 };
 
 struct EngineOptions {
