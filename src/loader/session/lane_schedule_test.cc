@@ -84,12 +84,12 @@ class LaneScheduleTest : public ::testing::Test {
   Status Run(Session& job, Position start, std::vector<std::uint64_t>* ids = nullptr) {
     std::vector<std::unique_ptr<BatchQueue>> queues;
     std::vector<BatchSink*> sinks;
-    for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
+    for (std::uint32_t lane = 0; lane < job.config().options.job.ranks; ++lane) {
       sinks.push_back(queues.emplace_back(std::make_unique<BatchQueue>()).get());
     }
     HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SessionRun> run, job.Start(start, sinks));
     for (;;) {
-      for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
+      for (std::uint32_t lane = 0; lane < job.config().options.job.ranks; ++lane) {
         if (!queues[lane]->ready()) run->OnWaiting(lane);
         const Result<BatchQueue::Taken> taken = queues[lane]->Take(-1);
         if (!taken.ok()) {

@@ -122,8 +122,8 @@ inline Rows RowsOf(const BatchSource& source, const Batch& batch) {
   Rows rows;
   for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
     std::string bytes;
-    for (std::size_t field = 0; field < source.schema().size(); ++field) {
-      const std::span<std::byte> row = batch.row(source.schema(), field, slot);
+    for (std::size_t field = 0; field < source.facts().schema.size(); ++field) {
+      const std::span<std::byte> row = batch.row(source.facts().schema, field, slot);
       bytes.append(reinterpret_cast<const char*>(row.data()), row.size());
     }
     rows.emplace_back(Raw(batch.samples[slot]), std::move(bytes));
