@@ -58,7 +58,7 @@ class LoaderTest : public ::testing::TestWithParam<std::string> {
   // Takes to the end; the ids in order, every byte checked.
   std::vector<std::uint64_t> DrainIds(Loader& loader) {
     std::vector<std::uint64_t> ids;
-    for (const BatchRows& rows : Drain(loader)) {
+    for (const RowList& rows : Drain(loader)) {
       for (const auto& [id, bytes] : rows) {
         EXPECT_EQ(bytes, dataset_->Row(id)) << id;
         ids.push_back(id);
