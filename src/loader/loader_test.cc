@@ -20,6 +20,7 @@
 #include "loader/config/loader_config.h"
 #include "loader/ending/keeper.h"
 #include "loader/session/session.h"
+#include "loader/session/session_reports.h"
 #include "loader/testing/bytes_dataset.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
@@ -381,8 +382,8 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
     }
     job->Stop();
   }
-  const std::vector<StepTime> steps = job->step_times().value();
-  const LoaderStats stats = job->stats(0).value();
+  const std::vector<StepTime> steps = job->reports().step_times().value();
+  const LoaderStats stats = job->reports().stats(0).value();
   ASSERT_EQ(stats.engine.lanes.size(), kRanks);
   std::size_t next = 0;
   std::int64_t all_waited_ns = 0;
