@@ -13,6 +13,7 @@
 #include <nanobind/stl/optional.h>
 
 #include "arrays.h"
+#include "base/format/errors.h"
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
@@ -42,9 +43,7 @@ nb::ndarray<nb::numpy> ToArray(std::unique_ptr<float[]> memory, const ImageTrans
 nb::ndarray<nb::numpy> DecodeImage(const nb::bytes& encoded, const ImageTransform& transform,
                                    std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample) {
   if (epoch >= kEpochsMax) {
-    ThrowStatus(
-        Status(StatusCode::kInvalidArgument, "decode_image epoch: got " + std::to_string(epoch) +
-                                                 ", must be below " + std::to_string(kEpochsMax)));
+    ThrowStatus(InvalidArgument("decode_image epoch: got {}, must be below {}", epoch, kEpochsMax));
   }
   const std::unique_ptr<FieldCodec> codec = ValueOrThrow(MakeImageCodec(transform));
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(encoded.data()),

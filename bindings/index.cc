@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "convert/buffer.h"
 #include "convert/text.h"
@@ -87,8 +88,7 @@ nb::dlpack::dtype DlpackType(DType dtype) {
 
 const FieldInfo& FieldOrThrow(const Index& index, std::size_t field) {
   if (field >= index.fields().size()) {
-    ThrowStatus({StatusCode::kOutOfRange, "field " + std::to_string(field) + ": the index has " +
-                                              std::to_string(index.fields().size())});
+    ThrowStatus(OutOfRange("field {}: the index has {}", field, index.fields().size()));
   }
   return index.fields()[field];
 }
@@ -107,9 +107,8 @@ const FieldInfo& FieldOrThrow(const Index& index, std::size_t field, bool is_inl
 std::uint64_t CountOrThrow(std::string_view what, std::uint64_t first,
                            std::optional<std::uint64_t> count, std::uint64_t total) {
   if (first > total || (count && *count > total - first)) {
-    ThrowStatus({StatusCode::kOutOfRange, std::string(what) + "s from " + std::to_string(first) +
-                                              " on, " + (count ? std::to_string(*count) : "all") +
-                                              " of them: the index has " + std::to_string(total)});
+    ThrowStatus(OutOfRange("{}s from {} on, {} of them: the index has {}", what, first,
+                           count ? std::to_string(*count) : "all", total));
   }
   return count.value_or(total - first);
 }
@@ -298,9 +297,8 @@ Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
   const Buffer buffer(data);
   const std::span<const std::byte> bytes = buffer.bytes();
   if (offsets.size() != sizes.size()) {
-    ThrowStatus({StatusCode::kInvalidArgument, "hash64_ranges: " + std::to_string(offsets.size()) +
-                                                   " offsets and " + std::to_string(sizes.size()) +
-                                                   " sizes"});
+    ThrowStatus(
+        InvalidArgument("hash64_ranges: {} offsets and {} sizes", offsets.size(), sizes.size()));
   }
   const std::size_t n = offsets.size();
   const std::uint64_t* offset = offsets.data();
@@ -309,9 +307,7 @@ Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
   RunReleased([&]() -> Status {
     for (std::size_t i = 0; i < n; ++i) {
       if (offset[i] > bytes.size() || size[i] > bytes.size() - offset[i]) {
-        return {StatusCode::kOutOfRange, "hash64_ranges: range " + std::to_string(i) +
-                                             " ends past the " + std::to_string(bytes.size()) +
-                                             " bytes given"};
+        return OutOfRange("hash64_ranges: range {} ends past the {} bytes given", i, bytes.size());
       }
       hashes[i] = Hash64(bytes.subspan(offset[i], size[i]));
     }
@@ -400,8 +396,8 @@ ExtentColumns ColumnsOrThrow(
   ExtentColumns columns{std::get<0>(in), std::get<1>(in), std::get<2>(in)};
   if (columns.objects.size() != count || columns.offsets.size() != count ||
       columns.sizes.size() != count) {
-    ThrowStatus({StatusCode::kInvalidArgument, "extents: objects, offsets and sizes must have " +
-                                                   std::to_string(count) + " entries each"});
+    ThrowStatus(
+        InvalidArgument("extents: objects, offsets and sizes must have {} entries each", count));
   }
   return columns;
 }

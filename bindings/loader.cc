@@ -150,7 +150,7 @@ class PyLoader {
                                                        Loader::Open(index.index, options));
                              return opened;
                            }));
-    schema_.assign(loader->schema().begin(), loader->schema().end());
+    schema_ = loader->facts().schema;
     MutexLock lock(mutex_);
     loader_ = std::move(loader);
   }
@@ -414,18 +414,18 @@ void BindPyLoader(nb::module_& module) {
           },
           nb::sig("def schema(self) -> list[tuple[str, str, tuple[int, ...], bool]]"))
       .def_prop_ro("steps_per_epoch",
-                   [](const PyLoader& self) { return self.loader()->steps_per_epoch(); })
+                   [](const PyLoader& self) { return self.loader()->facts().steps_per_epoch; })
       .def_prop_ro(
           "order_parameters",
-          [](const PyLoader& self) { return ToDict(self.loader()->order_parameters()); },
+          [](const PyLoader& self) { return ToDict(self.loader()->facts().order_parameters); },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro(
           "order_origins",
-          [](const PyLoader& self) { return ToDict(self.loader()->order_origins()); },
+          [](const PyLoader& self) { return ToDict(self.loader()->facts().order_origins); },
           nb::sig("def order_origins(self) -> dict[str, int | str]"))
       .def_prop_ro(
           "expected_inflation",
-          [](const PyLoader& self) { return ToObject(self.loader()->expected_inflation()); },
+          [](const PyLoader& self) { return ToObject(self.loader()->facts().inflation); },
           nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/format/errors.h"
 #include "convert/keywords.h"
 #include "convert/text.h"
 #include "gil/gil.h"
@@ -179,17 +180,15 @@ nb::dict PredictStream(const MachineModel& model, const InArray<double>& bytes,
   sources.reserve(plain.size());
   for (const PlainSource& each : plain) sources.push_back(ToSource(each));
   if (!(compute_rate > 0) || bytes.size() != which.size()) {
-    ThrowStatus(
-        {StatusCode::kInvalidArgument,
-         "predicting a stream: compute_rate must be above 0, bytes and which as long; got " +
-             std::to_string(compute_rate) + ", " + std::to_string(bytes.size()) + " and " +
-             std::to_string(which.size())});
+    ThrowStatus(InvalidArgument(
+        "predicting a stream: compute_rate must be above 0, bytes and which as long; got {:f}, {} "
+        "and {}",
+        compute_rate, bytes.size(), which.size()));
   }
   for (std::size_t i = 0; i < which.size(); ++i) {
     if (which.data()[i] < sources.size()) continue;
-    ThrowStatus({StatusCode::kOutOfRange, "predicting a stream: sample " + std::to_string(i) +
-                                              " is from source " + std::to_string(which.data()[i]) +
-                                              " of " + std::to_string(sources.size())});
+    ThrowStatus(OutOfRange("predicting a stream: sample {} is from source {} of {}", i,
+                           which.data()[i], sources.size()));
   }
   StreamClock clock(model, compute_rate);
   {

@@ -1,6 +1,7 @@
 // Blocks, and orders as streams of steps: what is planned, without reading anything.
 
 #include "order.h"
+#include "base/format/errors.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -49,9 +50,8 @@ PyBlocks UniformBlocks(std::uint64_t samples, std::uint64_t block_samples) {
   constexpr std::uint64_t kSamplesMax = std::uint64_t{1} << 40;
   if (samples < 1 || samples > kSamplesMax || block_samples < 1 || block_samples >> 32 != 0) {
     ThrowStatus(
-        Status(StatusCode::kInvalidArgument, "blocks: got " + Counted(samples, "sample") +
-                                                 " in blocks of " + std::to_string(block_samples) +
-                                                 ", must be in [1, 2^40] and in [1, 2^32 - 1]"));
+        InvalidArgument("blocks: got {} in blocks of {}, must be in [1, 2^40] and in [1, 2^32 - 1]",
+                        Counted(samples, "sample"), block_samples));
   }
   return {MakeUniformBlocks(samples, block_samples)};
 }
@@ -265,9 +265,8 @@ nb::object ExpectedInflationOf(const Text& order, const nb::dict& parameters,
   Planned planned = ToPlanned(order, parameters, rest);
   planned.request.parameters = ValueOrThrow(planned.factory->Resolve(planned.request));
   if (labels != nullptr && labels->size() != planned.request.job.sample_count) {
-    ThrowStatus(Status(StatusCode::kInvalidArgument,
-                       "labels: got " + std::to_string(labels->size()) + " for " +
-                           Counted(planned.request.job.sample_count, "sample")));
+    ThrowStatus(InvalidArgument("labels: got {} for {}", labels->size(),
+                                Counted(planned.request.job.sample_count, "sample")));
   }
   const std::optional<ExpectedInflation> expected = [&] {
     const GilRelease released;

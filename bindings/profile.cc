@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "base/units.h"
 #include "convert/text.h"
@@ -33,9 +34,7 @@ constexpr double kSecondsMax = 3600;
 
 std::int64_t ToNanos(const char* what, double seconds) {
   if (!(seconds > 0) || seconds > kSecondsMax) {
-    ThrowStatus({StatusCode::kInvalidArgument, std::string(what) + ": got " +
-                                                   std::to_string(seconds) +
-                                                   ", must be above 0 and at most 3600"});
+    ThrowStatus(InvalidArgument("{}: got {:f}, must be above 0 and at most 3600", what, seconds));
   }
   return static_cast<std::int64_t>(std::ceil(seconds * kNsPerSecond));
 }

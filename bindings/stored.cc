@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "base/process_id.h"
 #include "convert/buffer.h"
@@ -68,9 +69,8 @@ class PyStoredReader {
       bytes += sizes.data()[i];
     }
     if (bytes != buffer.bytes().size()) {
-      ThrowStatus({StatusCode::kInvalidArgument, "reading " + std::to_string(bytes) +
-                                                     " bytes into a buffer of " +
-                                                     std::to_string(buffer.bytes().size())});
+      ThrowStatus(
+          InvalidArgument("reading {} bytes into a buffer of {}", bytes, buffer.bytes().size()));
     }
     std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
     const auto keep_going = [&raised] {

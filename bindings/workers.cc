@@ -119,9 +119,10 @@ nb::object FailureDict(const TransformFailure& failure) {
 WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const Text& ragged_name,
                             std::uint32_t batches_max, std::uint64_t memory_bytes) {
   const std::shared_ptr<BatchSource> core = LoaderOf(loader);
-  WorkerPoolOptions options{
-      .whole_batches = whole_batches, .batches_max = batches_max, .memory_bytes = memory_bytes};
-  options.schema.assign(core->schema().begin(), core->schema().end());
+  WorkerPoolOptions options{.schema = core->facts().schema,
+                            .whole_batches = whole_batches,
+                            .batches_max = batches_max,
+                            .memory_bytes = memory_bytes};
   const std::string ragged = ragged_name.bytes();
   if (ragged == "pad") options.ragged = RaggedRows::kPad;
   if (ragged == "list") options.ragged = RaggedRows::kList;

@@ -74,6 +74,7 @@ std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attr
 
 std::optional<std::string> WhyRootIsWrong(std::string_view root) {
   if (root.find('\0') != std::string_view::npos) return "has a zero byte in its path";
+  if (root.starts_with("file://")) return "is " + Quoted(root) + ": write the path alone";
   // "SCHEME://...": objects of a store that is no file system.
   const std::size_t scheme = root.find("://");
   const auto is_of_scheme = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };

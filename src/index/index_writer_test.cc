@@ -182,6 +182,8 @@ std::vector<Contradiction> Contradictions() {
        "10)"},
       {"RelativeRoot", [](C& c) { c.root = "data"; },
        "root: is 'data': neither an absolute path nor \".\""},
+      {"RootOfSchemeFile", [](C& c) { c.root = "file:///data"; },
+       "root: is 'file:///data': write the path alone"},
       {"UnnamedAttribute", [](C& c) { c.attributes[0].first = ""; }, "an attribute has no key"},
       {"SameAttribute", [](C& c) { c.attributes[1].first = "format"; },
        "attribute 'format': the key is taken"},

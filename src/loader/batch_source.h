@@ -8,13 +8,12 @@
 #include "base/status.h"
 #include "engine/batch/batch.h"
 #include "loader/batch_queue.h"
+#include "loader/config/session_facts.h"
 #include "model/preprocess_model.h"
 #include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
-#include "plan/order_factory.h"
-#include "plan/quality/labels.h"
 
 namespace headrace {
 
@@ -31,15 +30,7 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  [[nodiscard]] virtual std::span<const BatchField> schema() const = 0;
-  [[nodiscard]] virtual std::uint64_t steps_per_epoch() const = 0;
-  // The order's parameters with all defaults filled in. A saved state contains them.
-  [[nodiscard]] virtual OrderParameters order_parameters() const = 0;
-  // The origin of each parameter, in words: see ResolvedOrder::origins().
-  [[nodiscard]] virtual OrderParameters order_origins() const = 0;
-  // The inflation that the order is expected to cause on this dataset. std::nullopt: none is
-  // expected, or no closed form is known.
-  [[nodiscard]] virtual const std::optional<ExpectedInflation>& expected_inflation() const = 0;
+  [[nodiscard]] virtual const SessionFacts& facts() const = 0;
 
   // Ends the current run, if there is one, and starts a run of the source's own order at
   // `position`. If this fails, the previous run has ended, too.
@@ -86,9 +77,9 @@ class BatchSource {
   [[nodiscard]] virtual Result<LoaderStats> stats() const = 0;
   // The tiers' part of stats(); cheap enough to call between batches.
   [[nodiscard]] virtual std::vector<NamedTierStats> tier_stats() const = 0;
-  // Times of the newest batches that all ranks of the node took: see Session.
+  // Times of the newest batches that all ranks of the node took: see SessionReports.
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
-  // Measured preprocessing times: see Session::learned().
+  // Measured preprocessing times: see SessionReports::learned().
   [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> learned() const = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "loader/session/session.h"
+#include "loader/session/session_reports.h"
 
 namespace headrace {
 
@@ -28,14 +29,8 @@ Loader::~Loader() {
   // NOLINTEND(bugprone-unused-return-value)
 }
 
-std::span<const BatchField> Loader::schema() const { return session_->schema(); }
-std::uint64_t Loader::steps_per_epoch() const { return session_->steps_per_epoch(); }
+const SessionFacts& Loader::facts() const { return session_->facts(); }
 const Index& Loader::index() const { return session_->index(); }
-OrderParameters Loader::order_parameters() const { return session_->order_parameters(); }
-OrderParameters Loader::order_origins() const { return session_->order_origins(); }
-const std::optional<ExpectedInflation>& Loader::expected_inflation() const {
-  return session_->expected_inflation();
-}
 
 Status Loader::Start(Position position) {
   return Begin(
@@ -79,7 +74,7 @@ Loader::Current Loader::current() const {
 }
 
 Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
-  if (session_->forked()) return session_->stats(0).status();
+  if (session_->forked()) return session_->reports().stats(0).status();
   const Current current = this->current();
   if (current.run == nullptr) {
     return Status(StatusCode::kFailedPrecondition, "no run was started");
@@ -117,16 +112,20 @@ void Loader::Abandon() {
 }
 
 Result<std::vector<PlannedRow>> Loader::Explain(Position position) const {
-  return session_->Explain(position, 0);
+  return session_->reports().Explain(position, 0);
 }
 
 Result<std::vector<PlannedRow>> Loader::ExplainRows(std::span<const SampleId> samples) const {
-  return session_->ExplainRows(samples);
+  return session_->reports().ExplainRows(samples);
 }
 
-Result<LoaderStats> Loader::stats() const { return session_->stats(0); }
-std::vector<NamedTierStats> Loader::tier_stats() const { return session_->tier_stats(); }
-Result<std::vector<StepTime>> Loader::step_times() const { return session_->step_times(); }
-Result<std::vector<PreprocessModel::Row>> Loader::learned() const { return session_->learned(); }
+Result<LoaderStats> Loader::stats() const { return session_->reports().stats(0); }
+std::vector<NamedTierStats> Loader::tier_stats() const { return session_->reports().tier_stats(); }
+Result<std::vector<StepTime>> Loader::step_times() const {
+  return session_->reports().step_times();
+}
+Result<std::vector<PreprocessModel::Row>> Loader::learned() const {
+  return session_->reports().learned();
+}
 
 }  // namespace headrace

@@ -28,8 +28,6 @@
 #include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
-#include "plan/order_factory.h"
-#include "plan/quality/labels.h"
 
 namespace headrace {
 
@@ -52,11 +50,7 @@ class Loader final : public BatchSource {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  [[nodiscard]] std::span<const BatchField> schema() const override;
-  [[nodiscard]] std::uint64_t steps_per_epoch() const override;
-  [[nodiscard]] OrderParameters order_parameters() const override;
-  [[nodiscard]] OrderParameters order_origins() const override;
-  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override;
+  [[nodiscard]] const SessionFacts& facts() const override;
   [[nodiscard]] const Index& index() const;
 
   Status Start(Position position) override;

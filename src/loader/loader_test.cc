@@ -20,6 +20,7 @@
 #include "loader/config/loader_config.h"
 #include "loader/ending/keeper.h"
 #include "loader/session/session.h"
+#include "loader/session/session_reports.h"
 #include "loader/testing/bytes_dataset.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
@@ -58,7 +59,7 @@ class LoaderTest : public ::testing::TestWithParam<std::string> {
   // Takes to the end; the ids in order, every byte checked.
   std::vector<std::uint64_t> DrainIds(Loader& loader) {
     std::vector<std::uint64_t> ids;
-    for (const Rows& rows : Drain(loader)) {
+    for (const RowList& rows : Drain(loader)) {
       for (const auto& [id, bytes] : rows) {
         EXPECT_EQ(bytes, dataset_->Row(id)) << id;
         ids.push_back(id);
@@ -128,7 +129,7 @@ TEST_P(LoaderTest, ARunCanBeLeftAndAnotherStartedAtAnyStep) {
   OrderOptions order{.sample_count = kSamples, .batch_size = 8, .seed = 3, .epochs = 2};
   const std::vector<std::uint64_t> whole = Planned(order);
   auto loader = Open({.job = order, .threads = 2});
-  for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
+  for (std::uint64_t step = 0; step < loader->facts().steps_per_epoch; ++step) {
     ASSERT_TRUE(loader->Start({.epoch = 0, .step = 0}).ok());
     for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
     ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
@@ -167,7 +168,7 @@ TEST_P(LoaderTest, DeliversThePlanWithTiersOfEveryPlacement) {
 std::vector<std::uint64_t> PlannedEpochs(const Loader& loader, OrderOptions job) {
   const Index& index = loader.index();
   job.sample_count = index.sample_count();
-  OrderParameters parameters = loader.order_parameters();
+  OrderParameters parameters = loader.facts().order_parameters;
   const auto block_samples = std::get<std::int64_t>(parameters.extract("block_samples").mapped());
   const std::shared_ptr<const Index> borrowed(&index, [](const Index*) {});
   const auto blocks = MakeIndexBlocks(borrowed, static_cast<std::uint64_t>(block_samples)).value();
@@ -248,7 +249,7 @@ TEST_P(LoaderTest, EpochCanBeLeftAtAnyStepAndGoesOnAtAny) {
                       .memory_bytes = 2 * kMiB,
                       .threads = 2});
   const std::vector<std::uint64_t> whole = PlannedEpochs(*loader, job);
-  for (std::uint64_t step = 0; step < loader->steps_per_epoch(); ++step) {
+  for (std::uint64_t step = 0; step < loader->facts().steps_per_epoch; ++step) {
     ASSERT_TRUE(loader->Start({.epoch = 0, .step = 0}).ok());
     for (std::uint64_t i = 0; i < step; ++i) ASSERT_TRUE(loader->Next(-1).ok());
     ASSERT_TRUE(loader->Start({.epoch = 1, .step = step}).ok());
@@ -381,8 +382,8 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
     }
     job->Stop();
   }
-  const std::vector<StepTime> steps = job->step_times().value();
-  const LoaderStats stats = job->stats(0).value();
+  const std::vector<StepTime> steps = job->reports().step_times().value();
+  const LoaderStats stats = job->reports().stats(0).value();
   ASSERT_EQ(stats.engine.lanes.size(), kRanks);
   std::size_t next = 0;
   std::int64_t all_waited_ns = 0;
@@ -454,7 +455,7 @@ TEST_P(LoaderTest, WithoutIoEachRowOfNeighboursBeginsWithAWholeSample) {
   const Batch& batch = *taken.value().batch;
   ASSERT_EQ(batch.samples.size(), 32u);
   for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
-    const std::span<std::byte> bytes = batch.row(loader.value()->schema(), 0, slot);
+    const std::span<std::byte> bytes = batch.row(loader.value()->facts().schema, 0, slot);
     const std::string row(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     bool found = false;
     for (std::uint64_t id = 0; id < kSamples && !found; ++id)

@@ -98,7 +98,7 @@ class NodeServerTest : public ::testing::Test {
   }
 
   // What the rank would get without a node process.
-  std::vector<Rows> Alone(std::uint32_t rank, LoaderOptions options) const {
+  std::vector<RowList> Alone(std::uint32_t rank, LoaderOptions options) const {
     options.job.rank = rank;
     const auto loader = Loader::Open(dataset_.index(), std::move(options)).value();
     EXPECT_TRUE(loader->Start({}).ok());
@@ -139,19 +139,19 @@ class NodeServerTest : public ::testing::Test {
 
 // Slot s of rank r of W has position s W + r of the global batch.
 TEST_F(NodeServerTest, AnyNumberOfRanksGetTheBytesOfOneWithTheSameGlobalBatch) {
-  const std::vector<Rows> whole = Alone(0, OptionsOf(1));
+  const std::vector<RowList> whole = Alone(0, OptionsOf(1));
   ASSERT_EQ(whole.size(), kSteps * kEpochs);
   for (const Row& row : whole.front()) ASSERT_EQ(row.second, dataset_.Row(row.first));
   for (const std::uint32_t ranks : {1U, 2U, 4U, 8U}) {
     Serve();
-    std::vector<std::vector<Rows>> got(ranks);
+    std::vector<std::vector<RowList>> got(ranks);
     OnEachRank(ranks, [&](std::uint32_t rank) {
       const auto loader = Open(rank, OptionsOf(ranks));
       EXPECT_TRUE(loader->Start({}).ok());
       got[rank] = Drain(*loader);
     });
     WaitForEnd();
-    std::vector<Rows> together(whole.size());
+    std::vector<RowList> together(whole.size());
     for (std::size_t step = 0; step < whole.size(); ++step) {
       for (std::uint64_t i = 0; i < kGlobalBatch; ++i) {
         ASSERT_EQ(got[i % ranks].size(), whole.size()) << ranks;
@@ -184,7 +184,7 @@ TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAd
     const auto alone = Loader::Open(dataset_.index(), options).value();
     ASSERT_TRUE(alone->Start({}).ok());
     std::uint64_t bytes = 0;
-    for (const Rows& rows : Drain(*alone)) {
+    for (const RowList& rows : Drain(*alone)) {
       for (const Row& row : rows) bytes += row.second.size();
     }
     const LoaderStats here = alone->stats().value();
@@ -236,9 +236,9 @@ TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
   ASSERT_TRUE(one->Start({}).ok());
   ASSERT_TRUE(other->Start({}).ok());
   std::vector<std::shared_ptr<Batch>> held;
-  std::vector<Rows> got_other;
+  std::vector<RowList> got_other;
   for (int step = 0; step < 2; ++step) held.push_back(TakeOne(*other));
-  std::vector<Rows> got;
+  std::vector<RowList> got;
   // Until the engine has nothing left that it may do.
   for (;;) {
     const Result<BatchQueue::Taken> next = one->Next(0);
@@ -256,8 +256,8 @@ TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
   EXPECT_EQ(one->Next(0).value().batch, nullptr);
   for (const auto& batch : held) got_other.push_back(RowsOf(*other, *batch));
   OnEachRank(2, [&](std::uint32_t rank) {
-    std::vector<Rows>& rows = rank == 0 ? got : got_other;
-    for (Rows& each : Drain(rank == 0 ? *one : *other)) rows.push_back(std::move(each));
+    std::vector<RowList>& rows = rank == 0 ? got : got_other;
+    for (RowList& each : Drain(rank == 0 ? *one : *other)) rows.push_back(std::move(each));
   });
   EXPECT_EQ(got, Alone(0, options));
   EXPECT_EQ(got_other, Alone(1, options));
@@ -281,9 +281,9 @@ TEST_F(NodeServerTest, OneThatOnlyHoldsWhatItTakesGetsAllOfIt) {
       return;
     }
     while (std::shared_ptr<Batch> batch = TakeOne(*loader)) held.push_back(std::move(batch));
-    schema.assign(loader->schema().begin(), loader->schema().end());
+    schema = loader->facts().schema;
   });
-  const std::vector<Rows> expected = Alone(1, options);
+  const std::vector<RowList> expected = Alone(1, options);
   ASSERT_EQ(held.size(), expected.size());
   // Its loader is gone, the node lives on for what is held.
   const auto check = [&] {
@@ -338,7 +338,7 @@ TEST_F(NodeServerTest, AListOfMoreSamplesThanAMessageHoldsIsRead) {
   for (const std::uint64_t first : {0U, 5U}) {
     const std::shared_ptr<Batch> batch = TakeOne(*loader);
     ASSERT_NE(batch, nullptr);
-    const Rows rows = RowsOf(*loader, *batch);
+    const RowList rows = RowsOf(*loader, *batch);
     ASSERT_EQ(rows.size(), 5U);
     for (std::uint64_t i = 0; i < rows.size(); ++i) {
       EXPECT_EQ(rows[i].first, first + i);
@@ -438,7 +438,7 @@ TEST_F(NodeServerTest, ARankThatComesBackAloneIsToldAndTheOthersGoOn) {
   auto goes = Open(1, options);
   ASSERT_TRUE(stays->Start({}).ok());
   ASSERT_TRUE(goes->Start({}).ok());
-  std::vector<Rows> got;
+  std::vector<RowList> got;
   for (int step = 0; step < 3; ++step) got.push_back(RowsOf(*stays, *TakeOne(*stays)));
   goes.reset();
   const auto again = Open(1, options);
@@ -450,7 +450,7 @@ TEST_F(NodeServerTest, ARankThatComesBackAloneIsToldAndTheOthersGoOn) {
                 HasSubstr("rank 1 comes back to job 'job' and asks for epoch 0 step 0, but rank 0 "
                           "goes on without it, at epoch 0 step "));
   }
-  for (Rows& rows : Drain(*stays)) got.push_back(std::move(rows));
+  for (RowList& rows : Drain(*stays)) got.push_back(std::move(rows));
   EXPECT_EQ(got, Alone(0, options));
   // Once nobody is in a run any more, one begins.
   ASSERT_TRUE(stays->Start({}).ok());

@@ -46,10 +46,8 @@ std::int64_t ModifiedNanos(const struct stat& stat) {
 
 Status Changed(std::string_view what, std::int64_t was, std::int64_t is,
                const FileRemedies& remedies) {
-  std::string text = "file changed since it was indexed: ";
-  text.append(what).append(" was ").append(std::to_string(was));
-  text.append(", is ").append(std::to_string(is)).append("; ").append(remedies.changed);
-  return Status(StatusCode::kFailedPrecondition, std::move(text));
+  return FailedPrecondition("file changed since it was indexed: {} was {}, is {}; {}", what, was,
+                            is, remedies.changed);
 }
 
 Status Gone(const std::string& path, const FileRemedies& remedies) {

@@ -3,16 +3,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
 
 std::string Doing(std::string_view what, ByteRange range) {
-  std::string text = "reading ";
-  text.append(what);
-  text.append(" bytes [").append(std::to_string(range.offset)).append(", ");
-  text.append(std::to_string(range.end())).append(")");
-  return text;
+  return fmt::format("reading {} bytes [{}, {})", what, range.offset, range.end());
 }
 
 std::string ObjectName(ObjectId object) { return "object " + std::to_string(Raw(object)); }

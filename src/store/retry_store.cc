@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 
@@ -72,9 +73,8 @@ void RetryStore::Take(std::shared_ptr<Attempt> attempt, Result<std::span<std::by
     return inner_->Read(std::move(again), stop);
   }
   if (unavailable && attempt->tries > 1) {
-    std::string message(result.status().message());
-    message.append(" after ").append(std::to_string(attempt->tries)).append(" tries");
-    result = Status(StatusCode::kUnavailable, std::move(message));
+    result = Status(StatusCode::kUnavailable,
+                    fmt::format("{} after {} tries", result.status().message(), attempt->tries));
   }
   counters_.Answer(attempt->request, std::move(result));
   attempt->request.done = nullptr;  // Its captures must not outlive the store.

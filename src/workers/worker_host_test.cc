@@ -19,13 +19,7 @@ namespace {
 // A loader without batches, which says what was asked of it.
 class FakeLoader final : public BatchSource {
  public:
-  [[nodiscard]] std::span<const BatchField> schema() const override { return {}; }
-  [[nodiscard]] std::uint64_t steps_per_epoch() const override { return 0; }
-  [[nodiscard]] OrderParameters order_parameters() const override { return {}; }
-  [[nodiscard]] OrderParameters order_origins() const override { return {}; }
-  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override {
-    return inflation_;
-  }
+  [[nodiscard]] const SessionFacts& facts() const override { return facts_; }
   Status Start(Position /*position*/) override { return Status(); }
   Status StartList(ListOrderOptions /*list*/) override { return Status(); }
   Result<BatchQueue::Taken> Next(std::int64_t /*timeout_ns*/) override {
@@ -59,7 +53,7 @@ class FakeLoader final : public BatchSource {
 
  private:
   using Rows = std::vector<PlannedRow>;
-  const std::optional<ExpectedInflation> inflation_;
+  const SessionFacts facts_;
 };
 
 class WorkerHostTest : public ::testing::Test {

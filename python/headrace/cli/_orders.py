@@ -275,11 +275,6 @@ def global_ids(
         yield np.stack(parts, axis=1).reshape(-1)
 
 
-def describe_resident(planned: Planned, stream: _core.OrderStream) -> str:
-    """For a table: the most that the stream has in memory."""
-    return amount(planned.source, stream.resident_units * planned.source.blocks.unit_bytes)
-
-
 def amount(source: Source, count: int) -> str:
     """Bytes of memory, in words; without a dataset a sample takes one."""
     return counted(count, "sample") if source.dataset is None else format_bytes(count)

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format/errors.h"
 #include "base/hash.h"
 #include "engine/loop/engine_options.h"
 #include "engine/papers/lobster/lobster_policy.h"
@@ -210,8 +211,8 @@ ScheduleHeader MakeScheduleHeader(const Index& index, const LoaderConfig& config
 Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& job) {
   std::string differs;
   const auto add = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
-    differs.append(differs.empty() ? "" : "; ")
-        .append(what + " " + std::to_string(planned) + ", the run has " + std::to_string(here));
+    differs +=
+        fmt::format("{}{} {}, the run has {}", differs.empty() ? "" : "; ", what, planned, here);
   };
   const auto number = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
     if (planned != here) add(what, planned, here);

@@ -14,7 +14,7 @@
 namespace headrace {
 
 // The engine of one run. After Close() it ignores events, keeps its last statistics, and may
-// outlive the job.
+// outlive the session.
 //
 // Thread safety: every method may be called from any thread; Close() by one thread at a time.
 // Shutdown: call Close() until it returns true. The destructor calls Close(-1).

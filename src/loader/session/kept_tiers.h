@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-// Keeps tiers in memory after their job has ended, for the next job that reads the same dataset. A
-// node service has them. Tiers in folders need no keeper.
+// Keeps tiers in memory after their session has ended, for the next one that reads the same
+// dataset. A node service has them. Tiers in folders need no keeper.
 //
 // Thread safety: every method may be called from any thread.
 class KeptTiers {

@@ -19,7 +19,7 @@
 
 namespace headrace {
 
-// The policy by which a job shares reads and decode threads between its ranks, over all of its
+// The policy by which a session shares reads and decode threads between its ranks, over all of its
 // runs. Made from LoaderOptions::schedule.
 //
 // Thread safety: every method may be called from any thread. At most one run exists at a time.
@@ -33,14 +33,14 @@ class LaneSchedule {
   //         DataLoss            not a schedule, or damaged; the whole file is read once
   static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const LoaderConfig& config);
 
-  // Returns the policy for a run of the job's own order from `start` on. Null: lanes share
+  // Returns the policy for a run of the session's own order from `start` on. Null: lanes share
   // everything, earliest deadline first.
   //
   // Errors: those of SchedulePolicy::Open
   Result<std::shared_ptr<LanePolicy>> Begin(Position start);
   // Checks that a run may follow a list that the caller ordered.
   //
-  // Errors: InvalidArgument  there is a schedule file: it fits the job's own order only
+  // Errors: InvalidArgument  there is a schedule file: it fits the session's own order only
   Status BeginList();
 
   // The schedule file of the newest run, for its placement; empty if there is none.

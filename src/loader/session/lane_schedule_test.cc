@@ -12,6 +12,7 @@
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
+#include "loader/session/session_reports.h"
 #include "plan/papers/lobster/testing/schedule_bytes.h"
 
 namespace headrace {
@@ -84,12 +85,12 @@ class LaneScheduleTest : public ::testing::Test {
   Status Run(Session& job, Position start, std::vector<std::uint64_t>* ids = nullptr) {
     std::vector<std::unique_ptr<BatchQueue>> queues;
     std::vector<BatchSink*> sinks;
-    for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
+    for (std::uint32_t lane = 0; lane < job.config().options.job.ranks; ++lane) {
       sinks.push_back(queues.emplace_back(std::make_unique<BatchQueue>()).get());
     }
     HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SessionRun> run, job.Start(start, sinks));
     for (;;) {
-      for (std::uint32_t lane = 0; lane < job.lanes(); ++lane) {
+      for (std::uint32_t lane = 0; lane < job.config().options.job.ranks; ++lane) {
         if (!queues[lane]->ready()) run->OnWaiting(lane);
         const Result<BatchQueue::Taken> taken = queues[lane]->Take(-1);
         if (!taken.ok()) {
@@ -151,7 +152,7 @@ TEST_F(LaneScheduleTest, WhateverThePolicyBatchesAreTheSame) {
     std::vector<std::uint64_t> ids;
     ASSERT_TRUE(Run(*job, {}, &ids).ok());
     EXPECT_EQ(ids.size(), 3 * kSamples);
-    EXPECT_EQ(job->stats(0).value().schedule.name, name);
+    EXPECT_EQ(job->reports().stats(0).value().schedule.name, name);
     if (!before.empty()) {
       EXPECT_EQ(ids, before) << name;
     }
@@ -203,8 +204,8 @@ TEST_F(LaneScheduleTest, ASchedulesSharesAndOpsAreFollowedToItsEndAndBeyond) {
   const Status ended = Run(*job, {}, &ids);
   EXPECT_TRUE(ended.ok()) << ended.ToString();
   EXPECT_EQ(ids.size(), 3 * kSamples);
-  EXPECT_EQ(job->stats(0).value().schedule.planned_steps, 2 * kSteps + 3);
-  EXPECT_GT(job->stats(0).value().engine.tiers.uses.at(0).samples, 0);
+  EXPECT_EQ(job->reports().stats(0).value().schedule.planned_steps, 2 * kSteps + 3);
+  EXPECT_GT(job->reports().stats(0).value().engine.tiers.uses.at(0).samples, 0);
   // Again, with what tiers hold now, and from the middle, past the end: as planned all the same.
   for (const Position start : {Position{}, Position{.epoch = 1, .step = 2},
                                Position{.epoch = 2, .step = 5}, Position{.epoch = 0, .step = 7}}) {
@@ -302,7 +303,7 @@ TEST_F(LaneScheduleTest, WhatPreprocessingTakesIsLearnedAndTakenAlong) {
   const auto job = Open(Options(/*tiers=*/false), "lobster");
   ASSERT_NE(job, nullptr);
   ASSERT_TRUE(Run(*job, {}).ok());
-  const std::vector<PreprocessModel::Row> rows = job->learned();
+  const std::vector<PreprocessModel::Row> rows = job->reports().learned();
   ASSERT_FALSE(rows.empty());
   LoaderOptions options = Options(/*tiers=*/false);
   options.preprocess = rows;

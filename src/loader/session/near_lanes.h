@@ -22,7 +22,7 @@ struct NearLanesOptions {
   bool shared_batches = false;      // whether other processes can map batch memory
 };
 
-// The threads and the memory of the lanes of a job, each on the NUMA node that serves it.
+// The threads and the memory of a session's lanes, each on the NUMA node that serves it.
 //
 // Thread safety: immutable, except for the threads and pools that it owns.
 // Shutdown: users of the threads must end before the destructor, which waits for the threads.

@@ -136,7 +136,7 @@ TEST(RegistriesTest, AnOrderOfATestIsLoadedByItsName) {
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   ASSERT_TRUE(loader.value()->Start({}).ok());
   std::uint64_t taken = 0;
-  for (const Rows& rows : Drain(*loader.value())) {
+  for (const RowList& rows : Drain(*loader.value())) {
     for (const auto& [id, bytes] : rows) {
       EXPECT_EQ(id, kSamples - 1 - taken++ % kSamples);
       EXPECT_EQ(bytes, dataset.Row(id));
@@ -156,7 +156,7 @@ TEST(RegistriesTest, APlacementOfATestDecidesWhatTiersKeep) {
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   ASSERT_TRUE(loader.value()->Start({}).ok());
   std::uint64_t taken = 0;
-  for (const Rows& rows : Drain(*loader.value())) {
+  for (const RowList& rows : Drain(*loader.value())) {
     for (const auto& [id, bytes] : rows) EXPECT_EQ(bytes, dataset.Row(id));
     taken += rows.size();
   }
@@ -190,7 +190,7 @@ TEST(RegistriesTest, AStoreOfATestIsFoundByTheSchemeOfTheRoot) {
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();
   ASSERT_TRUE(loader.value()->Start({}).ok());
   std::uint64_t taken = 0;
-  for (const Rows& rows : Drain(*loader.value())) {
+  for (const RowList& rows : Drain(*loader.value())) {
     for (const auto& [id, bytes] : rows) {
       EXPECT_EQ(bytes, std::string(5 + id, static_cast<char>('a' + id % 26)));
       ++taken;

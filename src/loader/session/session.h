@@ -4,26 +4,23 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/batch/batch.h"
 #include "index/index.h"
 #include "loader/config/loader_config.h"
+#include "loader/config/session_facts.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/numa.h"
-#include "observe/loader_stats.h"
-#include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
-#include "plan/order_factory.h"
-#include "plan/quality/labels.h"
 
 namespace headrace {
 
 class BatchSink;
 class KeptTiers;
+class SessionReports;
 
 // How long a session's destructor waits for reads of storage, and then for the rest of its
 // shutdown: a tier must be on the disk before another process may open its folder.
@@ -46,21 +43,21 @@ class SessionRun {
   virtual void Leave(std::uint32_t lane) = 0;
 };
 
-// A job on one node: one engine for the ranks [rank, rank + ranks) of options.job, its *lanes*, and
-// everything that they share: storage, tiers, plan, memory, threads. A *run* is one pass over the
-// plan: it starts at a position and continues, epoch after epoch, until it ends, fails, is stopped,
-// or another run starts.
+// A job's part on one node: one engine for the ranks [rank, rank + ranks) of options.job, its
+// *lanes*, and everything that they share: storage, tiers, plan, memory, threads. A *run* is one
+// pass over the plan: it starts at a position and continues, epoch after epoch, until it ends,
+// fails, is stopped, or another run starts.
 //
 // Capacities in options (memory, tiers, threads) are for one rank; the node has `ranks` times as
 // much.
 //
 // Thread safety: every method may be called from any thread.
-// Ownership: batches handed out may outlive the job; sinks must outlive the run that uses them.
+// Ownership: batches handed out may outlive the session; sinks must outlive the run that uses them.
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
-// in time, the process's keeper (loader/ending/) holds the job's threads, memory and tier folders
-// until it does. A forked child must not destroy the session (see forked()); in the child every
-// method returns FailedPrecondition.
+// in time, the process's keeper (loader/ending/) holds the session's threads, memory and tier
+// folders until it does. A forked child must not destroy the session (see forked()); in the child
+// every method returns FailedPrecondition.
 class Session {
  public:
   // `kept`: keeps tiers in memory before and after this session; null: tiers in memory end with it.
@@ -77,13 +74,10 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   [[nodiscard]] const LoaderConfig& config() const;
-  [[nodiscard]] std::uint32_t lanes() const;
-  [[nodiscard]] std::span<const BatchField> schema() const;
-  [[nodiscard]] std::uint64_t steps_per_epoch() const;
+  [[nodiscard]] const SessionFacts& facts() const;
   [[nodiscard]] const Index& index() const;
-  [[nodiscard]] OrderParameters order_parameters() const;
-  [[nodiscard]] OrderParameters order_origins() const;
-  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const;
+  // What it reports, in any state.
+  [[nodiscard]] const SessionReports& reports() const;
   // True in a forked child of the process that opened the session: its threads run in the parent
   // only.
   [[nodiscard]] bool forked() const;
@@ -92,8 +86,8 @@ class Session {
   // together: see RunLifecycle. A caller with one thread needs no turn.
   [[nodiscard]] RunTurn TakeTurn();
 
-  // Ends the run, if there is one, waits for its reads, and starts a run of the job's own order.
-  // `sinks`: one for each lane. The previous run delivers nothing more to its sinks.
+  // Ends the run, if there is one, waits for its reads, and starts a run of the session's own
+  // order. `sinks`: one for each lane. The previous run delivers nothing more to its sinks.
   //
   // Errors: Cancelled  Cancel() was called before the run started, or Stop() or Start() took a
   //                    newer turn
@@ -101,7 +95,7 @@ class Session {
   Result<std::shared_ptr<SessionRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
                                             std::optional<RunTurn> turn = std::nullopt);
 
-  // The same with an order that the caller decided: one epoch, one lane. Only if the job's own
+  // The same with an order that the caller decided: one epoch, one lane. Only if the session's own
   // order is `exact`.
   //
   // Errors: OutOfRange       an id that the dataset does not have
@@ -129,24 +123,8 @@ class Session {
   // Runs one waiting task of the run on the calling thread; returns false if there is none.
   bool Help();
 
-  // Tells where the rows of one step of the job's own order come from, for one lane. Reads nothing.
-  // With tiers, plans the run again up to that step.
-  //
-  // Errors: those of OrderFactory::Make
-  Result<std::vector<PlannedRow>> Explain(Position position, std::uint32_t lane) const;
-  // The same for samples of an order that the caller decided.
-  Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const;
-
-  [[nodiscard]] Result<LoaderStats> stats(std::uint32_t lane) const;
-  // The tiers' part of stats(); cheap enough to call between batches.
-  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const;
-  // Times of the newest kStepsKept batches that each lane took, lane after lane, over all runs.
-  [[nodiscard]] Result<std::vector<StepTime>> step_times() const;
-  // Measured preprocessing times of this job and of the runs that options.preprocess comes from.
-  [[nodiscard]] std::vector<PreprocessModel::Row> learned() const;
-
  private:
-  class Impl;
+  struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;

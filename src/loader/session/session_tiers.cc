@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/format/errors.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/ending/keeper.h"
@@ -59,8 +60,8 @@ Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerp
   for (const TierSpec& each : spec.tiers) {
     std::string& key = keys_.emplace_back();
     if (each.path.empty()) {
-      key = fingerprint + "/" + std::to_string(each.capacity_bytes) + "/" +
-            std::to_string(unit_bytes) + "/" + std::to_string(order_->job().rank);
+      key = fmt::format("{}/{}/{}/{}", fingerprint, each.capacity_bytes, unit_bytes,
+                        order_->job().rank);
       if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
         tiers_.push_back(std::move(kept));
         continue;

@@ -116,14 +116,14 @@ class BytesDataset {
 
 // A row as a consumer sees it: the sample's id and all bytes.
 using Row = std::pair<std::uint64_t, std::string>;
-using Rows = std::vector<Row>;
+using RowList = std::vector<Row>;
 
-inline Rows RowsOf(const BatchSource& source, const Batch& batch) {
-  Rows rows;
+inline RowList RowsOf(const BatchSource& source, const Batch& batch) {
+  RowList rows;
   for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
     std::string bytes;
-    for (std::size_t field = 0; field < source.schema().size(); ++field) {
-      const std::span<std::byte> row = batch.row(source.schema(), field, slot);
+    for (std::size_t field = 0; field < source.facts().schema.size(); ++field) {
+      const std::span<std::byte> row = batch.row(source.facts().schema, field, slot);
       bytes.append(reinterpret_cast<const char*>(row.data()), row.size());
     }
     rows.emplace_back(Raw(batch.samples[slot]), std::move(bytes));
@@ -144,8 +144,8 @@ inline std::shared_ptr<Batch> TakeOne(BatchSource& source) {
 }
 
 // Takes all remaining batches and returns their rows.
-inline std::vector<Rows> Drain(BatchSource& source) {
-  std::vector<Rows> batches;
+inline std::vector<RowList> Drain(BatchSource& source) {
+  std::vector<RowList> batches;
   while (const std::shared_ptr<Batch> batch = TakeOne(source)) {
     batches.push_back(RowsOf(source, *batch));
   }

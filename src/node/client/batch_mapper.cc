@@ -1,4 +1,5 @@
 #include "node/client/batch_mapper.h"
+#include "base/format/errors.h"
 
 #include <string>
 #include <utility>
@@ -28,9 +29,8 @@ Result<std::span<std::byte>> BatchMapper::Find(const BytesPlace& place, Used& us
   }
   const std::span<std::byte> bytes = found->second->bytes();
   if (place.offset > bytes.size() || place.size > bytes.size() - place.offset) {
-    return WrongMessage("bytes [" + std::to_string(place.offset) + ", +" +
-                        std::to_string(place.size) + ") of a memory of " +
-                        std::to_string(bytes.size()));
+    return WrongMessage(
+        fmt::format("bytes [{}, +{}) of a memory of {}", place.offset, place.size, bytes.size()));
   }
   used.insert(found->second);
   return bytes.subspan(place.offset, place.size);

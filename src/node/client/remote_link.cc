@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/process_id.h"
 #include "base/unique_fd.h"
 
@@ -89,7 +90,7 @@ void RemoteLink::LetGo(std::uint64_t number) {
 }
 
 std::string RemoteLink::Node() const {
-  return "the node process (pid " + std::to_string(node_pid()) + ") of job '" + job_ + "'";
+  return fmt::format("the node process (pid {}) of job '{}'", node_pid(), job_);
 }
 
 Status RemoteLink::Explain(const Status& status) const {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -73,23 +74,21 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
 RemoteLoader::~RemoteLoader() {
   if (link_->forked()) return;
   MutexLock lock(mutex_);
-  start_ = 0;
-  end_.reset();
-  ready_.clear();
+  run_ = Run();
   // The node process has gone, never had this loader, or does not read.
   if (!is_open_ || !link_->Say(CloseSession{}, abandoned_ ? 0 : kGoodbyeNs).ok()) return;
   // What is opened after this finds the node without this one: another connection may be read
   // first.
-  const auto heard = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  const auto heard = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) { return run_.end.has_value(); };
   static_cast<void>(WaitUntil(heard, abandoned_ ? 0 : kGoodbyeNs));
 }
 
 Status RemoteLoader::CheckProcess() const {
   if (!link_->forked()) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                "a loader made in another process is used in its forked child " +
-                    std::to_string(getpid()) +
-                    ": its connection is the parent's; make the loader in the child");
+  return FailedPrecondition(
+      "a loader made in another process is used in its forked child {}: its connection is the "
+      "parent's; make the loader in the child",
+      getpid());
 }
 
 Status RemoteLoader::Start(Position position) { return Begin(StartRun{.position = position}); }
@@ -104,12 +103,7 @@ Status RemoteLoader::Begin(Message message) {
   MutexLock lock(mutex_);
   HEADRACE_RETURN_IF_ERROR(broken_);
   message.start = ++last_start_;
-  start_ = message.start;
-  ready_.clear();
-  end_.reset();
-  told_waiting_ = false;
-  waits_since_ns_.reset();
-  begins_ = true;
+  run_ = {.start = message.start, .begins = true};
   const Status said = link_->Say(std::move(message));
   received_.NotifyAll();  // Who waits for the run before.
   return said.ok() ? said : link_->Explain(said);
@@ -118,10 +112,8 @@ Status RemoteLoader::Begin(Message message) {
 bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
   if (link_->forked()) return true;
   MutexLock lock(mutex_);
-  if (start_ == 0) return true;
-  start_ = 0;
-  ready_.clear();
-  end_.reset();
+  if (run_.start == 0) return true;
+  run_ = Run();
   static_cast<void>(
       link_->Say(StopRun{}, kGoodbyeNs));  // Fails if the node has gone: all is stopped then.
   received_.NotifyAll();
@@ -133,32 +125,32 @@ bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
 Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
   HEADRACE_RETURN_IF_ERROR(CheckProcess());
   MutexLock lock(mutex_);
-  const std::uint64_t start = start_;
+  const std::uint64_t start = run_.start;
   if (start == 0) {
     HEADRACE_RETURN_IF_ERROR(broken_);
     return Status(StatusCode::kFailedPrecondition, "no run was started");
   }
   const auto over = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) {
-    return !ready_.empty() || end_.has_value() || start_ != start;
+    return !run_.ready.empty() || run_.end.has_value() || run_.start != start;
   };
   if (!over()) HEADRACE_RETURN_IF_ERROR(WaitUntil(over, 0).status());
   if (!over()) {
-    if (!std::exchange(told_waiting_, true)) {
+    if (!std::exchange(run_.told_waiting, true)) {
       static_cast<void>(link_->NoteWaiting());  // Fails if the node has gone: see below.
     }
     HEADRACE_RETURN_IF_ERROR(WaitInRun(over, timeout_ns));
   }
-  if (start_ != start) return Status(StatusCode::kCancelled, "the run was stopped");
-  if (!ready_.empty()) {
-    Ready first = std::move(ready_.front());
-    ready_.pop_front();
-    told_waiting_ = begins_ = false;
-    link_->NoteTaken(first.number);
-    first.batch->lease = std::make_shared<const Lease>(link_, first.number);
-    return BatchQueue::Taken{.batch = std::move(first.batch)};
+  if (run_.start != start) return Status(StatusCode::kCancelled, "the run was stopped");
+  if (!run_.ready.empty()) {
+    auto [number, batch] = std::move(run_.ready.front());
+    run_.ready.pop_front();
+    run_.told_waiting = run_.begins = false;
+    link_->NoteTaken(number);
+    batch->lease = std::make_shared<const Lease>(link_, number);
+    return BatchQueue::Taken{.batch = std::move(batch)};
   }
-  if (!end_.has_value()) return BatchQueue::Taken{};
-  if (!end_->ok()) return *end_;
+  if (!run_.end.has_value()) return BatchQueue::Taken{};
+  if (!run_.end->ok()) return *run_.end;
   return BatchQueue::Taken{.ended = true};
 }
 
@@ -200,24 +192,24 @@ Status RemoteLoader::WaitForAnswer(const char* asked, const std::function<bool()
     const std::int64_t waited_ns = clock_->NowNanos() - begin_ns;
     if (waited_ns < timeout_ns) continue;
     return Status(StatusCode::kDeadlineExceeded,
-                  what + ": no answer in " + std::to_string(waited_ns / kNsPerSecond) +
-                      " s: see whether it is stopped (ps -o stat= -p " +
-                      std::to_string(link_->node_pid()) +
-                      "); it may be planning for another rank: try again");
+                  fmt::format("{}: no answer in {} s: see whether it is stopped (ps -o stat= -p "
+                              "{}); it may be planning for another rank: try again",
+                              what, waited_ns / kNsPerSecond, link_->node_pid()));
   }
 }
 
 Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns) {
-  if (!begins_) return WaitUntil(over, timeout_ns).status();
+  if (!run_.begins) return WaitUntil(over, timeout_ns).status();
   const std::int64_t now_ns = clock_->NowNanos();
-  if (!waits_since_ns_.has_value()) waits_since_ns_ = now_ns;
+  if (!run_.waits_since_ns.has_value()) run_.waits_since_ns = now_ns;
   const std::int64_t left_ns =
-      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *waits_since_ns_));
+      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *run_.waits_since_ns));
   if (timeout_ns >= 0 && timeout_ns < left_ns) return WaitUntil(over, timeout_ns).status();
   HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(over, left_ns));
   if (came) return Status();
-  begins_ = false;
-  const StillWaiting still{.start = start_, .waited_ns = clock_->NowNanos() - *waits_since_ns_};
+  run_.begins = false;
+  const StillWaiting still{.start = run_.start,
+                           .waited_ns = clock_->NowNanos() - *run_.waits_since_ns};
   static_cast<void>(link_->Say(still));  // Fails if the node has gone: the wait says so.
   return WaitUntil(over, timeout_ns < 0 ? -1 : timeout_ns - left_ns).status();
 }
@@ -272,22 +264,22 @@ Status RemoteLoader::On(const Refused& refused) const {
 
 Status RemoteLoader::On(SessionOpened opened) const {
   if (std::exchange(is_open_, true)) return WrongMessage("the job was opened twice");
-  opened_ = std::move(opened);
-  link_->HoldNotes(opened_.batches_ahead / kNotesToBatchesAhead);
+  facts_ = std::move(opened.facts);
+  link_->HoldNotes(opened.batches_ahead / kNotesToBatchesAhead);
   return Status();
 }
 
 Status RemoteLoader::On(BatchReady ready) const {
   const std::uint64_t number = ready.number;
-  const bool of_run = ready.start == start_;  // Else the run was left: the node has it back.
+  const bool of_run = ready.start == run_.start;  // Else the run was left: the node has it back.
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<Batch> batch,
-                            mapper_.Map(std::move(ready), opened_.schema));
-  if (of_run) ready_.push_back({.number = number, .batch = std::move(batch)});
+                            mapper_.Map(std::move(ready), facts_.schema));
+  if (of_run) run_.ready.emplace_back(number, std::move(batch));
   return Status();
 }
 
 Status RemoteLoader::On(RunEnded ended) const {
-  if (ended.start == start_) end_ = std::move(ended.status);
+  if (ended.start == run_.start) run_.end = std::move(ended.status);
   return Status();
 }
 

@@ -59,16 +59,8 @@ class RemoteLoader final : public BatchSource {
   RemoteLoader(const RemoteLoader&) = delete;
   RemoteLoader& operator=(const RemoteLoader&) = delete;
 
-  // Has no codecs: the node decodes.
-  [[nodiscard]] std::span<const BatchField> schema() const override { return opened_.schema; }
-  [[nodiscard]] std::uint64_t steps_per_epoch() const override { return opened_.steps_per_epoch; }
-  [[nodiscard]] OrderParameters order_parameters() const override {
-    return opened_.order_parameters;
-  }
-  [[nodiscard]] OrderParameters order_origins() const override { return opened_.order_origins; }
-  [[nodiscard]] const std::optional<ExpectedInflation>& expected_inflation() const override {
-    return opened_.inflation;
-  }
+  // The schema has no codecs: the node decodes.
+  [[nodiscard]] const SessionFacts& facts() const override { return facts_; }
 
   // Returns at once. The run begins when every rank has asked for it; if it cannot, Next() returns
   // the error.
@@ -101,10 +93,16 @@ class RemoteLoader final : public BatchSource {
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A batch that was received and not taken.
-  struct Ready {
-    std::uint64_t number = 0;
-    std::shared_ptr<Batch> batch;
+  // What was received of a run, and what was sent for it.
+  struct Run {
+    std::uint64_t start = 0;  // its number; 0: none
+    // Batches that were not taken, and their numbers.
+    std::deque<std::pair<std::uint64_t, std::shared_ptr<Batch>>> ready;
+    std::optional<Status> end;
+    bool begins = false;  // no batch was taken, and no StillWaiting sent
+    // When the wait for its first batch began; std::nullopt: nobody has waited yet.
+    std::optional<std::int64_t> waits_since_ns;
+    bool told_waiting = false;
   };
 
   // A call that was sent to the node.
@@ -152,7 +150,7 @@ class RemoteLoader final : public BatchSource {
   const std::int64_t start_timeout_ns_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
-  mutable SessionOpened opened_;  // Written once, while the loader is opened.
+  mutable SessionFacts facts_;  // Written once, while the loader is opened.
 
   std::atomic<bool> abandoned_ = false;  // the destructor does not wait
 
@@ -163,15 +161,8 @@ class RemoteLoader final : public BatchSource {
   mutable std::uint64_t received_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable Status broken_ HEADRACE_GUARDED_BY(mutex_);  // an error: the connection has ended
   mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
-  // The number of the current run; 0: none.
-  std::uint64_t start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  mutable Run run_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool told_waiting_ HEADRACE_GUARDED_BY(mutex_) = false;
-  // When the wait for its batches began; std::nullopt: nobody has waited yet.
-  std::optional<std::int64_t> waits_since_ns_ HEADRACE_GUARDED_BY(mutex_);
-  bool begins_ HEADRACE_GUARDED_BY(mutex_) = false;  // no batch received, and no StillWaiting sent
-  mutable std::deque<Ready> ready_ HEADRACE_GUARDED_BY(mutex_);
-  mutable std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);
   // Calls without an answer, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);

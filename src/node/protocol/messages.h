@@ -18,17 +18,17 @@
 #include "engine/batch/batch.h"
 #include "ipc/message.h"
 #include "loader/config/loader_options.h"
+#include "loader/config/session_facts.h"
 #include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
-#include "plan/quality/labels.h"
 
 namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 6;
+inline constexpr std::uint32_t kNodeProtocol = 7;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -37,6 +37,7 @@ HEADRACE_MEMBERS(Position, epoch, step)
 HEADRACE_MEMBERS(ListOrderOptions, ids, batch_ends, epoch, first_step, rank)
 HEADRACE_MEMBERS(ExpectedInflation, sharing, of_blocks, correlation, of_labels, of_blocks_first,
                  of_labels_first)
+HEADRACE_MEMBERS(SessionFacts, schema, steps_per_epoch, order_parameters, order_origins, inflation)
 
 // What a client says.
 
@@ -117,15 +118,10 @@ struct Refused {  // Why there is nothing more to say.
 };
 HEADRACE_MEMBERS(Refused, status)
 struct SessionOpened {
-  std::vector<BatchField> schema;  // without codecs
-  std::uint64_t steps_per_epoch = 0;
+  SessionFacts facts;
   std::uint32_t batches_ahead = 0;  // of each rank, at most
-  OrderParameters order_parameters;
-  OrderParameters order_origins;
-  std::optional<ExpectedInflation> inflation;
 };
-HEADRACE_MEMBERS(SessionOpened, schema, steps_per_epoch, batches_ahead, order_parameters,
-                 order_origins, inflation)
+HEADRACE_MEMBERS(SessionOpened, facts, batches_ahead)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;

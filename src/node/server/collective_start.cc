@@ -1,4 +1,5 @@
 #include "node/server/collective_start.h"
+#include "base/format/errors.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +8,7 @@ namespace headrace {
 namespace {
 
 std::string Shown(const Position& position) {
-  return "epoch " + std::to_string(position.epoch) + " step " + std::to_string(position.step);
+  return fmt::format("epoch {} step {}", position.epoch, position.step);
 }
 
 // Lower bound of the loop's position, given the batches taken: those before `next`.
@@ -106,12 +107,13 @@ Status CollectiveStart::GiveUp(std::uint32_t lane, std::uint64_t start,
     missing += (missing.empty() ? "" : ", ") + std::to_string(each);
   }
   if (missing.empty()) return Status();
-  return Status(StatusCode::kDeadlineExceeded,
-                "starting " + Shown(wish->position) + " of job '" + job_ + "': " + Named(lane) +
-                    " waited " + std::to_string(waited_ns / 1'000'000'000) + " s for local rank " +
-                    missing + " of " + std::to_string(lanes_.size()) +
-                    ", which made no loader: make the same loaders on every rank of the node, in "
-                    "the same order, or raise NodeProcess.start_timeout");
+  return Status(
+      StatusCode::kDeadlineExceeded,
+      fmt::format("starting {} of job '{}': {} waited {} s for local rank {} of {}, which "
+                  "made no loader: make the same loaders on every rank of the node, in "
+                  "the same order, or raise NodeProcess.start_timeout",
+                  Shown(wish->position), job_, Named(lane), waited_ns / 1'000'000'000, missing,
+                  lanes_.size()));
 }
 
 Status CollectiveStart::Took(std::uint32_t lane, Position next, const Pace& pace) {

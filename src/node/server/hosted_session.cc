@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
 #include "loader/session/kept_tiers.h"
+#include "loader/session/session_reports.h"
 #include "node/server/open_request.h"
 
 namespace headrace {
@@ -70,10 +72,10 @@ std::optional<HostedSession::Failure> HostedSession::failure() const {
 Status HostedSession::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Index> index, Index::Open(open.index_path));
   if (index->fingerprint() != open.fingerprint) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "opening index " + open.index_path + ": the node process finds one of other " +
-                      "files than rank " + std::to_string(open.options.job.rank) +
-                      " had opened: it was replaced meanwhile; start again");
+    return FailedPrecondition(
+        "opening index {}: the node process finds one of other files than rank {} had opened: it "
+        "was replaced meanwhile; start again",
+        open.index_path, open.options.job.rank);
   }
   LoaderOptions options = open.options;
   options.job.rank -= open.local_rank;
@@ -103,11 +105,10 @@ Status HostedSession::Join(const std::shared_ptr<LaneClient>& client, const Open
   MutexLock lock(mutex_);
   Lane& lane = lanes_[open.local_rank];
   if (start_.here(open.local_rank)) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "process " + std::to_string(client->pid()) + " joins job '" + open.job +
-                      "' as local rank " + std::to_string(open.local_rank) + ": process " +
-                      std::to_string(lane.client->pid()) +
-                      " is that already; give each process its own LOCAL_RANK");
+    return FailedPrecondition(
+        "process {} joins job '{}' as local rank {}: process {} is that already; give each process "
+        "its own LOCAL_RANK",
+        client->pid(), open.job, open.local_rank, lane.client->pid());
   }
   lane = Lane{.client = client};
   start_.Join(open.local_rank);
@@ -129,12 +130,7 @@ void HostedSession::DoOpen(const std::shared_ptr<LaneClient>& client, const Open
     FailAll(joined);
     return;
   }
-  client->Send(SessionOpened{.schema = {session_->schema().begin(), session_->schema().end()},
-                             .steps_per_epoch = session_->steps_per_epoch(),
-                             .batches_ahead = batches_ahead_,
-                             .order_parameters = session_->order_parameters(),
-                             .order_origins = session_->order_origins(),
-                             .inflation = session_->expected_inflation()});
+  client->Send(SessionOpened{.facts = session_->facts(), .batches_ahead = batches_ahead_});
 }
 
 void HostedSession::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
@@ -149,25 +145,26 @@ void HostedSession::Answer(const std::shared_ptr<LaneClient>& client, std::uint3
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
     DoStillWaiting(lane, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {
-    Result<LoaderStats> got = session_->stats(lane);
+    Result<LoaderStats> got = session_->reports().stats(lane);
     StatsReply reply{.call = stats->call, .status = got.status()};
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
       reply.stats.awaited = start_.Awaited();
     }
-    reply.learned = session_->learned();
+    reply.learned = session_->reports().learned();
     client->Send(std::move(reply));
   } else if (const auto* steps = std::get_if<AskSteps>(&request)) {
-    Result<std::vector<StepTime>> got = session_->step_times();
+    Result<std::vector<StepTime>> got = session_->reports().step_times();
     StepsReply reply{.call = steps->call, .status = got.status()};
     if (got.ok()) reply.steps = std::move(got).value();
     client->Send(std::move(reply));
   } else {
     const auto* rows = std::get_if<AskRows>(&request);
     const auto* rows_of = std::get_if<AskRowsOf>(&request);
-    Result<std::vector<PlannedRow>> got = rows != nullptr ? session_->Explain(rows->position, lane)
-                                                          : session_->ExplainRows(rows_of->samples);
+    Result<std::vector<PlannedRow>> got = rows != nullptr
+                                              ? session_->reports().Explain(rows->position, lane)
+                                              : session_->reports().ExplainRows(rows_of->samples);
     RowsReply reply{.call = rows != nullptr ? rows->call : rows_of->call, .status = got.status()};
     if (got.ok()) reply.rows = std::move(got).value();
     client->Send(std::move(reply));
@@ -266,7 +263,7 @@ Status HostedSession::Begin(const CollectiveStart::Wish& wish) {
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
       here.push_back(start_.wish(lane).has_value());
       sinks.push_back(std::make_unique<LaneSink>(here.back() ? lanes_[lane].client : nullptr,
-                                                 lanes_[lane].start, session_->schema()));
+                                                 lanes_[lane].start, session_->facts().schema));
       pointers.push_back(sinks.back().get());
     }
   }
@@ -327,7 +324,7 @@ void HostedSession::Note(const std::shared_ptr<LaneClient>& client, const BatchN
     run->OnTaken(*lane, *batch, taken_ns);
     MutexLock lock(mutex_);
     const Status goes_on = start_.Took(*lane, {.epoch = batch->epoch, .step = batch->step + 1},
-                                       {.steps_per_epoch = session_->steps_per_epoch(),
+                                       {.steps_per_epoch = session_->facts().steps_per_epoch,
                                         .batches_behind = first_.options.batches_behind});
     if (stuck.ok()) stuck = goes_on;
   }
@@ -338,7 +335,7 @@ void HostedSession::Note(const std::shared_ptr<LaneClient>& client, const BatchN
 }
 
 void HostedSession::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
-  std::vector<NamedTierStats> tiers = session_->tier_stats();
+  std::vector<NamedTierStats> tiers = session_->reports().tier_stats();
   const auto failed = static_cast<std::size_t>(std::count_if(
       tiers.begin(), tiers.end(), [](const NamedTierStats& tier) { return tier.stats.degraded; }));
   {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/format/errors.h"
 #include "base/process_id.h"
 #include "base/units.h"
 #include "loader/machine/machine.h"
@@ -110,9 +111,9 @@ Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage me
     ClientMessage said = std::move(decoded).value();
     const bool hello = std::holds_alternative<ClientHello>(said);
     if (hello == session.greeted || (session.closed && !std::holds_alternative<BatchNote>(said))) {
-      status = Status(StatusCode::kFailedPrecondition,
-                      "a message of kind " + std::to_string(said.index()) +
-                          " where none is expected: the first says hello, and no other");
+      status = FailedPrecondition(
+          "a message of kind {} where none is expected: the first says hello, and no other",
+          said.index());
     } else {
       status = std::visit([&](auto& each) { return OnMessage(session, std::move(each)); }, said);
     }
@@ -123,11 +124,10 @@ Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage me
 
 Status NodeServer::OnMessage(Session& session, const ClientHello& hello) {
   if (hello.protocol != kNodeProtocol || hello.library != HEADRACE_VERSION) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the node process is headrace " HEADRACE_VERSION " (protocol " +
-                      std::to_string(kNodeProtocol) + "), the rank's headrace " + hello.library +
-                      " (protocol " + std::to_string(hello.protocol) +
-                      "): use one version for both");
+    return FailedPrecondition(
+        "the node process is headrace {} (protocol {}), the rank's headrace {} (protocol {}): use "
+        "one version for both",
+        HEADRACE_VERSION, kNodeProtocol, hello.library, hello.protocol);
   }
   session.greeted = true;
   had_client_ = true;
@@ -266,12 +266,11 @@ Result<std::uint64_t> NodeServer::Admit(const std::string& job, std::uint64_t by
   for (const auto& [name, each] : admitted_) used += each;
   if (options_.memory_bytes > 0 &&
       bytes > options_.memory_bytes - std::min(used, options_.memory_bytes)) {
-    return Status(StatusCode::kResourceExhausted,
-                  "job '" + job + "' takes " + FormatBytes(bytes) +
-                      " of memory: the node service " + "has " +
-                      FormatBytes(options_.memory_bytes) + ", of which " +
-                      std::to_string(admitted_.size()) + " jobs have " + FormatBytes(used) +
-                      "; lower memory= or tiers=, or give the service more (--memory)");
+    return ResourceExhausted(
+        "job '{}' takes {} of memory: the node service has {}, of which {} jobs have {}; lower "
+        "memory= or tiers=, or give the service more (--memory)",
+        job, FormatBytes(bytes), FormatBytes(options_.memory_bytes), admitted_.size(),
+        FormatBytes(used));
   }
   admitted_[job] = bytes;
   if (options_.memory_bytes == 0) return std::numeric_limits<std::uint64_t>::max();

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/format/errors.h"
 #include "base/members.h"
 
 namespace headrace {
@@ -62,9 +63,8 @@ std::string Shown(const std::vector<TierSpec>& tiers) {
   std::string text;
   for (const TierSpec& tier : tiers) {
     if (!text.empty()) text += ", ";
-    text += (tier.path.empty() ? "memory" : tier.path) + " of " +
-            std::to_string(tier.capacity_bytes) + " bytes, " + std::to_string(tier.threads) +
-            " threads";
+    text += fmt::format("{} of {} bytes, {} threads", tier.path.empty() ? "memory" : tier.path,
+                        tier.capacity_bytes, tier.threads);
   }
   return "[" + text + "]";
 }
@@ -115,27 +115,26 @@ Status CheckOpen(const OpenSession& open) {
   constexpr std::uint32_t kLocalRanksMax = 1024;
   if (open.local_ranks < 1 || open.local_ranks > kLocalRanksMax ||
       open.local_rank >= open.local_ranks) {
-    return Status(StatusCode::kInvalidArgument,
-                  "local rank " + std::to_string(open.local_rank) + " of " +
-                      std::to_string(open.local_ranks) + ": must be below the number of ranks on " +
-                      "the node, which must be in [1, " + std::to_string(kLocalRanksMax) + "]");
+    return InvalidArgument(
+        "local rank {} of {}: must be below the number of ranks on the node, which must be in [1, "
+        "{}]",
+        open.local_rank, open.local_ranks, kLocalRanksMax);
   }
   const OrderOptions& job = open.options.job;
   if (job.rank < open.local_rank || job.rank >= job.world_size ||
       job.world_size - job.rank < open.local_ranks - open.local_rank) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        "rank " + std::to_string(job.rank) + " of " + std::to_string(job.world_size) +
-            " is local rank " + std::to_string(open.local_rank) + " of " +
-            std::to_string(open.local_ranks) +
-            ": the ranks of a node must be neighbours, in the order of their local ranks");
+    return InvalidArgument(
+        "rank {} of {} is local rank {} of {}: the ranks of a node must be neighbours, in the "
+        "order "
+        "of their local ranks",
+        job.rank, job.world_size, open.local_rank, open.local_ranks);
   }
   return Status();
 }
 
 Status CompareOpen(const OpenSession& first, const OpenSession& other) {
-  const std::string doing = "rank " + std::to_string(other.options.job.rank) + " joins job '" +
-                            other.job + "' of rank " + std::to_string(first.options.job.rank);
+  const std::string doing = fmt::format("rank {} joins job '{}' of rank {}", other.options.job.rank,
+                                        other.job, first.options.job.rank);
   std::optional<Difference> found;
   Compare("", first, other, found);
   if (found.has_value()) {
@@ -150,11 +149,9 @@ Status CompareOpen(const OpenSession& first, const OpenSession& other) {
                       "make equal loaders, in the same order");
   }
   if (other.options.job.rank - other.local_rank != first.options.job.rank - first.local_rank) {
-    return Status(StatusCode::kFailedPrecondition,
-                  doing + ": local rank " + std::to_string(other.local_rank) + " there would be " +
-                      "rank " +
-                      std::to_string(first.options.job.rank - first.local_rank + other.local_rank) +
-                      "; the ranks of a node must be neighbours");
+    return FailedPrecondition(
+        "{}: local rank {} there would be rank {}; the ranks of a node must be neighbours", doing,
+        other.local_rank, first.options.job.rank - first.local_rank + other.local_rank);
   }
   return Status();
 }
