@@ -87,7 +87,8 @@ TEST_F(RowsTest, ASampleThatTheIndexDoesNotHaveFailsWithoutARead) {
 }
 
 TEST_F(RowsTest, OnceTheRunHasEndedNothingStandsIn) {
-  Rows rows(test_.loop, queues_, {.substitute = true});
+  test_.options.on_error = OnError::kSubstitute;
+  Rows rows(test_.loop, queues_, {});
   test_.index.columns[0].checksums[1] = 0;
   const auto work = test_.MakeWork({1});
   rows.Plan(*work);
