@@ -52,7 +52,6 @@ EXCEPTIONS = {
     "Session::Impl": Counts(25, 13, 0),
     "SsdTier": Counts(17, 37),
     "UseWindow": Counts(19, 21),
-    "WorkerPool": Counts(12, 50),
 }
 
 
