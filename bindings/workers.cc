@@ -103,9 +103,7 @@ const char* KindName(TransformFailure::Kind kind) {
 nb::object FailureDict(const TransformFailure& failure) {
   nb::list tasks;
   for (const TaskSamples& each : failure.tasks) {
-    std::vector<std::uint64_t> ids;
-    for (const SampleId id : each.samples) ids.push_back(Raw(id));
-    tasks.append(nb::make_tuple(each.epoch, each.step, each.first_slot, nb::cast(ids)));
+    tasks.append(nb::make_tuple(each.epoch, each.step, each.first_slot, Plain(each.samples)));
   }
   nb::dict dict;
   dict["kind"] = KindName(failure.kind);
@@ -120,12 +118,12 @@ WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const Text& r
                             std::uint32_t batches_max, std::uint64_t memory_bytes) {
   const std::shared_ptr<BatchSource> core = LoaderOf(loader);
   WorkerPoolOptions options{.schema = core->facts().schema,
-                            .whole_batches = whole_batches,
+                            .form = {.whole_batches = whole_batches},
                             .batches_max = batches_max,
                             .memory_bytes = memory_bytes};
   const std::string ragged = ragged_name.bytes();
-  if (ragged == "pad") options.ragged = RaggedRows::kPad;
-  if (ragged == "list") options.ragged = RaggedRows::kList;
+  if (ragged == "pad") options.form.ragged = RaggedRows::kPad;
+  if (ragged == "list") options.form.ragged = RaggedRows::kList;
   return options;
 }
 

@@ -48,7 +48,6 @@ EXCEPTIONS = {
     "ReusePlacement": Counts(4, 42),
     "SsdTier": Counts(17, 37),
     "UseWindow": Counts(19, 21),
-    "WorkerPool": Counts(12, 50),
 }
 
 

@@ -12,17 +12,12 @@ namespace {
 
 using Dims = std::span<const std::uint64_t>;
 
-std::string Text(Dims dims) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < dims.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(dims[i]);
-  }
-  return text + (dims.size() == 1 ? ",)" : ")");
-}
-
 std::string Describe(const LeafShape& leaf, Dims dims) {
-  return leaf.object ? "an object" : leaf.dtype + " " + Text(dims);
+  if (leaf.object) return "an object";
+  std::string listed;
+  for (const std::uint64_t dim : dims)
+    listed += fmt::format("{}{}", listed.empty() ? "" : ", ", dim);
+  return fmt::format("{} ({}{})", leaf.dtype, listed, dims.size() == 1 ? "," : "");
 }
 
 // Nothing if it is beyond what a batch may take.
@@ -42,14 +37,10 @@ bool TakePlace(std::uint64_t bytes, std::uint64_t& end, std::uint64_t& offset) {
   return true;
 }
 
-// What a leaf has to have in common over all samples; text if it has not.
-std::optional<std::string> Difference(const LeafShape& first, const LeafShape& other) {
-  if (first.object == other.object && first.dtype == other.dtype &&
-      first.item_bytes == other.item_bytes && first.rank == other.rank) {
-    return std::nullopt;
-  }
-  return Describe(other, other.row(0)) + ", that of the first sample " +
-         Describe(first, first.row(0));
+// What rows of one leaf have in common, whatever their dimensions.
+bool AreOfOneKind(const LeafShape& one, const LeafShape& other) {
+  return one.object == other.object && one.dtype == other.dtype &&
+         one.item_bytes == other.item_bytes && one.rank == other.rank;
 }
 
 // Lays out one leaf of every task.
@@ -86,13 +77,10 @@ class LeafLayout {
     const LeafShape& first = tasks_[0].leaves[number_];
     for (const TaskShapes& task : tasks_) {
       const LeafShape& leaf = task.leaves[number_];
-      if (const std::optional<std::string> difference = Difference(first, leaf)) {
-        mismatch = {task.first_slot, fmt::format("leaf {} is {}", number_, *difference)};
-        return false;
-      }
-      if (ragged != RaggedRows::kError || leaf.object) continue;
+      const bool of_one_kind = AreOfOneKind(first, leaf);
+      if (of_one_kind && (ragged != RaggedRows::kError || leaf.object)) continue;
       for (std::uint64_t row = 0; row < task.rows; ++row) {
-        if (std::ranges::equal(leaf.row(row), first.row(0))) continue;
+        if (of_one_kind && std::ranges::equal(leaf.row(row), first.row(0))) continue;
         mismatch = {task.first_slot + row,
                     fmt::format("leaf {} is {}, that of the first sample {}", number_,
                                 Describe(leaf, leaf.row(row)), Describe(first, first.row(0)))};

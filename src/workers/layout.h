@@ -16,6 +16,15 @@ namespace headrace {
 // What to do if the samples of a batch differ in shape.
 enum class RaggedRows : std::uint8_t { kError, kPad, kList };
 
+// How results form batches.
+struct ResultForm {
+  bool whole_batches = false;  // a task is a whole batch; its result is one batch, of any shape
+  RaggedRows ragged = RaggedRows::kError;
+
+  // True if the layout of one batch is that of all.
+  [[nodiscard]] bool is_uniform() const { return !whole_batches && ragged == RaggedRows::kError; }
+};
+
 // One leaf of what a transform returned for the samples of a task.
 struct LeafShape {
   bool object = false;           // not an array: pickled, takes no memory of the batch

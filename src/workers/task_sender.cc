@@ -101,13 +101,11 @@ void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<Shared
   if (workers_[worker].closed) return;
   std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
   std::vector<std::uint64_t>& known = workers_[worker].memories;
-  std::vector<std::uint64_t> gone;
-  for (const std::uint64_t number : known) {
-    const bool alive = std::any_of(memories_.begin(), memories_.end(),
-                                   [number](const auto& each) { return each.second == number; });
-    if (!alive) gone.push_back(number);
-  }
-  for (const std::uint64_t number : gone) std::erase(known, number);
+  const auto dead = std::ranges::stable_partition(known, [this](std::uint64_t number) {
+    return std::ranges::any_of(memories_, [number](auto& each) { return each.second == number; });
+  });
+  const std::vector<std::uint64_t> gone(dead.begin(), dead.end());
+  known.erase(dead.begin(), dead.end());
   std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;
   for (const std::shared_ptr<SharedMemory>& memory : memories) {
     const std::uint64_t number = NumberOf(memory);

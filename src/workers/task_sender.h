@@ -15,15 +15,9 @@
 
 namespace headrace {
 
-// Sends tasks to workers, and with each task the shared memories that its worker has not mapped
-// yet. Does not detect that a worker is gone: its receiver does.
-//
-// Thread safety: none.
-// Ownership: `schema` and `workers` are the caller's and outlive it.
-class TaskSender {
+// Passes tasks on to workers.
+class TaskSink {
  public:
-  using Connections = std::vector<std::unique_ptr<IpcConnection>>;
-
   // Slots [first, first + rows) of a batch.
   struct Task {
     std::uint64_t number = 0;
@@ -31,19 +25,37 @@ class TaskSender {
     std::uint64_t rows = 0;
   };
 
-  TaskSender(std::span<const BatchField> schema, const Connections& workers)
-      : schema_(schema), connections_(workers), workers_(workers.size()) {}
+  virtual ~TaskSink() = default;
 
   // Asks the worker to transform rows of `in`. `direct`: it writes the results into `out`, which
   // has its layout and memory; otherwise it keeps them.
-  void Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
-               bool direct);
+  virtual void Compute(std::size_t worker, const Task& task, const Batch& in,
+                       const TransformedBatch& out, bool direct) = 0;
   // Asks the worker to write the results that it kept, or computes now, into `out`.
-  void Write(std::size_t worker, const Task& task, const TransformedBatch& out);
+  virtual void Write(std::size_t worker, const Task& task, const TransformedBatch& out) = 0;
   // Asks the worker to drop the results that it kept.
-  void Forget(std::size_t worker, std::uint64_t number);
+  virtual void Forget(std::size_t worker, std::uint64_t number) = 0;
   // Sends nothing more to the worker.
-  void Close(std::size_t worker) { workers_[worker].closed = true; }
+  virtual void Close(std::size_t worker) = 0;
+};
+
+// Sends tasks to workers, and with each task the shared memories that its worker has not mapped
+// yet. Does not detect that a worker is gone: its receiver does.
+//
+// Thread safety: none.
+// Ownership: `schema` and `workers` are the caller's and outlive it.
+class TaskSender final : public TaskSink {
+ public:
+  using Connections = std::vector<std::unique_ptr<IpcConnection>>;
+
+  TaskSender(std::span<const BatchField> schema, const Connections& workers)
+      : schema_(schema), connections_(workers), workers_(workers.size()) {}
+
+  void Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
+               bool direct) override;
+  void Write(std::size_t worker, const Task& task, const TransformedBatch& out) override;
+  void Forget(std::size_t worker, std::uint64_t number) override;
+  void Close(std::size_t worker) override { workers_[worker].closed = true; }
 
  private:
   struct Worker {

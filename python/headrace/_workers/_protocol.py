@@ -151,8 +151,7 @@ def write_leaves(columns: Columns, body: memoryview, memories: Memories) -> None
         memory, dtype = memories[next(words)], storage_dtype(column.dtype)
         if kind == LIST:
             for row in column.rows:
-                place = memory[next(words) :][: row.nbytes]
-                place.view(dtype).reshape(row.shape)[...] = row
+                rows_at(memory[next(words) :], dtype, row.shape)[...] = row
             continue
         place = memory[next(words) :]
         if kind == PADDED:

@@ -1,0 +1,107 @@
+#include "workers/batch_work.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+BatchWork::BatchWork(std::shared_ptr<Batch> in, std::uint64_t task_rows)
+    : in_(std::move(in)),
+      out_(std::make_unique<TransformedBatch>(TransformedBatch{.epoch = in_->epoch,
+                                                               .step = in_->step,
+                                                               .ends_epoch = in_->ends_epoch,
+                                                               .beyond_budget = in_->beyond_budget,
+                                                               .samples = in_->samples})) {
+  const std::uint64_t rows = out_->samples.size();
+  for (std::uint64_t first = 0; first < rows; first += task_rows) {
+    tasks_.push_back({.first = first, .rows = std::min(task_rows, rows - first)});
+  }
+  open_ = tasks_.size();
+}
+
+void BatchWork::Expect(OutputLayout layout) {
+  out_->layout = std::move(layout);
+  phase_ = Phase::kWaiting;
+}
+
+BatchWork::Task* BatchWork::NextTask() {
+  if (phase_ != Phase::kComputing || sent_ == tasks_.size()) return nullptr;
+  return &tasks_[sent_++];
+}
+
+std::span<BatchWork::Task> BatchWork::OnMemory() {
+  phase_ = sent_ == 0 ? Phase::kComputing : Phase::kWriting;
+  if (phase_ == Phase::kComputing) return {};
+  open_ = tasks_.size();
+  return tasks_;
+}
+
+bool BatchWork::OnReply(Task& task, WorkerReply reply) {
+  if (reply.kind == ReplyMessage::kShaped) {
+    task.kept = std::move(reply.shapes);
+    task.kept->first_slot = task.first;
+  } else {
+    task.written = reply.kind == ReplyMessage::kDone;
+    task.objects = std::move(reply.objects);
+    task.kept.reset();
+  }
+  if (reply.kind == ReplyMessage::kError &&
+      (!failure_.has_value() || failure_->tasks[0].first_slot > reply.slot)) {
+    const std::uint64_t slot = std::clamp(reply.slot, task.first, task.first + task.rows - 1);
+    failure_ = {.kind = TransformFailure::Kind::kTransform,
+                .worker = task.worker,
+                .text = std::move(reply.text),
+                .pickle = std::move(reply.pickle),
+                .tasks = {out_->SamplesAt(slot, 1)}};
+  }
+  return --open_ == 0;
+}
+
+bool BatchWork::Settle(RaggedRows ragged) {
+  const bool all_written = std::ranges::all_of(tasks_, &Task::written);
+  if (all_written || phase_ == Phase::kDropped || failure_.has_value()) return false;
+  std::vector<TaskShapes> shapes;
+  for (const Task& task : tasks_) {
+    shapes.push_back(task.written ? ShapesOf(out_->layout, task.first, task.rows) : *task.kept);
+  }
+  ShapeMismatch mismatch;
+  if (!MakeOutputLayout(shapes, ragged, out_->layout, mismatch)) {
+    Fail(std::move(mismatch.text), mismatch.slot);
+  } else if (std::ranges::any_of(tasks_, &Task::written)) {
+    Fail("workers do not agree on how it is written", 0);
+  } else {
+    out_->memory.Reset();  // Its size was a guess that proved wrong.
+    phase_ = Phase::kWaiting;
+  }
+  return phase_ == Phase::kWaiting;
+}
+
+void BatchWork::Fail(std::string text, std::uint64_t slot) {
+  failure_ = {.kind = TransformFailure::Kind::kShape,
+              .text = std::move(text),
+              .tasks = {out_->SamplesAt(slot, 1)}};
+}
+
+std::vector<BatchWork::Task*> BatchWork::TakeKept() {
+  std::vector<Task*> kept;
+  if (phase_ == Phase::kWriting) return kept;
+  for (Task& task : tasks_) {
+    if (!task.kept.has_value()) continue;
+    task.kept.reset();
+    kept.push_back(&task);
+  }
+  return kept;
+}
+
+void BatchWork::Finish() {
+  for (Task& task : tasks_) out_->objects.push_back(std::move(task.objects));
+  in_.reset();  // Not before: results may be views of what came in.
+  phase_ = Phase::kComplete;
+}
+
+TransformTaken BatchWork::Take() {
+  if (failure_.has_value()) return {.failure = std::move(failure_)};
+  return {.batch = std::move(out_)};
+}
+
+}  // namespace headrace

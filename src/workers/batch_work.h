@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/batch/batch.h"
+#include "workers/layout.h"
+#include "workers/transformed_batch.h"
+#include "workers/worker_messages.h"
+
+namespace headrace {
+
+// A batch in transformation: the tasks that it is divided into, what workers said of each, and the
+// batch or failure that it becomes. Workers answer for all tasks, in one round or in two:
+//
+//   layout unknown  kComputing, Settle(), kWaiting, OnMemory(), kWriting, Settle(), Finish()
+//   layout known    kWaiting, OnMemory(), kComputing, Settle(), Finish(); or, if it proves wrong,
+//                   on from the first Settle() as above
+//
+// Thread safety: none.
+// Ownership: it lives until all tasks that were sent are answered: workers use its memory.
+class BatchWork {
+ public:
+  // Rows of the batch, for one worker.
+  struct Task {
+    std::uint64_t first = 0;  // slot
+    std::uint64_t rows = 0;
+    std::uint64_t number = 0;  // of the message that sent it
+    std::size_t worker = 0;
+    bool written = false;            // its results lie in the batch
+    std::optional<TaskShapes> kept;  // set if the worker keeps the results: their shapes
+    std::string objects;
+  };
+
+  enum class Phase : std::uint8_t {
+    kComputing,  // workers compute, and write if the batch has memory; else they keep the results
+    kWaiting,    // for memory; workers have no task of this batch
+    kWriting,    // workers write what they kept
+    kDropped,    // the batch is no longer needed
+    kComplete,
+  };
+
+  // `task_rows`: at most, of a task.
+  BatchWork(std::shared_ptr<Batch> in, std::uint64_t task_rows);
+
+  // The results will probably have this layout. Call it before the first task is sent.
+  void Expect(OutputLayout layout);
+
+  [[nodiscard]] Phase phase() const { return phase_; }
+  [[nodiscard]] const Batch& in() const { return *in_; }  // Not after Finish().
+  [[nodiscard]] TransformedBatch& out() { return *out_; }
+  [[nodiscard]] bool has_memory() const { return !out_->memory.bytes().empty(); }
+
+  // The next task to compute; null: there is none now.
+  Task* NextTask();
+  // out() has got memory. Returns the tasks to write; none if workers compute first.
+  std::span<Task> OnMemory();
+  // Takes the reply to `task`. Returns true if all have replied in this round: then call Settle().
+  bool OnReply(Task& task, WorkerReply reply);
+  // Returns true if the batch now waits for memory; otherwise call Finish().
+  bool Settle(RaggedRows ragged);
+
+  // The results form no batch, for a reason in that slot. Call Finish() next.
+  void Fail(std::string text, std::uint64_t slot);
+  void Drop() { phase_ = Phase::kDropped; }
+  // Tasks whose workers are to forget the results that they keep, each once. None while they write.
+  std::vector<Task*> TakeKept();
+  void Finish();
+
+  // Once it is complete, and once only.
+  TransformTaken Take();
+
+ private:
+  Phase phase_ = Phase::kComputing;
+  std::shared_ptr<Batch> in_;  // null once it is complete
+  std::unique_ptr<TransformedBatch> out_;
+  std::vector<Task> tasks_;  // by slot
+  std::size_t sent_ = 0;     // tasks sent to workers
+  std::size_t open_ = 0;     // tasks without a reply in this round
+  std::optional<TransformFailure> failure_;
+};
+
+}  // namespace headrace

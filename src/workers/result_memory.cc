@@ -1,0 +1,56 @@
+#include "workers/result_memory.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/format/errors.h"
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+// The batch that a training loop works on, and the one before it.
+constexpr std::uint64_t kBatchesOfConsumer = 2;
+
+}  // namespace
+
+ResultMemory::~ResultMemory() {
+  if (pool_ != nullptr) pool_->SetReleaseHook(nullptr);
+}
+
+std::size_t ResultMemory::BatchesMax() const {
+  if (batch_bytes_ == 0) return 1;
+  const std::uint64_t room = options_.bytes / batch_bytes_;
+  std::uint64_t batches = room - std::min(room, kBatchesOfConsumer);
+  if (options_.twice) batches /= 2;
+  return std::clamp<std::uint64_t>(batches, 1, options_.batches_max);
+}
+
+Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
+  const std::uint64_t bytes = std::max<std::uint64_t>(batch.layout.bytes, 1);
+  batch_bytes_ = std::max(batch_bytes_, BufferPool::ChargedBytes(bytes));
+  if (pool_ == nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(pool_,
+                              BufferPool::MakeShared(std::max<std::uint64_t>(options_.bytes, 1)));
+    pool_->SetReleaseHook(on_free_);
+  }
+  std::optional<Buffer> buffer = pool_->Acquire(bytes);
+  if (!buffer.has_value()) {
+    const BufferPool::Stats stats = pool_->stats();
+    if (!beyond && (stats.used_bytes != 0 || stats.beyond_bytes != 0)) return false;
+    buffer = pool_->AcquireBeyond(bytes);
+    batch.beyond_budget = true;
+  }
+  if (!buffer.has_value()) {
+    return ResourceExhausted("the system has no memory for a batch of {}", FormatBytes(bytes));
+  }
+  batch.memory = *std::move(buffer);
+  return true;
+}
+
+BufferPool::Stats ResultMemory::stats() const {
+  return pool_ == nullptr ? BufferPool::Stats() : pool_->stats();
+}
+
+}  // namespace headrace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/memory/buffer_pool.h"
+#include "base/status.h"
+#include "workers/transformed_batch.h"
+
+namespace headrace {
+
+// The memory of results, and how many batches may be in transformation at once: one until the first
+// result shows the size of results, then as many as leave room for the two that a consumer holds.
+//
+// Thread safety: none. Batches may free their memory on any thread.
+class ResultMemory {
+ public:
+  struct Options {
+    std::uint64_t bytes = 0;
+    std::uint32_t batches_max = 1;  // in transformation; at least 1
+    bool twice = false;  // workers keep results that they may not write yet: as much memory again
+  };
+
+  // `on_free` runs after every release, on the releasing thread; not after the destructor.
+  ResultMemory(Options options, std::function<void()> on_free)
+      : options_(options), on_free_(std::move(on_free)) {}
+  ~ResultMemory();
+  ResultMemory(const ResultMemory&) = delete;
+  ResultMemory& operator=(const ResultMemory&) = delete;
+
+  [[nodiscard]] std::size_t BatchesMax() const;
+
+  // Gives `batch` memory for its layout. Returns false if there is none now. Exceeds the limit for
+  // a batch that is larger, once all memory is free, and if `beyond`.
+  //
+  // Errors: ResourceExhausted  the system has none
+  //         those of BufferPool::MakeShared()
+  Result<bool> Give(TransformedBatch& batch, bool beyond);
+
+  [[nodiscard]] BufferPool::Stats stats() const;
+
+ private:
+  const Options options_;
+  const std::function<void()> on_free_;
+  std::shared_ptr<BufferPool> pool_;  // null until the first result
+  std::uint64_t batch_bytes_ = 0;     // of the largest; 0: none yet
+};
+
+}  // namespace headrace

@@ -1,0 +1,166 @@
+#include "workers/transform_queue.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace headrace {
+
+using Phase = BatchWork::Phase;
+
+void TransformQueue::Add(std::shared_ptr<Batch> batch) {
+  const std::uint64_t rows = batch->samples.size();
+  works_.push_back(std::make_shared<BatchWork>(std::move(batch),
+                                               form_.whole_batches ? rows : tasks_.TaskRows(rows)));
+  if (plain_.has_value() && form_.is_uniform()) works_.back()->Expect(plain_->ForRows(rows));
+  Advance();
+}
+
+void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
+  if (reply.kind == ReplyMessage::kReady) {
+    tasks_.SetReady(worker);
+    return Pump();
+  }
+  if (reply.kind == ReplyMessage::kFailed) {
+    return Lose(worker, {.kind = TransformFailure::Kind::kStart,
+                         .text = std::move(reply.text),
+                         .pickle = std::move(reply.pickle)});
+  }
+  const std::optional<WorkerTasks::Held> held = tasks_.Answer(worker, reply.task);
+  if (!held.has_value()) {
+    return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
+                         .text = "it answered what it was not asked"});
+  }
+  const auto& [work, task] = *held;
+  const bool keeps = reply.kind == ReplyMessage::kShaped;
+  if (keeps &&
+      (task->kept.has_value() || reply.shapes.rows != (form_.whole_batches ? 1 : task->rows))) {
+    return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
+                         .text = "it answered for other rows than it was asked for"});
+  }
+  if (reply.busy_ns > 0) {
+    tasks_.Learn(task->rows, reply.busy_ns);
+    ++stats_.tasks;
+    stats_.rows += task->rows;
+    stats_.busy_ns += reply.busy_ns;
+  }
+  const bool round_ends = work->OnReply(*task, std::move(reply));
+  if (!keeps) {
+    tasks_.Release(task->number);
+  } else if (work->phase() == Phase::kDropped) {
+    ForgetKept(*work);
+  }
+  if (round_ends) {
+    if (work->Settle(form_.ragged)) {
+      GiveMemory();
+    } else {
+      Finish(*work);
+    }
+  }
+  Pump();
+}
+
+void TransformQueue::Lose(std::size_t worker, TransformFailure failure) {
+  const bool is_first = !loss().has_value();
+  sink_.Close(worker);
+  tasks_.Lose(worker, std::move(failure));
+  if (is_first) on_change_();
+}
+
+void TransformQueue::Advance() {
+  GiveMemory();
+  Pump();  // Batches that have just got memory may have tasks to send.
+}
+
+void TransformQueue::SetAwaited(bool awaited) {
+  awaited_ = awaited;
+  if (awaited) Advance();
+}
+
+bool TransformQueue::is_ready() const {
+  return !works_.empty() && works_.front()->phase() == Phase::kComplete;
+}
+
+TransformTaken TransformQueue::Take() {
+  TransformTaken taken = works_.front()->Take();
+  works_.pop_front();
+  on_change_();
+  if (taken.batch != nullptr) {
+    ++stats_.batches;
+    stats_.samples += taken.batch->samples.size();
+  }
+  return taken;
+}
+
+void TransformQueue::Clear() {
+  for (const Work& work : works_) {
+    ForgetKept(*work);
+    work->Drop();
+  }
+  works_.clear();
+}
+
+TransformQueue::Stats TransformQueue::stats() const {
+  Stats stats = stats_;
+  stats.memory = memory_.stats();
+  return stats;
+}
+
+void TransformQueue::GiveMemory() {
+  for (const Work& work : works_) {
+    // It is not known yet how much it needs: later ones wait.
+    if (work->phase() == Phase::kComputing && !work->has_memory()) return;
+    if (work->phase() != Phase::kWaiting) continue;
+    const Result<bool> given =
+        memory_.Give(work->out(), /*beyond=*/awaited_ && work == works_.front());
+    if (!given.ok()) {
+      work->Fail(std::string(given.status().message()), 0);
+      Finish(*work);
+    } else if (given.value()) {
+      Write(*work);
+      on_change_();
+    } else {
+      return;
+    }
+  }
+}
+
+void TransformQueue::Pump() {
+  std::optional<std::size_t> worker = tasks_.IdleWorker();
+  for (auto work = works_.begin(); worker.has_value() && work != works_.end();) {
+    BatchWork::Task* const task = (*work)->NextTask();
+    if (task == nullptr) {
+      ++work;
+      continue;
+    }
+    tasks_.Assign(*worker, {*work, task});
+    sink_.Compute(*worker, {.number = task->number, .first = task->first, .rows = task->rows},
+                  (*work)->in(), (*work)->out(), /*direct=*/(*work)->has_memory());
+    worker = tasks_.IdleWorker();
+  }
+}
+
+void TransformQueue::Write(BatchWork& work) {
+  const std::span<BatchWork::Task> tasks = work.OnMemory();
+  if (!tasks.empty() && work.out().layout.is_plain()) plain_ = work.out().layout;
+  for (const BatchWork::Task& task : tasks) {
+    sink_.Write(task.worker, {.number = task.number, .first = task.first, .rows = task.rows},
+                work.out());
+  }
+}
+
+void TransformQueue::Finish(BatchWork& work) {
+  ForgetKept(work);
+  work.Finish();
+  on_change_();
+}
+
+void TransformQueue::ForgetKept(BatchWork& work) {
+  for (const BatchWork::Task* task : work.TakeKept()) {
+    sink_.Forget(task->worker, task->number);
+    tasks_.Release(task->number);
+  }
+}
+
+}  // namespace headrace
