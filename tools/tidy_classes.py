@@ -47,11 +47,9 @@ EXCEPTIONS = {
     "QualityMeter": Counts(5, 33, 2),
     "RedoxProtocol": Counts(10, 39),
     "RemoteLoader": Counts(19, 39),
-    "ReusePlacement": Counts(4, 42),
     "Session": Counts(25, 4),
     "Session::Impl": Counts(25, 13, 0),
     "SsdTier": Counts(17, 37),
-    "UseWindow": Counts(19, 21),
     "WorkerPool": Counts(12, 50),
 }
 
