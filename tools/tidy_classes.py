@@ -45,7 +45,6 @@ EXCEPTIONS = {
     "IndexView": Counts(19, 11),
     "Loader": Counts(20, 8),
     "QualityMeter": Counts(5, 33, 2),
-    "RedoxProtocol": Counts(10, 39),
     "RemoteLoader": Counts(19, 39),
     "Session": Counts(25, 4),
     "Session::Impl": Counts(25, 13, 0),
