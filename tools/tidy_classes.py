@@ -44,7 +44,6 @@ LIMITS = Counts(PUBLIC_MAX, PRIVATE_MAX, SOURCES_MAX)
 EXCEPTIONS = {
     "IndexView": Counts(19, 11),
     "Loader": Counts(20, 8),
-    "QualityMeter": Counts(5, 33, 2),
     "RemoteLoader": Counts(19, 39),
     "Session": Counts(25, 4),
     "Session::Impl": Counts(25, 13, 0),
