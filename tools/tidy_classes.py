@@ -47,7 +47,6 @@ EXCEPTIONS = {
     "RemoteLoader": Counts(19, 39),
     "Session": Counts(25, 4),
     "Session::Impl": Counts(25, 13, 0),
-    "SsdTier": Counts(17, 37),
     "WorkerPool": Counts(12, 50),
 }
 
