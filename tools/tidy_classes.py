@@ -42,7 +42,6 @@ class Counts(NamedTuple):
 LIMITS = Counts(PUBLIC_MAX, PRIVATE_MAX, SOURCES_MAX)
 
 EXCEPTIONS = {
-    "IndexView": Counts(19, 11),
     "Loader": Counts(20, 8),
     "RemoteLoader": Counts(19, 39),
     "Session": Counts(25, 4),
