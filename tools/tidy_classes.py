@@ -41,14 +41,7 @@ class Counts(NamedTuple):
 
 LIMITS = Counts(PUBLIC_MAX, PRIVATE_MAX, SOURCES_MAX)
 
-EXCEPTIONS = {
-    "IndexView": Counts(19, 11),
-    "QualityMeter": Counts(5, 33, 2),
-    "RedoxProtocol": Counts(10, 39),
-    "ReusePlacement": Counts(4, 42),
-    "SsdTier": Counts(17, 37),
-    "UseWindow": Counts(19, 21),
-}
+EXCEPTIONS: dict[str, Counts] = {}
 
 
 @dataclass(frozen=True)

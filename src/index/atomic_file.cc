@@ -1,6 +1,7 @@
 #include "index/atomic_file.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,7 +32,7 @@ Status WriteAll(int fd, std::uint64_t offset, std::span<const std::byte> bytes) 
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       return Failed(written < 0 ? errno : ENOSPC,
-                    "writing " + FormatBytes(bytes.size()) + " at byte " + std::to_string(offset));
+                    fmt::format("writing {} at byte {}", FormatBytes(bytes.size()), offset));
     }
     offset += static_cast<std::uint64_t>(written);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -52,9 +53,9 @@ Status SyncFolderOf(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
-  const std::string prefix = path + ".tmp-" + std::to_string(getpid()) + "-";
+  const std::string prefix = fmt::format("{}.tmp-{}-", path, getpid());
   for (int i = 0; i < kNamesTried; ++i) {
-    std::string name = prefix + std::to_string(i);
+    std::string name = fmt::format("{}{}", prefix, i);
     UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (fd) {
       return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(name), std::move(fd)));

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "index/folder_report.h"
 #include "index/folder_walk.h"
@@ -29,16 +30,13 @@ constexpr char kSkipKey[] = "skip";
 constexpr char kSkipUnmatchedKey[] = "skip_unmatched";
 constexpr char kReportKey[] = "report";
 
-Status Refused(std::string why) { return {StatusCode::kInvalidArgument, std::move(why)}; }
-
 // Absolute, without a slash at its end. Does not resolve links: a link to the newest of several
 // datasets keeps that meaning.
 Result<std::string> AbsoluteRoot(const std::string& root) {
   std::error_code error;
   std::string path = std::filesystem::absolute(root, error).string();
   if (error) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "finding the working folder: " + error.message());
+    return FailedPrecondition("finding the working folder: {}", error.message());
   }
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -52,7 +50,8 @@ Status CheckHasClasses(const RootListing& listing) {
     why += " but those that skip= leaves out, " +
            CountAndNames(listing.skipped.size(), listing.skipped);
   }
-  return Refused(why + ": put the images of each class into a folder of their own below it");
+  return InvalidArgument("{}: put the images of each class into a folder of their own below it",
+                         why);
 }
 
 Status CheckEveryClassHasImages(const FolderReport& report,
@@ -69,10 +68,10 @@ Status CheckEveryClassHasImages(const FolderReport& report,
                                   : "; left out by skip=, ";
     why += CountAndNames(found->second.count, found->second.names);
   }
-  return Refused(why +
-                 ": open the folder that holds the classes and nothing else, or leave these out "
-                 "with " +
-                 SkipHint(without) + " (headrace index --skip)");
+  return InvalidArgument(
+      "{}: open the folder that holds the classes and nothing else, or leave these out with {} "
+      "(headrace index --skip)",
+      why, SkipHint(without));
 }
 
 void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte>& values) {

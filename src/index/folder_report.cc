@@ -1,5 +1,7 @@
 #include "index/folder_report.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -33,8 +35,7 @@ std::string FolderReport::Json() const {
   for (const auto& [kind, entry] : entries_) {
     json.append(json.size() > 1 ? ",[" : "[");
     AppendJsonString(kind, json);
-    json.append(",").append(std::to_string(entry.count)).append(",");
-    json.append(JsonList(entry.names)).append("]");
+    json.append(fmt::format(",{},{}]", entry.count, JsonList(entry.names)));
   }
   return json + "]";
 }

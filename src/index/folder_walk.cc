@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -293,7 +294,7 @@ Status WalkClass(const std::string& root, const std::string& name, const WalkOpt
 }
 
 std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& names) {
-  std::string text = std::to_string(count);
+  std::string text = fmt::format("{}", count);
   for (std::size_t i = 0; i < std::min(names.size(), FolderReport::kNamesShown); ++i) {
     text.append(i == 0 ? ": " : ", ").append(Quoted(names[i]));
   }

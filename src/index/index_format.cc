@@ -1,5 +1,7 @@
 #include "index/index_format.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -364,7 +366,8 @@ std::optional<BlockInfo> DecodeBlock(const std::byte* from) {
 
 std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const FieldInfo> fields) {
   const auto of_field = [&](const char* what) {
-    return what + (field < fields.size() ? Quoted(fields[field].name) : std::to_string(field));
+    return field < fields.size() ? what + Quoted(fields[field].name)
+                                 : fmt::format("{}{}", what, field);
   };
   switch (kind) {
     case SectionKind::kFields:
@@ -388,7 +391,7 @@ std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const F
     case SectionKind::kBlocks:
       return "blocks";
   }
-  return "section of kind " + std::to_string(static_cast<std::uint32_t>(kind));
+  return fmt::format("section of kind {}", static_cast<std::uint32_t>(kind));
 }
 
 }  // namespace headrace::internal

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
@@ -66,10 +67,10 @@ Result<SkipRules> SkipRules::Parse(const std::vector<std::string>& skip) {
             return finding != FileFinding::kFormat && ":" + KindOf(finding, "") == each;
           });
       if (found == kFailing.end()) {
-        return Status(StatusCode::kInvalidArgument,
-                      "skip: got " + Quoted(each) +
-                          ", a kind is one of :undecodable, :empty, :broken_link, :special, "
-                          ":unreadable, :hidden");
+        return InvalidArgument(
+            "skip: got {}, a kind is one of :undecodable, :empty, :broken_link, :special, "
+            ":unreadable, :hidden",
+            Quoted(each));
       }
       rules.findings_.push_back(*found);
     } else {
@@ -78,10 +79,10 @@ Result<SkipRules> SkipRules::Parse(const std::vector<std::string>& skip) {
       while (text.starts_with('/')) text.remove_prefix(1);
       while (text.ends_with('/')) text.remove_suffix(1);
       if (text.empty()) {
-        return Status(StatusCode::kInvalidArgument,
-                      "skip: got " + Quoted(each) +
-                          ", must be the name of a file or folder, a path below the root, or a "
-                          "pattern of them with * and ?");
+        return InvalidArgument(
+            "skip: got {}, must be the name of a file or folder, a path below the root, or a "
+            "pattern of them with * and ?",
+            Quoted(each));
       }
       const bool whole_path = anchored || text.find('/') != std::string_view::npos;
       rules.patterns_.push_back(

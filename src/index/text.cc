@@ -1,5 +1,7 @@
 #include "index/text.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -184,7 +186,7 @@ std::string JsonList(const NumberedTexts& pairs) {
   for (const auto& [text, number] : pairs) {
     json.append(json.size() > 1 ? ",[" : "[");
     AppendJsonString(text, json);
-    json.append(",").append(std::to_string(number)).append("]");
+    json.append(fmt::format(",{}]", number));
   }
   return json + "]";
 }

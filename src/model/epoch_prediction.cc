@@ -49,13 +49,13 @@ Status CheckWork(const MachineModel& model, const EpochWork& work) {
   if (!(work.demand > 0)) return Wrong("demand", work.demand, "above 0 samples a second");
   HEADRACE_RETURN_IF_ERROR(CheckReads("storage reads", work.storage));
   for (std::size_t i = 0; i < work.tiers.size(); ++i) {
-    const std::string tier = "tier " + std::to_string(i);
+    const std::string tier = fmt::format("tier {}", i);
     HEADRACE_RETURN_IF_ERROR(CheckReads(tier + " reads", work.tiers[i].reads));
     HEADRACE_RETURN_IF_ERROR(CheckReads(tier + " writes", work.tiers[i].writes));
   }
   if (work.tiers.size() > model.tiers.size()) {
     return Wrong("tiers", static_cast<double>(work.tiers.size()),
-                 "at most the model's " + std::to_string(model.tiers.size()));
+                 fmt::format("at most the model's {}", model.tiers.size()));
   }
   if (work.peer_bytes > 0 && model.peer_rate <= 0) {
     return Wrong("peer_bytes", work.peer_bytes, "0: the model has no peers (peer_rate)");
@@ -82,7 +82,7 @@ std::string ResourceName(const ResourceSeconds& resource) {
     case Resource::kStorage:
       return "storage";
     case Resource::kTier:
-      return "tier " + std::to_string(resource.tier);
+      return fmt::format("tier {}", resource.tier);
     case Resource::kPeers:
       return "peers";
     case Resource::kDecode:

@@ -15,7 +15,7 @@ namespace headrace {
 namespace {
 
 std::string Text(double value) {
-  std::string text = std::to_string(value);
+  std::string text = fmt::format("{:f}", value);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();
   return text;
@@ -46,7 +46,7 @@ Result<Curve> Curve::Make(std::vector<Point> points) {
   double users_before = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto [users, rate] = points[i];
-    const std::string point = "rate curve point " + std::to_string(i);
+    const std::string point = fmt::format("rate curve point {}", i);
     if (!(users > users_before) || !std::isfinite(users)) {
       return Wrong(point + " users", users, "finite and above " + Text(users_before));
     }

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 namespace {
@@ -33,25 +33,24 @@ void Add(double value, std::uint64_t window, std::uint64_t& count, double& mean)
   mean += (value - mean) / static_cast<double>(count);
 }
 
-Status WrongRow(std::size_t row, const std::string& what) {
-  return {StatusCode::kInvalidArgument,
-          "preprocessing model row " + std::to_string(row) + ": " + what};
+template <typename... Args>
+Status WrongRow(std::size_t row, fmt::format_string<Args...> what, Args&&... args) {
+  return InvalidArgument("preprocessing model row {}: {}", row,
+                         fmt::format(what, std::forward<Args>(args)...));
 }
 
 Status CheckRow(std::size_t number, const PreprocessModel::Row& row, std::uint64_t window) {
   if (!(row.bytes >= 1) || !std::isfinite(row.bytes)) {
-    return WrongRow(number, "bytes: got " + std::to_string(row.bytes) + ", must be at least 1");
+    return WrongRow(number, "bytes: got {:f}, must be at least 1", row.bytes);
   }
   if (row.threads < 1) {
-    return WrongRow(number, "threads: got " + std::to_string(row.threads) + ", must be at least 1");
+    return WrongRow(number, "threads: got {}, must be at least 1", row.threads);
   }
   if (row.count < 1 || row.count > window) {
-    return WrongRow(number, "count: got " + std::to_string(row.count) + ", must be in [1, " +
-                                std::to_string(window) + "]");
+    return WrongRow(number, "count: got {}, must be in [1, {}]", row.count, window);
   }
   if (!(row.seconds > 0) || !std::isfinite(row.seconds)) {
-    return WrongRow(number,
-                    "seconds: got " + std::to_string(row.seconds) + ", must be above 0 and finite");
+    return WrongRow(number, "seconds: got {:f}, must be above 0 and finite", row.seconds);
   }
   return {};
 }
@@ -180,18 +179,18 @@ Result<PreprocessModel> PreprocessModel::FromRows(std::span<const Row> rows,
     Sized& sized = model.SizedOf(row.transform, BucketOf(row.bytes));
     // A new curve replaced another: the list did not grow.
     if (sized.means.empty() && model.curves_.size() == curves) {
-      return WrongRow(i, "more than " + std::to_string(options.curves_max) +
-                             " pairs of a transform and a size: no room for this one");
+      return WrongRow(i, "more than {} pairs of a transform and a size: no room for this one",
+                      options.curves_max);
     }
     const std::size_t means = sized.means.size();
     Mean& mean = model.MeanOf(sized, row.threads);
     if (mean.count > 0) {
-      return WrongRow(i, "the same transform, size and threads (" + std::to_string(row.threads) +
-                             ") as an earlier row");
+      return WrongRow(i, "the same transform, size and threads ({}) as an earlier row",
+                      row.threads);
     }
     if (sized.means.size() == means) {
-      return WrongRow(i, "more than " + std::to_string(options.thread_counts_max) +
-                             " numbers of threads of one size: no room for this one");
+      return WrongRow(i, "more than {} numbers of threads of one size: no room for this one",
+                      options.thread_counts_max);
     }
     mean.count = row.count;
     mean.seconds = std::max(row.seconds, kSecondsMin);

@@ -7,6 +7,14 @@
 #include "base/format/errors.h"
 
 namespace headrace {
+namespace {
+
+std::string TextOf(const OrderParameter& value) {
+  const auto* word = std::get_if<std::string>(&value);
+  return word != nullptr ? *word : fmt::format("{}", std::get<std::int64_t>(value));
+}
+
+}  // namespace
 
 const Registry<OrderFactory>& Orders() {
   static const Registry<OrderFactory> orders("order", {&ExactOrderFactory(), &BatchOrderFactory(),
@@ -64,9 +72,7 @@ std::size_t ParameterReader::Choice(std::string_view name,
                                     std::span<const std::string_view> choices) {
   std::size_t chosen = 0;
   if (const OrderParameter* given = Given(name)) {
-    const auto* word = std::get_if<std::string>(given);
-    const std::string got =
-        word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given));
+    const std::string got = TextOf(*given);
     std::string all;
     bool known = false;
     for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -88,12 +94,10 @@ std::size_t ParameterReader::Choice(std::string_view name,
 void ParameterReader::Computed(std::string_view name, std::string value) {
   if (const OrderParameter* given = Given(name);
       given != nullptr && *given != OrderParameter(value)) {
-    const auto* word = std::get_if<std::string>(given);
     Mistake(StatusCode::kFailedPrecondition, name,
             fmt::format("differs from the given parameters: given {}, now {}; use the inputs that "
                         "they were made with, or start without these parameters",
-                        word != nullptr ? *word : std::to_string(std::get<std::int64_t>(*given)),
-                        value));
+                        TextOf(*given), value));
   }
   read_.insert_or_assign(std::string(name), std::move(value));
 }

@@ -57,7 +57,6 @@ Status Cancelled(SampleId sample) {
 
 SsdTier::SsdTier(SsdTierOptions options, Executor& executor)
     : options_(std::move(options)),
-      capacity_units_(options_.capacity_bytes / options_.unit_bytes),
       dataset_(FingerprintOf(options_.dataset)),
       pid_(ProcessId()),
       executor_(executor) {}
@@ -73,7 +72,8 @@ Status SsdTier::Start() {
   TierFolderOptions folder;
   folder.path = options_.folder;
   folder.header.unit_bytes = options_.unit_bytes;
-  folder.header.capacity_units = capacity_units_;
+  const std::uint64_t capacity_units = options_.capacity_bytes / options_.unit_bytes;
+  folder.header.capacity_units = capacity_units;
   folder.header.dataset = dataset_;
   folder.direct = options_.direct;
   folder.io = options_.io;
@@ -82,22 +82,22 @@ Status SsdTier::Start() {
   note_ = std::move(found.note);
   MutexLock journal_lock(journal_mutex_);
   MutexLock lock(mutex_);
-  next_number_ = found.next_number;
-  space_ = std::move(found.space);
-  stats_.capacity_bytes = capacity_units_ * unit_bytes();
+  journal_.emplace(*folder_, table_, options_.journal_slack_bytes, found.next_number);
+  units_ = SsdUnits(capacity_units, std::move(found.space));
+  stats_.capacity_bytes = capacity_units * unit_bytes();
   stats_.entries_inherited = found.entries.size();
   for (JournalEntry& each : found.entries) {
-    auto entry = std::make_unique<Entry>();
+    auto entry = std::make_unique<SsdEntry>();
     entry->sample = each.sample;
     entry->bytes = each.bytes;
     entry->checksum = each.checksum;
     entry->number = each.number;
     entry->runs = std::move(each.runs);
-    used_units_ += Units(entry->bytes);
-    live_bytes_ += InsertRecordBytes(entry->runs.size());
+    units_.Charge(Units(entry->bytes));
+    units_.Keep(*entry);
     HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
   }
-  stats_.used_bytes_peak = used_units_ * unit_bytes();
+  stats_.used_bytes_peak = units_.charged() * unit_bytes();
   return Status();
 }
 
@@ -112,19 +112,18 @@ SsdTier::~SsdTier() {
 }
 
 Tier::EntryRef SsdTier::Find(SampleId sample) {
-  Entry* const entry = table_.Find(sample);
+  SsdEntry* const entry = table_.Find(sample);
   if (entry == nullptr) return {};
   return MakeRef(entry, entry->bytes);
 }
 
-void SsdTier::ReleaseRef(void* entry) { Free(table_.Release(static_cast<Entry*>(entry))); }
+void SsdTier::ReleaseRef(void* entry) { Free(table_.Release(static_cast<SsdEntry*>(entry))); }
 
-void SsdTier::Free(std::unique_ptr<Entry> entry) {
+void SsdTier::Free(std::unique_ptr<SsdEntry> entry) {
   if (entry == nullptr) return;
+  const std::uint64_t units = Units(entry->bytes);
   MutexLock lock(mutex_);
-  used_units_ -= Units(entry->bytes);
-  live_bytes_ -= InsertRecordBytes(entry->runs.size());
-  erased_.push_back(std::move(entry));
+  units_.Drop(std::move(entry), units);
 }
 
 std::optional<std::span<const std::byte>> SsdTier::View(const EntryRef& /*ref*/,
@@ -152,7 +151,7 @@ void SsdTier::Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::b
   HEADRACE_CHECK(buffer.size() >= BufferBytes(ref));
   HEADRACE_CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % kTierBlock == 0);
   HEADRACE_CHECK(gate_.TryEnter());  // A tier must not be called during its destruction.
-  auto* const entry = static_cast<Entry*>(ref.entry());
+  auto* const entry = static_cast<SsdEntry*>(ref.entry());
   executor_.Submit(
       deadline, [this, entry, buffer, stop = std::move(stop), done = std::move(done)]() mutable {
         done(stop.stop_requested() ? Result<std::span<std::byte>>(ReadStopped(entry->sample))
@@ -162,7 +161,7 @@ void SsdTier::Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::b
       });
 }
 
-Result<std::span<std::byte>> SsdTier::ReadNow(Entry& entry, std::span<std::byte> buffer) {
+Result<std::span<std::byte>> SsdTier::ReadNow(SsdEntry& entry, std::span<std::byte> buffer) {
   const Result<std::uint64_t> got = folder_->data().Read(entry.runs, entry.bytes, buffer);
   Status status = got.status();
   bool changed = false;
@@ -187,8 +186,8 @@ Result<std::span<std::byte>> SsdTier::ReadNow(Entry& entry, std::span<std::byte>
   return status;
 }
 
-void SsdTier::Drop(Entry& entry) {
-  Entry* const removed = table_.Remove(entry.sample, &entry);
+void SsdTier::Drop(SsdEntry& entry) {
+  SsdEntry* const removed = table_.Remove(entry.sample, &entry);
   if (removed != nullptr) Free(table_.Release(removed));
 }
 
@@ -236,13 +235,12 @@ Status SsdTier::Admit(const std::shared_ptr<Insertion>& insertion) {
     return TakesNoMore().WithContext("keeping " + SampleText(sample));
   }
   const std::uint64_t units = Units(insertion->bytes);
-  const std::uint64_t free_units = capacity_units_ - used_units_;
-  if (units > free_units) {
+  if (units > units_.not_charged()) {
     ++stats_.inserts_refused;
-    return NoRoom(sample, units * unit_bytes(), free_units * unit_bytes());
+    return NoRoom(sample, units * unit_bytes(), units_.not_charged() * unit_bytes());
   }
-  used_units_ += units;
-  stats_.used_bytes_peak = std::max(stats_.used_bytes_peak, used_units_ * unit_bytes());
+  units_.Charge(units);
+  stats_.used_bytes_peak = std::max(stats_.used_bytes_peak, units_.charged() * unit_bytes());
   inserting_[sample] = insertion;
   HEADRACE_CHECK(gate_.TryEnter());
   return Status();
@@ -256,9 +254,9 @@ Status SsdTier::MayGoOn(const Insertion& insertion) {
 
 void SsdTier::RunInsert(const std::shared_ptr<Insertion>& insertion) {
   Status status = MayGoOn(*insertion);
-  std::unique_ptr<Entry> entry;
+  std::unique_ptr<SsdEntry> entry;
   if (status.ok()) {
-    Result<std::unique_ptr<Entry>> written = WritePayload(*insertion);
+    Result<std::unique_ptr<SsdEntry>> written = WritePayload(*insertion);
     status = written.status();
     if (status.ok()) entry = std::move(written).value();
   }
@@ -266,7 +264,7 @@ void SsdTier::RunInsert(const std::shared_ptr<Insertion>& insertion) {
   if (status.ok()) {
     // No rewrite of the journal may come between the record and the table: it would miss the entry.
     MutexLock lock(journal_mutex_);
-    status = JournalInsert(*entry);
+    status = journal_->Insert(*entry, LiveBytes());
     tell = Settle(*insertion, std::move(entry), &status);
   } else {
     tell = Settle(*insertion, nullptr, &status);
@@ -276,15 +274,15 @@ void SsdTier::RunInsert(const std::shared_ptr<Insertion>& insertion) {
   gate_.Leave();
 }
 
-Result<std::unique_ptr<SsdTier::Entry>> SsdTier::WritePayload(const Insertion& insertion) {
+Result<std::unique_ptr<SsdEntry>> SsdTier::WritePayload(const Insertion& insertion) {
   HEADRACE_ASSIGN_OR_RETURN(std::vector<UnitRun> runs, TakeRuns(Units(insertion.bytes)));
   const Result<std::uint64_t> hash = folder_->data().Write(runs, insertion.parts);
   if (!hash.ok()) {
     MutexLock lock(mutex_);
-    space_.Free(runs);
+    units_.Free(runs);
     return hash.status();
   }
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<SsdEntry>();
   entry->sample = insertion.sample;
   entry->bytes = insertion.bytes;
   entry->checksum = EntryChecksum(hash.value(), entry->sample, entry->bytes, dataset_);
@@ -292,29 +290,32 @@ Result<std::unique_ptr<SsdTier::Entry>> SsdTier::WritePayload(const Insertion& i
   return entry;
 }
 
-std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<Entry> entry,
+std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<SsdEntry> entry,
                                         Status* status) {
   MutexLock lock(mutex_);
   const SampleId sample = insertion.sample;
   const auto found = inserting_.find(sample);
   if (found != inserting_.end() && found->second.get() == &insertion) inserting_.erase(found);
-  if (status->ok() && !insertion.cancelled) {
-    ++stats_.inserts;
-    stats_.written_bytes += insertion.bytes;
-    live_bytes_ += InsertRecordBytes(entry->runs.size());
-    HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
+  const std::uint64_t units = Units(insertion.bytes);
+  if (!status->ok()) {
+    units_.Uncharge(units);
+    if (status->code() == StatusCode::kUnavailable) {
+      // The record may or may not be on disk: its units are not used again, and inserts stop.
+      *status = status->WithContext("keeping " + SampleText(sample));
+      ++stats_.inserts_failed;
+      Degrade(*status);
+    }
     return std::move(insertion.done);
   }
-  used_units_ -= Units(insertion.bytes);
-  if (status->ok()) {
+  units_.Keep(*entry);
+  if (insertion.cancelled) {
     // The journal has the entry, so it needs an erase record.
-    erased_.push_back(std::move(entry));
+    units_.Drop(std::move(entry), units);
     *status = Cancelled(sample);
-  } else if (status->code() == StatusCode::kUnavailable) {
-    // The record may or may not be on disk: its units are not used again, and inserts stop.
-    *status = status->WithContext("keeping " + SampleText(sample));
-    ++stats_.inserts_failed;
-    Degrade(*status);
+  } else {
+    ++stats_.inserts;
+    stats_.written_bytes += insertion.bytes;
+    HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
   }
   return std::move(insertion.done);
 }
@@ -324,63 +325,38 @@ Result<std::vector<UnitRun>> SsdTier::TakeRuns(std::uint64_t units) {
   // All of them, even if there is room: the best fitting gap may be among them.
   HEADRACE_RETURN_IF_ERROR(JournalErased());
   MutexLock lock(mutex_);
-  std::optional<std::vector<UnitRun>> runs = space_.Take(units);
+  std::optional<std::vector<UnitRun>> runs = units_.Take(units);
   if (runs.has_value()) return std::move(*runs);
   // The units were charged, so they are there, unless a failure withheld them.
   HEADRACE_CHECK(stats_.degraded);
   return TakesNoMore();
 }
 
-Status SsdTier::JournalInsert(Entry& entry) {
-  HEADRACE_RETURN_IF_ERROR(MakeRoomInJournal(InsertRecordBytes(entry.runs.size())).status());
-  entry.number = next_number_++;
-  return folder_->AppendInsert(
-      {entry.number, entry.sample, entry.bytes, entry.checksum, entry.runs});
-}
-
 Status SsdTier::JournalErased() {
-  std::vector<std::unique_ptr<Entry>> erased;
+  std::vector<std::unique_ptr<SsdEntry>> erased;
   {
     MutexLock lock(mutex_);
-    erased.swap(erased_);
+    erased = units_.TakeDropped();
   }
   if (erased.empty()) return Status();
-  std::vector<std::uint64_t> numbers;
-  numbers.reserve(erased.size());
-  for (const std::unique_ptr<Entry>& entry : erased) numbers.push_back(entry->number);
-  const Result<bool> rewritten = MakeRoomInJournal(numbers.size() * kEraseRecordBytes);
-  Status status = rewritten.status();
-  // A journal that was just rewritten does not contain them.
-  if (status.ok() && !rewritten.value()) status = folder_->AppendErases(numbers);
+  const Status status = journal_->Erase(erased, LiveBytes());
   MutexLock lock(mutex_);
   if (!status.ok()) {
     // Immediately: their units stay in use, so that charged units may be missing.
     Degrade(status);
     return status;
   }
-  for (const std::unique_ptr<Entry>& entry : erased) space_.Free(entry->runs);
+  for (const std::unique_ptr<SsdEntry>& entry : erased) units_.Free(entry->runs);
   return Status();
 }
 
-Result<bool> SsdTier::MakeRoomInJournal(std::uint64_t bytes) {
-  std::uint64_t bytes_max = 0;
-  {
-    MutexLock lock(mutex_);
-    bytes_max = std::max(options_.journal_slack_bytes, 2 * (kJournalHeaderBytes + live_bytes_));
-  }
-  if (folder_->journal_bytes() + bytes <= bytes_max) return false;
-  std::vector<JournalEntry> live;
-  table_.ForEach([&live](const Entry& entry) {
-    live.push_back({entry.number, entry.sample, entry.bytes, entry.checksum, entry.runs});
-  });
-  std::sort(live.begin(), live.end(),
-            [](const JournalEntry& a, const JournalEntry& b) { return a.number < b.number; });
-  HEADRACE_RETURN_IF_ERROR(folder_->Rewrite(live));
-  return true;
+std::uint64_t SsdTier::LiveBytes() const {
+  MutexLock lock(mutex_);
+  return units_.live_bytes();
 }
 
 void SsdTier::Erase(SampleId sample) {
-  Entry* entry = nullptr;
+  SsdEntry* entry = nullptr;
   {
     MutexLock lock(mutex_);
     if (const auto found = inserting_.find(sample); found != inserting_.end()) {
@@ -397,7 +373,7 @@ TierStats SsdTier::stats() const {
   MutexLock lock(mutex_);
   TierStats stats = stats_;
   stats.entries = table_.size();
-  stats.used_bytes = used_units_ * unit_bytes();
+  stats.used_bytes = units_.charged() * unit_bytes();
   return stats;
 }
 

@@ -20,11 +20,12 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "tier/entry_table.h"
+#include "tier/ssd_journal.h"
+#include "tier/ssd_units.h"
 #include "tier/tier.h"
 #include "tier/tier_folder.h"
 #include "tier/tier_io.h"
 #include "tier/tier_text.h"
-#include "tier/unit_space.h"
 
 namespace headrace {
 
@@ -41,9 +42,10 @@ struct SsdTierOptions {
   TierIo* io = nullptr;  // outlives the tier; null: TierIo::System()
 };
 
-// Samples in a folder of a local disk. The next run on the same dataset finds the entries of the
-// last one, and verifies their checksums. docs/tiers.md specifies the files and what remains after
-// a crash.
+// Samples in a folder of a local disk, indexed in memory. SsdUnits has the accounts of its space;
+// SsdJournal and TierFolder write its files. The next run on the same dataset finds the entries of
+// the last one, and verifies their checksums. docs/tiers.md specifies the files and what remains
+// after a crash.
 //
 // Disk: the capacity, and the journal: at most the larger of `journal_slack_bytes` and 112 bytes a
 // unit; during a rewrite 56 bytes a unit more.
@@ -87,10 +89,6 @@ class SsdTier final : public Tier {
   void ReleaseRef(void* entry) override;
 
  private:
-  struct Entry : TierEntry {
-    std::uint64_t number = 0;  // in the journal
-    std::vector<UnitRun> runs;
-  };
   struct Insertion {
     SampleId sample{};
     std::uint64_t bytes = 0;
@@ -102,54 +100,47 @@ class SsdTier final : public Tier {
   SsdTier(SsdTierOptions options, Executor& executor);
   Status Start() HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
 
-  Result<std::span<std::byte>> ReadNow(Entry& entry, std::span<std::byte> buffer)
+  Result<std::span<std::byte>> ReadNow(SsdEntry& entry, std::span<std::byte> buffer)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Removes an entry that could not be read.
-  void Drop(Entry& entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Drop(SsdEntry& entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Called with the last reference.
-  void Free(std::unique_ptr<Entry> entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Free(std::unique_ptr<SsdEntry> entry) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // OK: units are charged, and `insertion` runs.
   Status Admit(const std::shared_ptr<Insertion>& insertion) HEADRACE_LOCKS_REQUIRED(mutex_);
   void RunInsert(const std::shared_ptr<Insertion>& insertion)
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
-  Result<std::unique_ptr<Entry>> WritePayload(const Insertion& insertion)
+  Result<std::unique_ptr<SsdEntry>> WritePayload(const Insertion& insertion)
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
   Status MayGoOn(const Insertion& insertion) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Ends an insertion, with its entry on success; returns the callbacks to run.
-  std::vector<Done> Settle(Insertion& insertion, std::unique_ptr<Entry> entry, Status* status)
+  std::vector<Done> Settle(Insertion& insertion, std::unique_ptr<SsdEntry> entry, Status* status)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   Result<std::vector<UnitRun>> TakeRuns(std::uint64_t units)
       HEADRACE_LOCKS_EXCLUDED(journal_mutex_);
-  Status JournalInsert(Entry& entry) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
   Status JournalErased() HEADRACE_LOCKS_REQUIRED(journal_mutex_);
-  // Rewrites the journal, and returns true, if `bytes` more would exceed its limit.
-  Result<bool> MakeRoomInJournal(std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(journal_mutex_);
+  [[nodiscard]] std::uint64_t LiveBytes() const HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] Status TakesNoMore() const HEADRACE_LOCKS_REQUIRED(mutex_);
   void Degrade(const Status& why) HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const SsdTierOptions options_;
-  const std::uint64_t capacity_units_;
   const std::array<std::uint64_t, 2> dataset_;  // a fingerprint
   const pid_t pid_;                             // of the process that may write
   Executor& executor_;
   std::string note_;
   std::unique_ptr<TierFolder> folder_;  // data() from any thread, the rest under journal_mutex_
-  EntryTable<Entry> table_;
+  EntryTable<SsdEntry> table_;
   Gate gate_;  // one unit per call in progress
 
   // Taken before mutex_, by executor threads only: held while the journal is written.
   Mutex journal_mutex_;
-  std::uint64_t next_number_ HEADRACE_GUARDED_BY(journal_mutex_) = 0;
+  std::optional<SsdJournal> journal_ HEADRACE_GUARDED_BY(journal_mutex_);  // from Start() on
 
   mutable Mutex mutex_;
-  UnitSpace space_ HEADRACE_GUARDED_BY(mutex_){0};
-  std::uint64_t used_units_ HEADRACE_GUARDED_BY(mutex_) = 0;  // charged, in space_ or not yet
-  std::uint64_t live_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of records of existing entries
+  SsdUnits units_ HEADRACE_GUARDED_BY(mutex_);
   std::unordered_map<SampleId, std::shared_ptr<Insertion>> inserting_ HEADRACE_GUARDED_BY(mutex_);
-  // Without references; their units are free once the journal has their erase records.
-  std::vector<std::unique_ptr<Entry>> erased_ HEADRACE_GUARDED_BY(mutex_);
   TierStats stats_ HEADRACE_GUARDED_BY(mutex_);
 };
 

@@ -217,7 +217,7 @@ Status JpegDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixel
 Status JpegDecoder::CheckKind() const {
   const int components = info_.num_components;
   if (components == 1 || components == 3 || components == 4) return {};
-  return Error(std::to_string(components) + " components, only 1, 3 and 4 are decoded");
+  return Error(fmt::format("{} components, only 1, 3 and 4 are decoded", components));
 }
 
 // libjpeg's partial decode is exact, and free of known faults, only for these.

@@ -5,6 +5,7 @@
 
 #include "plan/placement/tiers.h"
 #include "plan/placement/use_bits.h"
+#include "plan/placement/use_reader.h"
 #include "plan/placement/use_window.h"
 
 namespace headrace::placement {
@@ -33,7 +34,8 @@ class BeladyPlacement final : public Planner {
 
   BeladyPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
-        window_(std::move(stream), block_count(), node(), /*firsts=*/false),
+        window_(block_count(), node(), /*firsts=*/false),
+        reader_(std::move(stream), window_),
         tiers_(MakeTiers(node())),
         near_(tiers_.count()),
         far_(tiers_.count()) {
@@ -45,8 +47,8 @@ class BeladyPlacement final : public Planner {
   }
 
   std::optional<PlacedStep> Next() override {
-    if (window_.steps().empty() && !Extend(kEnd)) return std::nullopt;
-    const UseWindow::Step& front = window_.steps().front();
+    if (reader_.steps().empty() && !Extend(kEnd)) return std::nullopt;
+    const UseReader::Step& front = reader_.steps().front();
     const Position at = front.at;
     const std::uint64_t end = front.end;
     const std::uint64_t ahead = std::min(request().horizon_epochs, kEnd.epoch - at.epoch);
@@ -62,7 +64,7 @@ class BeladyPlacement final : public Planner {
       Expect(window_.begin() + kAhead);
       Use();
     }
-    window_.PassStep();
+    reader_.PassStep();
     Finish(step, tiers_);
     return step;
   }
@@ -81,12 +83,12 @@ class BeladyPlacement final : public Planner {
 
   // Reads one step further. Blocks may get a seen next use.
   bool Extend(Position limit) {
-    if (!window_.Extend(limit)) return false;
+    if (!reader_.Extend(limit)) return false;
     if (near_size_ != window_.size()) {
       near_size_ = window_.size();
       for (UseBits& near : near_) near.Grow(near_size_, window_.begin());
     }
-    for (const std::uint64_t use : window_.fresh()) {
+    for (const std::uint64_t use : reader_.fresh()) {
       const std::uint32_t block = window_.Block(use);
       const TierNumber tier = tiers_.Of(block);
       if (tier == kNoTier || !far_[tier].Has(block)) continue;
@@ -117,7 +119,7 @@ class BeladyPlacement final : public Planner {
     }
     const std::uint64_t next = window_.After(use);
     window_.Pass();
-    if (next == kNone && window_.ended()) {  // Never again: it stays until its place is needed.
+    if (next == kNone && reader_.ended()) {  // Never again: it stays until its place is needed.
       if (from != kNoTier) far_[from].Set(block);
       return;
     }
@@ -127,7 +129,7 @@ class BeladyPlacement final : public Planner {
   // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the tier
   // that has it now. Evicts it if no tier takes it.
   void Offer(std::uint32_t block, std::uint64_t next, TierNumber from, TierNumber first) {
-    const bool used_again = next != kNone || !window_.ended();
+    const bool used_again = next != kNone || !reader_.ended();
     for (TierNumber tier = first; tier < tiers_.count() && used_again; ++tier) {
       if (tier != from) {
         std::vector<Victim>& victims = victims_[tier];  // Later tiers have their own.
@@ -193,6 +195,7 @@ class BeladyPlacement final : public Planner {
   static constexpr std::uint64_t kAhead = 8;
 
   UseWindow window_;
+  UseReader reader_;
   NodeTiers tiers_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier
   bool active_ = false;  // whether any tier of the node can hold a block

@@ -1,5 +1,7 @@
 #include "plan/quality/grade.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,7 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "plan/quality/quality.h"
+#include "plan/quality/measures.h"
+#include "plan/quality/report.h"
 
 namespace headrace {
 namespace {
@@ -125,7 +128,7 @@ class Grader {
     const auto& [window, inflation] = *at_batch;
     const auto m = static_cast<double>(window);
     Add("batch_inflation", inflation, kBatchInflation,
-        report_.stored_shuffled || Outside("vif_" + std::to_string(window)) == nullptr,
+        report_.stored_shuffled || Outside(fmt::format("vif_{}", window)) == nullptr,
         report_.stored_shuffled
             ? Text("batches are as random ones, since the samples are stored shuffled; if samples "
                    "of a block were alike, batches would vary %.4g times as much",
@@ -148,7 +151,7 @@ class Grader {
     const double n = static_cast<double>(report_.positions) / static_cast<double>(report_.epochs);
     for (const auto& [window, inflation] : report_.vif) {
       if (window > report_.batch) {
-        look("vif_" + std::to_string(window), inflation, static_cast<double>(window));
+        look(fmt::format("vif_{}", window), inflation, static_cast<double>(window));
       }
     }
     for (const auto& [name, window] :
@@ -171,7 +174,7 @@ class Grader {
     double worst = 1;
     std::uint64_t of_window = 0;
     for (const auto& [window, inflation] : report_.label_vif) {
-      if (Outside("label_vif_" + std::to_string(window)) == nullptr) continue;
+      if (Outside(fmt::format("label_vif_{}", window)) == nullptr) continue;
       // The inflation of a batch that deviates as far as this window does.
       const double as_batch =
           1 + (inflation - 1) * static_cast<double>(report_.batch) / static_cast<double>(window);

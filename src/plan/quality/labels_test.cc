@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "index/index.h"
+#include "plan/quality/measures.h"
 #include "plan/quality/quality.h"
 
 namespace headrace {

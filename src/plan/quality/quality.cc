@@ -1,13 +1,15 @@
 #include "plan/quality/quality.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
+#include <map>
 #include <utility>
 
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "plan/quality/measures.h"
 
 namespace headrace {
 namespace {
@@ -21,7 +23,6 @@ using quality::Null;
 constexpr std::uint64_t kGroupsMax = 128;  // M6: more groups are merged into kSuperGroups
 constexpr std::uint64_t kLagsMax = 128;    // M4
 constexpr std::uint64_t kLabelsMax = std::uint64_t{1} << 20;  // more only with more samples
-constexpr std::uint64_t kCostGroups = 10;                     // M8: deciles
 
 std::vector<std::uint32_t> GroupsOf(const QualityOptions& options) {
   if (options.blocks == nullptr) return *options.labels;
@@ -45,19 +46,6 @@ quality::GroupSizes RowSizes(std::uint64_t count, std::uint64_t window) {
   std::vector<std::uint32_t> rows(count / window, static_cast<std::uint32_t>(window));
   if (count % window != 0) rows.push_back(static_cast<std::uint32_t>(count % window));
   return quality::SumSizes(rows);
-}
-
-// Tenths of the samples by cost; equal costs stay together, so groups may be uneven or empty.
-std::vector<std::uint32_t> CostDeciles(const std::vector<std::uint32_t>& costs) {
-  std::vector<std::uint32_t> sorted = costs;
-  std::ranges::sort(sorted);
-  std::vector<std::uint32_t> deciles(costs.size());
-  for (std::size_t i = 0; i < costs.size(); ++i) {
-    const auto rank = std::ranges::lower_bound(sorted, costs[i]) - sorted.begin();
-    deciles[i] =
-        static_cast<std::uint32_t>(static_cast<std::uint64_t>(rank) * kCostGroups / costs.size());
-  }
-  return deciles;
 }
 
 }  // namespace
@@ -106,23 +94,10 @@ QualityMeter::QualityMeter(QualityOptions options)
     : options_(std::move(options)),
       group_of_(GroupsOf(options_)),
       positions_(options_.sample_count, kAbsent),
-      seen_(options_.sample_count) {
+      seen_(options_.sample_count),
+      by_place_(quality::Lateness::ByPlace(options_.sample_count)) {
   group_count_ = std::uint64_t{*std::ranges::max_element(group_of_)} + 1;
-  const auto prepare = [](Lateness& lateness, std::uint64_t groups) {
-    lateness.sum.resize(groups);
-    lateness.variance.resize(groups);
-    lateness.count.resize(groups);
-  };
-  // Places are neighbourhoods on storage, even if groups are labels: a late device is a place.
-  by_place_.group_of.resize(options_.sample_count);
-  for (std::uint64_t i = 0; i < options_.sample_count; ++i) {
-    by_place_.group_of[i] = static_cast<std::uint32_t>(i * kSuperGroups / options_.sample_count);
-  }
-  prepare(by_place_, kSuperGroups);
-  if (options_.costs != nullptr) {
-    by_cost_.group_of = CostDeciles(*options_.costs);
-    prepare(by_cost_, kCostGroups);
-  }
+  if (options_.costs != nullptr) by_cost_ = quality::Lateness::ByCost(*options_.costs);
 }
 
 void QualityMeter::Add(std::span<const std::uint64_t> ids) {
@@ -155,39 +130,14 @@ void QualityMeter::EndEpoch() {
   MeasurePrefixes(groups, group_count_);
   MeasurePositions();
   if (so_far_.epochs > 0) MeasureEpochs();
-  AddLateness(by_place_);
-  AddLateness(by_cost_);
+  by_place_.Add(ids_);
+  by_cost_.Add(ids_);
   ++so_far_.epochs;
   so_far_.positions += ids_.size();
   positions_before_.swap(positions_);
   positions_.assign(options_.sample_count, kAbsent);
   ids_.clear();
   requested_.clear();
-}
-
-void QualityMeter::Count(const std::string& name, std::string id, bool ratio, double value,
-                         const Null& null) {
-  if (null.sd == 0 && null.mean == 0) return;  // too little data for a result
-  Tally& tally = tallies_[name];
-  tally.id = std::move(id);
-  tally.ratio = ratio;
-  tally.epochs += 1;
-  tally.sum += value;
-  tally.mean += null.mean;
-  tally.variance += null.sd * null.sd;
-  tally.third += null.skew * null.sd * null.sd * null.sd;
-}
-
-void QualityMeter::Worst(const std::string& name, std::string id, double groups, double value,
-                         bool two_sided) {
-  auto [at, fresh] = extremes_.try_emplace(name, Extreme{.id = std::move(id),
-                                                         .groups = groups,
-                                                         .least = value,
-                                                         .most = value,
-                                                         .two_sided = two_sided});
-  if (fresh) return;
-  at->second.least = std::min(at->second.least, value);
-  at->second.most = std::max(at->second.most, value);
 }
 
 void QualityMeter::MeasureCoverage() {
@@ -224,7 +174,7 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
     const Null null = quality::ChiSquareNull(RowSizes(n, window), sums);
     if (null.mean == 0) continue;
     const double value = quality::WindowChiSquare(groups, sizes, window);
-    Count("vif_" + std::to_string(window), "M3", true, value, null);
+    tallies_.Count(fmt::format("vif_{}", window), "M3", true, value, null);
     vif[window] = value / null.mean;
   }
   so_far_.vif_of_epochs.push_back(std::move(vif));
@@ -238,7 +188,7 @@ void QualityMeter::MeasureWindows(std::span<const std::uint32_t> groups,
   const std::uint64_t window = std::max<std::uint64_t>(1, (n + kCells - 1) / kCells);
   const double value = quality::WindowChiSquare(cells, cell_sizes, window);
   const Null null = quality::ChiSquareNull(RowSizes(n, window), quality::SumSizes(cell_sizes));
-  Count("position_by_place", "M2", true, value, null);
+  tallies_.Count("position_by_place", "M2", true, value, null);
   if (null.mean > 0) {
     so_far_.more["cramer_v"] =
         std::sqrt(std::max(0.0, value - null.mean) / static_cast<double>(n * (kCells - 1)));
@@ -258,8 +208,8 @@ void QualityMeter::MeasureLabels(std::span<const std::uint64_t> windows) {
     if (window < 2 || 2 * window > n) continue;
     const Null null = quality::ChiSquareNull(RowSizes(n, window), sums);
     if (null.mean == 0) continue;
-    Count("label_vif_" + std::to_string(window), "M3", true,
-          quality::WindowChiSquare(labels, sizes, window), null);
+    tallies_.Count(fmt::format("label_vif_{}", window), "M3", true,
+                   quality::WindowChiSquare(labels, sizes, window), null);
   }
 }
 
@@ -274,8 +224,9 @@ void QualityMeter::MeasureEnds(std::span<const std::uint32_t> groups,
     if (rows == 0 || window < 2) return;
     const double value =
         quality::SegmentChiSquare(groups, sizes, begin, begin + rows * window, window);
-    Count(name, "M3", true, value,
-          quality::SegmentNull(static_cast<double>(rows), static_cast<double>(window), sums));
+    tallies_.Count(
+        name, "M3", true, value,
+        quality::SegmentNull(static_cast<double>(rows), static_cast<double>(window), sums));
   };
   const std::uint64_t rows = end / options_.batch;
   measure("vif_first", 0, options_.batch, rows);
@@ -306,12 +257,13 @@ void QualityMeter::MeasureMates(std::span<const std::uint32_t> groups,
     tau_variance += 4 * sd * sd;
     pairs_expected += null.mean;
     if (lag == 1) {
-      Count("same_group_next", "M4", false, excess, {.mean = 0, .sd = sd, .skew = null.skew});
+      tallies_.Count("same_group_next", "M4", false, excess,
+                     {.mean = 0, .sd = sd, .skew = null.skew});
     }
   }
   const double skew = pairs_expected > 0 ? (1 - 2 * p0) / std::sqrt(pairs_expected) : 0;
-  Count("autocorrelation_time", "M4", false, tau,
-        {.mean = 1, .sd = std::sqrt(tau_variance), .skew = std::max(0.0, skew)});
+  tallies_.Count("autocorrelation_time", "M4", false, tau,
+                 {.mean = 1, .sd = std::sqrt(tau_variance), .skew = std::max(0.0, skew)});
 }
 
 void QualityMeter::MeasureBatches(std::span<const std::uint32_t> groups, std::uint64_t group_count,
@@ -337,7 +289,7 @@ void QualityMeter::MeasurePrefixes(std::span<const std::uint32_t> groups,
   const auto measure = [&](const std::string& name, std::uint64_t count) {
     const std::vector<std::uint32_t> sizes = CountGroups(super, count);
     const double value = quality::PrefixDiscrepancy(super, sizes);
-    if (value > 0) Worst(name, "M6", static_cast<double>(count), value, true);
+    if (value > 0) tallies_.Worst(name, "M6", static_cast<double>(count), value, true);
   };
   if (group_count <= kGroupsMax) {
     std::ranges::copy(groups, super.begin());
@@ -357,15 +309,16 @@ void QualityMeter::MeasurePrefixes(std::span<const std::uint32_t> groups,
 void QualityMeter::MeasurePositions() {
   const auto n = static_cast<double>(ids_.size());
   if (ids_.size() < 16) return;
-  Count("position_correlation", "M1", false, quality::PositionCorrelation(ids_),
-        {.mean = 0, .sd = 1 / std::sqrt(n - 1)});
+  tallies_.Count("position_correlation", "M1", false, quality::PositionCorrelation(ids_),
+                 {.mean = 0, .sd = 1 / std::sqrt(n - 1)});
   const quality::Gaps gaps = quality::MeasureGaps(positions_, ids_.size());
   if (gaps.pairs >= 16) {
-    Worst("gap_ks", "M5", 1, gaps.ks, false);
+    tallies_.Worst("gap_ks", "M5", 1, gaps.ks, false);
     so_far_.more["gap_quantile"] = gaps.quantile;
   }
-  Count("neighbour_entropy", "M11", false, quality::NeighbourEntropy(ids_, options_.sample_count),
-        quality::NeighbourEntropyNull(n - 1, static_cast<double>(options_.sample_count)));
+  tallies_.Count("neighbour_entropy", "M11", false,
+                 quality::NeighbourEntropy(ids_, options_.sample_count),
+                 quality::NeighbourEntropyNull(n - 1, static_cast<double>(options_.sample_count)));
   if (requested_.empty()) return;
   const quality::Redirection found = quality::MeasureRedirection(ids_, requested_, positions_);
   so_far_.more["redirect_rate"] = found.rate;
@@ -379,8 +332,8 @@ void QualityMeter::MeasureEpochs() {
   const quality::Recurrence found =
       quality::MeasureRecurrence(positions_before_, positions_, options_.batch);
   if (found.common < 16) return;
-  Count("epoch_correlation", "M9", false, found.correlation,
-        {.mean = 0, .sd = 1 / std::sqrt(found.common - 1)});
+  tallies_.Count("epoch_correlation", "M9", false, found.correlation,
+                 {.mean = 0, .sd = 1 / std::sqrt(found.common - 1)});
   if (found.expected <= 0) return;
   // The table of old against new batches: its chi-square is the pairs', up to a factor.
   const quality::GroupSizes before = quality::SumSizes(found.before);
@@ -388,27 +341,41 @@ void QualityMeter::MeasureEpochs() {
   const Null table = quality::ChiSquareNull(before, after);
   const double factor = found.common / (2 * before.groups * after.groups);
   const double skew = std::max(table.skew, 1 / std::sqrt(found.expected));
-  Count("pair_recurrence", "M9", true, found.pairs,
-        {.mean = found.expected, .sd = table.sd * factor, .skew = skew});
+  tallies_.Count("pair_recurrence", "M9", true, found.pairs,
+                 {.mean = found.expected, .sd = table.sd * factor, .skew = skew});
 }
 
-void QualityMeter::AddLateness(Lateness& lateness) {
-  if (lateness.group_of.empty()) return;
-  const auto n = static_cast<double>(ids_.size());
-  std::vector<double> sums(lateness.sum.size());
-  std::vector<double> counts(lateness.sum.size());
-  for (std::size_t p = 0; p < ids_.size(); ++p) {
-    const std::uint32_t group = lateness.group_of[ids_[p]];
-    sums[group] += static_cast<double>(p) - (n - 1) / 2;
-    counts[group] += 1;
+QualityReport QualityMeter::Report() const {
+  QualityReport report = so_far_;
+  report.group_count = static_cast<double>(group_count_);
+  report.batch = options_.batch;
+  report.stored_shuffled = options_.stored_shuffled;
+  report.seen_share = static_cast<double>(std::ranges::count(seen_, true)) /
+                      static_cast<double>(options_.sample_count);
+  if (report.epochs == 0) {
+    report.missing = options_.partial ? 0 : options_.sample_count;
+    report.verdict = GradeName(QualityGrade::kBroken);
+    report.why = "there are no samples";
+    return report;
   }
-  for (std::size_t g = 0; g < sums.size(); ++g) {
-    // In epochs: positions over n. The sum of a sample of `count` of n positions, without
-    // replacement.
-    lateness.sum[g] += sums[g] / n;
-    lateness.count[g] += counts[g];
-    lateness.variance[g] += counts[g] * (n - counts[g]) * (n + 1) / 12 / (n * n);
-  }
+  const double epochs = static_cast<double>(report.epochs);
+  const double share =
+      static_cast<double>(report.positions) / epochs / static_cast<double>(options_.sample_count);
+  report.expected_seen_share = share >= 1 ? 1 : 1 - std::pow(1 - share, epochs);
+  // The two beside the tallies are of lateness.
+  const double tail = options_.alpha / (tallies_.CountTests(report.epochs) + 2);
+  report.tests = tallies_.Tests(tail);
+  by_place_.Report("place", tail, report);
+  // The samples of a block may come together, at a place that each epoch draws anew. So the mean of
+  // a neighbourhood on storage varies by chance as if it had as many samples as it has blocks.
+  const double blocks = static_cast<double>(report.epochs * group_count_) /
+                        static_cast<double>(quality::kSuperGroups);
+  report.more["late_by_place_by_chance"] =
+      quality::NormalQuantile(options_.alpha / (2.0 * quality::kSuperGroups)) /
+      std::sqrt(12 * std::max(1.0, blocks));
+  by_cost_.Report("cost", tail, report);
+  Conclude(report);
+  return report;
 }
 
 }  // namespace headrace

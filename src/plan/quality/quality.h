@@ -5,19 +5,17 @@
 // the disorder that each measure finds.
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
-#include "plan/quality/grade.h"
-#include "plan/quality/measures.h"
+#include "plan/quality/lateness.h"
 #include "plan/quality/nulls.h"
+#include "plan/quality/report.h"
+#include "plan/quality/tallies.h"
 
 namespace headrace {
 
@@ -38,51 +36,8 @@ struct QualityOptions {
   double alpha = 1e-3;                 // chance that a uniform permutation fails any of the tests
 };
 
-// One measure against its null. `value` and the bounds are in the measure's own unit.
-struct QualityTest {
-  std::string id;    // "M3"
-  std::string name;  // "vif_256"
-  double value = 0;
-  double expected = 0;
-  double low = 0;
-  double high = 0;
-  double z = 0;  // of a normal distribution
-  bool within = true;
-};
-
-struct QualityReport {
-  std::uint64_t epochs = 0;
-  std::uint64_t positions = 0;   // of all epochs
-  std::uint64_t batch = 0;       // of QualityOptions
-  bool stored_shuffled = false;  // of QualityOptions
-  // M0: worst epoch, beyond the declared number.
-  std::uint64_t missing = 0;
-  std::uint64_t duplicated = 0;
-  std::uint64_t dropped = 0;  // declared and found
-  std::uint64_t padded = 0;
-  std::uint64_t unknown = 0;  // ids that the dataset does not have; left out of everything else
-  std::uint64_t ids_xor = 0;  // of the last epoch
-  std::uint64_t ids_sum = 0;
-  double seen_share = 0;           // of the dataset, over all epochs
-  double expected_seen_share = 0;  // if the samples of each epoch were drawn independently
-
-  std::vector<QualityTest> tests;
-  std::map<std::uint64_t, double> vif;  // M3 by window
-  std::vector<std::map<std::uint64_t, double>> vif_of_epochs;
-  std::map<std::uint64_t, double> label_vif;  // the same of labels, if there are blocks, too
-  std::map<std::string, double> more;         // M5, M7, M9, M10: reported, not tested
-  double equivalent_buffer = 0;  // groups that a buffer would have to mix for the batch's inflation
-  double group_count = 0;
-  std::vector<QualityEffect> effects;  // worst first
-  std::string verdict;                 // the worst grade, by name
-  std::string why;                     // the effect that decided it
-  std::string change;                  // what to change and by how much; empty if nothing
-  std::vector<std::string> failed;     // names of tests not within their bounds
-
-  [[nodiscard]] const QualityTest* Find(const std::string& name) const;
-};
-
-// Takes epochs of samples, one after the other, and measures each when it ends.
+// Takes epochs of samples, one after the other, and measures each when it ends. Tallies and
+// Lateness sum the statistics of epochs and test them; Conclude() grades.
 //
 // Memory: 20 bytes a sample of the dataset, for any number of epochs.
 // Cost: 10 M samples in 156,250 blocks take about 1.5 s.
@@ -104,37 +59,8 @@ class QualityMeter {
   [[nodiscard]] QualityReport Report() const;
 
  private:
-  // A statistic and its null, summed over epochs.
-  struct Tally {
-    std::string id;
-    bool ratio = false;  // reported as value / expected, otherwise as the mean of the epochs
-    double epochs = 0;
-    double sum = 0;
-    double mean = 0;
-    double variance = 0;
-    double third = 0;
-  };
-  // A largest deviation: that of the worst epoch.
-  struct Extreme {
-    std::string id;
-    double groups = 1;
-    double least = 0;
-    double most = 0;
-    bool two_sided = false;
-  };
-  // M8: positions by group, over epochs.
-  struct Lateness {
-    std::vector<std::uint32_t> group_of;  // of each sample
-    std::vector<double> sum;              // of positions minus their mean, in epochs
-    std::vector<double> variance;
-    std::vector<double> count;
-  };
-
   explicit QualityMeter(QualityOptions options);
 
-  void Count(const std::string& name, std::string id, bool ratio, double value,
-             const quality::Null& null);
-  void Worst(const std::string& name, std::string id, double groups, double value, bool two_sided);
   void MeasureCoverage();
   void MeasureWindows(std::span<const std::uint32_t> groups, std::span<const std::uint32_t> sizes);
   void MeasureLabels(std::span<const std::uint64_t> windows);
@@ -145,13 +71,6 @@ class QualityMeter {
   void MeasurePrefixes(std::span<const std::uint32_t> groups, std::uint64_t group_count);
   void MeasurePositions();
   void MeasureEpochs();
-  void AddLateness(Lateness& lateness);
-
-  void ReportTallies(QualityReport& report, double tail) const;
-  void ReportExtremes(QualityReport& report, double tail) const;
-  void ReportLateness(const std::string& name, const Lateness& lateness, double tail,
-                      QualityReport& report) const;
-  [[nodiscard]] double CountTests() const;
 
   const QualityOptions options_;
   std::uint64_t group_count_ = 0;
@@ -164,10 +83,9 @@ class QualityMeter {
   std::vector<bool> seen_;
 
   QualityReport so_far_;
-  std::map<std::string, Tally> tallies_;
-  std::map<std::string, Extreme> extremes_;
-  Lateness by_place_;
-  Lateness by_cost_;
+  quality::Tallies tallies_;
+  quality::Lateness by_place_;
+  quality::Lateness by_cost_;  // no groups if there are no costs
 };
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/permutation.h"
+#include "plan/quality/measures.h"
 
 namespace headrace {
 namespace {

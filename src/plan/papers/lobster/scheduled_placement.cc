@@ -1,5 +1,7 @@
 #include "plan/papers/lobster/scheduled_placement.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,9 +18,9 @@ namespace {
 std::string OpText(const std::vector<CacheOp>& ops, std::size_t at) {
   if (at >= ops.size()) return "nothing";
   const CacheOp& op = ops[at];
-  std::string text = "block " + std::to_string(op.block);
-  if (op.from != kNoTier) text += " out of tier " + std::to_string(op.from);
-  if (op.to != kNoTier) text += " into tier " + std::to_string(op.to);
+  std::string text = fmt::format("block {}", op.block);
+  if (op.from != kNoTier) text += fmt::format(" out of tier {}", op.from);
+  if (op.to != kNoTier) text += fmt::format(" into tier {}", op.to);
   return text + (op.ahead ? " ahead of its use" : "");
 }
 

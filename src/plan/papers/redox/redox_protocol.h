@@ -3,12 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "base/prng.h"
+#include "plan/papers/redox/redox_chooser.h"
 #include "plan/papers/redox/redox_layout.h"
+#include "plan/papers/redox/redox_order.h"
+#include "plan/papers/redox/redox_places.h"
 #include "plan/papers/redox/redox_window.h"
 
 namespace headrace {
@@ -20,10 +21,12 @@ namespace headrace {
 //  1. R is not H and holds samples of s: one of them answers. No message.
 //  2. H has no sample in s: it chooses a chunk that still has one for s, reads it, and keeps the
 //     samples that find a free place. Nothing is evicted.
-// 3. A sample of s at H answers. 4. R is not H: H also sends the samples that it has for R's next
-// requests to H, while R has places
-//     and memory for them.
+//  3. A sample of s at H answers.
+//  4. R is not H: H also sends the samples that it has for R's next requests to H, while R has
+//     places and memory for them.
 //
+// RedoxPlaces has the samples at their homes, RedoxWindow those at requesters; RedoxChooser chooses
+// what to read and keep.
 // Thread safety: none.
 class RedoxProtocol {
  public:
@@ -48,6 +51,8 @@ class RedoxProtocol {
   // Keeps only samples in `members`; empty: every sample.
   RedoxProtocol(const RedoxOrderOptions& options, std::shared_ptr<const RedoxLayout> layout,
                 const std::vector<bool>& members);
+  RedoxProtocol(const RedoxProtocol&) = delete;
+  RedoxProtocol& operator=(const RedoxProtocol&) = delete;
 
   // Begins an epoch: `trace(g)` is the slot that position g requests, or std::nullopt if it
   // requests none; position g belongs to node g mod nodes. Called for g in [0, count), in order.
@@ -78,59 +83,17 @@ class RedoxProtocol {
   void ResetCounts() { counts_ = {.peak_units = units_}; }
 
  private:
-  // A chunk that may refill a slot: its number within the virtual chunk.
-  using Member = std::uint32_t;
-
   void Clear(std::uint64_t epoch);
   void Refill(std::uint32_t slot);
-  Member ChooseChunk(const RedoxLayout::Virtual& of, std::uint32_t slot);
-  [[nodiscard]] bool CanFill(const RedoxLayout::Virtual& of, Member member, std::uint32_t x) const;
-  [[nodiscard]] std::uint64_t Fillable(const RedoxLayout::Virtual& of, Member member) const;
-  // Chooses the positions of the chunk for which there is a place, first those for slot x of the
-  // virtual chunk.
-  void ChoosePositions(const RedoxLayout::Virtual& of, Member member, std::uint32_t x);
-  void ChooseOfClass(const RedoxLayout::Virtual& of, Member member, std::uint32_t x);
-  void Keep(const RedoxLayout::Virtual& of, Member member, std::uint32_t position);
-  RedoxResident TakeAtHome(std::uint32_t slot, std::uint32_t index);
   void SendAlong(std::uint32_t node, std::uint32_t slot);
-  std::uint32_t Draw(std::uint32_t slot, std::uint32_t count);
-
-  [[nodiscard]] std::span<std::uint64_t> taken(const RedoxLayout::Virtual& of, Member member) {
-    return std::span(taken_).subspan(of.first_word + std::uint64_t{member} * of.words(),
-                                     of.words());
-  }
-  [[nodiscard]] std::span<const std::uint64_t> taken(const RedoxLayout::Virtual& of,
-                                                     Member member) const {
-    return std::span(taken_).subspan(of.first_word + std::uint64_t{member} * of.words(),
-                                     of.words());
-  }
-  [[nodiscard]] std::span<const std::uint32_t> shares(const RedoxLayout::Virtual& of,
-                                                      Member member) const {
-    return std::span(shares_).subspan(of.first_share + std::uint64_t{member} * of.slot_count,
-                                      of.slot_count);
-  }
 
   const std::shared_ptr<const RedoxLayout> layout_;
   const std::uint32_t nodes_;
-  const RedoxOrderOptions::Refill refill_;
-  const RedoxOrderOptions::Ties ties_;
-  const std::uint64_t seed_;
   const std::uint64_t memory_units_;
   const std::uint64_t remote_units_;
 
-  // At the beginning of an epoch: a bit for each position of each chunk, set if the position must
-  // not be kept. If slots are classes, also the number of such positions in each slot of each
-  // chunk.
-  std::vector<std::uint64_t> taken_at_first_;
-  std::vector<std::uint32_t> shares_at_first_;
-  // The same now: a sample that was kept is not kept again.
-  std::vector<std::uint64_t> taken_;
-  std::vector<std::uint32_t> shares_;
-
-  std::vector<std::uint64_t> full_;  // a bit for each slot of a virtual chunk, unless classes
-  std::vector<std::uint32_t> held_;  // of each slot, at its home
-  std::vector<RedoxResident> places_;
-  std::vector<Prng> draws_;  // of each virtual chunk
+  RedoxPlaces places_;
+  RedoxChooser chooser_;
   std::optional<RedoxWindow> window_;
   std::vector<std::uint64_t> node_units_;  // sent along and not yet requested
 
@@ -138,10 +101,6 @@ class RedoxProtocol {
   std::uint32_t reads_issued_ = 0;
   std::vector<Read> reads_;
   Counts counts_;
-
-  std::vector<Member> best_;               // of ChooseChunk()
-  std::vector<std::uint32_t> chosen_;      // of ChoosePositions()
-  std::vector<std::uint32_t> candidates_;  // of ChooseOfClass()
 };
 
 }  // namespace headrace

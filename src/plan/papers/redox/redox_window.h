@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "plan/papers/redox/redox_layout.h"
+#include "plan/papers/redox/redox_places.h"
 
 namespace headrace {
-
-// A sample in memory, and the read that fetched it.
-struct RedoxResident {
-  std::uint32_t sample = 0;
-  std::uint32_t read = 0;  // of the epoch, in the order of issue
-
-  friend bool operator==(const RedoxResident&, const RedoxResident&) = default;
-};
 
 // The requesters' part of prefetching in the `redox` order: the samples of other nodes' slots that
 // each node holds, and the coming requests that a home may serve early.

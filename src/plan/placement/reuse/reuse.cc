@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
+#include "plan/placement/reuse/copy_lists.h"
+#include "plan/placement/reuse/next_uses.h"
 #include "plan/placement/tiers.h"
-#include "plan/placement/use_bits.h"
 #include "plan/placement/use_window.h"
 
 namespace headrace::placement {
@@ -36,9 +36,8 @@ class ReusePlacement final : public Planner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
     if (request.capacity_units.size() > std::numeric_limits<std::uint16_t>::max()) {
-      return Status(StatusCode::kInvalidArgument,
-                    "placement reuse: got " + std::to_string(request.capacity_units.size()) +
-                        " nodes, must be below 65536; use 'frequency'");
+      return InvalidArgument("placement reuse: got {} nodes, must be below 65536; use 'frequency'",
+                             request.capacity_units.size());
     }
     HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
     return std::unique_ptr<Placement>(
@@ -48,14 +47,14 @@ class ReusePlacement final : public Planner {
   ReusePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
         several_(nodes() > 1),
-        window_(std::move(stream), block_count(),
-                several_ ? std::nullopt : std::optional<std::uint32_t>(0), /*firsts=*/true),
+        window_(block_count(), several_ ? std::nullopt : std::optional<std::uint32_t>(0),
+                /*firsts=*/true),
+        next_(std::move(stream), window_),
         nodes_(MakeAllTiers()),
         copies_(several_ ? block_count() : 0),
+        lists_(window_, sizes(), nodes_),
         ahead_(nodes_.size()) {
     for (const NodeTiers& tiers : nodes_) {
-      spare_.emplace_back(tiers.count());
-      last_.emplace_back(tiers.count());
       for (TierNumber tier = 0; tier < tiers.count(); ++tier) {
         active_ = active_ || tiers.Capacity(tier) > 0;
       }
@@ -63,18 +62,11 @@ class ReusePlacement final : public Planner {
   }
 
   std::optional<PlacedStep> Next() override {
-    if (window_.steps().empty() && !Extend(kEnd)) return std::nullopt;
-    const UseWindow::Step& front = window_.steps().front();
+    const UseReader::Step* const entered = next_.Enter(request().horizon_epochs);
+    if (entered == nullptr) return std::nullopt;
+    const UseReader::Step& front = *entered;
     HEADRACE_CHECK(!several_ || front.node_ends.size() == nodes());
     const std::uint64_t end = front.end;
-    at_ = front.at;
-    horizon_ = {.epoch = at_.epoch + std::min(request().horizon_epochs, kEnd.epoch - at_.epoch),
-                .step = at_.step};
-    soon_ = std::min(horizon_, {.epoch = at_.epoch + 2, .step = 1});
-    while (!late_.empty() && late_.front().first < soon_) {
-      soon_end_ = late_.front().second;
-      late_.pop_front();
-    }
     const std::uint64_t first = node() == 0 ? front.first : front.node_ends[node() - 1];
     const std::uint64_t last = several_ ? front.node_ends[node()] : end;
     used_.clear();
@@ -83,14 +75,14 @@ class ReusePlacement final : public Planner {
       nodes_[node()].Expect(used_.back());
       ExpectUse(used_.back());
     }
-    PlacedStep step = Begin(at_, used_);
+    PlacedStep step = Begin(front.at, used_);
     if (!started_) Start();
     started_ = true;
     while (window_.begin() < end) {
       Expect(window_.begin() + kAhead);
       Use();
     }
-    window_.PassStep();
+    next_.PassStep();
     for (std::uint32_t each = 0; active_ && each < nodes(); ++each) LoadAhead(each);
     Finish(step, nodes_[node()]);
     return step;
@@ -103,29 +95,8 @@ class ReusePlacement final : public Planner {
   }
 
  private:
-  static constexpr Position kEnd = {.epoch = std::numeric_limits<std::uint64_t>::max(),
-                                    .step = std::numeric_limits<std::uint64_t>::max()};
-
   [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
     return LocateIn(nodes_, block);
-  }
-
-  bool Extend(Position limit) {
-    if (!window_.Extend(limit)) return false;
-    const UseWindow::Step& step = window_.steps().back();
-    if (step.at < soon_) {
-      soon_end_ = step.end;
-    } else {
-      late_.emplace_back(step.at, step.end);
-    }
-    if (bits_size_ == window_.size() || !active_) return true;
-    bits_size_ = window_.size();
-    for (auto* lists : {&spare_, &last_}) {
-      for (std::vector<UseBits>& tiers : *lists) {
-        for (UseBits& bits : tiers) bits.Grow(bits_size_, window_.begin());
-      }
-    }
-    return true;
   }
 
   // Classifies what is held at the start.
@@ -136,7 +107,7 @@ class ReusePlacement final : public Planner {
     for (std::uint32_t each = 0; each < nodes(); ++each) {
       ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
         const std::uint64_t wanted =
-            Copies(each, block) > 1 ? OwnNext(each, block) : AnyNext(block);
+            Copies(each, block) > 1 ? next_.OwnNext(each, block) : next_.AnyNext(block);
         if (wanted != kNone) return;
         nodes_[each].Move(block, tier, kNoTier);
         if (several_) --copies_[block];
@@ -155,38 +126,6 @@ class ReusePlacement final : public Planner {
     return several_ ? copies_[block] : nodes_[each].Has(block) ? 1 : 0;
   }
 
-  // The first use of a block by a node from the window's begin on, if it is soon; otherwise kNone.
-  std::uint64_t OwnNext(std::uint32_t each, std::uint32_t block) {
-    while (window_.First(block) == kNone && Extend(soon_)) {
-    }
-    const std::uint64_t first = window_.First(block);
-    if (first >= soon_end_) return kNone;
-    return window_.Node(first) == each ? first : OwnAfter(each, first);
-  }
-
-  // The next use of the same block by the node.
-  std::uint64_t OwnAfter(std::uint32_t each, std::uint64_t use) {
-    while (true) {
-      while (window_.After(use) == kNone && Extend(soon_)) {
-      }
-      use = window_.After(use);
-      if (use >= soon_end_) return kNone;  // Also kNone.
-      if (window_.Node(use) == each) return use;
-    }
-  }
-
-  // The next use by any node; kNone: none is seen.
-  std::uint64_t AnyNext(std::uint32_t block) {
-    while (window_.First(block) == kNone && Extend(horizon_)) {
-    }
-    return window_.First(block);
-  }
-  std::uint64_t AnyAfter(std::uint64_t use) {
-    while (window_.After(use) == kNone && Extend(horizon_)) {
-    }
-    return window_.After(use);
-  }
-
   [[gnu::always_inline]] void Expect(std::uint64_t use) const {
     if (use >= window_.end() || !active_) return;
     const std::uint32_t block = window_.Block(use);
@@ -199,9 +138,7 @@ class ReusePlacement final : public Planner {
     const std::uint64_t next = window_.After(use);
     if (next == kNone) return;
     if (several_) window_.ExpectAt(next);
-    for (const UseBits& last : last_[each]) last.Expect(next);
-    if (!several_) return;
-    for (const UseBits& spare : spare_[each]) spare.Expect(next);
+    lists_.Expect(each, next);
   }
 
   // Takes the first use of the window.
@@ -217,14 +154,18 @@ class ReusePlacement final : public Planner {
     const bool has = from != kNoTier;
     const bool sole = Copies(each, block) == 1;
     const std::uint32_t other = !has && sole ? OtherHolder(each, block) : each;
-    if (sole) last_[other][has ? from : nodes_[other].Of(block)].Clear(use);
-    if (has && !sole) spare_[each][from].Clear(use);
-    const std::uint64_t own = OwnAfter(each, use);
-    const std::uint64_t any = !sole && Copies(each, block) > 0 ? kNone : AnyAfter(use);
+    if (sole) {
+      lists_.Remove(other, has ? from : nodes_[other].Of(block), {.need = use, .last = true});
+    } else if (has) {
+      lists_.Remove(each, from, {.need = use});
+    }
+    const std::uint64_t own = next_.OwnAfter(each, use);
+    const std::uint64_t any = !sole && Copies(each, block) > 0 ? kNone : next_.AnyAfter(use);
     window_.Pass();
     if (!has && sole) {
       const TierNumber tier = nodes_[other].Of(block);
-      any != kNone ? last_[other][tier].Set(any) : Drop(other, block, tier, {.last = true});
+      const Copy left{.need = any, .last = true};
+      any != kNone ? lists_.Add(other, tier, left) : Drop(other, block, tier, left);
     }
     const bool last = Copies(each, block) == (has ? 1 : 0);
     if (own != kNone || (last && any != kNone)) {
@@ -233,11 +174,6 @@ class ReusePlacement final : public Planner {
       Drop(each, block, from, {.last = last});
     }
   }
-
-  struct Copy {
-    std::uint64_t need = kNone;  // the use that it is kept for
-    bool last = false;
-  };
 
   // Finds a tier for a block of tier `from` that is in no list: from `first` on, up to the tier
   // that has it now. Evicts it if no tier takes it.
@@ -249,58 +185,29 @@ class ReusePlacement final : public Planner {
       if (tier != from) {
         std::vector<Victim>& victims = victims_[tier];  // Later tiers have their own.
         victims.clear();
-        if (!tiers.CanHold(tier, block) || !FindRoom(each, tier, block, copy, victims)) continue;
+        if (!tiers.CanHold(tier, block)) continue;
+        if (!tiers.HasRoom(tier, block) &&
+            !lists_.FindLater(each, tier, copy, sizes().Of(block) - tiers.Free(tier), victims)) {
+          continue;
+        }
         // This block was just used, so its bytes can be copied: its place is free for a victim.
         if (!victims.empty() && from > tier)
           tiers.Move(block, std::exchange(from, kNoTier), kNoTier);
-        for (const Victim& victim : victims) Unlist(each, tier, victim.copy);
+        for (const Victim& victim : victims) lists_.Remove(each, tier, victim.copy);
         for (const Victim& victim : victims) {
           Offer(each, victim.block, victim.copy, tier, static_cast<TierNumber>(tier + 1));
         }
         tiers.Move(block, from, tier);
       }
       if (!had) Added(each, block);
-      if (copy.last) {
-        last_[each][tier].Set(copy.need);
-      } else if (copies_[block] == 1) {  // The other copies were evicted meanwhile.
+      if (!copy.last && copies_[block] == 1) {  // The other copies were evicted meanwhile.
         List(each, block, tier);
       } else {
-        spare_[each][tier].Set(copy.need);
+        lists_.Add(each, tier, copy);
       }
       return;
     }
     if (had) Drop(each, block, from, copy);
-  }
-
-  struct Victim {
-    std::uint32_t block;
-    Copy copy;
-  };
-
-  // Copies in a tier that make room for one: needed later than it, farthest first.
-  bool FindRoom(std::uint32_t each, TierNumber tier, std::uint32_t block, Copy copy,
-                std::vector<Victim>& victims) {
-    const NodeTiers& tiers = nodes_[each];
-    if (tiers.HasRoom(tier, block)) return true;
-    const std::uint64_t needed = sizes().Of(block) - tiers.Free(tier);
-    std::uint64_t found = 0;
-    for (const bool last : {false, true}) {
-      if (last && !copy.last) break;
-      const UseBits& bits = (last ? last_ : spare_)[each][tier];
-      std::uint64_t before = window_.end();
-      while (found < needed) {
-        before = bits.Greatest(copy.need + 1, before);
-        if (before == UseBits::kNone) break;
-        victims.push_back({.block = window_.Block(before), .copy = {.need = before, .last = last}});
-        found += sizes().Of(victims.back().block);
-      }
-      if (found < needed) continue;
-      // The next block that needs room will usually take the next one.
-      before = bits.Greatest(copy.need + 1, before);
-      if (before != UseBits::kNone) window_.ExpectAt(before);
-      return true;
-    }
-    return false;
   }
 
   // A node got a copy, which is in no list yet. Another node's copy may be evicted for it.
@@ -308,10 +215,10 @@ class ReusePlacement final : public Planner {
     if (!several_ || ++copies_[block] != 2) return;
     const std::uint32_t other = OtherHolder(each, block);
     const TierNumber tier = nodes_[other].Of(block);
-    Unlist(other, tier, {.need = window_.First(block), .last = true});
-    const std::uint64_t own = OwnNext(other, block);
+    lists_.Remove(other, tier, {.need = window_.First(block), .last = true});
+    const std::uint64_t own = next_.OwnNext(other, block);
     if (own != kNone) {
-      spare_[other][tier].Set(own);
+      lists_.Add(other, tier, {.need = own});
     } else {
       --copies_[block];
       nodes_[other].Move(block, tier, kNoTier);  // The other node will not load it ahead.
@@ -323,8 +230,8 @@ class ReusePlacement final : public Planner {
     nodes_[each].Move(block, from, kNoTier);
     if (ahead_[each] > window_.begin() && copy.need < ahead_[each]) {
       const bool own = !copy.last || !several_;  // Otherwise other nodes may need it first.
-      const std::uint64_t next = own ? copy.need : OwnNext(each, block);
-      if (next < soon_end_) ahead_[each] = std::min(ahead_[each], next);
+      const std::uint64_t next = own ? copy.need : next_.OwnNext(each, block);
+      if (next < next_.soon_end()) ahead_[each] = std::min(ahead_[each], next);
     }
     if (!several_) return;
     if (copy.last) {
@@ -334,20 +241,15 @@ class ReusePlacement final : public Planner {
     if (--copies_[block] != 1) return;
     const std::uint32_t other = OtherHolder(each, block);
     const TierNumber tier = nodes_[other].Of(block);
-    Unlist(other, tier, {.need = OwnNext(other, block), .last = false});
+    lists_.Remove(other, tier, {.need = next_.OwnNext(other, block)});
     List(other, block, tier);
   }
 
   // Puts a copy into the list where its need finds it.
   void List(std::uint32_t each, std::uint32_t block, TierNumber tier) {
-    if (Copies(each, block) == 1) {
-      last_[each][tier].Set(window_.First(block));
-    } else {
-      spare_[each][tier].Set(OwnNext(each, block));
-    }
-  }
-  void Unlist(std::uint32_t each, TierNumber tier, Copy copy) {
-    (copy.last ? last_ : spare_)[each][tier].Clear(copy.need);
+    const bool last = Copies(each, block) == 1;
+    const std::uint64_t need = last ? window_.First(block) : next_.OwnNext(each, block);
+    lists_.Add(each, tier, {.need = need, .last = last});
   }
 
   [[nodiscard]] std::uint32_t OtherHolder(std::uint32_t each, std::uint32_t block) const {
@@ -372,9 +274,9 @@ class ReusePlacement final : public Planner {
     bool full = tiers.Full();
     while (!full) {
       while (next >= window_.end()) {
-        if (!Extend(soon_)) return;
+        if (!next_.ReadSoon()) return;
       }
-      if (next >= soon_end_) return;
+      if (next >= next_.soon_end()) return;
       ExpectLoad(each, next + kScanAhead);
       const std::uint32_t block = window_.Block(next);
       if (window_.Node(next) == each && !tiers.Has(block)) {
@@ -384,7 +286,8 @@ class ReusePlacement final : public Planner {
           Added(each, block);
           const bool last = !several_ || copies_[block] == 1;
           const bool first = !several_ || window_.First(block) == next;
-          last && !first ? List(each, block, tier) : (last ? last_ : spare_)[each][tier].Set(next);
+          last && !first ? List(each, block, tier)
+                         : lists_.Add(each, tier, {.need = next, .last = last});
           full = tiers.Full();
         } else if (FitsSomewhere(tiers, block)) {
           return;
@@ -409,21 +312,14 @@ class ReusePlacement final : public Planner {
 
   const bool several_;  // nodes; with one every copy is the last
   UseWindow window_;
+  NextUses next_;
   std::vector<NodeTiers> nodes_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                                 // whether any tier can hold anything
   bool started_ = false;                                // whether held blocks are classified
   std::vector<std::uint16_t> copies_;                   // of each block, with several nodes
-  // The copies of each tier, [node][tier], by the use that each is kept for.
-  std::vector<std::vector<UseBits>> spare_;
-  std::vector<std::vector<UseBits>> last_;
-  std::uint64_t bits_size_ = 0;       // of each
+  CopyLists lists_;
   std::vector<std::uint64_t> ahead_;  // by node: no use before this one is left to load ahead
-  Position at_;
-  Position horizon_;                                     // uses from here on are not seen
-  Position soon_;                                        // uses from here on are not soon
-  std::uint64_t soon_end_ = 0;                           // end of the uses that are soon
-  std::deque<std::pair<Position, std::uint64_t>> late_;  // steps read that are not soon, their ends
   std::vector<std::uint32_t> used_;
 };
 
