@@ -13,14 +13,14 @@ F = Figure
 
 METRICS = {
     "info": ("gauge", "Always 1; what is loaded, and what reads it."),
-    "epoch": ("gauge", "Number of the current epoch."),
+    "epoch": ("gauge", "Epoch that is loaded."),
     "batches_total": ("counter", "Batches that the training loop took."),
-    "samples_total": ("counter", "Samples in the batches that the training loop took."),
-    "running_seconds_total": ("counter", "Time during which a run was in progress."),
-    "decode_seconds_total": ("counter", "Decode time, summed over threads."),
-    "threads": ("gauge", "Number of decode threads."),
+    "samples_total": ("counter", "Samples in these."),
+    "running_seconds_total": ("counter", "Time that plans were in progress."),
+    "decode_seconds_total": ("counter", "Time in decoding, summed over threads."),
+    "threads": ("gauge", "Threads that decode."),
     "rank_batches_total": ("counter", "Batches that were made for a rank, taken or not."),
-    "rank_samples_total": ("counter", "Samples in the batches that were made for a rank."),
+    "rank_samples_total": ("counter", "Samples in these."),
     "wait_seconds_total": ("counter", "Time that a rank waited for batches, by cause."),
     "held_up_seconds_total": ("counter", "Time that others waited as a rank took no batches."),
     "wait_share": ("gauge", "Share of the newest steps that a rank waited."),
@@ -30,10 +30,10 @@ METRICS = {
     "working_batches": ("gauge", "Batches that are read and decoded for a rank."),
     "queued_reads": ("gauge", "Reads for a rank that are not issued yet."),
     "imbalance_share": ("gauge", "Share of iterations in which ranks differ by theta of a step."),
-    "bytes_total": ("counter", "Bytes, by the place where they were counted."),
+    "bytes_total": ("counter", "Bytes by where they were counted."),
     "memory_bytes": ("gauge", "Memory in use."),
-    "memory_budget_bytes": ("gauge", "Memory budget."),
-    "tier_uses_total": ("counter", "Samples from a tier, or from storage if no tier has them."),
+    "memory_budget_bytes": ("gauge", "Budgets of it."),
+    "tier_uses_total": ("counter", "Samples taken from a tier, or from storage beside tiers."),
     "tier_used_bytes": ("gauge", "Bytes that a tier holds."),
     "tier_capacity_bytes": ("gauge", "Bytes that a tier may hold."),
     "tier_degraded": ("gauge", "1: a tier is not used any more, or only read."),
@@ -74,6 +74,7 @@ class Rank(TypedDict):
     batches: Annotated[int, F(metric="rank_batches_total")]
     """finished batches, whether the training loop has taken them or not"""
     samples: Annotated[int, F(metric="rank_samples_total")]
+    """Samples in the batches that were made for a rank."""
     stall: Annotated[Stall, F("s", "stall_ns", metric="wait_seconds_total")]
     stall_share: Annotated[float, F("share", metric="wait_share")]
     """share of time spent waiting, over the newest batches without the first of each run"""
@@ -162,25 +163,31 @@ class Memory(TypedDict):
     staging: Annotated[int, F("bytes", "engine.staging.used_bytes", "use=staging")]
     staging_peak: Annotated[int, F("bytes", "engine.staging.used_bytes_peak")]
     staging_budget: Annotated[int, _budget("staging", "engine.staging.capacity_bytes")]
+    """Memory budget."""
     batches: Annotated[int, F("bytes", "engine.batch.used_bytes", "use=batches")]
     batches_peak: Annotated[int, F("bytes", "engine.batch.used_bytes_peak")]
     batches_budget: Annotated[int, _budget("batches", "engine.batch.capacity_bytes")]
+    """Memory budget."""
     resident: Annotated[int, F("bytes", _cells("used_units"), "use=resident")]
     """samples that the order keeps until they are drawn; counted in whole cells"""
     resident_peak: Annotated[int, F("bytes", _cells("used_units_peak"))]
     resident_budget: Annotated[int, _budget("resident", _cells("capacity_units"))]
+    """Memory budget."""
     pinned: Annotated[int, F("bytes", "engine.pinned.used_bytes", "use=pinned")]
     """blocks that are kept in spare memory until the end"""
     pinned_budget: Annotated[int, _budget("pinned", "engine.pinned.capacity_bytes")]
+    """Memory budget."""
     scratch: Annotated[int, F("bytes", "engine.scratch.used_bytes", "use=scratch")]
     """memory of decoders in addition to encoded bytes and rows: a reserve for each thread, and
     memory for large images, which wait for it"""
     scratch_peak: Annotated[int, F("bytes", "engine.scratch.used_bytes_peak")]
     scratch_budget: Annotated[int, _budget("scratch", "engine.scratch.capacity_bytes")]
+    """Memory budget."""
     results: Annotated[int, F("bytes", "results.used_bytes", "use=results")]
     """batches made by worker processes"""
     results_peak: Annotated[int, F("bytes", "results.used_bytes_peak")]
     results_budget: Annotated[int, _budget("results", results_budget)]
+    """Memory budget."""
     beyond: Annotated[int, F("bytes", _beyond("beyond_bytes"))]
     beyond_peak: Annotated[int, F("bytes", _beyond("beyond_bytes_peak"))]
     index: Annotated[int, F("bytes", "index_bytes")]
@@ -240,6 +247,7 @@ class Sources(TypedDict):
     """The sources of samples, if there are tiers."""
 
     storage: Annotated[int, F("", "storage_uses", "tier=storage", "tier_uses_total")]
+    """Samples from a tier, or from storage if no tier has them."""
     tiers: Annotated[int, F("", "uses.*.samples")]
     waited: Annotated[int, F("", "waits")]
     """samples that a row waited for while they were on their way into a tier"""
@@ -314,10 +322,12 @@ class Stats(TypedDict):
     """The counters of a loader. Times in seconds, sizes in bytes."""
 
     epoch: Annotated[int, F(metric="epoch", own=True)]
+    """Number of the current epoch."""
     step: Annotated[int, F()]
     batches: Annotated[int, F("", "delivered.batches", metric="batches_total", own=True)]
     """batches that the training loop took; ready batches do not count yet"""
     samples: Annotated[int, F("", "delivered.samples", metric="samples_total", own=True)]
+    """Samples in the batches that the training loop took."""
     seconds: Annotated[float, F("s", "running_ns", metric="running_seconds_total", own=True)]
     """duration of all runs so far"""
     samples_per_second: Annotated[float, F("1/s")]
@@ -339,7 +349,9 @@ class Stats(TypedDict):
     ]
     """summed over threads"""
     threads: Annotated[int, F(metric="threads")]
+    """Number of decode threads."""
     bytes: Annotated[Bytes, F("bytes", "", metric="bytes_total")]
+    """Bytes, by the place where they were counted."""
     memory: Annotated[Memory, F("bytes", "", metric="memory_bytes")]
     io: Annotated[Io, F("", "")]
     sources: Annotated[Sources | None, F("", _sources)]
