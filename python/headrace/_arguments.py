@@ -56,8 +56,8 @@ def given_path(doing: str, path: Any) -> str:
         has_nul = b"\0" in os.fsencode(text)
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(
-            f"{doing} {shown(text)}: character {error.start} is a surrogate, which is in no "
-            "file's name; check how the text was decoded"
+            f"{doing} {shown(text)}: character {error.start} is a surrogate, which no file "
+            "name contains; check how the text was decoded"
         ) from None
     if has_nul:
         raise InvalidArgumentError(f"{doing} {shown(text)}: a path has no NUL character")

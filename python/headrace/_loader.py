@@ -47,32 +47,32 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
     makes a loader of its own. `headrace docs loader` has the rest.
 
     Args:
-        dataset: what ``headrace.open`` returns, or its path.
-        batch_size: samples in a batch of one rank.
-        shuffle: a new random order every epoch; else the order of the dataset.
+        dataset: a path, or what ``headrace.open`` returned.
+        batch_size: number of samples in a batch of one rank.
+        shuffle: True: a new random order every epoch; False: the order of the dataset.
         order: "exact", "batch", "epoch", "redox", or one of `headrace.orders` with parameters.
-        seed: of the order and of random transforms.
-        drop_last: leave the last, smaller batch out.
-        transform: of `headrace.image`, or a dict of field name to these; or a Python callable,
-            which gets a `headrace.Sample`; or a pair of both. Without one, images stay encoded.
-        decode: False: a Python callable gets encoded bytes; True: a `collate_fn` decoded images.
-        fields: names of the fields wanted, in this order; all of them by default.
+        seed: seed of the order and of random transforms.
+        drop_last: drop the last batch if it is smaller.
+        transform: one of `headrace.image`, or a dict of them by field; or a Python callable, which
+            receives a `headrace.Sample`; or a pair of both. Default: images stay encoded.
+        decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
+        fields: names of the fields to deliver, in this order; default: all.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
-        epochs: of the run, if known: reading ahead stops after the last.
-        memory: budget in bytes, or "4GiB", or "20%" of the machine's; by default what is useful.
-        threads: that decode, beside a training loop that waits; by default one a usable core.
+        epochs: number of epochs of the run, if known: nothing is read ahead after the last.
+        memory: budget: bytes, "4GiB", or "20%" of RAM; default: what is useful, at most 25 % of it.
+        threads: number of decode threads; default: one per usable core. A waiting loop helps.
         tiers: where samples are kept between epochs, fastest first: `headrace.tiers.Ram` and `Ssd`.
-        workers: processes that run the Python callable, 1 by default, or a `headrace.Workers`.
-        ragged: results that differ in shape are an "error", or a "pad" or "list" batch.
-        on_error: "raise" at a sample that cannot be read or decoded, or "substitute" another one.
-        output: "torch" tensors, "numpy" arrays, "dlpack" exporters; "auto": torch if installed.
-        ids: the numbers of the samples as one more field, `sample_id`.
+        workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
+        ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them.
+        on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
+        output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
+        ids: add the numbers of the samples as a field, `sample_id`.
         cache: `headrace.Cache`: which samples tiers keep.
-        sharding: `headrace.Sharding`: rank and world size, if torch does not tell them.
+        sharding: `headrace.Sharding`: rank and world size, if torch does not define them.
         node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
-        engine: `headrace.Engine`: how it reads, checks, works ahead, and is watched.
+        engine: `headrace.Engine`: how it reads, verifies, prefetches, and is monitored.
 
-    Raises `InvalidArgumentError` for an argument that cannot be, by name; and what `open` raises.
+    Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
 
     @loader_arguments

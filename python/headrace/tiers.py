@@ -99,7 +99,9 @@ def core_tiers(
     folders = [os.path.realpath(each.path) for each in made if each.path]
     for folder in folders:
         if folders.count(folder) > 1:
-            raise InvalidArgumentError(f"tiers: folder {folder} is there twice")
+            raise InvalidArgumentError(
+                f"tiers: folder {folder} is given twice; give each tier its own"
+            )
     return made
 
 
@@ -112,8 +114,8 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
         return CoreTier("", memory_bytes(tier.capacity, name), 1)
     if not isinstance(tier, Ssd):
         raise InvalidArgumentError(
-            f"tiers[{number}]: got {tier!r}, must be headrace.tiers.Ram or Ssd, or the bytes of "
-            "one in memory"
+            f"tiers[{number}]: got {tier!r}, must be headrace.tiers.Ram or Ssd, or a number of "
+            "bytes of memory"
         )
     path = _folder(number, tier.path)
     try:

@@ -4,7 +4,8 @@
 
 namespace headrace {
 
-// The time as a constructor argument: CLOCK_MONOTONIC in production, virtual in the simulator.
+// The current time. Classes receive a Clock in their constructor: CLOCK_MONOTONIC in production, a
+// virtual clock in the simulator.
 //
 // Thread safety: NowNanos() may be called from any thread.
 class Clock {

@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-// Runs tasks, earliest deadline first. The implementation owns the threads; the simulator's has
-// none.
+// Runs tasks, earliest deadline first. An implementation owns its threads; that of the simulator
+// has none.
 //
 // Thread safety: Submit() may be called from any thread, also from inside a task.
 // Shutdown: the destructor runs every submitted task, then returns.
@@ -18,11 +18,11 @@ class Executor {
   virtual ~Executor() = default;
 
   // Runs `task` once, on a thread of the executor, never inline. Among waiting tasks the one with
-  // the smallest `deadline` starts first, equal ones in the order of submission. A deadline is a
-  // number to compare (the sequence number of the task's batch), not a time.
+  // the smallest `deadline` starts first; those with equal deadlines start in the order of
+  // submission. A deadline is not a time, but the sequence number of the task's batch.
   virtual void Submit(std::uint64_t deadline, Task task) = 0;
 
-  // As Submit(), for a task that works on `bytes` bytes: some executors model how long it takes.
+  // As Submit(), for a task that works on `bytes` bytes: some executors model its duration.
   virtual void SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) {
     static_cast<void>(bytes);
     Submit(deadline, std::move(task));

@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-// A member of the struct `Class`, by name.
+// The name and address of a member of the struct `Class`.
 template <typename Class, typename Value>
 struct Member {
   const char* name;
@@ -14,7 +14,7 @@ struct Member {
 template <typename Class, typename Value>
 Member(const char*, Value Class::*) -> Member<Class, Value>;
 
-// Describes a struct once, beside it and in its namespace:
+// Lists the members of a struct. Write it once, after the struct and in its namespace:
 //
 //   struct Size {
 //     std::uint64_t bytes = 0;
@@ -22,8 +22,8 @@ Member(const char*, Value Class::*) -> Member<Class, Value>;
 //   };
 //   HEADRACE_MEMBERS(Size, bytes, rate)
 //
-// Its wire form, its dict in Python and its comparison follow from the list. A list that lacks a
-// member does not compile, and neither does one of a struct that is no aggregate.
+// The wire form of the struct, its dict in Python and its comparison are generated from the list.
+// It does not compile if the list lacks a member or if the struct is not an aggregate.
 #define HEADRACE_MEMBERS(Type, ...)                                                       \
   constexpr auto MembersOf(const Type* /*of*/) {                                          \
     return std::tuple{HEADRACE_MEMBERS_EXPAND(HEADRACE_MEMBERS_EACH(Type, __VA_ARGS__))}; \
@@ -54,7 +54,8 @@ concept Described = requires(const T* of) {
   MembersOf(of);
 };
 
-// Calls `visit(name, member, ...)` for each member of a described struct, of all `objects` at once.
+// Calls `visit(name, member, ...)` once for each member of a described struct: `member` is that of
+// `object`, the further arguments are the same member of each of `objects`.
 template <typename Visit, typename T, typename... Same>
 requires Described<std::remove_const_t<T>>
 constexpr void ForEachMember(Visit&& visit, T& object, Same&... objects) {

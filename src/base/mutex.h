@@ -14,14 +14,14 @@
 #define HEADRACE_THREAD_ATTRIBUTE_(attribute)
 #endif
 
-// On a field: touch it only while holding the mutex.
+// On a field: access it only while holding the mutex.
 #define HEADRACE_GUARDED_BY(mutex) HEADRACE_THREAD_ATTRIBUTE_(guarded_by(mutex))
 // On a pointer: the same for what it points at.
 #define HEADRACE_PT_GUARDED_BY(mutex) HEADRACE_THREAD_ATTRIBUTE_(pt_guarded_by(mutex))
 // On a method: the caller holds the mutex; or must not, because the method takes it.
 #define HEADRACE_LOCKS_REQUIRED(mutex) HEADRACE_THREAD_ATTRIBUTE_(requires_capability(mutex))
 #define HEADRACE_LOCKS_EXCLUDED(mutex) HEADRACE_THREAD_ATTRIBUTE_(locks_excluded(mutex))
-// For the classes of this header.
+// Used by the classes of this header.
 #define HEADRACE_ASSERT_CAPABILITY(mutex) HEADRACE_THREAD_ATTRIBUTE_(assert_capability(mutex))
 #define HEADRACE_LOCKABLE HEADRACE_THREAD_ATTRIBUTE_(capability("mutex"))
 #define HEADRACE_SCOPED_LOCKABLE HEADRACE_THREAD_ATTRIBUTE_(scoped_lockable)
@@ -34,7 +34,7 @@ namespace headrace {
 class HEADRACE_LOCKABLE Mutex {
  public:
   void Lock() HEADRACE_ACQUIRES() { mutex_.lock(); }
-  // Has clang take it as locked, where it cannot see that it is.
+  // Makes clang assume that the mutex is held, where clang cannot see it. No check at run time.
   void AssertHeld() const HEADRACE_ASSERT_CAPABILITY(this) {}
   void Unlock() HEADRACE_RELEASES() { mutex_.unlock(); }
 

@@ -17,8 +17,8 @@ namespace headrace {
 // kernel frees it with the last descriptor and mapping. The file cannot shrink while it is mapped,
 // so no process can cause SIGBUS in another one.
 //
-// Pages are allocated on first access and read as zero. Where the system limits overcommit
-// (vm.overcommit_memory=2), a page that it cannot allocate then causes SIGBUS, as for any shared
+// Pages are allocated on first access and read as zero. If the system limits overcommit
+// (vm.overcommit_memory=2) and cannot allocate a page, that access causes SIGBUS, as for any shared
 // memory.
 //
 // Thread safety: every method may be called from any thread.
@@ -38,7 +38,7 @@ class SharedMemory {
   //
   // Errors: InvalidArgument    0 bytes, or more than can be mapped
   //         FailedPrecondition not a memfd on small pages, not sealed against shrinking, smaller
-  //                            than `bytes`, or it may not be written
+  //                            than `bytes`, or not writable
   //         ResourceExhausted  the system has no room for the mapping
   static Result<std::shared_ptr<SharedMemory>> Map(UniqueFd fd, std::uint64_t bytes);
 
@@ -48,7 +48,7 @@ class SharedMemory {
 
   // Valid as long as this object. Page-aligned.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  // For sending to other processes. This object keeps ownership.
+  // For sending it to other processes. This object keeps ownership.
   [[nodiscard]] int fd() const { return fd_.get(); }
 
   // Returns pages to the system, for every process that maps them; they read as zero on the next
@@ -66,7 +66,7 @@ class SharedMemory {
 };
 
 // A new memfd that can be sealed and that cannot become executable, as some systems require
-// (vm.memfd_noexec). On failure an invalid descriptor, with errno as of memfd_create().
+// (vm.memfd_noexec). On failure returns an invalid descriptor and leaves errno of memfd_create().
 UniqueFd CreateMemfd(const std::string& name);
 
 }  // namespace headrace

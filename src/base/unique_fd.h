@@ -6,10 +6,10 @@
 
 namespace headrace {
 
-// Owns a file descriptor and closes it. Ignores errors of close(): a writer that needs to know
-// calls fsync() before.
+// Owns a file descriptor and closes it. Ignores errors of close(): a writer that must detect them
+// calls fsync() first.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -25,9 +25,9 @@ class UniqueFd {
   }
 
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-  // Negative if there is none.
+  // Negative if it owns no descriptor.
   [[nodiscard]] int get() const { return fd_; }
-  // The caller closes it.
+  // Gives up ownership: the caller must close the descriptor.
   [[nodiscard]] int Release() { return std::exchange(fd_, -1); }
   void Reset() {
     if (fd_ >= 0) (void)::close(std::exchange(fd_, -1));

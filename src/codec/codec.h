@@ -1,7 +1,7 @@
 #pragma once
 
-// codec/ turns the stored bytes of a sample into its rows of a batch: decode, augment, lay out. It
-// does not know where bytes come from or when a batch is due.
+// codec/ turns the stored bytes of a sample into its rows of a batch: it decodes, augments and lays
+// them out. It does not know where bytes come from or when a batch is due.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,12 +19,12 @@ struct ScratchLimit {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   std::uint64_t bytes_max = kNone;          // a decode that needs more fails before it allocates
-  std::uint64_t kept_bytes_max = 1U << 20;  // what the thread may keep for its next decode
+  std::uint64_t kept_bytes_max = 1U << 20;  // what a thread may keep for its next decode
   std::uint64_t bytes_needed = 0;           // out: an upper bound, known from the header alone
 };
 
-// The key of the random choices of a sample's transforms. They depend on nothing else: not on
-// threads, slots, ranks or resumes.
+// The key of the random choices of a sample's transforms. The choices depend on nothing else: not
+// on threads, slots, ranks or resumes.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
@@ -38,15 +38,15 @@ class FieldCodec {
  public:
   virtual ~FieldCodec() = default;
 
-  // Size of the row for `encoded_bytes` stored bytes. Known before anything is read, so that the
-  // plan can lay out batches. Codecs of fixed shape return the same for every argument.
+  // Size in bytes of the row for `encoded_bytes` stored bytes. Known before anything is read, so
+  // that the plan can lay out batches. Codecs of fixed shape always return the same size.
   [[nodiscard]] virtual std::uint64_t RowBytes(std::uint64_t encoded_bytes) const = 0;
 
-  // Whether rows are the stored bytes. Then they may be read straight into the batch, and Decode()
-  // is not called.
+  // Whether a row is the stored bytes, unchanged. They may then be read directly into the batch,
+  // without a call of Decode().
   [[nodiscard]] virtual bool is_copy() const { return false; }
 
-  // Whether Decode() only copies the stored bytes; it then counts as a copy.
+  // Whether Decode() only copies the stored bytes. Its bytes are then counted as copied.
   [[nodiscard]] virtual bool keeps_bytes() const { return is_copy(); }
 
   // Fills all of `row` (RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give equal
@@ -66,8 +66,8 @@ class FieldCodec {
   // that it does not refuse.
   [[nodiscard]] virtual std::uint64_t ScratchBytesMax() const { return 0; }
 
-  // Decode() with a limit on that memory. Sets limit.bytes_needed; if that is above the limit, does
-  // nothing else.
+  // Decode() with a limit on that memory. Sets limit.bytes_needed first; if it is above
+  // limit.bytes_max, returns the error without decoding.
   //
   // Errors: those of Decode(); ResourceExhausted  limit.bytes_needed is above limit.bytes_max
   virtual Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& key,

@@ -9,28 +9,28 @@
 
 namespace headrace {
 
-// Called now and then during the walk and once at its end, on the calling thread, with the number
-// of files found. May be empty. Returning false cancels the walk.
+// Called from time to time during the walk and once at its end, on the calling thread, with the
+// number of files found so far. May be empty. Returning false cancels the walk.
 using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 
-// Indexes a folder of class folders with the ids and labels of torchvision's ImageFolder. Each
-// folder directly below `root` is a class, sorted by name (bytes). Every image file below it,
-// through links, is a sample, sorted by folder path and then file name. Extensions: .jpg .jpeg .png
-// .ppm .bmp .pgm .tif .tiff .webp in any case. Reads names and file status only and opens no file.
+// Indexes a folder of class folders. Ids and labels are those of torchvision's ImageFolder: each
+// folder directly below `root` is a class, sorted by name (bytes); each image file below it is a
+// sample, sorted by folder path and then file name. Links are followed. Extensions, in any case:
+// .jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp. Reads names and file status only; opens no file.
 //
 // A file that cannot be decoded (zero bytes, a broken link, a pipe, an unsupported format) is a
-// sample, too, and fails when it is read. A link to a folder that contains it is not followed.
+// sample, too: reading it is an error. A link to a folder that contains the link is not followed.
 //
-// `skip` leaves out files and folders, as if they did not exist. Entries are names, paths below the
-// root with '*' and '?', or kinds such as ":undecodable" (docs/data.md). Ids and labels count the
-// remaining files.
+// `skip` excludes files and folders, as if they did not exist. Its entries are names, paths below
+// the root with '*' and '?', or kinds such as ":undecodable" (docs/data.md). Ids and labels count
+// the remaining files.
 //
 // Fields: "image" (kImage, extents: whole files), "label" (int64 scalar, inline: number of the
 // class).
 // Attributes: "format" = "folder"; "classes" = JSON list of class names; "folders" = JSON list of
 // [path below root, mtime_ns] of every folder walked, "" for root itself: a later open compares
-// them to find added and removed files; "skip" = JSON list, as given; "report" = JSON list of
-// [kind, count, [first names]] of files that cannot be decoded, are hidden or were left out. Names
+// them to detect added and removed files; "skip" = JSON list, as given; "report" = JSON list of
+// [kind, count, [first names]] of files that cannot be decoded, are hidden or were excluded. Names
 // are bytes. Names that are not UTF-8 are sorted, and written to the JSON, as Python's
 // os.fsdecode() returns them.
 //
@@ -42,9 +42,9 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
                                        const std::vector<std::string>& skip = {});
 
-// Whether the folders noted in `index` (attribute "folders") all exist with the same mtimes: then
-// no file was added or removed. Of the root only the class folders count: other files beside them,
-// such as the index, may change. False if the attribute is missing.
+// Whether all folders listed in `index` (attribute "folders") exist with the same mtimes: then no
+// file was added or removed. In the root only the list of class folders is compared: other files
+// there, such as the index, may change. False if the attribute is missing.
 bool FolderIndexIsCurrent(const Index& index);
 
 }  // namespace headrace

@@ -25,7 +25,7 @@ enum class FileFinding : std::uint8_t {
 // whose path below the root has a part that begins with '.'), "loop" (links to a folder that
 // contains them, which are not followed) and "skipped" (files and folders left out by skip=).
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class FolderReport {
  public:
   static constexpr std::size_t kNamesShown = 5;

@@ -19,9 +19,8 @@ namespace headrace::internal {
 struct RootListing {
   std::int64_t mtime_ns = 0;
   std::vector<std::string> class_folders;  // sorted
-  std::vector<std::string> skipped;        // folders that `skip` leaves out, sorted
-  std::uint64_t images = 0;                // images that lie beside the class folders and belong to
-                                           // no class
+  std::vector<std::string> skipped;        // folders that `skip` excludes, sorted
+  std::uint64_t images = 0;                // images in the root itself: they belong to no class
 };
 
 // Errors: NotFound            no such folder
@@ -29,7 +28,7 @@ struct RootListing {
 //         FailedPrecondition  the folder, or an entry that may be a folder, cannot be read
 Result<RootListing> ListRoot(const std::string& root, SkipRules& skip);
 
-// std::nullopt if there is no folder at `path`.
+// std::nullopt if `path` is not a folder.
 std::optional<std::int64_t> FolderMtimeNs(const std::string& path);
 
 // The images and folders found by a walk, class by class.
@@ -44,9 +43,9 @@ struct WalkOptions {
   SkipRules& skip;
 };
 
-// Adds the images and folders of class folder `name` of `root`. An image file that cannot be read
-// (a broken link, a pipe, a file without status) gets size 0 and time 0: so ids equal
-// ImageFolder's, and reading it fails.
+// Adds the images and folders of class folder `name` of `root` to `walked`. An image file that
+// cannot be read (a broken link, a pipe, a file whose status cannot be read) is added with size 0
+// and time 0: ids then equal ImageFolder's, and reading the sample is an error.
 //
 // Errors: FailedPrecondition  a folder that cannot be read
 //         Cancelled           `progress` returned false

@@ -51,8 +51,8 @@ enum class FieldKind : std::uint8_t {
 struct FieldInfo {
   std::string name;
   FieldKind kind = FieldKind::kBytes;
-  DType dtype = DType::kUInt8;            // kArray; else kUInt8
-  std::vector<std::uint64_t> shape = {};  // kArray: of one sample, {} for a scalar; else empty
+  DType dtype = DType::kUInt8;            // of kArray; otherwise kUInt8
+  std::vector<std::uint64_t> shape = {};  // of one sample, {} for a scalar; empty if not kArray
   bool is_inline = false;                 // the index itself holds the values; kArray only
   bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
 
@@ -75,7 +75,7 @@ struct BlockInfo {
   std::optional<std::uint64_t> checksum;  // XXH3-64 of the extent's bytes
 };
 
-// The memory-mapped index of a dataset. Opening costs O(fields), not O(samples): an entry of a
+// The memory-mapped index of a dataset. Opening takes O(fields), not O(samples): the entry of a
 // sample is checked on access.
 //
 // Thread safety: every method may be called from any thread.
@@ -85,7 +85,7 @@ class Index {
   // Maps and checks `path`.
   //
   // Errors: NotFound            no such file
-  //         DataLoss            not an index, truncated, or damaged where open checks it
+  //         DataLoss            not an index, truncated, or damaged in a part that Open() checks
   //         FailedPrecondition  a version that this build does not read, or the file cannot be read
   static Result<std::shared_ptr<const Index>> Open(const std::string& path);
 
@@ -105,15 +105,15 @@ class Index {
   // give the same samples in the same order.
   [[nodiscard]] virtual const std::string& fingerprint() const = 0;
 
-  // A note of the builder, by key: "format" ("folder", "pack"), "classes" (JSON list of names), ...
-  // Empty if there is no such key.
+  // A text that the builder of the index stored under `key`: "format" ("folder", "pack"), "classes"
+  // (JSON list of names), ... Empty if there is no such key.
   [[nodiscard]] virtual std::string_view attribute(std::string_view key) const = 0;
   [[nodiscard]] virtual std::vector<std::string_view> attribute_keys() const = 0;
 
   // Bytes of the mapped file.
   [[nodiscard]] virtual std::uint64_t file_bytes() const = 0;
 
-  // The four below check what they return against the tables (an extent lies inside its object).
+  // The next four methods check what they return, such as that an extent lies inside its object.
   // `field` is a position in fields().
   //
   // Errors: DataLoss         the check fails; the message names the index and the entry
@@ -131,19 +131,20 @@ class Index {
   [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
                                                               SampleId id) const = 0;
 
-  // For samples first, first + 1, ..., one for each element of `bytes`: the bytes that they have
-  // outside the index, over all fields with extents. The samples must exist. An extent that
-  // extent() refuses counts 0. Takes a few ns a sample, where extent() takes tens.
+  // Sets bytes[i] to the stored bytes of sample first + i outside the index: the sum over all
+  // fields with extents. The samples must exist. An extent that extent() refuses counts as 0. Takes
+  // a few ns per sample; extent() takes tens.
   virtual void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const;
 
-  // Copies inline_value() of samples first, first + 1, ... one after the other until `values` is
-  // full. At the speed of memory, where inline_value() takes tens of ns a sample.
+  // Fills `values` with the inline values of samples first, first + 1, ..., one after the other. As
+  // fast as memory; inline_value() takes tens of ns per sample.
   //
   // Errors: those of inline_value()
   virtual Status CopyInlineValues(std::size_t field, SampleId first,
                                   std::span<std::byte> values) const;
 
-  // Reads the whole file: checksums of its sections and every entry. O(samples); `headrace verify`.
+  // Reads the whole file and checks the checksum of each section, and each entry. Takes O(samples).
+  // `headrace verify` calls it.
   //
   // Errors: DataLoss  the message names the section or the entry
   [[nodiscard]] virtual Status VerifyAll() const = 0;

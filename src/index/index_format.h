@@ -1,7 +1,7 @@
 #pragma once
 
-// The format shared by reader and writer of index files: version 1, specified to the bit in
-// docs/index-format.md. Internal to index/.
+// The format of index files, shared by reader and writer. docs/index-format.md specifies version 1
+// to the bit. Internal to index/.
 
 #include <array>
 #include <cstddef>
@@ -50,7 +50,7 @@ inline constexpr std::size_t kFieldsSection = 0;
 inline constexpr std::size_t kRootSection = 1;
 inline constexpr std::size_t kAttributesSection = 2;
 inline constexpr std::size_t kNameBytesFromEnd = 2;
-inline constexpr std::uint64_t kSectionsMin = 8;  // 7 without a field, and a column
+inline constexpr std::uint64_t kSectionsMin = 8;  // 7 that belong to no field, 1 column
 
 // An entry of the section table.
 struct Section {
@@ -74,7 +74,7 @@ struct IndexHeader {
   std::uint64_t table_checksum = 0;            // XXH3-64 of the section table
 };
 
-// Sizes of the parts whose size does not follow from the counts in the header.
+// Sizes, in bytes, of the sections whose size does not follow from the counts in the header.
 struct VariableSizes {
   std::uint64_t fields = 0;
   std::uint64_t root = 0;
@@ -82,8 +82,8 @@ struct VariableSizes {
   std::uint64_t name_bytes = 0;
 };
 
-// The only layout that a file with these counts can have: sections in order, everything but their
-// checksums filled in. std::nullopt if it exceeds 2^63 bytes. `fields` must be valid.
+// The section table of a file with these counts and sizes: they permit only one layout. Sets all
+// but the checksums. std::nullopt if the file would exceed 2^63 bytes. `fields` must be valid.
 std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
                                                  std::span<const FieldInfo> fields,
                                                  const VariableSizes& sizes);
@@ -91,13 +91,13 @@ std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
 // The end of the last section; `sections` must not be empty.
 std::uint64_t FileBytes(std::span<const Section> sections);
 
-// XXH3-128 over counts and the checksums of the sections that samples depend on: fields, columns,
-// objects.
+// XXH3-128 over the counts and over the checksums of the sections that determine the samples:
+// fields, columns, objects.
 std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
                                          std::span<const Section> sections);
 
 std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header);
-// Checks magic, checksum and version, and `file_bytes` against the size of `file`.
+// Checks magic, checksum and version, and that `file_bytes` is the size of `file`.
 Result<IndexHeader> DecodeHeader(std::span<const std::byte> file);
 
 std::vector<std::byte> EncodeSections(std::span<const Section> sections);
@@ -113,13 +113,13 @@ Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes
 void EncodeExtent(const Extent& extent, std::byte* to);
 Extent DecodeExtent(const std::byte* from);
 void EncodeBlock(const BlockInfo& block, std::byte* to);
-// std::nullopt if the entry is not one that EncodeBlock writes.
+// std::nullopt if EncodeBlock() cannot have written the entry.
 std::optional<BlockInfo> DecodeBlock(const std::byte* from);
 
-// "extents of field 'image'", "objects": for messages.
+// The section's name in messages: "extents of field 'image'", "objects".
 std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const FieldInfo> fields);
 
-// Files contain numbers in this machine's byte order; base/ refuses other machines.
+// Numbers in files are little-endian, as on this machine: index_format.cc asserts it.
 template <typename T>
 T Load(const std::byte* from) {
   T value;

@@ -14,9 +14,9 @@ namespace headrace {
 struct IndexContents {
   struct Field {
     FieldInfo info;
-    std::vector<Extent> extents;           // not inline: one a sample
-    std::vector<std::byte> inline_values;  // inline: array_bytes() a sample
-    std::vector<std::uint64_t> checksums;  // one a sample if info.has_checksums
+    std::vector<Extent> extents;           // if not inline: one per sample
+    std::vector<std::byte> inline_values;  // if inline: array_bytes() per sample
+    std::vector<std::uint64_t> checksums;  // one per sample if info.has_checksums
   };
   struct Object {
     std::string name;  // below `root`
@@ -27,7 +27,7 @@ struct IndexContents {
   std::uint64_t sample_count = 0;
   std::vector<Field> fields;
   std::vector<Object> objects;
-  std::vector<BlockInfo> blocks;  // in order of first_sample, covering every sample; or none
+  std::vector<BlockInfo> blocks;  // by first_sample, covering every sample; or empty
   std::string root;               // absolute; or "." for the folder of the index file
   std::vector<std::pair<std::string, std::string>> attributes;
 };
@@ -36,7 +36,7 @@ struct IndexContents {
 // reader sees the old file or the new one, never a part. On an error no temporary file remains.
 //
 // Limits: objects below 2^40, offsets below 2^48, lengths below 2^40 bytes.
-// Errors: InvalidArgument    contents that break a rule; the message names the entry
+// Errors: InvalidArgument    `contents` are not valid; the message names the entry
 //         ResourceExhausted  the disk is full
 //         Unavailable        any other failure to write
 Status WriteIndex(const IndexContents& contents, const std::string& path);

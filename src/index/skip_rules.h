@@ -20,7 +20,7 @@ namespace headrace::internal {
 // ":special", ":unreadable"), ":undecodable" for these and all formats that are not decoded, or
 // ":hidden".
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class SkipRules {
  public:
   // Errors: InvalidArgument  an empty pattern or an unknown kind; the message lists the known ones

@@ -1,6 +1,7 @@
 #pragma once
 
-// Contents and damaged files for the tests and the fuzzer of index/. Not part of any library.
+// Index contents, and helpers that damage index files, for the tests and the fuzzer of index/. Not
+// part of any library.
 
 #include <unistd.h>
 
@@ -21,7 +22,7 @@
 
 namespace headrace::internal {
 
-// A temporary folder, deleted at the end.
+// A temporary folder; the destructor deletes it.
 class TestFolder {
  public:
   TestFolder() {
@@ -157,7 +158,8 @@ class ContentsGenerator {
       for (std::uint64_t d = prng_.Below(4); d > 0; --d) {
         field.info.shape.push_back(1 + prng_.Below(4));
       }
-      // An array outside the index needs room for all of its bytes; an inline one fits any block.
+      // Always inline: outside the index an array needs array_bytes() bytes, maybe more than a
+      // block.
       field.info.is_inline = true;
       field.inline_values.resize(contents.sample_count * field.info.array_bytes());
       for (std::byte& value : field.inline_values) value = static_cast<std::byte>(prng_.Below(256));
@@ -196,8 +198,8 @@ inline std::vector<Section> SectionsOf(std::span<const std::byte> file) {
   return DecodeSections(file.subspan(kHeaderBytes, count * kSectionEntryBytes));
 }
 
-// Corrects every checksum of a damaged file, as far as its section table can be followed, so that
-// only the rules can find the damage. Does not use the reader.
+// Recomputes every checksum of a damaged file, as far as its section table is readable, so that
+// only checks of the contents can find the damage. Does not use the reader.
 inline void Reseal(std::span<std::byte> file) {
   constexpr std::size_t kHashedHeader = kHeaderBytes - 8;
   if (file.size() < kHeaderBytes) return;

@@ -63,7 +63,8 @@ Result<std::unique_ptr<IpcConnection>> IpcConnection::Connect(std::string_view n
     if (errno == ECONNREFUSED)
       return Status(StatusCode::kUnavailable, doing + ": nobody serves it");
     if (errno == EAGAIN) {
-      return Status(StatusCode::kUnavailable, doing + ": too many wait to be served");
+      return Status(StatusCode::kUnavailable,
+                    doing + ": too many connections wait to be accepted; try again");
     }
     return internal::SystemError(doing, errno);
   }

@@ -70,8 +70,8 @@ std::vector<UniqueFd> TakeFds(msghdr& message) {
 // The message in a packet of `bytes`, with all received descriptors.
 Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd> fds, int flags) {
   if (bytes.size() < kHeaderBytes || (flags & MSG_TRUNC) != 0) {
-    return DataLoss("receiving a message: a packet of {} bytes than one may have",
-                    bytes.size() < kHeaderBytes ? "less" : "more");
+    return DataLoss("receiving a message: a packet is {}",
+                    bytes.size() < kHeaderBytes ? "shorter than its header" : "too long");
   }
   const std::uint64_t payload_bytes = GetLittle(bytes.subspan(0, 4));
   const std::uint64_t fd_count = GetLittle(bytes.subspan(4, 2));

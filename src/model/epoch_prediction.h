@@ -74,7 +74,7 @@ Result<EpochPrediction> PredictEpoch(const MachineModel& model, const EpochWork&
 // t(f) = max(avail(f), t(f-1) + s(f-1) / c): when a worker begins to compute on its f-th sample.
 // avail(f) = sum over k <= f of (fetch(k) + write(k)) / p_0.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Ownership: `model` must outlive it. The caller has checked it with CheckModel().
 class StreamClock {
  public:

@@ -42,7 +42,7 @@ enum class LoadPools : std::uint8_t {
 // it.
 //
 // Immutable.
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Memory: 24 bytes a thread.
 class LoadModel {
  public:

@@ -19,7 +19,7 @@ inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 // A rate in bytes a second over a number of users (threads, readers). Linear between the measured
 // points, constant beyond them (Boehringer 2020, eq. 4.1).
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class Curve {
  public:
   struct Point {
@@ -51,7 +51,7 @@ class Curve {
 // a read takes as long as the smallest; above the largest the rate is constant. A single measured
 // size says nothing about others: its rate holds for all.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class SizedRates {
  public:
   struct Size {

@@ -17,7 +17,7 @@ namespace headrace {
 // throughput is that of the largest: the function never predicts a gain that was not observed.
 //
 // Immutable.
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class PreprocessCurve {
  public:
   struct Point {

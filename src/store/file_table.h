@@ -18,9 +18,10 @@
 
 namespace headrace {
 
-// What to do about a file that is not as it was indexed; the dataset's format knows.
+// The advice in errors about a file that differs from its index entry. The dataset's format sets
+// it.
 struct FileRemedies {
-  std::string changed = "index the dataset again";  // it changed, or is gone
+  std::string changed = "index the dataset again";  // changed or removed
   std::string broken_link = "index the dataset again and leave this file out with skip=";
   std::string special = "index the dataset again and leave this file out with skip=";
 };
@@ -32,7 +33,8 @@ struct FileInfo {
   std::int64_t mtime_ns = 0;  // nanoseconds since 1970; 0: not known, not compared
 };
 
-// Maps objects to files: an adapter of the index, which store/ does not depend on.
+// Maps objects to files. An adapter implements it with the index, so store/ does not depend on
+// index/.
 //
 // Thread safety: file() may be called from any thread.
 class FileCatalog {
@@ -41,7 +43,7 @@ class FileCatalog {
 
   // Errors: NotFound  no such object
   [[nodiscard]] virtual Result<FileInfo> file(ObjectId object) const = 0;
-  // As long as the catalogue lives.
+  // Valid as long as the catalogue.
   [[nodiscard]] virtual const FileRemedies& remedies() const {
     static const FileRemedies general;
     return general;
@@ -59,28 +61,28 @@ class OpenFile {
 
   [[nodiscard]] const std::string& path() const { return info_.path; }
   [[nodiscard]] std::uint64_t size() const { return info_.size; }  // bytes, as indexed
-  [[nodiscard]] int fd() const { return fd_.get(); }               // goes through the page cache
+  [[nodiscard]] int fd() const { return fd_.get(); }               // reads use the page cache
 
   // Whether direct_fd() may be read, in whole blocks of direct_alignment() bytes.
   [[nodiscard]] bool direct() const { return direct_fd_ && !direct_refused_; }
   [[nodiscard]] int direct_fd() const { return direct_fd_.get(); }
   [[nodiscard]] std::uint64_t direct_alignment() const { return direct_alignment_; }
 
-  // Whether its pages are cached under this file: overlayfs caches them under the layer's file.
+  // Whether the page cache has its pages under this file: overlayfs has them under the lower file.
   [[nodiscard]] bool cache_is_its_own() const { return cache_is_its_own_; }
 
   // Remembers that the file system accepts O_DIRECT but refuses such reads (EINVAL).
   void RefuseDirect() { direct_refused_ = true; }
 
-  // Whether it still is as it was indexed.
+  // Checks that the file still matches the index.
   //
-  // Errors: FailedPrecondition
+  // Errors: FailedPrecondition  it does not
   [[nodiscard]] Status CheckAsIndexed() const;
 
-  // The reason why a read ended `missing_bytes` early: the file shrank, or has fewer bytes than its
-  // size.
+  // The error of a read that ended `missing_bytes` early.
   //
-  // Errors: FailedPrecondition, DataLoss
+  // Errors: FailedPrecondition  the file no longer matches the index
+  //         DataLoss            it matches, but has fewer bytes than its size
   [[nodiscard]] Status WhyShort(std::uint64_t missing_bytes) const;
 
  private:
@@ -98,20 +100,20 @@ class OpenFile {
 struct FileTableOptions {
   bool direct = false;  // open with O_DIRECT, too, if the file system supports it
   // Limit of files kept open; 0: a quarter of RLIMIT_NOFILE, at most 16384, shared equally by all
-  // such tables of the process. When another table is made, one above its new share closes files at
-  // its next use.
+  // such tables of the process. When another table is made, each share shrinks: a table above its
+  // share closes files at its next use.
   std::size_t descriptors_max = 0;
 
-  // Of direct reads, in bytes, at most kBufferAlignment; 0: as the file system reports.
+  // Alignment of direct reads in bytes, at most kBufferAlignment; 0: as the file system reports.
   std::uint64_t direct_alignment = 0;
 };
 
-// Opens the files of a catalogue, and keeps files open whose ranges are read.
+// Opens the files of a catalogue, and keeps those open that are read in parts.
 //
 // A file that is read whole is opened for one read and closed: such files are many and small. For
 // other ranges the descriptor is kept; beyond `descriptors_max` the least recently used one is
-// closed. A file in use is never closed; while all are in use, further files are open for their
-// reads only.
+// closed. A file in use is never closed: while all are in use, a further file is open only during
+// its read.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `catalog` must outlive the table and its files. Files may outlive the table.
@@ -142,7 +144,7 @@ class FileTable {
   // As ByteStore::CheckObject().
   Status CheckObject(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // Files kept open. For tests.
+  // The number of files kept open. For tests.
   [[nodiscard]] std::size_t kept() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

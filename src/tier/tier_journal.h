@@ -15,14 +15,14 @@
 
 namespace headrace {
 
-// Identifies a journal and its data file. Another header means other samples.
+// Identifies a journal and its data file. Files with another header hold other samples.
 struct JournalHeader {
   std::uint64_t unit_bytes = 0;
   std::uint64_t capacity_units = 0;
-  std::array<std::uint64_t, 2> dataset{};  // a fingerprint
+  std::array<std::uint64_t, 2> dataset{};  // its fingerprint
 
-  // Identifies this file. Part of every record's checksum: a remnant of an older journal on the
-  // disk does not pass as a record of this one.
+  // Identifies this file. Part of every record's checksum: records of an older journal that remain
+  // on the disk are not valid in this one.
   std::uint64_t generation = 0;
 
   friend bool operator==(const JournalHeader&, const JournalHeader&) = default;
@@ -36,15 +36,15 @@ struct JournalEntry {
   SampleId sample{};
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;
-  std::vector<UnitRun> runs;  // of Units(bytes) in all
+  std::vector<UnitRun> runs;  // Units(bytes) units in total
 
   friend bool operator==(const JournalEntry&, const JournalEntry&) = default;
 };
 
 constexpr std::uint64_t InsertRecordBytes(std::uint64_t runs) { return 48 + 8 * runs; }
 
-// The checksum of an entry, over its bytes' Hash64 and its identity: the bytes of another sample,
-// size or dataset do not pass.
+// The checksum of an entry, over the Hash64 of its bytes, the sample, the size and the dataset: the
+// bytes of another sample or dataset do not match it.
 std::uint64_t EntryChecksum(std::uint64_t hash_of_bytes, SampleId sample, std::uint64_t bytes,
                             const std::array<std::uint64_t, 2>& dataset);
 
@@ -59,14 +59,14 @@ void EncodeErase(const JournalHeader& header, std::uint64_t offset, std::uint64_
 
 struct JournalContents {
   JournalHeader header;
-  std::vector<JournalEntry> live;  // inserted and not erased, the last of its sample; by number
+  std::vector<JournalEntry> live;  // inserted and not erased, the newest per sample; by number
   std::uint64_t next_number = 0;   // greater than all used numbers
-  std::uint64_t valid_bytes = 0;   // header and records; ignore what follows
+  std::uint64_t valid_bytes = 0;   // header and valid records; ignore the rest of the file
 };
 
 // Reads a journal up to the first invalid record. Live entries may contradict each other: two may
 // claim one unit if the disk lost a record.
-// Memory: a few times `file`.
+// Memory: a few times the size of `file`.
 //
 // Errors: FailedPrecondition  another version
 //         DataLoss            not a journal, or its header is damaged

@@ -161,8 +161,8 @@ class EpochFeed:
         self.check_open()
         if iteration != self.cursor.iteration:
             raise FailedPreconditionError(
-                "this iteration of the loader is over: a newer one was begun; a loader has one at "
-                "a time, make a second loader to have two"
+                "this iteration of the loader is over: a newer one was begun; a loader has one "
+                "iteration at a time; make a second loader to iterate twice at once"
             )
         if self.cursor.at.plan is not None and self.cursor.is_over():
             self.cursor.end_epoch()

@@ -99,7 +99,7 @@ def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     if (rank is None) != (ranks is None):
         raise InvalidArgumentError(
             f"NodeProcess(local_rank={rank}, local_world_size={ranks}): give both, or neither to "
-            "have torchrun's"
+            "use torchrun's"
         )
     if rank is None or ranks is None:
         found = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
@@ -123,10 +123,10 @@ def _group(ranks: int) -> str:
     launch = [f"{name}={os.environ.get(name, '')}" for name in _LAUNCH]
     if not any(os.environ.get(name) for name in _TELLING):
         raise InvalidArgumentError(
-            f"{ranks} ranks on this node share a node process: nothing tells which processes "
-            f"belong together (none of {', '.join(_TELLING)} is set; NodeProcess.local_rank does "
-            "not): start them with torchrun or srun, or set MASTER_PORT to one number on all of "
-            "them, which no other job on this machine has"
+            f"{ranks} ranks on this node share a node process: cannot determine which "
+            f"processes belong together: none of {', '.join(_TELLING)} is set, and "
+            "NodeProcess.local_rank does not identify a job; start them with torchrun or srun, or "
+            "set MASTER_PORT to the same number on all of them, one that no other job here uses"
         )
     return hashlib.sha256("\n".join(launch).encode()).hexdigest()[:16]
 

@@ -68,8 +68,8 @@ class Observed:
             return self._explanation(epoch, step, self._core.explain(epoch, step))
         if at.plan is None or epoch != at.epoch:
             raise FailedPreconditionError(
-                f"explaining epoch {epoch}: its order is the sampler's, known only while it is "
-                "iterated"
+                f"explaining epoch {epoch}: a sampler determines its order, known only for the "
+                "epoch that is being iterated"
             )
         step = integer("step", step, 0, len(at.plan) - 1)
         return self._explanation(epoch, step, self._core.explain_rows(at.plan.batch(step)))

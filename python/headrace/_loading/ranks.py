@@ -50,8 +50,8 @@ class Ranks:
     ) -> None:
         if (rank is None) != (world_size is None):
             raise InvalidArgumentError(
-                f"Sharding(rank={rank}, world_size={world_size}): give both, or neither to have "
-                "them found"
+                f"Sharding(rank={rank}, world_size={world_size}): give both, or neither to use "
+                "those of torch or torchrun"
             )
         self._found = None
         self._checked = rank is None and not with_sampler

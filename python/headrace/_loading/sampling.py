@@ -201,8 +201,8 @@ class SamplerSource:
         if self._gave_samples and not any_samples:
             raise InvalidArgumentError(
                 f"{self._name}: {type(self._source).__name__} gave no samples for epoch "
-                f"{self._drawn} of the run, but gave some before: what it iterates over does not "
-                "begin anew; have its __iter__ return a new iterator, over a list if it keeps one"
+                f"{self._drawn} of the run, but gave some before: its __iter__ does not begin "
+                "anew; make it return a new iterator at each call, over a list if it has only one"
             )
         self._gave_samples = any_samples
 

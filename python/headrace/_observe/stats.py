@@ -1,7 +1,7 @@
-"""What `stats()` tells: each figure is declared here, and only here.
+"""The figures of `stats()`: each is declared here, and only here.
 
-From these declarations follow what `stats()` returns, the metrics for Prometheus, and the table in
-docs/observe.md, which `python tools/reference.py` rewrites.
+The result of `stats()`, the metrics for Prometheus and the table in docs/observe.md are made from
+these declarations; `python tools/reference.py` rewrites the table.
 """
 
 from collections.abc import Callable
@@ -45,62 +45,68 @@ METRICS = {
 
 
 class Stall(TypedDict):
-    """Seconds that the training loop waited for a batch, by what it waited for."""
+    """Seconds that the training loop waited for a batch, by cause."""
 
     storage: Annotated[float, F("s", "0", "cause=storage")]
+    """for bytes that were not read yet"""
     decode: Annotated[float, F("s", "1", "cause=decode")]
+    """for bytes that were read and not decoded yet"""
     consumer: Annotated[float, F("s", "2", "cause=consumer")]
+    """for memory that the training loop holds"""
     ranks: Annotated[float, F("s", "3", "cause=ranks")]
-    """another rank of the node took no batches, so that the plan could not go on"""
+    """for another rank of the node that took no batches"""
 
 
 class Quantiles(TypedDict):
-    """Seconds, of the newest batches, at most 4,096 a rank."""
+    """Quantiles over the newest batches of a rank, at most 4,096. Times in seconds."""
 
     count: Annotated[int, F()]
+    """batches included"""
     p50: Annotated[float, F("s", "p50_ns", "quantile=0.5")]
     p95: Annotated[float, F("s", "p95_ns", "quantile=0.95")]
     p99: Annotated[float, F("s", "p99_ns", "quantile=0.99")]
 
 
 class Rank(TypedDict):
-    """One rank of those that the loader's engine serves. Times in seconds."""
+    """One of the ranks that the loader's engine serves. Times in seconds."""
 
     rank: Annotated[int, F()]
     batches: Annotated[int, F(metric="rank_batches_total")]
-    """decoded and handed over, taken or not"""
+    """finished batches, whether the training loop has taken them or not"""
     samples: Annotated[int, F(metric="rank_samples_total")]
+    """Samples in the batches that were made for a rank."""
     stall: Annotated[Stall, F("s", "stall_ns", metric="wait_seconds_total")]
     stall_share: Annotated[float, F("share", metric="wait_share")]
-    """of the time of the newest batches, the first of each run left out"""
+    """share of time spent waiting, over the newest batches without the first of each run"""
     stall_shares: Annotated[Stall, F("share")]
-    """the same by cause"""
+    """`stall_share` by cause"""
     held_up: Annotated[float, F("s", "held_up_ns", metric="held_up_seconds_total")]
-    """that other ranks waited because this one took no batches"""
+    """time that other ranks waited because this one took no batches"""
     step: Annotated[Quantiles, F("s", "figures.step", metric="step_seconds")]
-    """from one batch taken to the next"""
+    """time from taking one batch to taking the next"""
     wait: Annotated[Quantiles, F("s", "figures.wait", metric="step_wait_seconds")]
-    """for a batch"""
+    """time that the training loop waited for a batch"""
     ready: Annotated[int, F(metric="ready_batches")]
-    """batches that wait for it"""
+    """batches that are ready and not taken yet"""
     in_work: Annotated[int, F("", "steps_in_work", metric="working_batches")]
     """batches being read and decoded"""
     queued_reads: Annotated[int, F(metric="queued_reads")]
     gone: Annotated[bool, F()]
-    """its process left"""
+    """True: the rank closed its loader, or its process ended"""
 
 
 class Imbalance(TypedDict):
-    """How unevenly ranks get on: shares of iterations in which the slowest differs from the fastest
-    by more than theta times what training takes."""
+    """How unequal the ranks are: the share of iterations in which the slowest and the fastest rank
+    differ by more than theta times the training time."""
 
     iterations: Annotated[int, F()]
-    """the newest, of which every rank's batch is known"""
+    """the newest iterations, as far as the batches of all ranks are known"""
     thetas: Annotated[list[float], F("share")]
+    """the values of theta"""
     late: Annotated[list[float], F("share")]
-    """by theta; in how long after the step before began their batches were done"""
+    """for each theta; compares when batches were done, since the previous step began"""
     busy: Annotated[list[float], F("share")]
-    """by theta; in what reading and decoding took them, whoever waits for it"""
+    """for each theta; compares the time of reading and decoding, whether a rank waited or not"""
 
 
 def _device(core: Any) -> int | None:
@@ -109,27 +115,27 @@ def _device(core: Any) -> int | None:
 
 
 class Bytes(TypedDict):
-    """Bytes by where they were counted."""
+    """Bytes, by the place where they were counted."""
 
     samples: Annotated[int, F("bytes", "engine.lanes.*.sample_bytes", "kind=samples")]
-    """stored bytes of the samples decoded"""
+    """stored bytes of the decoded samples"""
     copied: Annotated[int, F("bytes", "engine.lanes.*.copied_bytes", "kind=copied")]
-    """moved in memory as they are, into batches or together for a decoder; from the row of a batch
-    to the training loop nothing is copied"""
+    """copied unchanged in memory: into batches, or into one buffer for a decoder; a batch itself is
+    not copied on its way to the training loop"""
     messages: Annotated[int, F("bytes", "message_bytes", "kind=messages", own=True)]
-    """that a node process sent this rank, batches' ids and places among them; rows are mapped"""
+    """messages from a node process to this rank: ids and positions of rows, without the rows"""
     read: Annotated[int, F("bytes", "engine.read_bytes", "kind=read")]
-    """asked of storage, gaps between neighbouring samples included"""
+    """requested from storage, including gaps between neighbouring samples"""
     device: Annotated[int | None, F("bytes", _device, "kind=device")]
-    """that the process had read from block devices meanwhile; None: the system does not tell"""
+    """read from block devices by the whole process meanwhile; None: not reported"""
     direct: Annotated[int, F("bytes", "store.bytes_direct", "kind=direct")]
-    """read past the page cache, whole device blocks"""
+    """read with O_DIRECT, in whole device blocks"""
     page_cache: Annotated[int, F("bytes", "store.bytes_page_cache", "kind=page_cache")]
-    """found in the page cache, where that is known"""
+    """found in the page cache, as far as it is known"""
     again: Annotated[int, F("bytes", "engine.blocks.reread_bytes", "kind=again")]
-    """of `read`: what was resident when the state was saved that the run began with"""
+    """part of `read`: samples that were resident when the loaded state was saved, read again"""
     pinned: Annotated[int, F("bytes", "engine.blocks.pinned_bytes", "kind=pinned")]
-    """found in pinned blocks instead of being asked of storage"""
+    """taken from pinned blocks instead of storage"""
 
 
 def results_budget(core: Any) -> int:
@@ -152,30 +158,36 @@ def _budget(use: str, source: str | Callable[[Any], Any]) -> Figure:
 
 
 class Memory(TypedDict):
-    """Bytes by use, within their budgets; what had to be taken beyond them is counted apart."""
+    """Bytes by use, each within its budget. `beyond` counts memory in excess of the budgets."""
 
     staging: Annotated[int, F("bytes", "engine.staging.used_bytes", "use=staging")]
     staging_peak: Annotated[int, F("bytes", "engine.staging.used_bytes_peak")]
     staging_budget: Annotated[int, _budget("staging", "engine.staging.capacity_bytes")]
+    """Memory budget."""
     batches: Annotated[int, F("bytes", "engine.batch.used_bytes", "use=batches")]
     batches_peak: Annotated[int, F("bytes", "engine.batch.used_bytes_peak")]
     batches_budget: Annotated[int, _budget("batches", "engine.batch.capacity_bytes")]
+    """Memory budget."""
     resident: Annotated[int, F("bytes", _cells("used_units"), "use=resident")]
-    """samples that the order keeps until they are drawn, in whole cells"""
+    """samples that the order keeps until they are drawn; counted in whole cells"""
     resident_peak: Annotated[int, F("bytes", _cells("used_units_peak"))]
     resident_budget: Annotated[int, _budget("resident", _cells("capacity_units"))]
+    """Memory budget."""
     pinned: Annotated[int, F("bytes", "engine.pinned.used_bytes", "use=pinned")]
-    """blocks that are kept for good"""
+    """blocks that are kept in spare memory until the end"""
     pinned_budget: Annotated[int, _budget("pinned", "engine.pinned.capacity_bytes")]
+    """Memory budget."""
     scratch: Annotated[int, F("bytes", "engine.scratch.used_bytes", "use=scratch")]
-    """what decodes take beside what was read and their rows: set aside for each thread, and taken
-    by large images, which wait for it"""
+    """memory of decoders in addition to encoded bytes and rows: a reserve for each thread, and
+    memory for large images, which wait for it"""
     scratch_peak: Annotated[int, F("bytes", "engine.scratch.used_bytes_peak")]
     scratch_budget: Annotated[int, _budget("scratch", "engine.scratch.capacity_bytes")]
+    """Memory budget."""
     results: Annotated[int, F("bytes", "results.used_bytes", "use=results")]
-    """batches that worker processes made of others"""
+    """batches made by worker processes"""
     results_peak: Annotated[int, F("bytes", "results.used_bytes_peak")]
     results_budget: Annotated[int, _budget("results", results_budget)]
+    """Memory budget."""
     beyond: Annotated[int, F("bytes", _beyond("beyond_bytes"))]
     beyond_peak: Annotated[int, F("bytes", _beyond("beyond_bytes_peak"))]
     index: Annotated[int, F("bytes", "index_bytes")]
@@ -193,33 +205,33 @@ def _tiers(core: Any) -> list[Any]:
 
 
 class TierReport(TypedDict):
-    """One tier: what it holds, and what it did. Sizes in bytes."""
+    """The contents and the counters of one tier. Sizes in bytes."""
 
     name: Annotated[str, F()]
     capacity: Annotated[int, F("bytes", "capacity_bytes", metric="tier_capacity_bytes")]
     used: Annotated[int, F("bytes", "used_bytes", metric="tier_used_bytes")]
     peak: Annotated[int, F("bytes", "used_bytes_peak")]
     entries: Annotated[int, F()]
-    """samples that it holds"""
+    """samples in the tier"""
     inherited: Annotated[int, F("", "entries_inherited")]
-    """of a run before, found at the start"""
+    """samples that were in the tier's folder at the start, from an earlier run"""
     uses: Annotated[int, F("", "uses.samples", metric="tier_uses_total")]
-    """samples taken from it"""
+    """samples taken from the tier"""
     reuse: Annotated[int, F("", lambda tier: tier["uses"]["samples"] - tier["uses"]["ahead"])]
-    """of `uses`: samples that were used before, or inherited"""
+    """part of `uses`: samples that were used before, or inherited"""
     ready: Annotated[int, F("", "uses.ahead")]
-    """of `uses`: samples used for the first time, fetched ahead and ready on time"""
+    """part of `uses`: first uses of samples that were fetched ahead and ready in time"""
     use_bytes: Annotated[int, F("bytes", "uses.bytes")]
     planned: Annotated[int, F()]
-    """uses that the plan took from it, counted as far as it is read ahead; of blocks, where the
-    order reads blocks"""
+    """uses that the plan assigned to the tier, including reads ahead; counts blocks if the order
+    reads blocks"""
     inserts: Annotated[int, F()]
     refused: Annotated[int, F("", "inserts_refused")]
-    """inserts for which there was no room at the moment"""
+    """inserts for which the tier had no room at that time"""
     failed: Annotated[int, F("", lambda tier: tier["inserts_failed"] + tier["reads_failed"])]
     """inserts and reads that failed"""
     corrupt: Annotated[int, F()]
-    """entries whose checksum was wrong: read from storage again"""
+    """entries with a wrong checksum; the samples were read from storage"""
     degraded: Annotated[
         str | None,
         F(
@@ -228,69 +240,71 @@ class TierReport(TypedDict):
             exported=lambda why: int(why is not None),
         ),
     ]
-    """why it is used no more, or only read"""
+    """the reason why the tier is no longer used, or only read; None if it works"""
 
 
 class Sources(TypedDict):
-    """Where samples came from, with tiers."""
+    """The sources of samples, if there are tiers."""
 
     storage: Annotated[int, F("", "storage_uses", "tier=storage", "tier_uses_total")]
+    """Samples from a tier, or from storage if no tier has them."""
     tiers: Annotated[int, F("", "uses.*.samples")]
     waited: Annotated[int, F("", "waits")]
-    """samples waited for that were on their way into a tier"""
+    """samples that a row waited for while they were on their way into a tier"""
     fetched_ahead: Annotated[int, F()]
     moved: Annotated[int, F()]
-    """from tier to tier"""
+    """samples moved from one tier to another"""
     not_kept: Annotated[int, F()]
-    """that a tier was to have, and did not get"""
+    """samples that the plan wanted in a tier and that were not inserted"""
     fallbacks: Annotated[int, F()]
-    """that a tier had and could not give: read from storage"""
+    """samples that a tier had but could not return: read from storage"""
 
 
 class ScheduleReport(TypedDict):
-    """How the ranks of one node process shared it: `headrace docs schedule`."""
+    """How the ranks of a node process shared its reads and threads: `headrace docs schedule`."""
 
     name: Annotated[str, F()]
-    """of the policy, or the file that is followed"""
+    """name of the policy, or path of the schedule file"""
     stragglers: Annotated[int, F()]
     """steps for which a rank was predicted to be late"""
     corrections: Annotated[int, F()]
-    """times that threads were moved from rank to rank"""
+    """number of times that threads were moved from one rank to another"""
     planned_steps: Annotated[int, F()]
-    """whose shares were those of a file"""
+    """steps whose shares came from a schedule file"""
     decode_threads: Annotated[int, F()]
-    """that the policy gives out now; 0: all there are"""
+    """threads that the policy distributes now; 0: all"""
 
 
 class Io(TypedDict):
-    """The store that reads, and why it was chosen."""
+    """The store that reads, and the reason for its choice."""
 
     store: Annotated[str, F("", "store.name")]
     note: Annotated[str, F("", "store.note")]
+    """why this store was chosen"""
     reads: Annotated[int, F("", "engine.reads")]
     blocks: Annotated[int, F("", "engine.blocks.reads")]
-    """that the order had read, each in one or more of `reads`, or found pinned"""
+    """blocks that the order requested: each took one or more of `reads`, or was pinned"""
     retries: Annotated[int, F("", "store.retries", metric="read_retries_total")]
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]
 
 
 class WorkerReport(TypedDict):
-    """What worker processes did. Sizes in bytes."""
+    """The counters of worker processes. Sizes in bytes."""
 
     samples: Annotated[int, F("", "rows")]
-    """transformed, ahead of what the training loop took"""
+    """samples transformed; may be ahead of those that the training loop took"""
     tasks: Annotated[int, F()]
     busy_seconds: Annotated[float, F("s", "busy_ns")]
     """summed over workers"""
     memory: Annotated[int, F("bytes", "memory.used_bytes")]
-    """that results lie in: `results` of the loader's memory"""
+    """memory of results: `results` in the loader's memory"""
     memory_peak: Annotated[int, F("bytes", "memory.used_bytes_peak")]
     memory_budget: Annotated[int, F("bytes", "memory.capacity_bytes")]
     beyond: Annotated[int, F("bytes", "memory.beyond_bytes")]
 
 
 class Substitution(TypedDict):
-    """A sample that could not be delivered, and what was in its place."""
+    """A sample that could not be delivered, and the sample that replaced it."""
 
     epoch: Annotated[int, F()]
     step: Annotated[int, F()]
@@ -305,35 +319,39 @@ def _sources(core: Any) -> Any:
 
 
 class Stats(TypedDict):
-    """What a loader did so far. Times in seconds, sizes in bytes."""
+    """The counters of a loader. Times in seconds, sizes in bytes."""
 
     epoch: Annotated[int, F(metric="epoch", own=True)]
+    """Number of the current epoch."""
     step: Annotated[int, F()]
     batches: Annotated[int, F("", "delivered.batches", metric="batches_total", own=True)]
-    """that the training loop took; what is ready for it does not count yet"""
+    """batches that the training loop took; ready batches do not count yet"""
     samples: Annotated[int, F("", "delivered.samples", metric="samples_total", own=True)]
+    """Samples in the batches that the training loop took."""
     seconds: Annotated[float, F("s", "running_ns", metric="running_seconds_total", own=True)]
-    """since its runs began"""
+    """duration of all runs so far"""
     samples_per_second: Annotated[float, F("1/s")]
     verdict: Annotated[str, F()]
-    """one line: who waits, for what, and what may be done about it"""
+    """one line: who waits, for what, and what you can do"""
     stall: Annotated[Stall, F("s")]
     stall_share: Annotated[float, F("share")]
-    """of `seconds`"""
+    """total of `stall` as a share of `seconds`"""
     step_times: Annotated[Quantiles, F("s")]
-    """from one batch taken to the next, of this rank"""
+    """time from taking one batch to taking the next, on this rank"""
     ranks: Annotated[list[Rank], F()]
-    """that the loader's engine serves; one, unless the ranks of a node share an engine"""
+    """the ranks that the loader's engine serves: one, or all that share a node process"""
     awaited: Annotated[list[int], F()]
-    """ranks of the node that others wait for, to begin where they are to begin together"""
+    """ranks that the others wait for, to start a run together"""
     imbalance: Annotated[Imbalance | None, F()]
-    """of these ranks; None of a single one"""
+    """compares these ranks; None if there is only one"""
     decode_seconds: Annotated[
         float, F("s", "engine.lanes.*.decode_ns", metric="decode_seconds_total")
     ]
     """summed over threads"""
     threads: Annotated[int, F(metric="threads")]
+    """Number of decode threads."""
     bytes: Annotated[Bytes, F("bytes", "", metric="bytes_total")]
+    """Bytes, by the place where they were counted."""
     memory: Annotated[Memory, F("bytes", "", metric="memory_bytes")]
     io: Annotated[Io, F("", "")]
     sources: Annotated[Sources | None, F("", _sources)]
@@ -347,4 +365,4 @@ class Stats(TypedDict):
         int, F("", "delivered.substituted", metric="substituted_total", own=True)
     ]
     substitutions: Annotated[list[Substitution], F("", "delivered.substitutions")]
-    """the first 10,000"""
+    """the first 10,000 replaced samples"""

@@ -1,4 +1,4 @@
-"""The options of `headrace.Loader` that most programs leave alone, in groups."""
+"""Groups of the options of `headrace.Loader` that most programs do not set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.tiers import Part
 
 
 class Group:
-    """Base of the groups: shows the options that are not left to their defaults."""
+    """Base of the groups. Its `repr` shows the options that differ from their defaults."""
 
     def __repr__(self) -> str:
         kind: Any = self
@@ -37,10 +37,10 @@ class Workers(Group):
     >>> hr.Loader(path, 256, transform=prepare, workers=hr.Workers(4, start="forkserver"))
 
     Args:
-        count: of the processes, 1 by default; 0: the functions run in the loader's process.
-        start: how processes begin, as in multiprocessing: "spawn", "fork" or "forkserver".
-        collate_fn: makes a batch of the list of its samples' results, in a worker.
-        init_fn: called in each worker with its number, before anything else.
+        count: number of processes; default 1. 0: the functions run in the loader's process.
+        start: start method, as in multiprocessing: "spawn", "fork" or "forkserver".
+        collate_fn: makes a batch from the list of its samples' results, in a worker.
+        init_fn: called first in each worker, with the worker's number.
     """
 
     count: int | None = None
@@ -58,11 +58,11 @@ class Cache(Group):
     >>> hr.Loader(path, 256, tiers=[hr.tiers.Ram("8GiB")], cache=hr.Cache(placement="pinned"))
 
     Args:
-        placement: by which plan tiers are filled and emptied: "coordinated", "frequency", "pinned",
+        placement: the policy that fills and empties tiers: "coordinated", "frequency", "pinned",
             "first_touch", "reuse", "belady", "lru" or "none"; `headrace docs placements`.
-        horizon: epochs that the plan looks ahead; by default those of the run, 16 if not known.
-        budget: a part of a `headrace.tiers.Budget`, which loaders share, instead of the loader's
-            `memory` and `tiers`.
+        horizon: number of epochs to plan ahead; default: `epochs=` of the loader, otherwise 16.
+        budget: a part of a `headrace.tiers.Budget` that several loaders share. It replaces the
+            loader's `memory` and `tiers`.
     """
 
     placement: Placement = "coordinated"
@@ -73,14 +73,14 @@ class Cache(Group):
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Sharding(Group):
-    """Which rank's share of the samples a loader gives; `headrace docs trainers`.
+    """The rank whose share of the samples a loader delivers; `headrace docs trainers`.
 
-    By default they are those of torch.distributed, if it runs; else of torchrun's environment, when
-    the loader is made; else rank 0 of 1. Give both or none.
+    Default, when the loader is made: those of torch.distributed if it is initialized; otherwise
+    those of torchrun's environment; otherwise rank 0 of 1. Give both or none.
 
     Args:
-        rank: of this process, from 0.
-        world_size: how many ranks there are.
+        rank: rank of this process, from 0.
+        world_size: number of ranks.
     """
 
     rank: int | None = None
@@ -95,11 +95,11 @@ class NodeProcess(Group):
     >>> hr.Loader(path, 256, node_process=hr.NodeProcess())  # on each rank
 
     Args:
-        name: of a running ``headrace node``; without one, local rank 0 starts the process.
-        local_rank: of this process among those on this machine; by default torchrun's.
-        local_world_size: how many ranks this machine has. Give both or none. With several ranks the
-            environment has to have MASTER_PORT, too.
-        start_timeout: seconds to wait for the process, and for ranks that make no loader.
+        name: name of a running ``headrace node``. Default: local rank 0 starts the process.
+        local_rank: number of this process among the ranks of this machine; default: torchrun's.
+        local_world_size: number of ranks on this machine. Give both or none. With several ranks,
+            set MASTER_PORT in the environment, too.
+        start_timeout: seconds to wait for the process, and for ranks that have not made a loader.
     """
 
     name: str | None = None
@@ -111,20 +111,20 @@ class NodeProcess(Group):
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Engine(Group):
-    """How the engine of a loader reads, checks and shares, and whether it can be watched.
+    """How the engine of a loader reads, verifies and shares work; whether it can be monitored.
 
     Args:
-        io: "auto", "io_uring" or "threads"; or "synthetic": no reads, each sample is one of a few
-            that are read at the start, which leaves decoding and handing over to measure.
-        verify: samples against their checksums, where the dataset has them.
-        prefetch: batches to work ahead; by default as many as the memory allows.
-        profile: what `headrace profile` measured, or its file: where storage is faster than a tier
-            that has a sample, the sample is read from storage.
+        io: "auto", "io_uring" or "threads"; or "synthetic": reads a few samples at the start and
+            uses them for all others, to measure the loader without storage.
+        verify: check each sample against its checksum, if the dataset has checksums.
+        prefetch: number of batches to prepare ahead; default: as many as fit into the memory.
+        profile: result of `headrace profile`, or its file. If it shows that storage is faster than
+            the tier that has a sample, the loader reads the sample from storage.
         schedule: how the ranks of a node process share reads and decode threads:
-            "shared_deadline", "lobster", "lobster_search", "fixed", or the file of a plan;
+            "shared_deadline", "lobster", "lobster_search", "fixed", or a schedule file;
             `headrace docs schedule`.
-        monitor: answers ``headrace top``; by default if the environment has HEADRACE_MONITOR=1;
-            `headrace docs observe`.
+        monitor: show this loader in ``headrace top``; default: only if HEADRACE_MONITOR=1 is set
+            in the environment; `headrace docs observe`.
     """
 
     io: Io = "auto"

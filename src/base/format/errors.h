@@ -2,7 +2,8 @@
 
 // Errors with formatted messages: InvalidArgument("rank: got {}, must be below {}", rank, ranks).
 //
-// Only for sources: it includes fmt, which users of the core need not have, and is not installed.
+// Include it in sources only, not in headers: it includes fmt, which users of the core may not
+// have. It is not installed.
 
 #include <fmt/core.h>
 

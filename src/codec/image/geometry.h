@@ -1,7 +1,7 @@
 #pragma once
 
-// Chooses the part of an image that becomes the row: pure arithmetic on sizes, equal to
-// torchvision's, with the random choices specified to the bit in docs/codec.md.
+// Chooses the part of an image that becomes its row of the batch. Pure arithmetic on sizes, with
+// the results of torchvision. docs/codec.md specifies the random choices to the bit.
 
 #include <cstdint>
 
@@ -15,9 +15,9 @@ struct ImageSize {
   std::uint32_t height = 0;
 };
 
-// One axis of a resize: the pixels [begin, end) of the stored image become `outputs_total` pixels,
-// of which the row needs `outputs` from `outputs_first` on. They are resampled as if the image
-// ended there.
+// One axis of a resize: the pixels [begin, end) of the stored image are resized to `outputs_total`
+// pixels, as if the image had no pixels outside. The row needs `outputs` of the resized pixels,
+// from `outputs_first` on.
 struct AxisSpan {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -36,7 +36,7 @@ struct Framing {
   bool flip = false;      // mirror left and right
 };
 
-// Pixels of a side of `size` after `halvings`: rounded up, as libjpeg does.
+// The length of a side of `size` pixels after `halvings`, rounded up as libjpeg does.
 constexpr std::uint32_t Halved(std::uint32_t size, unsigned halvings) {
   return static_cast<std::uint32_t>((std::uint64_t{size} + (1U << halvings) - 1) >> halvings);
 }
@@ -44,23 +44,24 @@ constexpr std::uint32_t Halved(std::uint32_t size, unsigned halvings) {
 // How a decoder can scale an image while it decodes it.
 struct DecoderScaling {
   unsigned halvings_max = 0;     // of both sides
-  unsigned chroma_halvings = 0;  // how much coarser the colours of a scaled image are
+  unsigned chroma_halvings = 0;  // a scaled image has chroma at 1 / 2^chroma_halvings of its size
 };
 
 // A scaled image, and its chroma, must have at least this many times the resolution of the row. The
-// difference from an exact row falls with the square of this number; docs/codec.md states the bound
-// for 4.
+// difference from an exact row is inversely proportional to the square of this number;
+// docs/codec.md gives the bound for 4.
 inline constexpr unsigned kResolutionKept = 4;
 
 // The framing of an image of `size`, both sides at least 1, for the sample of `key`.
 //
-// Chooses the most halvings that `scaling` allows and that keep kResolutionKept times the row's
-// resolution on both axes; none if transform.exact. The random choices do not depend on halvings.
+// Chooses the largest number of halvings that `scaling` allows and that leaves kResolutionKept
+// times the row's resolution on both axes; 0 if transform.exact. The random choices do not depend
+// on halvings.
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,
                       const DecoderScaling& scaling);
 
-// e^x and ln x of x > 0, in IEEE operations listed in docs/codec.md: those of libm differ in the
-// last bit between processors, and every node must choose the same box. Within 4 ulp.
+// e^x, and ln x for x > 0, within 4 ulp, by the IEEE operations listed in docs/codec.md. libm
+// differs in the last bit between processors, but every node must choose the same box.
 double ExpToTheBit(double x);
 double LogToTheBit(double x);
 

@@ -54,7 +54,8 @@ Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {
   const std::string decoding =
       fmt::format("decoding image of {} x {} pixels: ", size.width, size.height);
   if (pixels > pixels_max) {
-    return InvalidArgument("{}more than pixels_max, which is {}", decoding, pixels_max);
+    return InvalidArgument("{}more than pixels_max, which is {}; cut or resize the file", decoding,
+                           pixels_max);
   }
   if (std::max(size.width, size.height) > kImageSideMax) {
     return InvalidArgument("{}a side longer than {} pixels is not decoded; cut or resize the file",

@@ -1,6 +1,7 @@
 #pragma once
 
-// The common interface of JPEG and PNG: a header that gives the size, then rows of a region.
+// The common interface of the JPEG and PNG decoders: opening reads the header, which gives the
+// size; then the rows of a region are decoded.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace headrace {
 
-// Bytes of a pixel: red, green, blue, and in kRgbx a fourth without meaning.
+// Bytes per pixel: red, green, blue; kRgbx adds a fourth byte, which is padding.
 enum class PixelLayout : std::uint8_t { kRgb = 3, kRgbx = 4 };
 
 constexpr std::size_t PixelBytes(PixelLayout layout) { return static_cast<std::size_t>(layout); }
 
-// The part of an image to decode, in pixels after `halvings`.
+// The part of an image to decode, in pixels of the image after it was scaled down by 2^halvings.
 struct ImageRegion {
   std::uint32_t x = 0;
   std::uint32_t y = 0;
@@ -26,10 +27,10 @@ struct ImageRegion {
   unsigned halvings = 0;  // at most ImageDecoder::scaling().halvings_max
 };
 
-// Decodes one image, once: Start(), then ReadRow() for each row of the region, then Finish(). After
-// an error only the destructor may follow.
+// Decodes one image, once. Call Start(), then ReadRow() for each row of the region, then Finish().
+// After an error, call only the destructor.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Ownership: the caller owns the encoded bytes, which must outlive it.
 // Errors, of every method: DataLoss  damaged, truncated or of an unsupported kind
 class ImageDecoder {
@@ -40,25 +41,26 @@ class ImageDecoder {
 
   [[nodiscard]] ImageSize size() const { return size_; }
 
-  // How far the decoder can scale the image, at no cost.
+  // How far the decoder can scale the image down while it decodes, at no extra cost.
   [[nodiscard]] virtual DecoderScaling scaling() const { return {}; }
 
-  // Upper bound of the bytes that Start() and later calls allocate, from the header alone.
-  // `halvings` as in Start().
+  // Upper bound of the bytes that Start() and later calls allocate, computed from the header alone.
+  // `halvings` is that of the region passed to Start().
   [[nodiscard]] virtual std::uint64_t ScratchBytes(unsigned halvings) const = 0;
 
-  // `region` must lie in the image and hold a pixel.
+  // `region` must lie inside the image and contain at least one pixel.
   virtual Status Start(const ImageRegion& region, PixelLayout layout) = 0;
 
-  // After Start(): ReadRow() returns row_pixels() pixels; the first pixel of the region is at
-  // row_lead(), because decoders read more than the region.
+  // Valid after Start(). A row that ReadRow() fills has row_pixels() pixels, of which row_lead()
+  // come before the region: a decoder may have to decode more than the region.
   [[nodiscard]] std::uint32_t row_pixels() const { return row_pixels_; }
   [[nodiscard]] std::uint32_t row_lead() const { return row_lead_; }
 
   // Fills `row`, of row_pixels() pixels, with the next row of the region.
   virtual Status ReadRow(std::uint8_t* row) = 0;
 
-  // Checks whether an image that looks incomplete is complete, using `row` as memory.
+  // If the encoded bytes look truncated, decodes all remaining rows into `row`, of row_pixels()
+  // pixels: a truncated image is then an error.
   virtual Status Finish(std::uint8_t* row) = 0;
 
  protected:
@@ -69,7 +71,8 @@ class ImageDecoder {
   std::uint32_t row_lead_ = 0;
 };
 
-// The longest side of an image, that of JPEG: a few pixels in one row can need much memory.
+// The largest width or height of an image, in pixels: the limit of JPEG. `pixels_max` alone would
+// permit few but very long rows, which need much memory.
 inline constexpr std::uint32_t kImageSideMax = 65500;
 
 // Reads the header of `encoded`. The first bytes decide the format, not the file's name.
@@ -83,10 +86,10 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max);
 
 // Upper bound of the bytes that decoding an image of up to `pixels_max` pixels allocates: a whole
-// image of four components of two bytes, and a few rows.
+// image with four components of two bytes each, and a few rows.
 std::uint64_t ImageScratchBytesMax(std::uint64_t pixels_max);
 
-// The ResourceExhausted error of an image of `size` whose decode needs `bytes`, above its limit.
+// The ResourceExhausted error for an image of `size` whose decode needs `bytes`, above its limit.
 Status TakesTooMuch(ImageSize size, std::uint64_t bytes);
 
 }  // namespace headrace

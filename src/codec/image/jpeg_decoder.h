@@ -1,6 +1,7 @@
 #pragma once
 
-// JPEG by libjpeg-turbo: accurate DCT, fancy upsampling, so that a full decode equals Pillow's.
+// Decodes JPEG with libjpeg-turbo: accurate DCT and fancy upsampling, so that a full decode gives
+// the same pixels as Pillow.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +14,11 @@ namespace headrace {
 
 // As OpenImage(), for bytes that begin as a JPEG file does.
 //
-// Grey, YCbCr, RGB, CMYK and YCCK (the last two inverted, as Adobe writes them) of 8 bits, baseline
-// or progressive, any subsampling. EXIF orientation is not applied. Decodes only the region if its
-// pixels are then the same as from a full decode; otherwise everything. An image without its end
-// marker is read to its last row, so that a truncated one is an error for every region.
+// Supports grey, YCbCr, RGB, CMYK and YCCK (the last two inverted, as Adobe writes them) with 8
+// bits per component, baseline or progressive, with any subsampling. Does not apply EXIF
+// orientation. Decodes only the region if that gives the same pixels as a full decode; otherwise
+// the whole image. An image without its end marker is decoded to its last row: a truncated one is
+// an error for every region.
 Result<std::unique_ptr<ImageDecoder>> OpenJpeg(std::span<const std::byte> encoded,
                                                std::uint64_t pixels_max);
 

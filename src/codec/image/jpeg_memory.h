@@ -13,7 +13,7 @@ namespace headrace {
 // Replaces libjpeg's functions that allocate arrays of samples and of coefficients, the only memory
 // that grows with an image. Reports errors as libjpeg does.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Ownership: the caller owns the decoder and destroys it before this.
 class JpegMemory {
  public:

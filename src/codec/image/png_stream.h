@@ -9,7 +9,7 @@ namespace headrace {
 // Pixels do not depend on them, as colour profiles are ignored and alpha is dropped. A decoder that
 // reads them needs memory for their decompressed contents, whose size is not in their headers.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Ownership: the caller owns the encoded bytes, which must outlive it.
 class PngStream {
  public:

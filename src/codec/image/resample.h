@@ -19,7 +19,7 @@ namespace headrace {
 
 // For each output of an axis, the input pixels that contribute to it, and their weights.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class AxisFilter {
  public:
   // Computes the filter of `span`, reusing memory.
@@ -98,7 +98,7 @@ class ScratchBuffer {
 // Resamples an image row by row: takes input rows from the top, returns output rows as they are
 // complete. Holds only the rows that outputs still need, never an image.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 class Resampler {
  public:
   static constexpr std::uint32_t kRowsAtOnce = 4;

@@ -20,7 +20,7 @@ NormalizeTable MakeNormalizeTable(const std::array<float, 3>& mean,
 
 // Writes the rows of one image.
 //
-// Thread safety: as for an int.
+// Thread safety: thread-compatible: const calls may be concurrent.
 // Ownership: owns nothing; transform, table and destination must outlive it.
 class RowWriter {
  public:

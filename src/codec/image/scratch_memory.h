@@ -1,30 +1,30 @@
 #pragma once
 
-// Scratch memory: what a decode allocates besides its input and its row, and frees. Large blocks
-// are mapped from the system and unmapped: malloc() would keep up to 32 MiB of freed memory for
-// each thread, uncounted.
+// Scratch memory: memory that a decode allocates and frees, in addition to its input and its row.
+// Large blocks are mapped and unmapped directly: malloc() would keep up to 32 MiB of freed memory
+// per thread, which no budget counts.
 
 #include <cstddef>
 #include <new>
 
 namespace headrace {
 
-// Blocks of this size and more are mapped from the system; smaller ones come from malloc().
+// Blocks of at least this size are mapped from the system; smaller ones come from malloc().
 inline constexpr std::size_t kSystemBlockBytes = std::size_t{256} << 10;
 
-// Scratch memory of the calling thread, now and its maximum. Thread safety: one object per thread.
+// Scratch memory of one thread: current bytes and their maximum. Each thread has its own.
 struct ScratchUse {
   std::size_t bytes = 0;
   std::size_t bytes_peak = 0;
 };
 ScratchUse& ThreadScratchUse();
 
-// Aligned to 64 bytes, not initialised; null if there is no memory. Free it on the same thread, so
-// that ScratchUse is correct.
+// Aligned to 64 bytes, not initialised; null if there is no memory. Free it on the thread that
+// allocated it: ScratchUse counts per thread.
 void* AllocateScratch(std::size_t bytes) noexcept;
 // `memory` may be null.
 void FreeScratch(void* memory) noexcept;
-// The size that the block was allocated with.
+// The `bytes` that AllocateScratch() received for this block.
 std::size_t ScratchBlockBytes(const void* memory) noexcept;
 
 // For unique_ptr.

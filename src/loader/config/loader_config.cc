@@ -62,7 +62,9 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_RETURN_IF_ERROR(CheckStoreName(options.io));
   if (!options.tiers.tiers.empty() && !ReadsStorage(options.io)) {
     return InvalidArgument(
-        "tiers with Engine(io='{}'): this store reads nothing that tiers could keep", options.io);
+        "tiers with Engine(io='{}'): this store reads nothing that tiers could keep; leave one of "
+        "them out",
+        options.io);
   }
   // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;

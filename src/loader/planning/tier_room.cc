@@ -20,8 +20,8 @@ constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // Of one tier; larger ones ha
 Status CheckNode(const OrderOptions& job) {
   if (job.rank % job.ranks == 0 && job.world_size % job.ranks == 0) return Status();
   return InvalidArgument(
-      "tiers: got {} from rank {} on, of {}: these are no node, for all nodes must have equally "
-      "many ranks; start as many on each, or leave tiers out",
+      "tiers: this node has {} from rank {} on, of a world_size of {}: with tiers all nodes must "
+      "have the same number of ranks; start the same number on each, or leave tiers out",
       Counted(job.ranks, "rank"), job.rank, job.world_size);
 }
 
