@@ -339,7 +339,7 @@ Status SsdTier::JournalErased() {
     erased = units_.TakeDropped();
   }
   if (erased.empty()) return Status();
-  const Status status = journal_->Erase(erased, LiveBytes());
+  Status status = journal_->Erase(erased, LiveBytes());
   MutexLock lock(mutex_);
   if (!status.ok()) {
     // Immediately: their units stay in use, so that charged units may be missing.
