@@ -309,7 +309,7 @@ TEST_F(LaneScheduleTest, WhatPreprocessingTakesIsLearnedAndTakenAlong) {
   options.preprocess = rows;
   const auto next = Open(options, "lobster");
   ASSERT_NE(next, nullptr);
-  EXPECT_EQ(next->learned(), rows);
+  EXPECT_EQ(next->reports().learned(), rows);
   options.preprocess[0].seconds = -1;
   EXPECT_NE(Refusal(options, "lobster"), "");
 }

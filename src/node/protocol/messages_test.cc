@@ -129,21 +129,23 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   EXPECT_EQ(refused.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(refused.status.message(), "no such order");
 
-  SessionOpened job{
-      .steps_per_epoch = 12, .batches_ahead = 7, .order_parameters = {{"pools", std::int64_t{4}}}};
-  job.order_origins = {{"pools", std::string("given")}};
-  job.schema.push_back({.name = "image", .dtype = DType::kFloat32, .shape = {3, 8, 8}});
-  job.inflation = ExpectedInflation{
+  SessionFacts facts{.steps_per_epoch = 12,
+                     .order_parameters = {{"pools", std::int64_t{4}}},
+                     .order_origins = {{"pools", std::string("given")}}};
+  facts.schema.push_back({.name = "image", .dtype = DType::kFloat32, .shape = {3, 8, 8}});
+  facts.inflation = ExpectedInflation{
       .sharing = 0.5, .of_labels = 1.25, .of_blocks_first = 3, .of_labels_first = 2.5};
-  const auto opened = std::get<SessionOpened>(Returned(NodeMessage(job)));
+  const auto opened = std::get<SessionOpened>(
+      Returned(NodeMessage(SessionOpened{.facts = facts, .batches_ahead = 7})));
   EXPECT_EQ(opened.batches_ahead, 7);
-  EXPECT_EQ(opened.schema[0].dtype, DType::kFloat32);
-  EXPECT_EQ(opened.schema[0].shape, job.schema[0].shape);
-  EXPECT_EQ(opened.order_parameters, job.order_parameters);
-  EXPECT_EQ(opened.order_origins, job.order_origins);
-  EXPECT_EQ(opened.inflation->of_labels, 1.25);
-  EXPECT_EQ(opened.inflation->of_blocks_first, 3);
-  EXPECT_EQ(opened.inflation->of_labels_first, 2.5);
+  EXPECT_EQ(opened.facts.steps_per_epoch, 12);
+  EXPECT_EQ(opened.facts.schema[0].dtype, DType::kFloat32);
+  EXPECT_EQ(opened.facts.schema[0].shape, facts.schema[0].shape);
+  EXPECT_EQ(opened.facts.order_parameters, facts.order_parameters);
+  EXPECT_EQ(opened.facts.order_origins, facts.order_origins);
+  EXPECT_EQ(opened.facts.inflation->of_labels, 1.25);
+  EXPECT_EQ(opened.facts.inflation->of_blocks_first, 3);
+  EXPECT_EQ(opened.facts.inflation->of_labels_first, 2.5);
 
   BatchReady batch{.start = 1, .number = 9, .epoch = 2, .step = 3, .ends_epoch = true};
   batch.samples = {SampleId{4}, SampleId{5}};
