@@ -29,6 +29,7 @@
 #include "index/index_writer.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
+#include "loader/session/session_reports.h"
 
 namespace headrace {
 namespace {
@@ -174,7 +175,7 @@ Status Run(const Arguments& arguments) {
   }
   job->Stop();
   for (const Status& status : statuses) HEADRACE_RETURN_IF_ERROR(status);
-  const LoaderStats stats = job->stats(0).value();
+  const LoaderStats stats = job->reports().stats(0).value();
   std::printf("{\"policy\": \"%s\", \"imbalanced\": %llu, \"corrections\": %llu, \"step_ms\": [",
               arguments.policy.c_str(), static_cast<unsigned long long>(trainer.imbalanced_steps),
               static_cast<unsigned long long>(stats.schedule.corrections));

@@ -50,9 +50,9 @@ headrace::Status ReadEpoch(const fs::path& folder, const fs::path& index_path) {
     std::uint64_t bytes = 0;
     std::int64_t label_sum = 0;
     for (std::size_t slot = 0; slot < taken.batch->samples.size(); ++slot) {
-      bytes += taken.batch->row(loader->schema(), 0, slot).size();
+      bytes += taken.batch->row(loader->facts().schema, 0, slot).size();
       std::int64_t label = 0;
-      std::memcpy(&label, taken.batch->row(loader->schema(), 1, slot).data(), sizeof(label));
+      std::memcpy(&label, taken.batch->row(loader->facts().schema, 1, slot).data(), sizeof(label));
       label_sum += label;
     }
     std::cout << "step " << taken.batch->step << ": " << taken.batch->samples.size() << " samples, "
