@@ -298,7 +298,7 @@ TEST(ConnectTest, AServerThatDoesNotAcceptKeepsNobodyWaiting) {
     }
   }
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("too many wait"));
+  EXPECT_THAT(status.message(), HasSubstr("too many connections wait"));
 }
 
 // A name in the abstract namespace belongs to the first process that takes it, of any user.

@@ -82,7 +82,7 @@ TEST(ResolvedOrderTest, RanksThatAreNoNodeHaveNoTiers) {
   EXPECT_EQ(status(4, 1, 2).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status(7, 0, 3).code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status(7, 4, 3).message()),
-              ::testing::HasSubstr("3 ranks from rank 4 on, of 7"));
+              ::testing::HasSubstr("3 ranks from rank 4 on, of a world_size of 7"));
 }
 
 // How the ranks of a job share processes.
