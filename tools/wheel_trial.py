@@ -125,8 +125,6 @@ class Trial:
         code = "\n".join(re.findall(r"```python\n(.*?)```", self.readme.read_text(), re.DOTALL))
         made_here = {
             '"data/images"': repr(str(self.images)),
-            '"/nvme/cache"': repr(str(Path("cache").resolve())),
-            '"200GB"': '"10MB"',
             "range(90)": "range(2)",
         }
         for text, here in made_here.items():

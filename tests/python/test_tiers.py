@@ -469,7 +469,7 @@ def test_bad_folders_are_named(numbered: Path, tmp_path: Path) -> None:
     with make(numbered, tiers=[wrong(Ssd, os.fsencode(tmp_path / "bytes"), "1MB")]):
         assert (tmp_path / "bytes" / "rank-0").is_dir()
     twice = [Ssd(tmp_path / "a", "1MB"), Ssd(tmp_path / "b" / ".." / "a", "1MB")]
-    with pytest.raises(errors.InvalidArgumentError, match="there twice"):
+    with pytest.raises(errors.InvalidArgumentError, match="given twice"):
         make(numbered, tiers=twice)
 
 

@@ -1,7 +1,7 @@
 """The figures of `stats()`: each is declared here, and only here.
 
-The result of `stats()`, the metrics for Prometheus and the table in docs/observe.md are made from
-these declarations; `python tools/reference.py` rewrites the table.
+The result of `stats()`, the metrics for Prometheus and the table of `headrace docs observe` are
+made from these declarations; `python tools/reference.py` rewrites the table.
 """
 
 from collections.abc import Callable
