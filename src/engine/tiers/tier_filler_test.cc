@@ -191,7 +191,7 @@ TEST_F(TierFillerTest, WhatAStepBringsBackStays) {
 
 TEST_F(TierFillerTest, WhatWaitsToBeMovedGoesWhereALaterStepWantsIt) {
   Make({Insert(1, 0), Insert(2, 0)});
-  for (const std::uint64_t sample : {1, 2}) {
+  for (const std::uint64_t sample : {1U, 2U}) {
     EXPECT_TRUE(filler_->Insert(*ram_, SampleId{sample}, Bytes(sample), {})->ok());
   }
   Advance({{.block = 1, .from = 0, .to = 1}, {.block = 2, .from = 0, .to = 1}});
