@@ -101,11 +101,11 @@ void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<Shared
   if (workers_[worker].closed) return;
   std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
   std::vector<std::uint64_t>& known = workers_[worker].memories;
-  const auto dead = std::ranges::stable_partition(known, [this](std::uint64_t number) {
+  const auto first_gone = std::stable_partition(known.begin(), known.end(), [this](auto number) {
     return std::ranges::any_of(memories_, [number](auto& each) { return each.second == number; });
   });
-  const std::vector<std::uint64_t> gone(dead.begin(), dead.end());
-  known.erase(dead.begin(), dead.end());
+  const std::vector<std::uint64_t> gone(first_gone, known.end());
+  known.erase(first_gone, known.end());
   std::vector<std::pair<std::uint64_t, std::shared_ptr<SharedMemory>>> fresh;
   for (const std::shared_ptr<SharedMemory>& memory : memories) {
     const std::uint64_t number = NumberOf(memory);
