@@ -53,7 +53,7 @@ class FakeLoader final : public BatchSource {
 
  private:
   using Rows = std::vector<PlannedRow>;
-  const SessionFacts facts_;
+  const SessionFacts facts_{};
 };
 
 class WorkerHostTest : public ::testing::Test {
