@@ -18,6 +18,9 @@ constexpr std::uint64_t kHugePage = 2 * kMiB;
 // Room to place pieces in, in multiples of what may be filled.
 constexpr std::uint64_t kRoom = 2;
 
+// Up to here places are as large as their pieces: pages of small pieces fit others in any case.
+constexpr std::uint64_t kExactMax = 32 * kKiB;
+
 // From this size on the last huge page, of which only a part may be wanted, does not matter.
 constexpr std::uint64_t kHugeFrom = 8 * kMiB;
 
@@ -49,7 +52,7 @@ void Arena::Place(void* memory, std::uint64_t bytes) {
   mapped_bytes_ = bytes;
   // A wish: without it there are more page faults, once.
   if (resident_max_ >= kHugeFrom) (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  empty_.Add(0, bytes);
+  free_.Add(0, bytes);
 }
 
 Arena::~Arena() {
@@ -58,21 +61,38 @@ Arena::~Arena() {
 
 std::byte* Arena::Take(std::uint64_t bytes, std::uint64_t used_bytes) {
   HEADRACE_CHECK(used_bytes + bytes <= resident_max_);
-  std::uint64_t offset = filled_.TakeFirst(bytes);
+  std::uint64_t place_bytes = PlaceBytes(bytes);
+  std::uint64_t offset = free_.TakeFirst(place_bytes);
   if (offset == kNone) {
-    const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
-    if (filled_.bytes() > filled_max) ReturnPages(filled_.bytes() - filled_max);
-    offset = empty_.TakeFirst(bytes);
+    place_bytes = bytes;
+    offset = free_.TakeFirst(bytes);
   }
   if (offset == kNone) {
     ReturnPages(filled_.bytes());
-    offset = empty_.TakeFirst(bytes);
+    return nullptr;
   }
-  return offset == kNone ? nullptr : base_ + offset;
+  places_.emplace(offset, place_bytes);
+  filled_.Remove(offset, bytes);
+  const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
+  if (filled_.bytes() > filled_max) ReturnPages(filled_.bytes() - filled_max);
+  return base_ + offset;
+}
+
+// The largest size of a place so far that is at most half as large again as the piece: pieces of
+// nearly one size come to have places of one size.
+std::uint64_t Arena::PlaceBytes(std::uint64_t bytes) {
+  if (bytes <= kExactMax) return bytes;
+  const auto above = place_bytes_.upper_bound(bytes + bytes / 2);
+  if (above != place_bytes_.begin() && *std::prev(above) >= bytes) return *std::prev(above);
+  place_bytes_.insert(bytes);
+  return bytes;
 }
 
 void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
-  filled_.Add(static_cast<std::uint64_t>(piece - base_), bytes);
+  const auto place = places_.extract(static_cast<std::uint64_t>(piece - base_));
+  HEADRACE_CHECK(!place.empty() && place.mapped() >= bytes);
+  free_.Add(place.key(), place.mapped());
+  filled_.Add(place.key(), bytes);
 }
 
 void Arena::ReturnPages(std::uint64_t bytes) {
@@ -80,12 +100,11 @@ void Arena::ReturnPages(std::uint64_t bytes) {
     const auto [offset, size] = filled_.TakeLast(bytes);
     HEADRACE_CHECK(memory_ != nullptr ? memory_->ReturnPages(offset, size)
                                       : madvise(base_ + offset, size, MADV_DONTNEED) == 0);
-    empty_.Add(offset, size);
     bytes -= size;
   }
 }
 
-void Arena::Places::Add(std::uint64_t offset, std::uint64_t bytes) {
+void Arena::Ranges::Add(std::uint64_t offset, std::uint64_t bytes) {
   bytes_ += bytes;
   auto next = sizes_.upper_bound(offset);
   if (next != sizes_.end() && offset + bytes == next->first) {
@@ -102,7 +121,7 @@ void Arena::Places::Add(std::uint64_t offset, std::uint64_t bytes) {
   sizes_.emplace_hint(next, offset, bytes);
 }
 
-std::uint64_t Arena::Places::TakeFirst(std::uint64_t bytes) {
+std::uint64_t Arena::Ranges::TakeFirst(std::uint64_t bytes) {
   for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
     const auto [offset, size] = *it;
     if (size < bytes) continue;
@@ -114,7 +133,7 @@ std::uint64_t Arena::Places::TakeFirst(std::uint64_t bytes) {
   return kNone;
 }
 
-std::pair<std::uint64_t, std::uint64_t> Arena::Places::TakeLast(std::uint64_t bytes) {
+std::pair<std::uint64_t, std::uint64_t> Arena::Ranges::TakeLast(std::uint64_t bytes) {
   HEADRACE_CHECK(!sizes_.empty());
   auto& [offset, size] = *std::prev(sizes_.end());
   const std::uint64_t taken = std::min(size, bytes);
@@ -126,6 +145,23 @@ std::pair<std::uint64_t, std::uint64_t> Arena::Places::TakeLast(std::uint64_t by
   const std::pair<std::uint64_t, std::uint64_t> whole(offset, size);
   sizes_.erase(std::prev(sizes_.end()));
   return whole;
+}
+
+void Arena::Ranges::Remove(std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t end = offset + bytes;
+  auto it = sizes_.upper_bound(offset);
+  if (it != sizes_.begin()) --it;
+  while (it != sizes_.end() && it->first < end) {
+    const auto [from, size] = *it;
+    if (from + size <= offset) {
+      ++it;
+      continue;
+    }
+    it = sizes_.erase(it);
+    bytes_ -= size;
+    if (from < offset) Add(from, offset - from);
+    if (from + size > end) Add(end, from + size - end);
+  }
 }
 
 }  // namespace headrace

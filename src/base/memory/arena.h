@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -12,11 +13,12 @@
 namespace headrace {
 
 // Cuts pieces of any size out of one mapping and takes them back, without a system call and
-// without new pages in the steady state: a piece given back is used again with its pages, whatever
-// the size that is asked for next. Pages in memory never pass `resident_max`, as long as the
-// pieces in use do not: where free pages lie in parts too small, the needed number is returned to
-// the system and a place is taken that has none. For that the mapping is larger than what it may
-// fill.
+// without new pages in the steady state. Pages in memory never pass `resident_max`, as long as the
+// pieces in use do not: free pages beyond it are returned to the system.
+//
+// New pages are expensive, and a huge page of which a part is returned is one no longer. So pieces
+// of nearly one size get places of one size, which fit each of them: a place given back is used
+// again with its pages. For that the mapping is larger than what it may fill.
 //
 // Thread safety: none. Pieces are whole pages; of `resident_max` the whole pages count.
 class Arena {
@@ -52,14 +54,16 @@ class Arena {
   }
 
  private:
-  // Free places by offset; neighbours are one.
-  class Places {
+  // Parts of the mapping by offset; neighbours are one.
+  class Ranges {
    public:
     void Add(std::uint64_t offset, std::uint64_t bytes);
-    // The first place of `bytes`: kNone, or its offset.
+    // The first `bytes` in a row: kNone, or their offset.
     std::uint64_t TakeFirst(std::uint64_t bytes);
     // Up to `bytes` from the end.
     std::pair<std::uint64_t, std::uint64_t> TakeLast(std::uint64_t bytes);
+    // Takes out what lies in a part of the mapping.
+    void Remove(std::uint64_t offset, std::uint64_t bytes);
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
    private:
@@ -68,6 +72,7 @@ class Arena {
   };
 
   void Place(void* memory, std::uint64_t bytes);
+  std::uint64_t PlaceBytes(std::uint64_t bytes);
   void ReturnPages(std::uint64_t bytes);
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -76,8 +81,10 @@ class Arena {
   const std::shared_ptr<SharedMemory> memory_;
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
-  Places filled_;  // free, with pages
-  Places empty_;   // free, without
+  Ranges free_;                                    // places
+  Ranges filled_;                                  // in no piece, with pages
+  std::map<std::uint64_t, std::uint64_t> places_;  // of the pieces: offset, bytes
+  std::set<std::uint64_t> place_bytes_;            // sizes that places have had
 };
 
 }  // namespace headrace
