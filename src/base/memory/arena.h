@@ -38,6 +38,8 @@ class Arena {
   // A piece of `bytes`, where `used_bytes` are in use already, here or elsewhere, that count
   // against resident_max. Null if there is no place; then no free page is in memory either.
   std::byte* Take(std::uint64_t bytes, std::uint64_t used_bytes);
+  // Whether Take() would return pages to the system.
+  [[nodiscard]] bool TakeReturnsPages(std::uint64_t bytes, std::uint64_t used_bytes) const;
 
   void GiveBack(std::byte* piece, std::uint64_t bytes);
 
@@ -54,28 +56,37 @@ class Arena {
   }
 
  private:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
   // Parts of the mapping by offset; neighbours are one.
   class Ranges {
    public:
     void Add(std::uint64_t offset, std::uint64_t bytes);
-    // The first `bytes` in a row: kNone, or their offset.
-    std::uint64_t TakeFirst(std::uint64_t bytes);
-    // Up to `bytes` from the end.
-    std::pair<std::uint64_t, std::uint64_t> TakeLast(std::uint64_t bytes);
     // Takes out what lies in a part of the mapping.
     void Remove(std::uint64_t offset, std::uint64_t bytes);
+    // How much that would be.
+    [[nodiscard]] std::uint64_t BytesIn(std::uint64_t offset, std::uint64_t bytes) const;
+    // Up to `bytes` from the end: offset, bytes.
+    std::pair<std::uint64_t, std::uint64_t> TakeLast(std::uint64_t bytes);
+    // The first range of `bytes` that `accepts(offset)`: kNone, or its offset.
+    template <typename Accepts>
+    [[nodiscard]] std::uint64_t FindFirst(std::uint64_t bytes, Accepts accepts) const;
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
    private:
     std::map<std::uint64_t, std::uint64_t> sizes_;
     std::uint64_t bytes_ = 0;
   };
+  struct Place {
+    std::uint64_t offset = kNone;
+    std::uint64_t bytes = 0;
+    bool returns_pages = false;  // those of other places
+  };
 
-  void Place(void* memory, std::uint64_t bytes);
-  std::uint64_t PlaceBytes(std::uint64_t bytes);
+  void UseMapping(void* memory, std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t PlaceBytes(std::uint64_t bytes) const;
+  [[nodiscard]] Place FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) const;
   void ReturnPages(std::uint64_t bytes);
-
-  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   const std::uint64_t resident_max_;
   const std::shared_ptr<SharedMemory> memory_;
@@ -84,7 +95,7 @@ class Arena {
   Ranges free_;                                    // places
   Ranges filled_;                                  // in no piece, with pages
   std::map<std::uint64_t, std::uint64_t> places_;  // of the pieces: offset, bytes
-  std::set<std::uint64_t> place_bytes_;            // sizes that places have had
+  std::set<std::uint64_t> sizes_;                  // that pieces have had, the largest of each kind
 };
 
 }  // namespace headrace
