@@ -39,7 +39,7 @@ class ArrayCodec final : public FieldCodec {
     return row_bytes_;
   }
 
-  [[nodiscard]] bool keeps_bytes() const override { return true; }
+  [[nodiscard]] bool is_copy() const override { return true; }
 
   Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
                       std::span<std::byte> row, ScratchLimit& limit) const override {

@@ -42,8 +42,8 @@ class FieldCodec {
   // that the plan can lay out batches. Codecs of fixed shape always return the same size.
   [[nodiscard]] virtual std::uint64_t RowBytes(std::uint64_t encoded_bytes) const = 0;
 
-  // Whether a row is the stored bytes, unchanged. They may then be read directly into the batch,
-  // without a call of Decode().
+  // Whether a row is the stored bytes, unchanged. Those that have the size of their row may then be
+  // read directly into the batch, without a call of Decode().
   [[nodiscard]] virtual bool is_copy() const { return false; }
 
   // Whether Decode() only copies the stored bytes. Its bytes are then counted as copied.

@@ -75,6 +75,7 @@ class FetchSource {
     return ReadNowAnswer::kNotAsked;
   }
   virtual bool MayReadNow() { return false; }
+  virtual void ReadAllNow(std::span<NowRead> /*reads*/) {}
 };
 
 }  // namespace headrace

@@ -70,6 +70,12 @@ class Fetcher {
   // Has a read end at once, because the system had no memory for it.
   void Refuse(Fetch& fetch);
 
+  // Counts reads that a task made at once, by FetchSource::ReadAllNow().
+  void CountNow(std::uint64_t reads, std::uint64_t bytes) {
+    stats_.reads += reads;
+    stats_.read_bytes += bytes;
+  }
+
   // `count` reads are in flight no longer.
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
 

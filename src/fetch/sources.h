@@ -24,6 +24,7 @@ class StorageSource final : public FetchSource {
     return store_.ReadNow(fetch.extent, dst);
   }
   bool MayReadNow() override { return store_.MayReadNow(); }
+  void ReadAllNow(std::span<NowRead> reads) override { store_.ReadAllNow(reads); }
 
  private:
   ByteStore& store_;

@@ -27,6 +27,13 @@ enum class ReadNowAnswer : std::uint8_t {
   kNotAsked,  // the file is not open, so the page cache was not checked
 };
 
+// One range for ReadAllNow().
+struct NowRead {
+  Extent extent;
+  std::span<std::byte> dst;  // exactly as large; empty: it is passed over
+  ReadNowAnswer answer = ReadNowAnswer::kNotAsked;
+};
+
 // One range to read. A store may read whole device blocks around the range. To avoid a copy, the
 // caller gives a buffer with room for them, and receives the position of the range in it.
 struct ReadRequest {
@@ -93,6 +100,13 @@ class ByteStore {
   // while they are in the processor's cache.
   virtual ReadNowAnswer ReadNow(const Extent& /*extent*/, std::span<std::byte> /*dst*/) {
     return ReadNowAnswer::kNotAsked;
+  }
+
+  // ReadNow() for each of `reads` that has a `dst`: sets their answers. Cheaper than one by one.
+  virtual void ReadAllNow(std::span<NowRead> reads) {
+    for (NowRead& read : reads) {
+      if (!read.dst.empty()) read.answer = ReadNow(read.extent, read.dst);
+    }
   }
 
   // Whether to try ReadNow() for the next read. Mostly false after many misses.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "store/file_mapping.h"
 
 namespace headrace {
 
@@ -71,6 +73,12 @@ class OpenFile {
   // Whether the page cache has its pages under this file: overlayfs has them under the lower file.
   [[nodiscard]] bool cache_is_its_own() const { return cache_is_its_own_; }
 
+  // The file mapped, from the first call on. Null: the system refuses.
+  FileMapping* mapping(const FileMapping::CachedPages& cached) {
+    std::call_once(mapped_, [&] { mapping_ = FileMapping::Make(fd(), size(), cached); });
+    return mapping_.get();
+  }
+
   // Remembers that the file system accepts O_DIRECT but refuses such reads (EINVAL).
   void RefuseDirect() { direct_refused_ = true; }
 
@@ -95,6 +103,8 @@ class OpenFile {
   std::uint64_t direct_alignment_ = 0;  // bytes
   bool cache_is_its_own_ = false;
   std::atomic<bool> direct_refused_ = false;
+  std::once_flag mapped_;
+  std::unique_ptr<FileMapping> mapping_;
 };
 
 struct FileTableOptions {

@@ -5,7 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/memory/guarded_copy.h"
 
 namespace headrace {
 namespace {
@@ -13,6 +19,9 @@ namespace {
 constexpr std::uint32_t kHitsMin = 64;
 constexpr std::uint32_t kMissesMax = 64;
 constexpr std::uint32_t kAskEvery = 16;
+
+// Reads of which the beginning is fetched while others are copied.
+constexpr std::size_t kPrefetchAhead = 4;
 
 // cachestat(2), Linux 6.5. Older headers lack its number, the same everywhere except on Alpha, and
 // its types.
@@ -29,18 +38,24 @@ struct CacheStat {
   std::uint64_t recently_evicted = 0;
 };
 
-// Whether the page cache holds all of a range, without touching it. std::nullopt: the system cannot
-// tell (an older kernel, a file without write permission, a file system that caches pages
-// elsewhere).
-std::optional<bool> HoldsAll(const OpenFile& file, ByteRange range) {
+// How many pages of a range the page cache holds, found out without touching them. std::nullopt: the
+// system cannot tell (an older kernel, a file without write permission, a file system that caches
+// pages elsewhere).
+std::optional<std::uint64_t> CachedPages(const OpenFile& file, ByteRange range) {
   if (!file.cache_is_its_own()) return std::nullopt;
   const CacheStatRange asked = {.offset = range.offset, .size = range.size};
   CacheStat found;
   if (::syscall(kCacheStat, file.fd(), &asked, &found, 0) != 0) return std::nullopt;
+  return found.cached;
+}
+
+std::optional<bool> HoldsAll(const OpenFile& file, ByteRange range) {
+  const std::optional<std::uint64_t> cached = CachedPages(file, range);
+  if (!cached.has_value()) return std::nullopt;
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t first = range.offset / page_bytes;
   const std::uint64_t last = (range.offset + range.size - 1) / page_bytes;
-  return found.cached >= last - first + 1;
+  return *cached >= last - first + 1;
 }
 
 bool ReadCached(int fd, std::span<std::byte> dst, std::uint64_t offset) {
@@ -58,6 +73,38 @@ bool WorthReading(const OpenFile& file, ByteRange range, std::span<std::byte> ds
          ReadCached(file.fd(), dst.first(1), range.offset + range.size - 1);
 }
 
+// The files of a group of reads: each is looked up once.
+class FilesOfReads {
+ public:
+  explicit FilesOfReads(FileTable& files) : files_(files) {}
+
+  // Null: it is not open, or does not have the range. Valid as long as this object.
+  OpenFile* Find(const Extent& extent) {
+    for (const auto& [object, file] : found_) {
+      if (object != extent.object) continue;
+      return file != nullptr && extent.range.end() <= file->size() ? file.get() : nullptr;
+    }
+    found_.emplace_back(extent.object, files_.FindOpen(extent));
+    return found_.back().second.get();
+  }
+
+ private:
+  FileTable& files_;
+  std::vector<std::pair<ObjectId, std::shared_ptr<OpenFile>>> found_;
+};
+
+// Null: it cannot be mapped, or the system cannot tell what the page cache holds of it.
+FileMapping* MappingOf(OpenFile& file) {
+  if (!file.cache_is_its_own()) return nullptr;
+  return file.mapping([&file](ByteRange range) { return CachedPages(file, range).value_or(0); });
+}
+
+std::uint32_t CoarseSeconds() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint32_t>(now.tv_sec);
+}
+
 }  // namespace
 
 bool PageCacheReader::Read(const OpenFile& file, ByteRange range, std::span<std::byte> dst) {
@@ -66,6 +113,40 @@ bool PageCacheReader::Read(const OpenFile& file, ByteRange range, std::span<std:
                    ReadCached(file.fd(), dst.first(range.size), range.offset);
   Count(hit);
   return hit;
+}
+
+void PageCacheReader::ReadAll(FileTable& files, std::span<NowRead> reads) {
+  struct Source {
+    OpenFile* file = nullptr;
+    FileMapping* mapping = nullptr;  // null: it may not be copied from
+  };
+  InstallCopyGuard();
+  const std::uint32_t now_s = CoarseSeconds();
+  FilesOfReads open(files);
+  std::vector<Source> sources(reads.size());
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    OpenFile* const file = reads[i].dst.empty() ? nullptr : open.Find(reads[i].extent);
+    if (file == nullptr) continue;  // Opening it may take as long as a read.
+    FileMapping* const mapping = MappingOf(*file);
+    const bool may = mapping != nullptr && mapping->MayCopy(reads[i].extent.range, now_s);
+    sources[i] = {file, may ? mapping : nullptr};
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const std::size_t ahead = i + kPrefetchAhead;
+    if (ahead < reads.size() && sources[ahead].mapping != nullptr) {
+      sources[ahead].mapping->Prefetch(reads[ahead].extent.range);
+    }
+    const auto [file, mapping] = sources[i];
+    if (file == nullptr) continue;
+    NowRead& read = reads[i];
+    bool hit = mapping != nullptr && mapping->Copy(read.extent.range, read.dst);
+    if (hit) {
+      Count(true);
+    } else {
+      hit = Read(*file, read.extent.range, read.dst);
+    }
+    read.answer = hit ? ReadNowAnswer::kRead : ReadNowAnswer::kNotHeld;
+  }
 }
 
 // Writes only on a change: threads share the cache line.

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/ids.h"
+#include "store/byte_store.h"
 #include "store/file_table.h"
 
 namespace headrace {
@@ -21,6 +22,10 @@ class PageCacheReader {
   // Copies all of `range` to the start of `dst` and returns true; or returns false, with `dst`
   // undefined. `range` must not be empty and lies inside the file.
   bool Read(const OpenFile& file, ByteRange range, std::span<std::byte> dst);
+
+  // The same for each of `reads` whose file is open in `files`: sets their answers. Copies from
+  // mapped files where the system can tell what the page cache holds of them.
+  void ReadAll(FileTable& files, std::span<NowRead> reads);
 
   [[nodiscard]] bool WorthAsking();
 

@@ -40,6 +40,18 @@ void StoreCounters::Answer(ReadRequest& request, Result<std::span<std::byte>> re
   request.done(std::move(result));
 }
 
+std::pair<std::uint64_t, std::uint64_t> StoreCounters::AddAllNow(std::span<const NowRead> reads) {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  for (const NowRead& read : reads) {
+    if (read.answer != ReadNowAnswer::kRead) continue;
+    ++count;
+    bytes += read.dst.size();
+  }
+  if (count > 0) AddNow(bytes, count);
+  return {count, bytes};
+}
+
 StoreStats StoreCounters::Snapshot(std::string name, std::string note) const {
   StoreStats stats;
   stats.name = std::move(name);

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -48,11 +49,13 @@ class StoreCounters {
   void AddDirect(std::uint64_t bytes) { bytes_direct_ += bytes; }
   void AddPageCache(std::uint64_t bytes) { bytes_page_cache_ += bytes; }
   void AddRetry() { ++retries_; }
-  // Counts a range that ReadNow() returned.
-  void AddNow(std::uint64_t bytes) {
-    ++reads_;
+  // Counts ranges that ReadNow() returned.
+  void AddNow(std::uint64_t bytes, std::uint64_t reads = 1) {
+    reads_ += reads;
     bytes_ += bytes;
   }
+  // The same of those that ReadAllNow() returned. Returns their number and bytes.
+  std::pair<std::uint64_t, std::uint64_t> AddAllNow(std::span<const NowRead> reads);
 
   [[nodiscard]] StoreStats Snapshot(std::string name, std::string note = {}) const;
 

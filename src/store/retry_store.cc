@@ -41,6 +41,11 @@ ReadNowAnswer RetryStore::ReadNow(const Extent& extent, std::span<std::byte> dst
   return answer;
 }
 
+void RetryStore::ReadAllNow(std::span<NowRead> reads) {
+  inner_->ReadAllNow(reads);
+  counters_.AddAllNow(reads);
+}
+
 StoreStats RetryStore::stats() const {
   StoreStats stats = inner_->stats();
   const StoreStats own = counters_.Snapshot({});

@@ -80,6 +80,11 @@ ReadNowAnswer ThreadFileStore::ReadNow(const Extent& extent, std::span<std::byte
   return ReadNowAnswer::kRead;
 }
 
+void ThreadFileStore::ReadAllNow(std::span<NowRead> reads) {
+  page_cache_.ReadAll(files_, reads);
+  counters_.AddPageCache(counters_.AddAllNow(reads).second);
+}
+
 bool ThreadFileStore::MayReadNow() {
   return options_.direct && options_.page_cache && page_cache_.WorthAsking();
 }

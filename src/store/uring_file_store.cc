@@ -69,6 +69,7 @@ class UringFileStore::Loop {
 
   // May be called from any thread.
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst);
+  void ReadAllNow(std::span<NowRead> reads);
   FileTable& files() { return files_; }
   PageCacheReader& page_cache() { return page_cache_; }
 
@@ -239,6 +240,11 @@ ReadNowAnswer UringFileStore::Loop::ReadNow(const Extent& extent, std::span<std:
   counters_.AddNow(extent.range.size);
   counters_.AddPageCache(extent.range.size);
   return ReadNowAnswer::kRead;
+}
+
+void UringFileStore::Loop::ReadAllNow(std::span<NowRead> reads) {
+  page_cache_.ReadAll(files_, reads);
+  counters_.AddPageCache(counters_.AddAllNow(reads).second);
 }
 
 void UringFileStore::Loop::Begin(Waiting waiting) {
@@ -413,6 +419,10 @@ Status UringFileStore::CheckObject(ObjectId object) {
 
 ReadNowAnswer UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
   return Forked() ? ReadNowAnswer::kNotAsked : loop_->ReadNow(extent, dst);
+}
+
+void UringFileStore::ReadAllNow(std::span<NowRead> reads) {
+  if (!Forked()) loop_->ReadAllNow(reads);
 }
 
 bool UringFileStore::MayReadNow() {

@@ -60,6 +60,7 @@ class UringFileStore final : public ByteStore {
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
   [[nodiscard]] Status CheckObject(ObjectId object) override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  void ReadAllNow(std::span<NowRead> reads) override;
   bool MayReadNow() override;
   [[nodiscard]] StoreStats stats() const override;
 

@@ -59,7 +59,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     }
     if (field.codec->keeps_bytes()) copied_bytes += row.size();
     if (at.read == nullptr) {
-      if (field.codec->is_copy()) {
+      if (field.codec->is_copy() && at.size == row.size()) {
         CopyOut(sample, at, row);
         continue;
       }

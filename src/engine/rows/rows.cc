@@ -23,6 +23,7 @@ Rows::Rows(LoopContext& loop, LaneQueues& queues, const DecodeParts& parts)
     : loop_(loop),
       queues_(queues),
       residents_(parts.residents),
+      warm_(loop, queues, *this),
       reader_(loop, queues, *this),
       decoder_(loop, queues, parts, *this) {}
 
@@ -46,6 +47,8 @@ void Rows::Plan(StepWork& work) {
   pieces.reserve(work.pieces.size());
   std::vector<std::uint32_t> without_reads;
   std::vector<std::uint32_t> resident;
+  std::vector<std::uint32_t> tried;
+  std::optional<bool> may_try;
   KeptBytes kept;
   if (blocks_ != nullptr) blocks_->Prefetch(work.plan);
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
@@ -57,6 +60,11 @@ void Rows::Plan(StepWork& work) {
       continue;
     }
     if (tiers_ != nullptr && PlanFromTier(work, slot, resident)) continue;
+    if (!may_try.has_value()) may_try = warm_.MayTry();
+    if (*may_try && work.samples[slot].insert_into == nullptr) {
+      tried.push_back(slot);
+      continue;
+    }
     const std::size_t before = pieces.size();
     if (Status status = FindPieces(work, slot, pieces); !status.ok()) {
       pieces.resize(before);
@@ -76,7 +84,40 @@ void Rows::Plan(StepWork& work) {
     decoder_.Submit(work, without_reads);
   }
   decoder_.Submit(work, resident);
+  warm_.Try(work, tried);
   for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {unit});
+}
+
+void Rows::OnWarm(WarmTask& task) {
+  StepWork& work = *task.work;
+  loop_.fetcher.CountNow(task.slots.size(), task.stored_bytes);
+  work.issued_bytes -= task.missed_bytes;
+  work.MarkRead(loop_.now_ns, task.slots.size());
+  if (!loop_.ended) PlanMissed(work, task);
+  OnDecoded(task);
+}
+
+// Plans the reads of rows that were tried in vain.
+void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
+  for (const bool not_held : {false, true}) {
+    std::vector<RowReader::Piece> pieces;
+    for (const auto& [slot, lacks] : task.missed) {
+      if (lacks != not_held) continue;
+      const std::size_t before = pieces.size();
+      if (const Status status = FindPieces(work, slot, pieces); !status.ok()) {
+        pieces.resize(before);
+        work.MarkRead(loop_.now_ns);
+        Fail(work, slot, status);
+        continue;
+      }
+      work.samples[slot].pieces_left = 1;
+    }
+    for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) {
+      unit->tried = true;
+      unit->not_held = not_held;
+      queues_.AddReads(work, {unit});
+    }
+  }
 }
 
 // Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are

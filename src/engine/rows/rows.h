@@ -13,6 +13,7 @@
 #include "engine/loop/loop_context.h"
 #include "engine/rows/row_decoder.h"
 #include "engine/rows/row_reader.h"
+#include "engine/rows/warm_rows.h"
 #include "engine/step/step_work.h"
 #include "engine/tiers/tier_filler.h"
 #include "tier/tier.h"
@@ -28,6 +29,7 @@ namespace headrace {
 // Shutdown: the owner waits until nothing is in flight.
 class Rows final : public RowReaderClient,
                    public RowDecoderClient,
+                   public WarmRowsClient,
                    public TierFillerClient,
                    public ResidencyClient {
  public:
@@ -57,11 +59,13 @@ class Rows final : public RowReaderClient,
   void DecodeNow(DecodeTask& task) override { decoder_.Run(task); }
   void InsertRow(DecodeTask& task, std::uint32_t slot) override;
   void OnDecoded(DecodeTask& task) override;
+  void OnWarm(WarmTask& task) override;
   void OnArrived(RowRef row, Tier& tier) override;
   void OnInserted(RowRef row) override;
   void OnKept(std::span<KeptBytes> kept) override;
 
  private:
+  void PlanMissed(StepWork& work, const WarmTask& task);
   bool PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident);
   Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;
   [[nodiscard]] bool TakeEntry(StepWork& work, std::uint32_t slot) const;
@@ -80,6 +84,7 @@ class Rows final : public RowReaderClient,
   const std::shared_ptr<CellPool> residents_;  // null: no row has cells
   TierFiller* tiers_ = nullptr;
   Residency* blocks_ = nullptr;
+  WarmRows warm_;
   RowReader reader_;
   RowDecoder decoder_;
 };

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/decode/sample_decoder.h"
+#include "engine/lanes/lane_queues.h"
+#include "engine/loop/loop_context.h"
+#include "engine/step/step_work.h"
+
+namespace headrace {
+
+// Rows that a task tries to read at once. Afterwards `slots` are those that are done or failed.
+struct WarmTask : DecodeTask {
+  std::vector<std::pair<std::uint32_t, bool>> missed;  // slot; whether the page cache lacks it
+  std::uint64_t missed_bytes = 0;
+};
+
+// Receives the results of WarmRows.
+class WarmRowsClient {
+ public:
+  virtual ~WarmRowsClient() = default;
+
+  // The loop: the task has ended. What it missed is to be read as if it had not been tried.
+  virtual void OnWarm(WarmTask& task) = 0;
+};
+
+// Reads rows that need no device and no decoding, by tasks that copy a group of them straight into
+// the batch: no read of such a row is planned, lined up or waited for. Small records in memory cost
+// several times less that way.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it.
+// Shutdown: the owner waits until nothing is in flight.
+class WarmRows {
+ public:
+  WarmRows(LoopContext& loop, LaneQueues& queues, WarmRowsClient& client)
+      : loop_(loop), queues_(queues), client_(client), decoder_(loop.fields, nullptr, loop.verifier) {}
+
+  // Whether rows of the next step are worth a try.
+  [[nodiscard]] bool MayTry() const;
+  // Tries rows, which no tier is to take. The client hears of all of them.
+  void Try(StepWork& work, std::span<const std::uint32_t> slots);
+
+ private:
+  void Submit(std::unique_ptr<WarmTask> task);
+  void Read(WarmTask& task) const;
+  [[nodiscard]] std::uint64_t RoomBytes(const StepWork& work, std::uint32_t slot) const;
+
+  LoopContext& loop_;
+  LaneQueues& queues_;
+  WarmRowsClient& client_;
+  const SampleDecoder decoder_;
+};
+
+}  // namespace headrace
