@@ -133,7 +133,7 @@ void BindStored(nb::module_& module) {
              const std::tuple<Text, Text, Text>& remedies,
              int threads) { new (self) PyStoredReader(index, ToRemedies(remedies), threads); },
           nb::arg("index"), nb::arg("remedies"), nb::arg("threads") = 0,
-          "`threads`: reads that run at once; 0: as many as a loader's.")
+          "`threads`: number of reads that run at once; 0: the number of a loader.")
       .def("read_into", &PyStoredReader::ReadInto, nb::arg("objects"), nb::arg("offsets"),
            nb::arg("sizes"), nb::arg("target"),
            nb::sig("def read_into(self, objects: NDArray[numpy.uint64], "

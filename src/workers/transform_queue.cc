@@ -28,14 +28,13 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
                          .pickle = std::move(reply.pickle)});
   }
   const std::optional<WorkerTasks::Held> held = tasks_.Answer(worker, reply.task);
-  if (!held.has_value()) {
+  if (!held.has_value() || !held->work->Awaits(*held->task, reply.kind)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered what it was not asked"});
   }
   const auto& [work, task] = *held;
   const bool keeps = reply.kind == ReplyMessage::kShaped;
-  if (keeps &&
-      (task->kept.has_value() || reply.shapes.rows != (form_.whole_batches ? 1 : task->rows))) {
+  if (keeps && reply.shapes.rows != (form_.whole_batches ? 1 : task->rows)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered for other rows than it was asked for"});
   }

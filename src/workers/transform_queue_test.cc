@@ -323,6 +323,24 @@ TEST_F(TransformQueueTest, AWorkerThatAnswersWhatItWasNotAskedIsLost) {
   EXPECT_EQ(queue_->loss().value().tasks.size(), 2U);
 }
 
+TEST_F(TransformQueueTest, AWorkerThatIsDoneUnaskedWithWhatItKeepsIsLost) {
+  Make({}, 1);
+  Add();
+  Keep({1});
+  Finish({1});
+  ASSERT_TRUE(queue_->is_lost(0));
+  EXPECT_EQ(queue_->loss().value().text, "it answered what it was not asked");
+  EXPECT_FALSE(queue_->is_ready()) << "task 2 is not answered";
+}
+
+TEST_F(TransformQueueTest, AWorkerThatIsDoneWithWhatHasNoMemoryIsLost) {
+  Make({}, 1);
+  Add();
+  Finish({1, 2});
+  EXPECT_EQ(queue_->loss().value().text, "it answered what it was not asked");
+  EXPECT_FALSE(queue_->is_ready()) << "a batch without its bytes";
+}
+
 TEST_F(TransformQueueTest, AWorkerThatAnswersForOtherRowsIsLost) {
   Make({}, 1);
   Add();

@@ -374,7 +374,7 @@ TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
   Begin(20);
   const TransformFailure failure = NextFailure();
   EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
-  EXPECT_THAT(failure.text, HasSubstr("no known kind"));
+  EXPECT_THAT(failure.text, HasSubstr("a message of unknown kind 99"));
   ASSERT_FALSE(failure.tasks.empty());
   EXPECT_EQ(failure.tasks[0].step, 2U);
   EXPECT_TRUE(pool_->broken());

@@ -155,7 +155,7 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
         blocks.block_count());
   }
   if (blocks.sample_count() != request.job.sample_count) {
-    return InvalidArgument("planning what tiers keep: the order has {}, its blocks hold {}",
+    return InvalidArgument("planning what tiers keep: the order has {}, its blocks have {}",
                            Counted(request.job.sample_count, "sample"), blocks.sample_count());
   }
   if (split.ranks_per_node == 0) {
@@ -163,7 +163,8 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
   }
   if (split.world_size != request.job.world_size) {
     return InvalidArgument(
-        "planning what tiers keep: world_size is {} for the order and {} for its nodes",
+        "planning what tiers keep: the order is made for world_size {}, the split into nodes for "
+        "{}",
         request.job.world_size, split.world_size);
   }
   return Status();
