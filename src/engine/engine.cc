@@ -220,8 +220,7 @@ EngineStats Engine::stats() const {
 std::uint64_t Engine::HandleAll(std::span<LoopEvent> events) {
   std::uint64_t completions = 0;
   MutexLock lock(state_mutex_);
-  components_->loop.now_ns = parts_.clock->NowNanos();
-  components_->lanes.AccountStalls();
+  Tick();
   for (LoopEvent& event : events) {
     completions += event.completes;
     if (event.fetch != nullptr) {
@@ -261,7 +260,13 @@ std::optional<Step> Engine::PlanStep() {
   std::optional<Step> step = order_->Next();
   if (step.has_value() && tiers_ != nullptr) tiers_->PlanStep();
   state_mutex_.Lock();
+  Tick();
   return step;
+}
+
+void Engine::Tick() {
+  components_->loop.now_ns = parts_.clock->NowNanos();
+  components_->lanes.AccountStalls();
 }
 
 bool Engine::AdmitStep() {
