@@ -245,6 +245,17 @@ TEST_F(SlowOrderTest, TheTimeThatAStepWasPlannedForIsNoTimeOfItsBatch) {
   EXPECT_EQ(times.busy_ns, 0);
 }
 
+TEST_F(SlowOrderTest, WhoWaitsForABatchPlansNoStepButTheExecutorDoes) {
+  ASSERT_EQ(sink_.count(), 1U);
+  EXPECT_EQ(order_->planned(), 1U);
+  engine_->OnTaken();
+  engine_->OnWaiting();  // Handles both on this thread: there is room for a step.
+  EXPECT_EQ(order_->planned(), 1U);
+  executor_.RunAll();
+  EXPECT_EQ(order_->planned(), 2U);
+  EXPECT_EQ(sink_.count(), 2U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Planners, EnginePlanningTest,
                          ::testing::Values(SlowPlan::kOrder, SlowPlan::kPlacement));
 
