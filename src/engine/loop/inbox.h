@@ -127,14 +127,23 @@ class Inbox {
         events.swap(events_);
       }
       const std::uint64_t completed = handler_(events);
-      MutexLock lock(mutex_);
-      in_flight_ -= completed;  // Only now: until here the handler may touch their work.
-      if (std::exchange(handing_over_, false)) {
-        running_ = false;
-        if (std::exchange(scheduled_, true)) return;
-        ++in_flight_;
-        break;
+      bool handing_over = false;
+      {
+        MutexLock lock(mutex_);
+        in_flight_ -= completed;  // Only now: until here the handler may touch their work.
+        handing_over = handing_over_;
       }
+      if (handing_over) return LeaveToExecutor();
+    }
+  }
+
+  // Once a step: kept out of Run(), which the compiler puts where events are posted.
+  [[gnu::noinline]] void LeaveToExecutor() {
+    {
+      MutexLock lock(mutex_);
+      handing_over_ = running_ = false;
+      if (std::exchange(scheduled_, true)) return;
+      ++in_flight_;
     }
     Schedule();
   }
