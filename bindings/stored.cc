@@ -65,6 +65,12 @@ class PyStoredReader {
           {StatusCode::kInvalidArgument, "reading: objects, offsets, sizes must be as many"});
     }
     for (std::size_t i = 0; i < objects.size(); ++i) {
+      // Not by the sum of all sizes, which may wrap.
+      const std::uint64_t left = buffer.bytes().size() - bytes;
+      if (sizes.data()[i] > left) {
+        ThrowStatus(InvalidArgument("reading range {} of {} bytes: {} are left in a buffer of {}",
+                                    i, sizes.data()[i], left, buffer.bytes().size()));
+      }
       extents.push_back({ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}});
       bytes += sizes.data()[i];
     }

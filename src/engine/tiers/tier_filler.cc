@@ -184,7 +184,7 @@ void TierFiller::Issue(std::unique_ptr<Fill> fill) {
   if (first.entry != nullptr && first.entry->tier()->in_memory()) {
     loop_.fetcher.Begin(first);
     return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
-      loop_.fetcher.Read({&fetch, 1});
+      loop_.ReadFromTask({&fetch, 1});
     });
   }
   for (FillRead& read : reads) loop_.fetcher.Start(read);
