@@ -27,7 +27,7 @@ bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
 }  // namespace
 
 bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool) {
-  return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); });
+  return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireReady(bytes); });
 }
 
 Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool) {

@@ -18,6 +18,9 @@ constexpr std::uint64_t kHugePage = 2 * kMiB;
 // Room to place pieces in, in multiples of what may be filled.
 constexpr std::uint64_t kRoom = 2;
 
+// Up to here places are as large as their pieces: pages of small pieces fit others in any case.
+constexpr std::uint64_t kExactMax = 32 * kKiB;
+
 // From this size on the last huge page, of which only a part may be wanted, does not matter.
 constexpr std::uint64_t kHugeFrom = 8 * kMiB;
 
@@ -34,22 +37,22 @@ Arena::Arena(std::uint64_t resident_max) : resident_max_(resident_max / kPage * 
   if (bytes == 0) return;
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory != MAP_FAILED) Place(memory, bytes);
+  if (memory != MAP_FAILED) UseMapping(memory, bytes);
 }
 
 Arena::Arena(std::uint64_t resident_max, std::shared_ptr<SharedMemory> memory)
     : resident_max_(resident_max / kPage * kPage), memory_(std::move(memory)) {
   if (memory_ == nullptr) return;
   HEADRACE_CHECK(memory_->bytes().size() == MappedBytes(resident_max));
-  Place(memory_->bytes().data(), memory_->bytes().size());
+  UseMapping(memory_->bytes().data(), memory_->bytes().size());
 }
 
-void Arena::Place(void* memory, std::uint64_t bytes) {
+void Arena::UseMapping(void* memory, std::uint64_t bytes) {
   base_ = static_cast<std::byte*>(memory);
   mapped_bytes_ = bytes;
   // A wish: without it there are more page faults, once.
   if (resident_max_ >= kHugeFrom) (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  empty_.Add(0, bytes);
+  free_.Add(0, bytes);
 }
 
 Arena::~Arena() {
@@ -58,21 +61,56 @@ Arena::~Arena() {
 
 std::byte* Arena::Take(std::uint64_t bytes, std::uint64_t used_bytes) {
   HEADRACE_CHECK(used_bytes + bytes <= resident_max_);
-  std::uint64_t offset = filled_.TakeFirst(bytes);
-  if (offset == kNone) {
-    const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
-    if (filled_.bytes() > filled_max) ReturnPages(filled_.bytes() - filled_max);
-    offset = empty_.TakeFirst(bytes);
-  }
-  if (offset == kNone) {
+  if (bytes > kExactMax && PlaceBytes(bytes) == bytes) sizes_.insert(bytes);
+  const Place place = FindPlace(bytes, used_bytes);
+  if (place.offset == kNone) {
     ReturnPages(filled_.bytes());
-    offset = empty_.TakeFirst(bytes);
+    return nullptr;
   }
-  return offset == kNone ? nullptr : base_ + offset;
+  free_.Remove(place.offset, place.bytes);
+  filled_.Remove(place.offset, bytes);
+  places_.emplace(place.offset, place.bytes);
+  const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
+  if (filled_.bytes() > filled_max) ReturnPages(filled_.bytes() - filled_max);
+  return base_ + place.offset;
+}
+
+bool Arena::TakeReturnsPages(std::uint64_t bytes, std::uint64_t used_bytes) const {
+  return FindPlace(bytes, used_bytes).returns_pages;
+}
+
+// The size of the place for a piece: the largest that a piece has had, of those up to half as large
+// again. So pieces of nearly one size come to have places of one size.
+std::uint64_t Arena::PlaceBytes(std::uint64_t bytes) const {
+  if (bytes <= kExactMax) return bytes;
+  const auto above = sizes_.upper_bound(bytes + bytes / 2);
+  return above != sizes_.begin() ? std::max(*std::prev(above), bytes) : bytes;
+}
+
+// A place whose pages suffice comes before one for which pages elsewhere are returned.
+Arena::Place Arena::FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) const {
+  const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
+  const auto suffices = [&](std::uint64_t offset) {
+    return filled_.bytes() - filled_.BytesIn(offset, bytes) <= filled_max;
+  };
+  const auto any = [](std::uint64_t /*offset*/) { return true; };
+  const std::uint64_t wide = PlaceBytes(bytes);
+  for (const std::uint64_t size : {wide, bytes}) {
+    const std::uint64_t offset = free_.FindFirst(size, suffices);
+    if (offset != kNone) return {.offset = offset, .bytes = size};
+  }
+  for (const std::uint64_t size : {wide, bytes}) {
+    const std::uint64_t offset = free_.FindFirst(size, any);
+    if (offset != kNone) return {.offset = offset, .bytes = size, .returns_pages = true};
+  }
+  return {.returns_pages = filled_.bytes() > 0};
 }
 
 void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
-  filled_.Add(static_cast<std::uint64_t>(piece - base_), bytes);
+  const auto place = places_.extract(static_cast<std::uint64_t>(piece - base_));
+  HEADRACE_CHECK(!place.empty() && place.mapped() >= bytes);
+  free_.Add(place.key(), place.mapped());
+  filled_.Add(place.key(), bytes);
 }
 
 void Arena::ReturnPages(std::uint64_t bytes) {
@@ -80,12 +118,11 @@ void Arena::ReturnPages(std::uint64_t bytes) {
     const auto [offset, size] = filled_.TakeLast(bytes);
     HEADRACE_CHECK(memory_ != nullptr ? memory_->ReturnPages(offset, size)
                                       : madvise(base_ + offset, size, MADV_DONTNEED) == 0);
-    empty_.Add(offset, size);
     bytes -= size;
   }
 }
 
-void Arena::Places::Add(std::uint64_t offset, std::uint64_t bytes) {
+void Arena::Ranges::Add(std::uint64_t offset, std::uint64_t bytes) {
   bytes_ += bytes;
   auto next = sizes_.upper_bound(offset);
   if (next != sizes_.end() && offset + bytes == next->first) {
@@ -102,19 +139,28 @@ void Arena::Places::Add(std::uint64_t offset, std::uint64_t bytes) {
   sizes_.emplace_hint(next, offset, bytes);
 }
 
-std::uint64_t Arena::Places::TakeFirst(std::uint64_t bytes) {
-  for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
-    const auto [offset, size] = *it;
-    if (size < bytes) continue;
-    sizes_.erase(it);
-    bytes_ -= size;
-    if (size > bytes) Add(offset + bytes, size - bytes);
-    return offset;
+template <typename Accepts>
+std::uint64_t Arena::Ranges::FindFirst(std::uint64_t bytes, Accepts accepts) const {
+  for (const auto& [offset, size] : sizes_) {
+    if (size >= bytes && accepts(offset)) return offset;
   }
   return kNone;
 }
 
-std::pair<std::uint64_t, std::uint64_t> Arena::Places::TakeLast(std::uint64_t bytes) {
+std::uint64_t Arena::Ranges::BytesIn(std::uint64_t offset, std::uint64_t bytes) const {
+  const std::uint64_t end = offset + bytes;
+  auto it = sizes_.upper_bound(offset);
+  if (it != sizes_.begin()) --it;
+  std::uint64_t inside = 0;
+  for (; it != sizes_.end() && it->first < end; ++it) {
+    const std::uint64_t from = std::max(it->first, offset);
+    const std::uint64_t to = std::min(it->first + it->second, end);
+    if (from < to) inside += to - from;
+  }
+  return inside;
+}
+
+std::pair<std::uint64_t, std::uint64_t> Arena::Ranges::TakeLast(std::uint64_t bytes) {
   HEADRACE_CHECK(!sizes_.empty());
   auto& [offset, size] = *std::prev(sizes_.end());
   const std::uint64_t taken = std::min(size, bytes);
@@ -126,6 +172,23 @@ std::pair<std::uint64_t, std::uint64_t> Arena::Places::TakeLast(std::uint64_t by
   const std::pair<std::uint64_t, std::uint64_t> whole(offset, size);
   sizes_.erase(std::prev(sizes_.end()));
   return whole;
+}
+
+void Arena::Ranges::Remove(std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t end = offset + bytes;
+  auto it = sizes_.upper_bound(offset);
+  if (it != sizes_.begin()) --it;
+  while (it != sizes_.end() && it->first < end) {
+    const auto [from, size] = *it;
+    if (from + size <= offset) {
+      ++it;
+      continue;
+    }
+    it = sizes_.erase(it);
+    bytes_ -= size;
+    if (from < offset) Add(from, offset - from);
+    if (from + size > end) Add(end, from + size - end);
+  }
 }
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -12,11 +13,12 @@
 namespace headrace {
 
 // Cuts pieces of any size out of one mapping and takes them back, without a system call and
-// without new pages in the steady state: a piece given back is used again with its pages, whatever
-// the size that is asked for next. Pages in memory never pass `resident_max`, as long as the
-// pieces in use do not: where free pages lie in parts too small, the needed number is returned to
-// the system and a place is taken that has none. For that the mapping is larger than what it may
-// fill.
+// without new pages in the steady state. Pages in memory never pass `resident_max`, as long as the
+// pieces in use do not: free pages beyond it are returned to the system.
+//
+// New pages are expensive, and a huge page of which a part is returned is one no longer. So pieces
+// of nearly one size get places of one size, which fit each of them: a place given back is used
+// again with its pages. For that the mapping is larger than what it may fill.
 //
 // Thread safety: none. Pieces are whole pages; of `resident_max` the whole pages count.
 class Arena {
@@ -36,6 +38,8 @@ class Arena {
   // A piece of `bytes`, where `used_bytes` are in use already, here or elsewhere, that count
   // against resident_max. Null if there is no place; then no free page is in memory either.
   std::byte* Take(std::uint64_t bytes, std::uint64_t used_bytes);
+  // Whether Take() would return pages to the system.
+  [[nodiscard]] bool TakeReturnsPages(std::uint64_t bytes, std::uint64_t used_bytes) const;
 
   void GiveBack(std::byte* piece, std::uint64_t bytes);
 
@@ -52,32 +56,46 @@ class Arena {
   }
 
  private:
-  // Free places by offset; neighbours are one.
-  class Places {
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  // Parts of the mapping by offset; neighbours are one.
+  class Ranges {
    public:
     void Add(std::uint64_t offset, std::uint64_t bytes);
-    // The first place of `bytes`: kNone, or its offset.
-    std::uint64_t TakeFirst(std::uint64_t bytes);
-    // Up to `bytes` from the end.
+    // Takes out what lies in a part of the mapping.
+    void Remove(std::uint64_t offset, std::uint64_t bytes);
+    // How much that would be.
+    [[nodiscard]] std::uint64_t BytesIn(std::uint64_t offset, std::uint64_t bytes) const;
+    // Up to `bytes` from the end: offset, bytes.
     std::pair<std::uint64_t, std::uint64_t> TakeLast(std::uint64_t bytes);
+    // The first range of `bytes` that `accepts(offset)`: kNone, or its offset.
+    template <typename Accepts>
+    [[nodiscard]] std::uint64_t FindFirst(std::uint64_t bytes, Accepts accepts) const;
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
    private:
     std::map<std::uint64_t, std::uint64_t> sizes_;
     std::uint64_t bytes_ = 0;
   };
+  struct Place {
+    std::uint64_t offset = kNone;
+    std::uint64_t bytes = 0;
+    bool returns_pages = false;  // those of other places
+  };
 
-  void Place(void* memory, std::uint64_t bytes);
+  void UseMapping(void* memory, std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t PlaceBytes(std::uint64_t bytes) const;
+  [[nodiscard]] Place FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) const;
   void ReturnPages(std::uint64_t bytes);
-
-  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
   const std::uint64_t resident_max_;
   const std::shared_ptr<SharedMemory> memory_;
   std::byte* base_ = nullptr;
   std::uint64_t mapped_bytes_ = 0;
-  Places filled_;  // free, with pages
-  Places empty_;   // free, without
+  Ranges free_;                                    // places
+  Ranges filled_;                                  // in no piece, with pages
+  std::map<std::uint64_t, std::uint64_t> places_;  // of the pieces: offset, bytes
+  std::set<std::uint64_t> sizes_;                  // that pieces have had, the largest of each kind
 };
 
 }  // namespace headrace

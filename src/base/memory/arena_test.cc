@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "base/prng.h"
@@ -52,6 +53,34 @@ TEST(ArenaTest, FreePagesGoToTheSystemWhereTheirPlacesAreTooSmall) {
   ASSERT_NE(large, nullptr);
   std::memset(large, 2, 2 * kPage);
   EXPECT_EQ(Resident(pieces[0], 4 * kPage) + Resident(large, 2 * kPage), 4 * kPage);
+}
+
+// What a loader's memory does: a dozen pieces in use at a time, each up to an eighth larger or
+// smaller than the others. Places come to fit all of them, so that no page is returned.
+TEST(ArenaTest, PiecesOfNearlyOneSizeUseTheSamePagesAgain) {
+  constexpr std::uint64_t kMax = 12 * 288 * kPage;
+  Arena arena(kMax);
+  Prng prng(1, 0, RandomStream::kOrder);
+  struct Held {
+    std::byte* piece;
+    std::uint64_t bytes;
+  };
+  std::deque<Held> held;
+  std::uint64_t used = 0;
+  std::uint64_t returned = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t bytes = (256 + 32 * prng.Below(2)) * kPage;
+    while (used + bytes > kMax || (used > kMax / 2 && arena.TakeReturnsPages(bytes, used))) {
+      used -= held.front().bytes;
+      arena.GiveBack(held.front().piece, held.front().bytes);
+      held.pop_front();
+    }
+    returned += i >= 100 && arena.TakeReturnsPages(bytes, used) ? 1 : 0;
+    held.push_back({arena.Take(bytes, used), bytes});
+    ASSERT_NE(held.back().piece, nullptr);
+    used += bytes;
+  }
+  EXPECT_EQ(returned, 0);
 }
 
 // A budget is what the user says, or a quarter of it: any number of bytes.

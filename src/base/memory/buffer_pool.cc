@@ -20,6 +20,9 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::string_view kSharedName = "headrace-batches";
 constexpr std::uint64_t kFineMax = 32 * kKiB;  // Up to here a class for every number of pages.
 
+// With so many buffers in use, one will soon come back.
+constexpr std::uint64_t kManyBuffers = 4;
+
 std::byte* Map(std::uint64_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
@@ -93,8 +96,21 @@ std::uint64_t BufferPool::ChargedBytes(std::uint64_t bytes) {
 }
 
 std::optional<Buffer> BufferPool::Acquire(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  return AcquireCharged(ChargedBytes(bytes));
+}
+
+std::optional<Buffer> BufferPool::AcquireReady(std::uint64_t bytes) {
   const std::uint64_t charged = ChargedBytes(bytes);
   MutexLock lock(mutex_);
+  const std::uint64_t used = stats_.used_bytes;
+  if (charged > stats_.capacity_bytes - used) return std::nullopt;
+  const bool much_in_use = used > stats_.capacity_bytes / 2 && used / charged >= kManyBuffers;
+  if (much_in_use && arena_->TakeReturnsPages(charged, used)) return std::nullopt;
+  return AcquireCharged(charged);
+}
+
+std::optional<Buffer> BufferPool::AcquireCharged(std::uint64_t charged) {
   if (charged > stats_.capacity_bytes - stats_.used_bytes) return std::nullopt;
   BufferPlace place;
   std::byte* memory = arena_->Take(charged, stats_.used_bytes);

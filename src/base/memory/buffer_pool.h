@@ -87,6 +87,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   // Memory for `bytes`, or nothing while the budget has no room (or the system no memory).
   std::optional<Buffer> Acquire(std::uint64_t bytes);
+  // The same, for who can wait: nothing, too, while much of the pool is in use and free buffers of
+  // other sizes would have to return their pages to the system. To take one that comes back is
+  // cheaper than new pages.
+  std::optional<Buffer> AcquireReady(std::uint64_t bytes);
 
   // Memory outside the budget, counted. Nothing if the system has none.
   std::optional<Buffer> AcquireBeyond(std::uint64_t bytes);
@@ -103,6 +107,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
  private:
   friend class Buffer;
   BufferPool(std::uint64_t capacity_bytes, bool shared, std::shared_ptr<SharedMemory> memory);
+  std::optional<Buffer> AcquireCharged(std::uint64_t charged) HEADRACE_LOCKS_REQUIRED(mutex_);
   // Memory apart from the arena, and its place; null if the system has none.
   std::pair<std::byte*, BufferPlace> MapApart(std::uint64_t bytes) const;
   void Release(std::span<std::byte> bytes, bool beyond, BufferPlace place);

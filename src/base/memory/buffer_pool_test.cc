@@ -156,6 +156,21 @@ TEST_P(BufferPoolEachKindTest, MemoryKeptForOneClassGoesToAnother) {
   }
 }
 
+// Two buffers that lie apart have come back, and a larger one is wanted.
+TEST_P(BufferPoolEachKindTest, WhoCanWaitTakesNoNewPagesForThoseOfFreeBuffers) {
+  const std::uint64_t bytes = std::uint64_t{64} * 1024;
+  const auto pool = Make(12 * bytes);
+  std::vector<Buffer> held;
+  for (int i = 0; i < 12; ++i) held.push_back(*pool->Acquire(bytes));
+  held[1].Reset();
+  held[3].Reset();
+  EXPECT_FALSE(pool->AcquireReady(2 * bytes).has_value());
+  EXPECT_TRUE(pool->AcquireReady(bytes).has_value());
+  EXPECT_TRUE(pool->Acquire(2 * bytes).has_value());
+  for (int i = 4; i < 10; ++i) held[static_cast<std::size_t>(i)].Reset();
+  EXPECT_TRUE(pool->AcquireReady(2 * bytes).has_value());
+}
+
 TEST_P(BufferPoolEachKindTest, BeyondIsCountedApart) {
   const auto pool = Make(0);
   EXPECT_FALSE(pool->Acquire(1).has_value());

@@ -13,10 +13,12 @@ namespace {
 Result<Buffer> Acquire(BufferPool& pool, std::uint64_t bytes, BatchMaker::WhenFull when_full,
                        bool& beyond_budget) {
   using WhenFull = BatchMaker::WhenFull;
-  std::optional<Buffer> memory = pool.Acquire(bytes);
+  std::optional<Buffer> memory = pool.AcquireReady(bytes);
   if (memory.has_value()) return *std::move(memory);
   if (when_full == WhenFull::kWait) return Buffer();
   if (when_full == WhenFull::kBeyondIfFree && pool.stats().used_bytes != 0) return Buffer();
+  memory = pool.Acquire(bytes);
+  if (memory.has_value()) return *std::move(memory);
   beyond_budget = true;
   memory = pool.AcquireBeyond(bytes);
   if (memory.has_value()) return *std::move(memory);
