@@ -24,20 +24,14 @@ std::uint64_t Mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 }  // namespace
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
-                         RandomStream stream)
-    : Permutation(size) {
-  if (size <= kTableMax) {
+                         RandomStream stream, std::uint64_t bijection_from)
+    : size_(size) {
+  HEADRACE_CHECK(bijection_from <= kTableMax + 1);
+  if (size < bijection_from) {
     MakeTable(Prng(seed, epoch, stream));
   } else {
     MakeKeys(Prng(seed, epoch, stream));
   }
-}
-
-Permutation Permutation::ForTestKeyed(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
-                                      RandomStream stream) {
-  Permutation permutation(size);
-  permutation.MakeKeys(Prng(seed, epoch, stream));
-  return permutation;
 }
 
 void Permutation::MakeTable(Prng prng) {

@@ -113,7 +113,7 @@ class RedoxOrder final : public Order {
     if (options_.job.shuffle && options_.trace == nullptr) {
       permutation_.reset();  // Freed before the next one is made: one table at a time.
       permutation_.emplace(options_.job.sample_count, options_.job.seed, next_.epoch,
-                           RandomStream::kOrder);
+                           RandomStream::kOrder, options_.job.bijection_from);
     }
     protocol_.Begin(next_.epoch, asked_, [this](std::uint64_t g) -> std::optional<std::uint32_t> {
       if (IsRepeat(g)) return std::nullopt;
@@ -307,6 +307,7 @@ class Factory final : public OrderFactory {
     };
     RedoxOrderOptions options;
     options.job = request.job;
+    options.job.bijection_from = reader.BijectionFrom();
     options.blocks = request.blocks;
     options.chunks_per_virtual = count("chunks_per_virtual", 10, 1);
     options.mapping =
