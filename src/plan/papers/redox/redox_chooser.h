@@ -33,6 +33,13 @@ class RedoxChooser {
     return static_cast<std::uint32_t>(draws_[layout_->slots()[slot].virtual_chunk].Below(count));
   }
 
+  // Prefetches for a ChooseChunk() of the slot.
+  [[gnu::always_inline]] void Expect(std::uint32_t slot) const {
+    const std::uint32_t of = layout_->slots()[slot].virtual_chunk;
+    __builtin_prefetch(&draws_[of]);
+    __builtin_prefetch(&taken_[layout_->virtual_chunks()[of].first_word]);
+  }
+
   // The chunk that refills `slot`, by its number within the virtual chunk. One must have a sample
   // for the slot.
   std::uint32_t ChooseChunk(std::uint32_t slot);

@@ -36,6 +36,10 @@ class RedoxLayout {
     std::uint64_t first_share = 0;  // numbers, one for each slot of each chunk
 
     [[nodiscard]] std::uint32_t words() const { return (width + 63) / 64; }
+    // The slot of a position of its chunks.
+    [[nodiscard]] std::uint32_t SlotOf(std::uint32_t position) const {
+      return first_slot + (position < slot_count ? position : position % slot_count);
+    }
   };
   struct Slot {
     std::uint32_t virtual_chunk = 0;
@@ -62,6 +66,12 @@ class RedoxLayout {
   [[nodiscard]] std::uint32_t slot_of(std::uint32_t sample) const { return slot_of_[sample]; }
   [[nodiscard]] const Virtual& virtual_of(std::uint32_t slot) const {
     return virtual_chunks_[slots_[slot].virtual_chunk];
+  }
+  // Inlined always: GCC 12 drops calls of functions that do nothing but prefetch.
+  //
+  // Prefetches the entry of a slot.
+  [[gnu::always_inline]] void Expect(std::uint32_t slot) const {
+    __builtin_prefetch(&slots_[slot]);
   }
   [[nodiscard]] std::uint32_t units(std::uint32_t sample) const {
     return units_.empty() ? 1 : units_[sample];

@@ -115,34 +115,57 @@ class RedoxOrder final : public Order {
       permutation_.emplace(options_.job.sample_count, options_.job.seed, next_.epoch,
                            RandomStream::kOrder, options_.job.bijection_from);
     }
-    protocol_.Begin(next_.epoch, asked_, [this](std::uint64_t g) -> std::optional<std::uint32_t> {
-      if (IsRepeat(g)) return std::nullopt;
-      return layout_->slot_of(AskedAt(g));
-    });
+    protocol_.Begin(next_.epoch);
+    if (protocol_.looks_ahead()) Announce();
     first_number_ = issued_;
     again_.clear();
     entered_at_ = 0;
     if (next_.step != 0) RunUpTo(next_.step * batch_, step);
   }
 
-  // Looks up the slots of all requests of a step together, so that their cache misses overlap.
+  // The node that makes the request at position g.
+  [[nodiscard]] std::uint32_t NodeOf(std::uint64_t g) const {
+    return static_cast<std::uint32_t>(g % options_.nodes);
+  }
+
+  // Looks up the slots of several requests together, so that their cache misses overlap.
   void LookUp(std::uint64_t begin, std::uint64_t end) {
-    slots_.clear();
-    for (std::uint64_t g = begin; g < std::min(end, asked_); ++g) {
-      slots_.push_back(layout_->slot_of(AskedAt(g)));
+    end = std::min(end, asked_);
+    slots_.resize(end - std::min(begin, end));
+    for (std::uint64_t g = begin; g < end; ++g) slots_[g - begin] = AskedAt(g);
+    for (std::uint32_t& each : slots_) each = layout_->slot_of(each);
+  }
+
+  // Announces all requests of the epoch.
+  void Announce() {
+    for (std::uint64_t first = 0; first < asked_; first += kRunTogether) {
+      LookUp(first, first + kRunTogether);
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (i + kAhead < slots_.size()) layout_->Expect(slots_[i + kAhead]);
+        if (!IsRepeat(first + i)) protocol_.Announce(NodeOf(first + i), slots_[i]);
+      }
     }
+    protocol_.EndAnnouncements();
+  }
+
+  // Answers the request at position g, where those from `first` on were looked up.
+  RedoxResident Serve(std::uint64_t g, std::uint64_t first) {
+    const std::uint64_t i = g - first;
+    if (i + 2 * kAhead < slots_.size()) protocol_.ExpectSlot(slots_[i + 2 * kAhead]);
+    if (i + kAhead < slots_.size()) protocol_.Expect(NodeOf(g + kAhead), slots_[i + kAhead]);
+    return protocol_.Serve(NodeOf(g), slots_[i]);
   }
 
   // Applies the steps before `begin` to memory, without their deliveries.
   void RunUpTo(std::uint64_t begin, Step& step) {
-    for (std::uint64_t batch = 0; batch < begin; batch += batch_) {
-      LookUp(batch, batch + batch_);
-      for (std::uint64_t g = batch; g < batch + batch_; ++g) {
-        if (IsRepeat(g)) continue;
-        static_cast<void>(
-            protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - batch]));
+    for (std::uint64_t first = 0; first < begin; first += kRunTogether) {
+      const std::uint64_t end = std::min(begin, first + kRunTogether);
+      LookUp(first, end);
+      for (std::uint64_t g = first; g < end; ++g) {
+        if (!IsRepeat(g)) static_cast<void>(Serve(g, first));
       }
-      for (const RedoxProtocol::Read& read : protocol_.TakeReads()) chunk_of_.push_back(read.chunk);
+      for (const RedoxProtocol::Read& read : protocol_.reads().all) chunk_of_.push_back(read.chunk);
+      protocol_.ForgetReads();
     }
     protocol_.ResetCounts();
     entered_at_ = protocol_.reads_issued();
@@ -176,13 +199,18 @@ class RedoxOrder final : public Order {
   }
 
   void AddReads(Step& step) {
-    for (RedoxProtocol::Read& each : protocol_.TakeReads()) {
-      BlockRead read = ReadOf(each.chunk);
+    const RedoxProtocol::Reads& reads = protocol_.reads();
+    std::size_t begin = 0;
+    for (const RedoxProtocol::Read& each : reads.all) {
+      BlockRead& read = step.reads.emplace_back(ReadOf(each.chunk));
       read.number = issued_++;
-      read.kept = std::move(each.kept);
-      DropIfAll(read);
-      step.reads.push_back(std::move(read));
+      const std::span kept = std::span(reads.kept).subspan(begin, each.kept_end - begin);
+      begin = each.kept_end;
+      if (kept.size() == read.count) continue;
+      read.kept.assign(kept.begin(), kept.end());
+      std::ranges::sort(read.kept);
     }
+    protocol_.ForgetReads();
   }
 
   // The number in the stream of a read of this epoch.
@@ -203,8 +231,7 @@ class RedoxOrder final : public Order {
       delivery.sample = SampleId{AskedAt(g)};
       ++direct_reads_;
     } else {
-      const RedoxResident answer =
-          protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - begin]);
+      const RedoxResident answer = Serve(g, begin);
       delivery.sample = SampleId{answer.sample};
       delivery.block_read = NumberOf(answer.read);
     }
@@ -228,6 +255,11 @@ class RedoxOrder final : public Order {
           {.block_read = NumberOf(resident.read), .sample = SampleId{resident.sample}});
     }
   }
+
+  // Requests whose slots are looked up together, outside of steps.
+  static constexpr std::uint64_t kRunTogether = 4096;
+  // Prefetches what a request needs this many requests ahead, and what leads there twice as many.
+  static constexpr std::uint64_t kAhead = 8;
 
   const RedoxOrderOptions options_;
   const std::shared_ptr<const RedoxLayout> layout_;
