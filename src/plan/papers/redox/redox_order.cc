@@ -156,34 +156,61 @@ class RedoxOrder final : public Order {
     return protocol_.Serve(NodeOf(g), slots_[i]);
   }
 
-  // Applies the steps before `begin` to memory, without their deliveries.
+  // Applies the steps before `begin` to memory, without their deliveries. Each read gets the number
+  // of its request: later reads have higher numbers, in whatever order requests are served.
   void RunUpTo(std::uint64_t begin, Step& step) {
     for (std::uint64_t first = 0; first < begin; first += kRunTogether) {
-      const std::uint64_t end = std::min(begin, first + kRunTogether);
-      LookUp(first, end);
-      for (std::uint64_t g = first; g < end; ++g) {
-        if (!IsRepeat(g)) static_cast<void>(Serve(g, first));
+      LookUp(first, std::min(begin, first + kRunTogether));
+      run_.clear();
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (IsRepeat(first + i)) continue;
+        run_.push_back({.position = static_cast<std::uint32_t>(first + i), .slot = slots_[i]});
       }
-      for (const RedoxProtocol::Read& read : protocol_.reads().all) chunk_of_.push_back(read.chunk);
+      if (protocol_.virtual_chunks_are_independent()) SortByVirtualChunk();
+      for (std::size_t i = 0; i < run_.size(); ++i) {
+        if (i + 2 * kAhead < run_.size()) protocol_.ExpectSlot(run_[i + 2 * kAhead].slot);
+        if (i + kAhead < run_.size()) {
+          protocol_.Expect(NodeOf(run_[i + kAhead].position), run_[i + kAhead].slot);
+        }
+        protocol_.NumberReadsFrom(run_[i].position);
+        static_cast<void>(protocol_.Serve(NodeOf(run_[i].position), run_[i].slot));
+      }
       protocol_.ForgetReads();
     }
+    run_ = {};
+    sorted_ = {};
     protocol_.ResetCounts();
-    entered_at_ = protocol_.reads_issued();
+    protocol_.NumberReadsFrom(static_cast<std::uint32_t>(begin));
+    entered_at_ = static_cast<std::uint32_t>(begin);
     for (const RedoxResident& resident : protocol_.Residents()) {
       if (again_.empty() || again_.back() != resident.read) {
         again_.push_back(resident.read);
-        BlockRead read = ReadOf(chunk_of_[resident.read]);
+        const std::uint64_t chunk = options_.blocks->Find(SampleId{resident.sample});
+        BlockRead& read = step.reads.emplace_back(ReadOf(static_cast<std::uint32_t>(chunk)));
         read.number = issued_++;
         read.again = true;
-        step.reads.push_back(std::move(read));
       }
       BlockRead& read = step.reads.back();
       read.kept.push_back(resident.sample - static_cast<std::uint32_t>(Raw(read.first)));
     }
-    for (BlockRead& read : step.reads) DropIfAll(read);
+    for (BlockRead& read : step.reads) {
+      if (read.kept.size() == read.count) read.kept.clear();
+    }
     read_again_ += step.reads.size();
-    chunk_of_.clear();
     first_number_ = issued_;
+  }
+
+  // Sorts the requests of RunUpTo(), stably: what one virtual chunk needs stays in the processor's
+  // caches meanwhile.
+  void SortByVirtualChunk() {
+    ends_.assign(layout_->virtual_chunks().size() + 1, 0);
+    for (const Request& each : run_) ++ends_[layout_->slots()[each.slot].virtual_chunk + 1];
+    for (std::size_t v = 1; v < ends_.size(); ++v) ends_[v] += ends_[v - 1];
+    sorted_.resize(run_.size());
+    for (const Request& each : run_) {
+      sorted_[ends_[layout_->slots()[each.slot].virtual_chunk]++] = each;
+    }
+    std::swap(run_, sorted_);
   }
 
   [[nodiscard]] BlockRead ReadOf(std::uint32_t chunk) const {
@@ -192,10 +219,6 @@ class RedoxOrder final : public Order {
     read.first = block.first;
     read.count = block.count;
     return read;
-  }
-
-  static void DropIfAll(BlockRead& read) {
-    if (read.kept.size() == read.count) read.kept.clear();
   }
 
   void AddReads(Step& step) {
@@ -256,8 +279,13 @@ class RedoxOrder final : public Order {
     }
   }
 
-  // Requests whose slots are looked up together, outside of steps.
-  static constexpr std::uint64_t kRunTogether = 4096;
+  struct Request {
+    std::uint32_t position = 0;
+    std::uint32_t slot = 0;
+  };
+
+  // Requests that are looked up together, outside of steps.
+  static constexpr std::uint64_t kRunTogether = std::uint64_t{1} << 20;
   // Prefetches what a request needs this many requests ahead, and what leads there twice as many.
   static constexpr std::uint64_t kAhead = 8;
 
@@ -275,11 +303,14 @@ class RedoxOrder final : public Order {
 
   std::uint64_t issued_ = 0;          // reads of the stream
   std::uint64_t first_number_ = 0;    // of the first read that the stream saw issued in this epoch
-  std::uint32_t entered_at_ = 0;      // reads of the epoch before the stream entered it
-  std::vector<std::uint32_t> again_;  // those of them that are read again, ascending
-  std::vector<std::uint32_t> chunk_of_;  // of these, while entering
-  std::vector<SampleId> served_;         // in this step
-  std::vector<std::uint32_t> slots_;     // the slots of its requests
+  std::uint32_t entered_at_ = 0;      // the protocol's number of that read
+  std::vector<std::uint32_t> again_;  // of those that are read again, ascending
+  std::vector<SampleId> served_;      // in this step
+  std::vector<std::uint32_t> slots_;  // of requests: see LookUp()
+  // While an epoch is entered:
+  std::vector<Request> run_;
+  std::vector<Request> sorted_;
+  std::vector<std::uint32_t> ends_;  // of each virtual chunk's requests in sorted_
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;
@@ -287,6 +318,7 @@ class RedoxOrder final : public Order {
 };
 
 constexpr std::int64_t kCountMax = 0x7fff'ffff;
+constexpr std::uint64_t kRequestsMax = 0xffff'ffff;  // of an epoch: reads are numbered by them
 constexpr std::string_view kName = "redox";
 constexpr std::int64_t kNodesMax = 4096;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 60;
@@ -389,6 +421,10 @@ Result<std::unique_ptr<Order>> MakeRedoxOrder(const RedoxOrderOptions& options, 
   std::vector<bool> repeats;
   if (options.trace != nullptr) {
     members.resize(layout->sample_count());
+    if (options.trace->size() > kRequestsMax) {
+      return InvalidArgument("trace of order redox: got {} samples, must be at most {}",
+                             options.trace->size(), kRequestsMax);
+    }
     repeats.resize(options.trace->size());
     for (std::size_t g = 0; g < repeats.size(); ++g) {
       const std::uint64_t sample = Raw((*options.trace)[g]);

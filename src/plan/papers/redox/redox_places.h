@@ -14,7 +14,7 @@ namespace headrace {
 // A sample in memory, and the read that fetched it.
 struct RedoxResident {
   std::uint32_t sample = 0;
-  std::uint32_t read = 0;  // of the epoch, in the order of issue
+  std::uint32_t read = 0;  // of the epoch, ascending in the order of issue
 
   friend bool operator==(const RedoxResident&, const RedoxResident&) = default;
 };

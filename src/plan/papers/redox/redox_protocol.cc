@@ -27,7 +27,7 @@ void RedoxProtocol::Begin(std::uint64_t epoch) {
   std::ranges::fill(node_units_, 0U);
   if (window_.has_value()) window_->Clear();
   units_ = 0;
-  reads_issued_ = 0;
+  next_read_ = 0;
   reads_.Clear();
 }
 
@@ -99,7 +99,7 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
     if (memory_units_ != 0 && reads_.kept.size() > kept_before && units_ + units > limit) continue;
     chooser_.Keep(of, member, position);
     const std::uint32_t home = of.SlotOf(position);
-    places_.Put(home, {.sample = first + position, .read = reads_issued_});
+    places_.Put(home, {.sample = first + position, .read = next_read_});
     if (window_.has_value()) window_->Filled(home);
     reads_.kept.push_back(position);
     units_ += units;
@@ -109,7 +109,7 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
   counts_.read_samples += block.count;
   counts_.filled += reads_.kept.size() - kept_before;
   counts_.peak_units = std::max(counts_.peak_units, units_);
-  ++reads_issued_;
+  ++next_read_;
 }
 
 std::vector<RedoxResident> RedoxProtocol::Residents() {

@@ -88,10 +88,17 @@ class RedoxProtocol {
     if (places_.held()[slot] == 0) chooser_.Expect(slot);
   }
 
-  // The reads since the last ForgetReads(); the last is number reads_issued() - 1.
+  // Whether what happens to a virtual chunk depends on the requests for its own slots only. Then
+  // requests for different ones may be served in any order.
+  [[nodiscard]] bool virtual_chunks_are_independent() const {
+    return memory_units_ == 0 && !window_.has_value();
+  }
+
+  // The number of the next read in its epoch. Each read is numbered one above the one before.
+  void NumberReadsFrom(std::uint32_t number) { next_read_ = number; }
+  // The reads since the last ForgetReads().
   [[nodiscard]] const Reads& reads() const { return reads_; }
   void ForgetReads() { reads_.Clear(); }
-  [[nodiscard]] std::uint32_t reads_issued() const { return reads_issued_; }
 
   // The samples in memory, ordered by read, then sample.
   [[nodiscard]] std::vector<RedoxResident> Residents();
@@ -114,7 +121,7 @@ class RedoxProtocol {
   std::vector<std::uint64_t> node_units_;  // sent along and not yet requested
 
   std::uint64_t units_ = 0;  // resident
-  std::uint32_t reads_issued_ = 0;
+  std::uint32_t next_read_ = 0;
   Reads reads_;
   Counts counts_;
 };
