@@ -16,6 +16,8 @@
 namespace headrace {
 namespace {
 
+constexpr std::uint32_t kRequestsMax = 0xffff'ffff;  // of an epoch: reads are numbered by them
+
 // The job as its epochs are cut into steps: by requests.
 OrderOptions Requests(const RedoxOrderOptions& options) {
   OrderOptions job = options.job;
@@ -166,7 +168,7 @@ class RedoxOrder final : public Order {
         if (IsRepeat(first + i)) continue;
         run_.push_back({.position = static_cast<std::uint32_t>(first + i), .slot = slots_[i]});
       }
-      if (protocol_.virtual_chunks_are_independent()) SortByVirtualChunk();
+      if (protocol_.virtual_chunks_are_independent()) SortByVirtualChunks();
       for (std::size_t i = 0; i < run_.size(); ++i) {
         if (i + 2 * kAhead < run_.size()) protocol_.ExpectSlot(run_[i + 2 * kAhead].slot);
         if (i + kAhead < run_.size()) {
@@ -200,17 +202,28 @@ class RedoxOrder final : public Order {
     first_number_ = issued_;
   }
 
-  // Sorts the requests of RunUpTo(), stably: what one virtual chunk needs stays in the processor's
-  // caches meanwhile.
-  void SortByVirtualChunk() {
-    ends_.assign(layout_->virtual_chunks().size() + 1, 0);
-    for (const Request& each : run_) ++ends_[layout_->slots()[each.slot].virtual_chunk + 1];
-    for (std::size_t v = 1; v < ends_.size(); ++v) ends_[v] += ends_[v - 1];
+  // Sorts the requests of RunUpTo(), stably, by ranges of slots that hold whole virtual chunks:
+  // what these need stays in the processor's caches meanwhile.
+  void SortByVirtualChunks() {
+    if (ranges_.empty()) MakeRanges();
+    std::vector<std::uint32_t> ends(ranges_.size() + 1, 0);
+    for (const Request& each : run_) ++ends[RangeOf(each.slot) + 1];
+    for (std::size_t range = 1; range < ends.size(); ++range) ends[range] += ends[range - 1];
     sorted_.resize(run_.size());
-    for (const Request& each : run_) {
-      sorted_[ends_[layout_->slots()[each.slot].virtual_chunk]++] = each;
-    }
+    for (const Request& each : run_) sorted_[ends[RangeOf(each.slot)]++] = each;
     std::swap(run_, sorted_);
+  }
+  // Range r begins with the first virtual chunk from slot r * kRangeSlots on.
+  void MakeRanges() {
+    for (const RedoxLayout::Virtual& each : layout_->virtual_chunks()) {
+      while (each.first_slot >= ranges_.size() * kRangeSlots) ranges_.push_back(each.first_slot);
+    }
+    ranges_.resize(layout_->slots().size() / kRangeSlots + 1, kRequestsMax);  // Empty ones.
+  }
+  [[nodiscard]] std::size_t RangeOf(std::uint32_t slot) const {
+    std::size_t range = slot / kRangeSlots;
+    while (slot < ranges_[range]) --range;
+    return range;
   }
 
   [[nodiscard]] BlockRead ReadOf(std::uint32_t chunk) const {
@@ -286,6 +299,7 @@ class RedoxOrder final : public Order {
 
   // Requests that are looked up together, outside of steps.
   static constexpr std::uint64_t kRunTogether = std::uint64_t{1} << 20;
+  static constexpr std::uint32_t kRangeSlots = 4096;
   // Prefetches what a request needs this many requests ahead, and what leads there twice as many.
   static constexpr std::uint64_t kAhead = 8;
 
@@ -310,7 +324,7 @@ class RedoxOrder final : public Order {
   // While an epoch is entered:
   std::vector<Request> run_;
   std::vector<Request> sorted_;
-  std::vector<std::uint32_t> ends_;  // of each virtual chunk's requests in sorted_
+  std::vector<std::uint32_t> ranges_;  // first slots: see SortByVirtualChunks()
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;
@@ -318,7 +332,6 @@ class RedoxOrder final : public Order {
 };
 
 constexpr std::int64_t kCountMax = 0x7fff'ffff;
-constexpr std::uint64_t kRequestsMax = 0xffff'ffff;  // of an epoch: reads are numbered by them
 constexpr std::string_view kName = "redox";
 constexpr std::int64_t kNodesMax = 4096;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 60;
