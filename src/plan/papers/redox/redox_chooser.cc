@@ -60,9 +60,9 @@ bool RedoxChooser::CanFill(const Virtual& of, std::uint32_t member, std::uint32_
 std::uint64_t RedoxChooser::Fillable(const Virtual& of, std::uint32_t member) const {
   std::uint64_t sum = 0;
   if (layout_->classes() == 0) {
-    const std::span<const std::uint64_t> bits = taken(of, member);
-    const std::span<const std::uint64_t> full = places_.full(of);
-    for (std::uint32_t i = 0; i < bits.size(); ++i) {
+    const std::uint64_t* const bits = taken(of, member).data();
+    const std::uint64_t* const full = places_.full(of).data();
+    for (std::uint32_t i = 0; i < of.words(); ++i) {
       sum += static_cast<std::uint64_t>(std::popcount(~(bits[i] | full[i])));
     }
     return sum;
@@ -130,12 +130,6 @@ std::span<const std::uint32_t> RedoxChooser::ChoosePositions(std::uint32_t slot,
     }
   }
   return chosen_;
-}
-
-void RedoxChooser::Keep(const Virtual& of, std::uint32_t member, std::uint32_t position) {
-  taken_[of.first_word + std::uint64_t{member} * of.words() + position / 64] |= Bit(position);
-  if (layout_->classes() == 0) return;
-  --shares_[of.first_share + std::uint64_t{member} * of.slot_count + position % of.slot_count];
 }
 
 }  // namespace headrace

@@ -127,7 +127,7 @@ class RedoxOrder final : public Order {
 
   // The node that makes the request at position g.
   [[nodiscard]] std::uint32_t NodeOf(std::uint64_t g) const {
-    return static_cast<std::uint32_t>(g % options_.nodes);
+    return options_.nodes == 1 ? 0 : static_cast<std::uint32_t>(g % options_.nodes);
   }
 
   // Looks up the slots of several requests together, so that their cache misses overlap.
@@ -170,8 +170,8 @@ class RedoxOrder final : public Order {
       }
       if (protocol_.virtual_chunks_are_independent()) SortByVirtualChunks();
       for (std::size_t i = 0; i < run_.size(); ++i) {
-        if (i + 2 * kAhead < run_.size()) protocol_.ExpectSlot(run_[i + 2 * kAhead].slot);
-        if (i + kAhead < run_.size()) {
+        if (i + 2 * kAhead < run_.size()) {
+          protocol_.ExpectSlot(run_[i + 2 * kAhead].slot);
           protocol_.Expect(NodeOf(run_[i + kAhead].position), run_[i + kAhead].slot);
         }
         protocol_.NumberReadsFrom(run_[i].position);

@@ -89,7 +89,6 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
   const std::span<const std::uint32_t> chosen = chooser_.ChoosePositions(slot, member);
   for (const std::uint32_t position : chosen) {
     const std::uint32_t home = of.SlotOf(position);
-    layout_->Expect(home);
     places_.ExpectSlot(home);
     if (window_.has_value()) window_->Expect(home);
   }
@@ -99,7 +98,7 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
     if (memory_units_ != 0 && reads_.kept.size() > kept_before && units_ + units > limit) continue;
     chooser_.Keep(of, member, position);
     const std::uint32_t home = of.SlotOf(position);
-    places_.Put(home, {.sample = first + position, .read = next_read_});
+    places_.Put(of, home, {.sample = first + position, .read = next_read_});
     if (window_.has_value()) window_->Filled(home);
     reads_.kept.push_back(position);
     units_ += units;
