@@ -525,10 +525,8 @@ class BatchFactoryTest : public ::testing::Test {
 TEST_F(BatchFactoryTest, TablesBelongToTheParametersByTheirHash) {
   const auto resolved = BatchOrderFactory().Resolve(request_);
   ASSERT_TRUE(resolved.ok());
-  EXPECT_EQ(resolved.value(), (OrderParameters{{"bijection_from", std::int64_t{1} << 24},
-                                               {"costs", "none"},
-                                               {"homes", "21a7800506d4ef9f"},
-                                               {"ranks_per_node", std::int64_t{1}}}));
+  EXPECT_EQ(resolved.value().at("homes"), OrderParameter("21a7800506d4ef9f"));
+  EXPECT_EQ(resolved.value().at("costs"), OrderParameter("none"));
   request_.parameters = resolved.value();
   EXPECT_EQ(BatchOrderFactory().Resolve(request_).value(), resolved.value());
   EXPECT_EQ(BatchOrderFactory().ResidentUnits(request_).value(), 0);

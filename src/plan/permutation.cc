@@ -23,6 +23,19 @@ std::uint64_t Mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 
 }  // namespace
 
+void Shuffle(std::span<std::uint32_t> values, Prng prng) {
+  // Draws some entries ahead and prefetches them: they are far apart.
+  std::array<std::uint64_t, 64> others;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
+  for (std::uint64_t left = values.size(); left > 1;) {
+    const std::uint64_t count = std::min<std::uint64_t>(others.size(), left - 1);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      others[i] = prng.Below(left - i);
+      __builtin_prefetch(&values[others[i]], 1);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) std::swap(values[--left], values[others[i]]);
+  }
+}
+
 Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
                          RandomStream stream, std::uint64_t bijection_from)
     : size_(size) {
@@ -37,16 +50,7 @@ Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t e
 void Permutation::MakeTable(Prng prng) {
   table_.resize(size_);
   std::iota(table_.begin(), table_.end(), 0u);
-  // Draws some entries ahead and prefetches them: they are far apart.
-  std::array<std::uint64_t, 64> others;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
-  for (std::uint64_t left = size_; left > 1;) {
-    const std::uint64_t count = std::min<std::uint64_t>(others.size(), left - 1);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      others[i] = prng.Below(left - i);
-      __builtin_prefetch(&table_[others[i]], 1);
-    }
-    for (std::uint64_t i = 0; i < count; ++i) std::swap(table_[--left], table_[others[i]]);
-  }
+  Shuffle(table_, prng);
 }
 
 void Permutation::MakeKeys(Prng prng) {

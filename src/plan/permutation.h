@@ -2,11 +2,15 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/prng.h"
 
 namespace headrace {
+
+// Shuffles values as the Fisher-Yates shuffle of a Permutation of as many entries does.
+void Shuffle(std::span<std::uint32_t> values, Prng prng);
 
 // A random permutation of [0, size), the same on every platform and release: nodes plan alone and
 // must agree. docs/orders.md specifies it to the bit; frozen vectors are tested in C++ and Python.

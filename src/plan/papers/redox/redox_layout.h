@@ -54,6 +54,7 @@ class RedoxLayout {
   [[nodiscard]] std::uint32_t sample_count() const {
     return static_cast<std::uint32_t>(slot_of_.size());
   }
+  [[nodiscard]] std::span<const std::uint32_t> slots_of_samples() const { return slot_of_; }
   [[nodiscard]] std::uint32_t chunk_count() const { return chunk_count_; }
   [[nodiscard]] std::uint32_t place_count() const { return place_count_; }
   [[nodiscard]] std::uint64_t word_count() const { return word_count_; }
@@ -63,15 +64,8 @@ class RedoxLayout {
   [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
   [[nodiscard]] const BlockMap& blocks() const { return *blocks_; }
 
-  [[nodiscard]] std::uint32_t slot_of(std::uint32_t sample) const { return slot_of_[sample]; }
   [[nodiscard]] const Virtual& virtual_of(std::uint32_t slot) const {
     return virtual_chunks_[slots_[slot].virtual_chunk];
-  }
-  // Inlined always: GCC 12 drops calls of functions that do nothing but prefetch.
-  //
-  // Prefetches the entry of a slot.
-  [[gnu::always_inline]] void Expect(std::uint32_t slot) const {
-    __builtin_prefetch(&slots_[slot]);
   }
   [[nodiscard]] std::uint32_t units(std::uint32_t sample) const {
     return units_.empty() ? 1 : units_[sample];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,7 +12,7 @@
 #include "plan/order_factory.h"
 #include "plan/papers/redox/redox_layout.h"
 #include "plan/papers/redox/redox_protocol.h"
-#include "plan/permutation.h"
+#include "plan/papers/redox/redox_requests.h"
 
 namespace headrace {
 namespace {
@@ -53,7 +54,7 @@ class RedoxOrder final : public Order {
         steps_per_epoch_(StepsPerEpoch(requests_).value()),
         batch_(requests_.batch_size * requests_.world_size),
         asked_(requests_.drop_last ? steps_per_epoch_ * batch_ : requests_.sample_count),
-        repeats_(std::move(repeats)),
+        asks_(options_, layout_, std::move(repeats)),
         protocol_(options_, layout_, members),
         next_(start) {}
 
@@ -69,7 +70,7 @@ class RedoxOrder final : public Order {
     const std::uint64_t begin = next_.step * batch_;
     const std::uint64_t end = begin + rows * requests_.world_size;
     served_.clear();
-    LookUp(begin, end);
+    slots_ = asks_.Slots(begin, std::min(end, asked_));
     for (std::uint64_t g = begin; g < end; ++g) Deliver(g, begin, rows, step);
     AddReads(step);
     if (step.ends_epoch) EndEpoch(step);
@@ -103,20 +104,10 @@ class RedoxOrder final : public Order {
   }
 
  private:
-  [[nodiscard]] std::uint32_t AskedAt(std::uint64_t g) const {
-    if (options_.trace != nullptr) return static_cast<std::uint32_t>(Raw((*options_.trace)[g]));
-    return static_cast<std::uint32_t>(permutation_.has_value() ? permutation_->At(g) : g);
-  }
-  [[nodiscard]] bool IsRepeat(std::uint64_t g) const { return !repeats_.empty() && repeats_[g]; }
-
   void EnterEpoch(Step& step) {
     if (epoch_ == next_.epoch) return;
     epoch_ = next_.epoch;
-    if (options_.job.shuffle && options_.trace == nullptr) {
-      permutation_.reset();  // Freed before the next one is made: one table at a time.
-      permutation_.emplace(options_.job.sample_count, options_.job.seed, next_.epoch,
-                           RandomStream::kOrder, options_.job.bijection_from);
-    }
+    asks_.Begin(next_.epoch);
     protocol_.Begin(next_.epoch);
     if (protocol_.looks_ahead()) Announce();
     first_number_ = issued_;
@@ -125,62 +116,55 @@ class RedoxOrder final : public Order {
     if (next_.step != 0) RunUpTo(next_.step * batch_, step);
   }
 
-  // The node that makes the request at position g.
-  [[nodiscard]] std::uint32_t NodeOf(std::uint64_t g) const {
-    return options_.nodes == 1 ? 0 : static_cast<std::uint32_t>(g % options_.nodes);
-  }
-
-  // Looks up the slots of several requests together, so that their cache misses overlap.
-  void LookUp(std::uint64_t begin, std::uint64_t end) {
-    end = std::min(end, asked_);
-    slots_.resize(end - std::min(begin, end));
-    for (std::uint64_t g = begin; g < end; ++g) slots_[g - begin] = AskedAt(g);
-    for (std::uint32_t& each : slots_) each = layout_->slot_of(each);
-  }
-
   // Announces all requests of the epoch.
   void Announce() {
     for (std::uint64_t first = 0; first < asked_; first += kRunTogether) {
-      LookUp(first, first + kRunTogether);
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
-        if (i + kAhead < slots_.size()) layout_->Expect(slots_[i + kAhead]);
-        if (!IsRepeat(first + i)) protocol_.Announce(NodeOf(first + i), slots_[i]);
+      const auto slots = asks_.Slots(first, std::min(asked_, first + kRunTogether));
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (i + kAhead < slots.size()) __builtin_prefetch(&layout_->slots()[slots[i + kAhead]]);
+        if (!asks_.IsRepeat(first + i)) protocol_.Announce(asks_.NodeOf(first + i), slots[i]);
       }
     }
     protocol_.EndAnnouncements();
   }
 
-  // Answers the request at position g, where those from `first` on were looked up.
-  RedoxResident Serve(std::uint64_t g, std::uint64_t first) {
-    const std::uint64_t i = g - first;
+  // Answers the request at position g of the step that begins at `begin`.
+  RedoxResident Serve(std::uint64_t g, std::uint64_t begin) {
+    const std::uint64_t i = g - begin;
     if (i + 2 * kAhead < slots_.size()) protocol_.ExpectSlot(slots_[i + 2 * kAhead]);
-    if (i + kAhead < slots_.size()) protocol_.Expect(NodeOf(g + kAhead), slots_[i + kAhead]);
-    return protocol_.Serve(NodeOf(g), slots_[i]);
+    if (i + kAhead < slots_.size()) protocol_.Expect(asks_.NodeOf(g + kAhead), slots_[i + kAhead]);
+    return protocol_.Serve(asks_.NodeOf(g), slots_[i]);
   }
 
   // Applies the steps before `begin` to memory, without their deliveries. Each read gets the number
   // of its request: later reads have higher numbers, in whatever order requests are served.
   void RunUpTo(std::uint64_t begin, Step& step) {
+    RedoxRanges ranges(*layout_);
+    std::vector<RedoxRequest> run;
     for (std::uint64_t first = 0; first < begin; first += kRunTogether) {
-      LookUp(first, std::min(begin, first + kRunTogether));
-      run_.clear();
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
-        if (IsRepeat(first + i)) continue;
-        run_.push_back({.position = static_cast<std::uint32_t>(first + i), .slot = slots_[i]});
+      const auto slots = asks_.Slots(first, std::min(begin, first + kRunTogether));
+      run.clear();
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (asks_.IsRepeat(first + i)) continue;
+        run.push_back({.position = static_cast<std::uint32_t>(first + i), .slot = slots[i]});
       }
-      if (protocol_.virtual_chunks_are_independent()) SortByVirtualChunks();
-      for (std::size_t i = 0; i < run_.size(); ++i) {
-        if (i + 2 * kAhead < run_.size()) {
-          protocol_.ExpectSlot(run_[i + 2 * kAhead].slot);
-          protocol_.Expect(NodeOf(run_[i + kAhead].position), run_[i + kAhead].slot);
+      if (protocol_.virtual_chunks_are_independent()) ranges.Sort(run);
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        if (i + 2 * kAhead < run.size()) {
+          const RedoxRequest soon = run[i + kAhead];
+          protocol_.ExpectSlot(run[i + 2 * kAhead].slot);
+          protocol_.Expect(asks_.NodeOf(soon.position), soon.slot);
         }
-        protocol_.NumberReadsFrom(run_[i].position);
-        static_cast<void>(protocol_.Serve(NodeOf(run_[i].position), run_[i].slot));
+        protocol_.NumberReadsFrom(run[i].position);
+        static_cast<void>(protocol_.Serve(asks_.NodeOf(run[i].position), run[i].slot));
       }
       protocol_.ForgetReads();
     }
-    run_ = {};
-    sorted_ = {};
+    ReadAgain(begin, step);
+  }
+
+  // Adds reads of the samples that are resident after the request before `begin`.
+  void ReadAgain(std::uint64_t begin, Step& step) {
     protocol_.ResetCounts();
     protocol_.NumberReadsFrom(static_cast<std::uint32_t>(begin));
     entered_at_ = static_cast<std::uint32_t>(begin);
@@ -200,30 +184,6 @@ class RedoxOrder final : public Order {
     }
     read_again_ += step.reads.size();
     first_number_ = issued_;
-  }
-
-  // Sorts the requests of RunUpTo(), stably, by ranges of slots that hold whole virtual chunks:
-  // what these need stays in the processor's caches meanwhile.
-  void SortByVirtualChunks() {
-    if (ranges_.empty()) MakeRanges();
-    std::vector<std::uint32_t> ends(ranges_.size() + 1, 0);
-    for (const Request& each : run_) ++ends[RangeOf(each.slot) + 1];
-    for (std::size_t range = 1; range < ends.size(); ++range) ends[range] += ends[range - 1];
-    sorted_.resize(run_.size());
-    for (const Request& each : run_) sorted_[ends[RangeOf(each.slot)]++] = each;
-    std::swap(run_, sorted_);
-  }
-  // Range r begins with the first virtual chunk from slot r * kRangeSlots on.
-  void MakeRanges() {
-    for (const RedoxLayout::Virtual& each : layout_->virtual_chunks()) {
-      while (each.first_slot >= ranges_.size() * kRangeSlots) ranges_.push_back(each.first_slot);
-    }
-    ranges_.resize(layout_->slots().size() / kRangeSlots + 1, kRequestsMax);  // Empty ones.
-  }
-  [[nodiscard]] std::size_t RangeOf(std::uint32_t slot) const {
-    std::size_t range = slot / kRangeSlots;
-    while (slot < ranges_[range]) --range;
-    return range;
   }
 
   [[nodiscard]] BlockRead ReadOf(std::uint32_t chunk) const {
@@ -263,8 +223,8 @@ class RedoxOrder final : public Order {
       HEADRACE_CHECK(begin < asked_);  // Padding only fills up the last row, which has a request.
       delivery.sample = served_[(g - asked_) % (asked_ - begin)];
       ++padded_;
-    } else if (IsRepeat(g)) {
-      delivery.sample = SampleId{AskedAt(g)};
+    } else if (asks_.IsRepeat(g)) {
+      delivery.sample = asks_.Repeated(g);
       ++direct_reads_;
     } else {
       const RedoxResident answer = Serve(g, begin);
@@ -292,14 +252,8 @@ class RedoxOrder final : public Order {
     }
   }
 
-  struct Request {
-    std::uint32_t position = 0;
-    std::uint32_t slot = 0;
-  };
-
   // Requests that are looked up together, outside of steps.
   static constexpr std::uint64_t kRunTogether = std::uint64_t{1} << 20;
-  static constexpr std::uint32_t kRangeSlots = 4096;
   // Prefetches what a request needs this many requests ahead, and what leads there twice as many.
   static constexpr std::uint64_t kAhead = 8;
 
@@ -307,24 +261,19 @@ class RedoxOrder final : public Order {
   const std::shared_ptr<const RedoxLayout> layout_;
   const OrderOptions requests_;
   const std::uint64_t steps_per_epoch_;
-  const std::uint64_t batch_;        // of all ranks
-  const std::uint64_t asked_;        // requests of an epoch
-  const std::vector<bool> repeats_;  // of each position of a trace; empty: none
+  const std::uint64_t batch_;  // of all ranks
+  const std::uint64_t asked_;  // requests of an epoch
+  RedoxRequests asks_;
   RedoxProtocol protocol_;
   Position next_;
   std::optional<std::uint64_t> epoch_;  // the epoch that was entered
-  std::optional<Permutation> permutation_;
 
   std::uint64_t issued_ = 0;          // reads of the stream
   std::uint64_t first_number_ = 0;    // of the first read that the stream saw issued in this epoch
   std::uint32_t entered_at_ = 0;      // the protocol's number of that read
   std::vector<std::uint32_t> again_;  // of those that are read again, ascending
   std::vector<SampleId> served_;      // in this step
-  std::vector<std::uint32_t> slots_;  // of requests: see LookUp()
-  // While an epoch is entered:
-  std::vector<Request> run_;
-  std::vector<Request> sorted_;
-  std::vector<std::uint32_t> ranges_;  // first slots: see SortByVirtualChunks()
+  std::span<const std::uint32_t> slots_;  // of its requests
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;

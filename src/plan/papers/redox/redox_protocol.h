@@ -78,7 +78,7 @@ class RedoxProtocol {
 
   // Prefetches for a Serve() that follows soon: first the one, some requests later the other.
   [[gnu::always_inline]] void ExpectSlot(std::uint32_t slot) const {
-    layout_->Expect(slot);
+    __builtin_prefetch(&layout_->slots()[slot]);
     places_.ExpectSlot(slot);
     if (window_.has_value()) window_->Expect(slot);
   }

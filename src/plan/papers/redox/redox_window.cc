@@ -94,7 +94,7 @@ std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std
     if (asked.seen + 2 * kAhead < count) {
       const std::uint32_t soon = asked.requests[asked.seen + 2 * kAhead];
       Expect(soon);
-      layout_->Expect(soon);
+      __builtin_prefetch(&layout_->slots()[soon]);
       homes.ExpectSlot(soon);
       homes.Expect(asked.requests[asked.seen + kAhead]);
     }
