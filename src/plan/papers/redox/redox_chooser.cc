@@ -32,7 +32,14 @@ RedoxChooser::RedoxChooser(const RedoxOrderOptions& options,
   for (const Virtual& of : layout_->virtual_chunks()) {
     for (std::uint32_t member = 0; member < of.chunk_count; ++member) {
       const BlockMap::Block block = layout_->blocks().block(of.chunk + member * of.stride);
-      const std::uint64_t word = of.first_word + std::uint64_t{member} * of.words();
+      std::uint64_t word = of.first_word + std::uint64_t{member} * of.words();
+      if (members.empty() && layout_->classes() == 0) {
+        for (std::uint32_t o = 0; o < block.count; o += 64, ++word) {
+          const std::uint32_t left = block.count - o;
+          taken_at_first_[word] = left >= 64 ? 0 : kAllBits << left;
+        }
+        continue;
+      }
       for (std::uint32_t o = 0; o < block.count; ++o) {
         if (!members.empty() && !members[Raw(block.first) + o]) continue;
         taken_at_first_[word + o / 64] &= ~Bit(o);
