@@ -50,7 +50,7 @@ TEST(PermutationTest, EveryEntryComesOnce) {
 }
 
 TEST(PermutationTest, FromItsThresholdOnItIsTheKeyedBijection) {
-  for (const std::uint64_t threshold : {64, 100, 128, 1000, 1 << 16}) {
+  for (const std::uint64_t threshold : {64U, 100U, 128U, 1000U, 65536U}) {
     for (const std::uint64_t size : {threshold - 1, threshold, threshold + 1}) {
       const Permutation permutation(size, 5, 2, RandomStream::kOrder, threshold);
       EXPECT_TRUE(IsPermutation(Listed(permutation))) << size;

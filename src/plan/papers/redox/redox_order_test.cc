@@ -277,7 +277,7 @@ TEST(RedoxOrderTest, EntersAnEpochOfVirtualChunksWiderThanARangeOfSlots) {
   options.job = {.sample_count = 150'000, .batch_size = 1000, .seed = 4, .epochs = 1};
   options.blocks = MakeUniformBlocks(options.job.sample_count, 9'000);
   options.chunks_per_virtual = 3;
-  for (const std::uint64_t at : {1, 40, 149}) CheckEntering(options, at);
+  for (const std::uint64_t at : {1U, 40U, 149U}) CheckEntering(options, at);
 }
 
 TEST(RedoxOrderTest, NeverHoldsMoreThanItsBoundOrItsBudget) {
