@@ -24,7 +24,7 @@ HEADRACE_MEMBERS(RandomResizedCrop, scale, ratio)
 HEADRACE_MEMBERS(ImageTransform, random_resized_crop, resize_shorter, flip_probability, height,
                  width, to_float, mean, std, channels_first, exact, pixels_max)
 HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, seed, shuffle,
-                 drop_last, epochs)
+                 drop_last, epochs, bijection_from)
 HEADRACE_MEMBERS(FileRemedies, changed, broken_link, special)
 HEADRACE_MEMBERS(Curve::Point, users, rate)
 HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
