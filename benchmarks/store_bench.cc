@@ -5,8 +5,7 @@
 //
 // The file is evicted from the page cache first, except for the warm cases, which read its first
 // --warm-bytes after having read them once. Compare the direct cases with
-//   fio --name=r --filename=FILE --rw=randread --bs=100k --direct=1 --ioengine=io_uring
-//       --iodepth=32 --runtime=5 --time_based
+//   roofline_bench FILE --block 100K --depth 32 --pattern random --seconds 5
 
 #include <fcntl.h>
 #include <sys/resource.h>
