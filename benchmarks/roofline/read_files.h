@@ -44,7 +44,7 @@ class ReadFiles final : public FileCatalog {
   // Errors: FailedPrecondition  the page cache holds pages of the files, or the system cannot tell
   [[nodiscard]] Status CheckCold() const;
 
-  // Reads the files once, and checks that the page cache holds all of them.
+  // Reads the files, and checks that the page cache holds all of them.
   //
   // Errors: FailedPrecondition  it does not, or the system cannot tell
   //         those of reading
@@ -66,6 +66,7 @@ class ReadFiles final : public FileCatalog {
     std::uint64_t resident = 0;
   };
   [[nodiscard]] Result<Pages> CountPages() const;
+  Status ReadAll() const;
 
   const std::vector<File> files_;
 };
