@@ -13,19 +13,19 @@
 namespace headrace {
 namespace {
 
-// Four bytes a pixel, row after row.
+// Three bytes a pixel, row after row.
 struct Image {
   std::uint32_t width = 0;
   std::uint32_t height = 0;
   std::vector<std::uint8_t> bytes;
 
   [[nodiscard]] std::uint8_t at(std::uint32_t x, std::uint32_t y, std::uint32_t c) const {
-    return bytes[(std::size_t{y} * width + x) * 4 + c];
+    return bytes[(std::size_t{y} * width + x) * 3 + c];
   }
 };
 
 Image MakeNoise(std::uint32_t width, std::uint32_t height, Prng& prng) {
-  Image image{width, height, std::vector<std::uint8_t>(std::size_t{4} * width * height)};
+  Image image{width, height, std::vector<std::uint8_t>(std::size_t{3} * width * height)};
   for (std::uint8_t& byte : image.bytes) byte = static_cast<std::uint8_t>(prng.Next32() >> 24);
   return image;
 }
@@ -62,13 +62,13 @@ std::uint8_t ModelSample(const AxisSpan& span, std::uint64_t output,
 
 Image ModelColumns(const Image& image, const AxisSpan& x) {
   Image out{x.outputs, image.height,
-            std::vector<std::uint8_t>(std::size_t{4} * x.outputs * image.height)};
+            std::vector<std::uint8_t>(std::size_t{3} * x.outputs * image.height)};
   std::vector<std::uint8_t> line(image.width);
   for (std::uint32_t row = 0; row < image.height; ++row) {
-    for (std::uint32_t c = 0; c < 4; ++c) {
+    for (std::uint32_t c = 0; c < 3; ++c) {
       for (std::uint32_t i = 0; i < image.width; ++i) line[i] = image.at(i, row, c);
       for (std::uint32_t o = 0; o < x.outputs; ++o) {
-        out.bytes[(std::size_t{row} * x.outputs + o) * 4 + c] = ModelSample(x, o, line);
+        out.bytes[(std::size_t{row} * x.outputs + o) * 3 + c] = ModelSample(x, o, line);
       }
     }
   }
@@ -79,8 +79,8 @@ Image Transposed(const Image& image) {
   Image out{image.height, image.width, std::vector<std::uint8_t>(image.bytes.size())};
   for (std::uint32_t y = 0; y < image.height; ++y) {
     for (std::uint32_t x = 0; x < image.width; ++x) {
-      std::memcpy(out.bytes.data() + (std::size_t{x} * image.height + y) * 4,
-                  image.bytes.data() + (std::size_t{y} * image.width + x) * 4, 4);
+      std::memcpy(out.bytes.data() + (std::size_t{x} * image.height + y) * 3,
+                  image.bytes.data() + (std::size_t{y} * image.width + x) * 3, 3);
     }
   }
   return out;
@@ -95,31 +95,31 @@ Image Model(const Image& image, const AxisSpan& x, const AxisSpan& y, Resampler:
 
 // Runs `resampler` as the codec does; rows have `lead` extra pixels before and 3 after.
 Image Resample(Resampler& resampler, const Image& image, const AxisSpan& x, const AxisSpan& y,
-               std::uint32_t lead) {
+               std::uint32_t lead, RowLayout layout = {}) {
   AxisFilter horizontal;
   AxisFilter vertical;
   horizontal.Prepare(x);
   vertical.Prepare(y);
   const std::uint32_t row_pixels = lead + horizontal.inputs() + 3;
   resampler.Begin(horizontal, vertical, Resampler::OrderOf(x, y),
-                  {.row_pixels = row_pixels, .lead = lead});
+                  {.row_pixels = row_pixels, .lead = lead}, layout);
   Image out{x.outputs, y.outputs, {}};
   for (std::uint32_t row = vertical.input_begin(); row < vertical.input_end();) {
     const std::uint32_t count = std::min(Resampler::kRowsAtOnce, vertical.input_end() - row);
     for (std::uint32_t r = 0; r < count; ++r) {
-      std::memset(resampler.input(r), 0xAB, std::size_t{4} * row_pixels);
+      std::memset(resampler.input(r), 0xAB, std::size_t{3} * row_pixels);
       std::memcpy(
-          resampler.input(r) + std::size_t{4} * lead,
-          image.bytes.data() + (std::size_t{row + r} * image.width + horizontal.input_begin()) * 4,
-          std::size_t{4} * horizontal.inputs());
+          resampler.input(r) + std::size_t{3} * lead,
+          image.bytes.data() + (std::size_t{row + r} * image.width + horizontal.input_begin()) * 3,
+          std::size_t{3} * horizontal.inputs());
     }
     resampler.Push(count);
     while (const std::uint8_t* pixels = resampler.Next()) {
-      out.bytes.insert(out.bytes.end(), pixels, pixels + std::size_t{4} * x.outputs);
+      out.bytes.insert(out.bytes.end(), pixels, pixels + std::size_t{3} * x.outputs);
     }
     row += count;
   }
-  EXPECT_EQ(out.bytes.size(), std::size_t{4} * x.outputs * y.outputs);
+  EXPECT_EQ(out.bytes.size(), std::size_t{3} * x.outputs * y.outputs);
   return out;
 }
 
@@ -155,9 +155,9 @@ TEST(ResampleTest, TheSameSizeIsTheSameImage) {
 TEST(ResampleTest, AFlatImageStaysFlatHoweverManyPixelsAreAveraged) {
   Resampler resampler;
   for (const std::uint8_t value : std::initializer_list<std::uint8_t>{0, 1, 254, 255}) {
-    const Image image{3, 40000, std::vector<std::uint8_t>(std::size_t{4} * 3 * 40000, value)};
+    const Image image{3, 40000, std::vector<std::uint8_t>(std::size_t{3} * 3 * 40000, value)};
     const Image result = Resample(resampler, image, SpanOf(0, 3, 2), SpanOf(0, 40000, 1), 0);
-    EXPECT_EQ(result.bytes, std::vector<std::uint8_t>(8, value));
+    EXPECT_EQ(result.bytes, std::vector<std::uint8_t>(6, value));
   }
 }
 
