@@ -110,23 +110,16 @@ ImageRegion RegionOf(const Scratch& scratch, const Framing& framing) {
           .halvings = framing.halvings};
 }
 
-// Rows that need no resampling: decoded in place if their layout allows it.
+// Rows that need nothing but to be copied: decoded in place if the decoder decodes no more than
+// the region.
 Status CopyRows(ImageDecoder& decoder, const ImageRegion& region, const RowWriter& writer,
                 ScratchBuffer& buffer) {
   HEADRACE_RETURN_IF_ERROR(decoder.Start(region));
-  const std::size_t row_bytes = decoder.row_pixels() * kPixelBytes;
-  std::uint8_t* row = buffer.Reserve(row_bytes + region.width * kPixelBytes);
-  std::uint8_t* arranged = row + row_bytes;
+  std::uint8_t* row = buffer.Reserve(decoder.row_pixels() * kPixelBytes);
   const bool whole_rows = decoder.row_pixels() == region.width;
   for (std::uint32_t y = 0; y < region.height; ++y) {
-    std::uint8_t* in_place = writer.InPlace(y);
-    if (whole_rows && in_place != nullptr) {
-      HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(in_place));
-      continue;
-    }
-    HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(row));
-    writer.Arrange(row + decoder.row_lead() * kPixelBytes, arranged);
-    writer.Write(y, arranged);
+    HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(whole_rows ? writer.InPlace(y) : row));
+    if (!whole_rows) writer.Write(y, row + decoder.row_lead() * kPixelBytes);
   }
   return decoder.Finish(row);
 }
@@ -191,8 +184,8 @@ class ImageCodec final : public FieldCodec {
  private:
   static std::uint64_t ScratchBytes(const ImageDecoder& decoder, const Framing& framing) {
     const std::uint32_t row_pixels = Halved(decoder.size().width, framing.halvings);
-    const std::uint64_t copied_rows = kPixelBytes * (std::uint64_t{row_pixels} + framing.x.outputs);
-    return decoder.ScratchBytes(framing.halvings) + copied_rows +
+    const std::uint64_t copied_row = kPixelBytes * row_pixels;
+    return decoder.ScratchBytes(framing.halvings) + copied_row +
            AxisFilter::MemoryBytes(framing.x, framing.halvings) +
            AxisFilter::MemoryBytes(framing.y, framing.halvings) +
            Resampler::MemoryBytes(framing, row_pixels);
@@ -204,7 +197,8 @@ class ImageCodec final : public FieldCodec {
     scratch.vertical.Prepare(framing.y, framing.halvings);
     const ImageRegion region = RegionOf(scratch, framing);
     const RowWriter writer(transform_, normalizer_, framing.flip, row);
-    if (scratch.horizontal.identity() && scratch.vertical.identity()) {
+    if (scratch.horizontal.identity() && scratch.vertical.identity() &&
+        writer.InPlace(0) != nullptr) {
       return CopyRows(decoder, region, writer, scratch.row);
     }
     return ResampleRows(decoder, region, Resampler::OrderOf(framing.x, framing.y), writer, scratch);

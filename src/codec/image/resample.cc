@@ -12,9 +12,10 @@
 namespace headrace {
 namespace {
 
-// Bytes of a row that the vertical pass reads, from any byte on, or that a transposition writes.
+// Bytes from one row to the next: the vertical pass may read, and a transposition write, past the
+// pixels.
 constexpr std::uint64_t PaddedRow(std::uint64_t pixels) {
-  return RoundUp(pixels * kPixelBytes, kTransposedAtOnce) + kSamplesAtOnce;
+  return RoundUp(pixels * kPixelBytes + kSamplesAtOnce, kColumnRows);
 }
 
 // Bytes of the columns of `pixels`.
@@ -162,8 +163,8 @@ void Resampler::Begin(const AxisFilter& horizontal, const AxisFilter& vertical, 
   output_row_bytes_ = PaddedRow(horizontal.outputs());
   group_row_bytes_ = PaddedRow(input.row_pixels);
   ring_row_bytes_ = order == Order::kColumnsFirst ? output_row_bytes_ : group_row_bytes_;
-  ring_.Reserve(ring_row_bytes_ * ring_rows_);
-  group_.Reserve(group_row_bytes_ * kRowsAtOnce);
+  ring_.Reserve(kOffAlignment + ring_row_bytes_ * ring_rows_);
+  group_.Reserve(kOffAlignment + group_row_bytes_ * kRowsAtOnce);
   columns_.Reserve(ColumnBytes(horizontal.inputs()));
   output_columns_.Reserve(ColumnBytes(horizontal.outputs()));
   output_.Reserve(output_row_bytes_ * (order == Order::kColumnsFirst ? 1 : kRowsAtOnce));
@@ -191,6 +192,7 @@ void Resampler::Push(std::uint32_t count) {
 
 const std::uint8_t* Resampler::Next() {
   if (order_ == Order::kColumnsFirst) {
+    if (vertical_->identity()) return combined_ < pushed_ ? ring_row(combined_++) : nullptr;
     const std::size_t bytes = horizontal_->outputs() * kPixelBytes;
     return CombineNext(0, bytes, output_.data()) ? output_.data() : nullptr;
   }
@@ -237,8 +239,9 @@ std::uint64_t Resampler::MemoryBytes(const Framing& framing, std::uint32_t row_p
   const std::uint64_t ring_row =
       OrderOf(framing.x, framing.y) == Order::kColumnsFirst ? output_row : input_row;
   const std::uint64_t taps = AxisFilter::TapsMax(framing.y, framing.halvings);
-  return ring_row * (taps + kRowsAtOnce) + (input_row + output_row) * kRowsAtOnce +
-         ColumnBytes(row_pixels) + ColumnBytes(framing.x.outputs) + taps * sizeof(void*);
+  return 2 * kOffAlignment + ring_row * (taps + kRowsAtOnce) +
+         (input_row + output_row) * kRowsAtOnce + ColumnBytes(row_pixels) +
+         ColumnBytes(framing.x.outputs) + taps * sizeof(void*);
 }
 
 std::size_t Resampler::memory_bytes() const {

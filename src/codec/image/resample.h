@@ -149,11 +149,15 @@ class Resampler {
   static std::uint64_t MemoryBytes(const Framing& framing, std::uint32_t row_pixels);
 
  private:
+  // libjpeg-turbo's vector code writes rows that are aligned past the caches, and the resampler
+  // would wait for memory when it reads them: no input row is aligned to 16 bytes.
+  static constexpr std::size_t kOffAlignment = 8;
+
   [[nodiscard]] std::uint8_t* ring_row(std::uint32_t row) {
-    return ring_.data() + (row % ring_rows_) * ring_row_bytes_;
+    return ring_.data() + kOffAlignment + (row % ring_rows_) * ring_row_bytes_;
   }
   [[nodiscard]] std::uint8_t* group_row(std::uint32_t row) {
-    return group_.data() + row * group_row_bytes_;
+    return group_.data() + kOffAlignment + row * group_row_bytes_;
   }
 
   // The vertical pass of the next output into `out`, of `bytes` after the first `lead_bytes` of its

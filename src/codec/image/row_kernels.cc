@@ -204,7 +204,8 @@ HEADRACE_AVX2 inline void Store(__m256i low, __m256i high, std::uint8_t* out) {
       _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
 }
 
-// The sums of kSamplesAtOnce samples: a third of them go to each of `out`.
+// The sums of kSamplesAtOnce samples: a third of them go to each of `out`. There is at least one
+// weight; a loop that knows it needs no copies of its registers.
 template <typename Inputs>
 HEADRACE_AVX2 inline void Sum(const Inputs& inputs, std::span<const std::int32_t> weights,
                               std::uint8_t* out0, std::uint8_t* out1, std::uint8_t* out2) {
@@ -215,7 +216,8 @@ HEADRACE_AVX2 inline void Sum(const Inputs& inputs, std::span<const std::int32_t
   __m256i d = half;
   __m256i e = half;
   __m256i f = half;
-  for (std::size_t t = 0; t < weights.size(); ++t) {
+  std::size_t t = 0;
+  do {
     const std::uint8_t* input = inputs(t);
     const __m256i weight = _mm256_set1_epi32(weights[t]);
     a = _mm256_add_epi32(a, Product(input, weight));
@@ -224,7 +226,7 @@ HEADRACE_AVX2 inline void Sum(const Inputs& inputs, std::span<const std::int32_t
     d = _mm256_add_epi32(d, Product(input + 24, weight));
     e = _mm256_add_epi32(e, Product(input + 32, weight));
     f = _mm256_add_epi32(f, Product(input + 40, weight));
-  }
+  } while (++t < weights.size());
   Store(a, b, out0);
   Store(c, d, out1);
   Store(e, f, out2);
@@ -251,7 +253,8 @@ HEADRACE_AVX2 void CombineColumns(const AxisFilter& filter, const std::uint8_t* 
 }
 
 // a / b, rounded as a division rounds: Markstein's correction of a * (1 / b) by its remainder. It
-// takes less time than a division, and needs a b whose reciprocal is neither subnormal nor infinite.
+// takes less time than a division, and needs a b whose reciprocal is neither subnormal nor
+// infinite.
 HEADRACE_AVX2 inline __m256 Quotient(__m256 a, __m256 b, __m256 per_b) {
   const __m256 near = _mm256_mul_ps(a, per_b);
   return _mm256_fmadd_ps(_mm256_fnmadd_ps(near, b, a), per_b, near);
@@ -291,9 +294,9 @@ constexpr RowKernels kAllKernels[] = {avx2::kKernels, portable::kKernels};
 
 std::span<const RowKernels> SupportedRowKernels() {
 #if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const std::span<const RowKernels> all = kAllKernels;
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return fast ? all : all.last(1);
+  return has_avx2 ? all : all.last(1);
 #else
   return {&portable::kKernels, 1};
 #endif

@@ -33,8 +33,8 @@ struct SamplePlaces {
   std::ptrdiff_t channel_step = 1;
 };
 
-// How the samples of a channel become floats: (sample / 255 - mean) / std, each operation rounded to
-// float.
+// How the samples of a channel become floats: (sample / 255 - mean) / std, each operation rounded
+// to float.
 struct ChannelValues {
   float mean = 0;
   float std = 1;

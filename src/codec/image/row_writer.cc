@@ -4,15 +4,6 @@
 #include <numeric>
 
 namespace headrace {
-namespace {
-
-// The step is known to the compiler, so that it can use vectors.
-template <std::ptrdiff_t kStep>
-void ArrangeChannel(const std::uint8_t* pixels, std::ptrdiff_t count, std::uint8_t* to) {
-  for (std::ptrdiff_t x = 0; x < count; ++x) to[x * kStep] = pixels[x * 3];
-}
-
-}  // namespace
 
 Normalizer::Normalizer(const std::array<float, 3>& mean, const std::array<float, 3>& std,
                        const RowKernels& kernels)
@@ -43,20 +34,6 @@ RowWriter::RowWriter(const ImageTransform& transform, const Normalizer& normaliz
 std::uint8_t* RowWriter::InPlace(std::uint32_t y) const {
   if (transform_.to_float || transform_.channels_first || flip_) return nullptr;
   return reinterpret_cast<std::uint8_t*>(destination_) + std::size_t{y} * transform_.width * 3;
-}
-
-void RowWriter::Arrange(const std::uint8_t* pixels, std::uint8_t* row) const {
-  const SamplePlaces places = PlacesOf(layout(), transform_.width);
-  const auto width = static_cast<std::ptrdiff_t>(transform_.width);
-  for (std::ptrdiff_t c = 0; c < 3; ++c) {
-    std::uint8_t* to = row + places.first + c * places.channel_step;
-    switch (places.pixel_step) {
-      case 1: ArrangeChannel<1>(pixels + c, width, to); break;
-      case -1: ArrangeChannel<-1>(pixels + c, width, to); break;
-      case 3: ArrangeChannel<3>(pixels + c, width, to); break;
-      default: ArrangeChannel<-3>(pixels + c, width, to); break;
-    }
-  }
 }
 
 void RowWriter::Write(std::uint32_t y, const std::uint8_t* row) const {

@@ -55,9 +55,6 @@ class RowWriter {
     return {.channels_first = transform_.channels_first, .flip = flip_};
   }
 
-  // Brings decoded `pixels`, of three bytes each, into layout().
-  void Arrange(const std::uint8_t* pixels, std::uint8_t* row) const;
-
   // Writes row `y`.
   void Write(std::uint32_t y, const std::uint8_t* row) const;
 
