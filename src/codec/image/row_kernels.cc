@@ -138,14 +138,11 @@ namespace avx2 {
 HEADRACE_AVX2 inline void Transpose(__m256i (&rows)[kColumnRows]) {
   constexpr std::size_t kHalfRows = kColumnRows / 2;
   __m256i next[kColumnRows];
-#pragma GCC unroll 4
   for (int round = 0; round < 4; ++round) {
-#pragma GCC unroll 8
     for (std::size_t r = 0; r < kHalfRows; ++r) {
       next[2 * r] = _mm256_unpacklo_epi8(rows[r], rows[r + kHalfRows]);
       next[2 * r + 1] = _mm256_unpackhi_epi8(rows[r], rows[r + kHalfRows]);
     }
-#pragma GCC unroll 16
     for (std::size_t r = 0; r < kColumnRows; ++r) rows[r] = next[r];
   }
 }
