@@ -2,9 +2,9 @@
 
 // The inner loops over samples, which are bytes, for the processor at hand.
 //
-// A column is one sample of each of kColumnRows rows, one after another: one
-// vector register. The horizontal pass works on columns, so that all lanes of a vector have the
-// same weight; the vertical pass works on rows, for the same reason.
+// A column is one sample of each of kColumnRows rows, one after another: one vector register. The
+// horizontal pass works on columns, so that all lanes of a vector have the same weight; the
+// vertical pass works on rows, for the same reason.
 
 #include <array>
 #include <cstddef>
@@ -18,7 +18,7 @@ class AxisFilter;
 
 inline constexpr std::uint32_t kColumnRows = 16;
 
-// Transpositions take this many samples of each row at once.
+// The transpositions take this many samples of each row at once.
 inline constexpr std::size_t kTransposedAtOnce = 2 * kColumnRows;
 
 // The vertical pass takes this many samples at once; the horizontal pass the three columns of a
@@ -43,7 +43,8 @@ struct ChannelValues {
 };
 
 // Every sum is of weights[t] times input t, rounded from 22-bit fixed point to an integer, at most
-// 255. Weights are not negative and sum to 2^22 up to rounding: many may sum to a little more.
+// 255. There is at least one weight. None is negative, and they sum to 2^22 up to rounding: many
+// may sum to a little more.
 //
 // All kernels give the same results. Thread safety: the functions may run concurrently.
 struct RowKernels {
