@@ -16,7 +16,7 @@ namespace headrace {
 
 class AxisFilter;
 
-inline constexpr std::uint32_t kColumnRows = 16;
+inline constexpr std::size_t kColumnRows = 16;
 
 // The transpositions take this many samples of each row at once.
 inline constexpr std::size_t kTransposedAtOnce = 2 * kColumnRows;

@@ -1,5 +1,6 @@
 #include "codec/image/row_writer.h"
 
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -18,7 +19,8 @@ Normalizer::Normalizer(const std::array<float, 3>& mean, const std::array<float,
     }
     std::array<float, 256> converted{};
     kernels.to_floats(samples.data(), samples.size(), channel, converted.data());
-    if (std::memcmp(converted.data(), channel.of.data(), sizeof(converted)) != 0) {
+    using Bits = std::array<std::uint32_t, 256>;
+    if (std::bit_cast<Bits>(converted) != std::bit_cast<Bits>(channel.of)) {
       to_floats_ = SupportedRowKernels().back().to_floats;
     }
   }
