@@ -1,4 +1,4 @@
-"""What benchmarks share: cold caches, phases in processes of their own, fio, statistics, results.
+"""What benchmarks share: cold caches, phases in processes of their own, statistics, results.
 
 Figures of a shared virtual machine mean nothing by themselves: every one here is a ratio to
 something measured seconds before and after, in the same place.
@@ -116,41 +116,6 @@ def in_child(phase: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str,
     result["cpu_s"] = usage.ru_utime + usage.ru_stime
     result["device_bytes"] = usage.ru_inblock * 512
     return result
-
-
-@dataclass(frozen=True)
-class Fio:
-    """Reads of the given files past the page cache, by fio."""
-
-    files: Sequence[Path]
-    block_bytes: int
-
-    def run(self, depth: int, seconds: float) -> float:
-        """MB/s of random reads at this queue depth."""
-        return self._run(
-            depth, seconds,
-            "--rw=randread", "--norandommap", "--randrepeat=0", "--file_service_type=random:1",
-        )  # fmt: skip
-
-    def run_sequential(self, depth: int, seconds: float) -> float:
-        """MB/s of reading the files one after the other, over and over."""
-        return self._run(depth, seconds, "--rw=read", "--file_service_type=sequential")
-
-    def _run(self, depth: int, seconds: float, *how: str) -> float:
-        command = [
-            "fio", "--name=roofline", "--readonly", "--direct=1", *how,
-            "--ioengine=io_uring", f"--iodepth={depth}", f"--bs={self.block_bytes}",
-            "--time_based", f"--runtime={seconds}", "--output-format=json",
-            "--filename=" + ":".join(str(path) for path in self.files),
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        job = json.loads(done.stdout)["jobs"][0]
-        return float(job["read"]["bw_bytes"]) / 1e6
-
-    def best_depth(self, depths: Sequence[int], seconds: float) -> tuple[int, dict[int, float]]:
-        """The depth of the highest rate, and the rate of each."""
-        rates = {depth: self.run(depth, seconds) for depth in depths}
-        return max(rates, key=lambda depth: rates[depth]), rates
 
 
 _BLKIO = Path("/sys/fs/cgroup/blkio")

@@ -1,11 +1,16 @@
-// How fast images become batch rows, on one core, in CPU time of the thread:
+// How fast images become batch rows, in CPU time of the threads. A bare libjpeg-turbo loop over the
+// same images is the measure: it decodes them whole, with default settings.
 //
-//   decode    the codec with nothing to resample, against a bare libjpeg-turbo loop over the same
-//             images; interleaved pairs, median of the ratios. Must be at least 0.95.
-//   rrc       RandomResizedCrop to 224 x 224, flip, float32, normalised; exact and fast.
+//   decode    the codec with nothing to resample; one thread, interleaved pairs. The median of the
+//             ratios must be at least 0.95.
+//   crops     to rows of 224 x 224: `rrc` by RandomResizedCrop and flip, `centre` by resizing the
+//             shorter side to 256; several threads, which take turns with as many bare ones.
+//             The median ratios must be at least 0.95. `whole` resizes all of the image: it cannot
+//             decode less than the bare loop, and has no such limit.
 //   accuracy  the fast mode against the exact one, in steps of 1/255, over the same boxes.
 //
 // Usage: decode_bench [--json] [--pairs N] [--images N] [--width N] [--height N] [--quality N]
+//                     [--threads N]
 
 #include <time.h>
 
@@ -16,10 +21,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <jpeglib.h>
@@ -38,6 +46,7 @@ struct Options {
   std::uint32_t width = 500;
   std::uint32_t height = 375;
   std::uint32_t quality = 90;
+  std::uint32_t threads = 2;  // of the crops
 };
 
 using Encoded = std::vector<std::byte>;
@@ -135,11 +144,12 @@ double BareSeconds(std::span<const Encoded> images, std::span<std::byte> row) {
 }
 
 double CodecSeconds(const FieldCodec& codec, std::span<const Encoded> images,
-                    std::span<std::byte> row) {
+                    std::span<std::byte> row, std::uint32_t epoch = 0) {
   const double begin = ThreadCpuSeconds();
   for (std::size_t i = 0; i < images.size(); ++i) {
-    const Status status = codec.Decode(images[i], {.seed = 1, .epoch = 0, .sample = SampleId{i}},
-                                       row.first(codec.RowBytes(images[i].size())));
+    const Status status =
+        codec.Decode(images[i], {.seed = 1, .epoch = epoch, .sample = SampleId{i}},
+                     row.first(codec.RowBytes(images[i].size())));
     HEADRACE_CHECK(status.ok());
   }
   return ThreadCpuSeconds() - begin;
@@ -195,25 +205,85 @@ DecodeFigures MeasureDecode(const Options& options, std::span<const Encoded> ima
           .ratio_max = *std::max_element(ratios.begin(), ratios.end())};
 }
 
-ImageTransform CropTransform(bool exact) {
+struct Workload {
+  const char* name;
   ImageTransform transform;
-  transform.random_resized_crop.emplace();
-  transform.flip_probability = 0.5;
-  transform.to_float = true;
-  transform.mean = {0.485F, 0.456F, 0.406F};
-  transform.std = {0.229F, 0.224F, 0.225F};
-  transform.exact = exact;
-  return transform;
+};
+
+std::vector<Workload> Crops() {
+  ImageTransform rrc;
+  rrc.random_resized_crop.emplace();
+  rrc.flip_probability = 0.5;
+  ImageTransform centre;
+  centre.resize_shorter = 256;
+  const auto floats = [](ImageTransform transform, bool exact) {
+    transform.to_float = true;
+    transform.mean = {0.485F, 0.456F, 0.406F};
+    transform.std = {0.229F, 0.224F, 0.225F};
+    transform.exact = exact;
+    return transform;
+  };
+  return {{"rrc uint8", rrc},
+          {"rrc float32", floats(rrc, false)},
+          {"rrc float32 exact", floats(rrc, true)},
+          {"centre uint8", centre},
+          {"centre float32", floats(centre, false)},
+          {"whole uint8", {}}};
 }
 
-double MeasureCrop(const Options& options, std::span<const Encoded> images, bool exact) {
-  const auto codec = MakeCodec(CropTransform(exact));
-  std::vector<float> row(codec->RowBytes(0) / sizeof(float));
-  std::vector<double> seconds;
-  for (std::uint32_t i = 0; i < options.pairs; ++i) {
-    seconds.push_back(CodecSeconds(*codec, images, std::as_writable_bytes(std::span(row))));
+// CPU seconds of `threads` threads that run `work` at the same time, by thread.
+double SecondsOfThreads(std::uint32_t threads, const std::function<double()>& work) {
+  std::vector<double> seconds(threads);
+  {
+    std::vector<std::jthread> running;
+    for (double& each : seconds) running.emplace_back([&each, &work] { each = work(); });
   }
-  return static_cast<double>(images.size()) / Median(seconds);
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / threads;
+}
+
+struct CropFigures {
+  std::string name;
+  double images_s = 0;  // a thread
+  double ratio = 1;     // to the bare loop
+  double ratio_min = 1;
+  double ratio_max = 1;
+};
+
+// The first of them is the bare loop. The turns of each round begin with another one.
+std::vector<CropFigures> MeasureCrops(const Options& options, std::span<const Encoded> images) {
+  std::vector<CropFigures> figures{{.name = "bare libjpeg-turbo"}};
+  std::vector<std::function<double(std::uint32_t)>> turns{[&](std::uint32_t /*round*/) {
+    std::vector<std::byte> pixels(std::size_t{3} * options.width * options.height);
+    return BareSeconds(images, pixels);
+  }};
+  std::vector<std::unique_ptr<FieldCodec>> codecs;
+  for (const Workload& workload : Crops()) {
+    figures.push_back({.name = workload.name});
+    codecs.push_back(MakeCodec(workload.transform));
+    turns.emplace_back([codec = codecs.back().get(), images](std::uint32_t round) {
+      std::vector<float> row(codec->RowBytes(0) / sizeof(float));  // aligned
+      return CodecSeconds(*codec, images, std::as_writable_bytes(std::span(row)), round);
+    });
+  }
+  std::vector<std::vector<double>> seconds(turns.size());
+  for (std::uint32_t round = 0; round < options.pairs; ++round) {
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      const std::size_t turn = (i + round) % turns.size();
+      seconds[turn].push_back(
+          SecondsOfThreads(options.threads, [&] { return turns[turn](round); }));
+    }
+  }
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    std::vector<double> ratios;
+    for (std::uint32_t round = 0; round < options.pairs; ++round) {
+      ratios.push_back(seconds[0][round] / seconds[turn][round]);
+    }
+    figures[turn].images_s = static_cast<double>(images.size()) / Median(seconds[turn]);
+    figures[turn].ratio = Median(ratios);
+    figures[turn].ratio_min = *std::min_element(ratios.begin(), ratios.end());
+    figures[turn].ratio_max = *std::max_element(ratios.begin(), ratios.end());
+  }
+  return figures;
 }
 
 struct Accuracy {
@@ -266,12 +336,32 @@ bool ParseOptions(int argc, char** argv, Options& options) {
                            : name == "--width"   ? &options.width
                            : name == "--height"  ? &options.height
                            : name == "--quality" ? &options.quality
+                           : name == "--threads" ? &options.threads
                                                  : nullptr;
     if (value == nullptr || i + 1 == argc) return false;
     *value = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     if (*value == 0) return false;
   }
   return true;
+}
+
+void PrintCrops(const Options& options, std::span<const CropFigures> figures) {
+  if (options.json) std::printf("\"threads\": %u, \"crops\": {", options.threads);
+  for (const CropFigures& each : figures) {
+    const bool first = &each == figures.data();
+    if (options.json) {
+      std::printf(
+          "%s\"%s\": {\"images_s\": %.1f, \"ratio\": %.4f, \"ratio_min\": %.4f, "
+          "\"ratio_max\": %.4f}",
+          first ? "" : ", ", each.name.c_str(), each.images_s, each.ratio, each.ratio_min,
+          each.ratio_max);
+    } else {
+      std::printf("%-9s %-18s %7.1f images/s a thread, ratio %.4f (from %.4f to %.4f)\n",
+                  first ? "crops" : "", each.name.c_str(), each.images_s, each.ratio,
+                  each.ratio_min, each.ratio_max);
+    }
+  }
+  if (options.json) std::printf("}, ");
 }
 
 int Run(const Options& options) {
@@ -282,29 +372,30 @@ int Run(const Options& options) {
     bytes += static_cast<double>(images.back().size()) / options.images;
   }
   const DecodeFigures decode = MeasureDecode(options, images);
-  const double exact = MeasureCrop(options, images, true);
-  const double fast = MeasureCrop(options, images, false);
+  const std::vector<CropFigures> crops = MeasureCrops(options, images);
   const Accuracy at_224 = MeasureAccuracy(images, 224);
   const Accuracy at_64 = MeasureAccuracy(images, 64);
-  const char* format =
+  const char* decode_format =
       options.json
           ? "{\"images\": %u, \"width\": %u, \"height\": %u, \"bytes_mean\": %.0f, \"pairs\": %u, "
             "\"decode\": {\"bare_images_s\": %.1f, \"codec_images_s\": %.1f, \"ratio\": %.4f, "
             "\"ratio_min\": %.4f, \"ratio_max\": %.4f}, "
-            "\"rrc_224_float\": {\"exact_images_s\": %.1f, \"fast_images_s\": %.1f}, "
-            "\"fast_vs_exact\": {\"224\": {\"reduced\": %.2f, \"mean_abs\": %.3f, \"max_abs\": "
+          : "%u JPEG images of %u x %u pixels, %.0f bytes each; %u interleaved pairs\n"
+            "decode    bare libjpeg-turbo %.1f images/s, codec %.1f images/s, "
+            "ratio %.4f (from %.4f to %.4f)\n";
+  std::printf(decode_format, options.images, options.width, options.height, bytes, options.pairs,
+              decode.bare_images_s, decode.codec_images_s, decode.ratio, decode.ratio_min,
+              decode.ratio_max);
+  PrintCrops(options, crops);
+  const char* accuracy_format =
+      options.json
+          ? "\"fast_vs_exact\": {\"224\": {\"reduced\": %.2f, \"mean_abs\": %.3f, \"max_abs\": "
             "%d}, "
             "\"64\": {\"reduced\": %.2f, \"mean_abs\": %.3f, \"max_abs\": %d}}}\n"
-          : "%u JPEG images of %u x %u pixels, %.0f bytes each; %u interleaved pairs, one core\n"
-            "decode    bare libjpeg-turbo %.1f images/s, codec %.1f images/s, "
-            "ratio %.4f (from %.4f to %.4f)\n"
-            "rrc 224   float32, normalised: exact %.1f images/s, fast %.1f images/s\n"
-            "accuracy  fast against exact at 224: %.2f of images reduced, of those mean %.3f, "
+          : "accuracy  fast against exact at 224: %.2f of images reduced, of those mean %.3f, "
             "max %d of 255\n"
             "          at 64: %.2f reduced, mean %.3f, max %d of 255\n";
-  std::printf(format, options.images, options.width, options.height, bytes, options.pairs,
-              decode.bare_images_s, decode.codec_images_s, decode.ratio, decode.ratio_min,
-              decode.ratio_max, exact, fast, at_224.reduced_share, at_224.mean_abs, at_224.max_abs,
+  std::printf(accuracy_format, at_224.reduced_share, at_224.mean_abs, at_224.max_abs,
               at_64.reduced_share, at_64.mean_abs, at_64.max_abs);
   return 0;
 }
@@ -317,7 +408,7 @@ int main(int argc, char** argv) {
   if (!headrace::ParseOptions(argc, argv, options)) {
     std::fprintf(stderr,
                  "usage: decode_bench [--json] [--pairs N] [--images N] [--width N] [--height N] "
-                 "[--quality N]\n");
+                 "[--quality N] [--threads N]\n");
     return 2;
   }
   return headrace::Run(options);

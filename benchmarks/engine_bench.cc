@@ -31,6 +31,7 @@
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
+#include "engine/testing/block_plan.h"
 #include "index/testing/table_index.h"
 #include "plan/block_map.h"
 #include "plan/epoch_order.h"
@@ -119,19 +120,6 @@ std::uint64_t CellsOf(const Shape& shape) {
 }
 
 // The plan of one epoch, made beforehand: planning is measured elsewhere.
-class MadeSteps final : public Order {
- public:
-  explicit MadeSteps(std::vector<Step> steps) : steps_(std::move(steps)) {}
-  std::optional<Step> Next() override {
-    if (next_ == steps_.size()) return std::nullopt;
-    return std::move(steps_[next_++]);
-  }
-
- private:
-  std::vector<Step> steps_;
-  std::size_t next_ = 0;
-};
-
 std::vector<Step> MakeSteps(const Shape& shape) {
   const OrderOptions job{.sample_count = shape.samples,
                          .batch_size = shape.batch_size,
@@ -210,7 +198,7 @@ void RunEngine(const Shape& shape, TableIndex& index, const Memory& memory, Cost
                  .lanes = {{.sink = &sink, .batch_memory = memory.batches}},
                  .staging = memory.staging,
                  .residents = memory.residents},
-                {.batches_max = 4}, std::make_unique<MadeSteps>(MakeSteps(shape)));
+                {.batches_max = 4}, std::make_unique<ListedSteps>(MakeSteps(shape)));
   const std::int64_t begin_ns = ThreadNanos();
   engine.Start();
   while (!sink.ended) {

@@ -2,12 +2,13 @@
 
     python benchmarks/epoch_read.py [--quick] [--data FOLDER]
 
-Reads a pack of samples of about 100 KB in blocks of 1 MiB, past the page cache, without decoding,
-and before and after each run lets fio read the same files from begin to end in pieces of the same
-size. Once on the device as it is, and once, where that is possible (root, cgroup v1), under a limit
-of 400 MB/s and 1,500 reads/s; there `exact` runs beside it, which needs a read a sample.
+Reads a pack of samples of about 100 KB in blocks of 1 MiB, past the page cache, without decoding.
+Before and after each run the roofline program reads the same files from begin to end in pieces of
+the same size, into buffers such as the engine's. Once on the device as it is, and once, where that
+is possible (root, cgroup v1), under a limit of 400 MB/s and 1,500 reads/s; there `exact` runs
+beside it, which needs a read a sample.
 
-The ratio is bytes of samples delivered, from the first batch on, to bytes that fio read in the same
+The ratio is bytes of samples delivered, from the first batch on, to bytes that it read in the same
 time; the first fill of the pools is reported apart.
 
 The dip at an epoch boundary is one minus the rate of the batches around it (a tenth of an epoch,
@@ -36,6 +37,7 @@ from typing import Any
 
 import _data
 import _harness
+from roofline.bound import Roofline
 
 import headrace as hr
 
@@ -43,7 +45,7 @@ _BLOCK = 2**20
 _DEPTH = 16
 _GOAL = 0.95
 _DIP_MAX = 0.05
-_FIO_SPREAD_MAX = 1.15
+_BOUND_SPREAD_MAX = 1.15
 _STEAL_MAX = 0.02
 _FIRST_LATER_MAX_S = 0.3
 _FIRST_BATCHES = 8
@@ -104,9 +106,9 @@ def _read(
     }
 
 
-def _fio(throttle: _harness.Throttle, files: list[Path], seconds: float) -> dict[str, Any]:
+def _bound(throttle: _harness.Throttle, files: list[Path], seconds: float) -> dict[str, Any]:
     throttle.join(files[0])
-    return {"MB_per_s": _harness.Fio(files, _BLOCK).run_sequential(_DEPTH, seconds)}
+    return {"MB_per_s": Roofline(files, _BLOCK).run_sequential(_DEPTH, seconds)}
 
 
 def _measure(
@@ -117,7 +119,7 @@ def _measure(
     shards = [path for path in files if path.suffix == ".arrow"]
     kept: list[dict[str, Any]] = []
     discarded = 0
-    before = _harness.in_child(_fio, throttle, shards, 2.0)["MB_per_s"]
+    before = _harness.in_child(_bound, throttle, shards, 2.0)["MB_per_s"]
     while len(kept) < arguments.pairs and discarded < 2 * arguments.pairs:
         _harness.make_cold(files)
         steal = _harness.steal_share()
@@ -126,14 +128,14 @@ def _measure(
             arguments.memory,
         )  # fmt: skip
         run["steal"] = steal()
-        after = _harness.in_child(_fio, throttle, shards, 2.0)["MB_per_s"]
-        run["fio_MB_per_s"] = (before, after)
+        after = _harness.in_child(_bound, throttle, shards, 2.0)["MB_per_s"]
+        run["roofline_MB_per_s"] = (before, after)
         run["ratio"] = run["MB_per_s"] / ((before + after) / 2)
         spread = max(before, after) / min(before, after)
-        keep = spread <= _FIO_SPREAD_MAX and run["steal"] <= _STEAL_MAX
+        keep = spread <= _BOUND_SPREAD_MAX and run["steal"] <= _STEAL_MAX
         print(
             f"{'kept     ' if keep else 'discarded'} {name}, {order}: {run['MB_per_s']:7.1f} MB/s, "
-            f"fio {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
+            f"roofline {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
             f"first batch {run['first_batch_s']:.2f} s, "
             f"steal {run['steal']:.1%}",
             flush=True,

@@ -2,12 +2,12 @@
 
     python benchmarks/exact_read.py [--quick] [--data FOLDER]
 
-Reads a pack of samples of about 100 KB in a random order, and before and after each run lets fio
-read the same files at random: 100 KB at a time, past the page cache, at the queue depth that gave
-it most. The ratio is bytes of samples delivered to bytes that fio read, in the same time: what
-alignment makes the loader read besides counts against it.
+Reads a pack of samples of about 100 KB in a random order. Before and after each run the roofline
+program reads the same files at random: 96 KiB at a time, past the page cache, into buffers such as
+the engine's, at the queue depth that gave it most. The ratio is bytes of samples delivered to bytes
+that it read, in the same time: what alignment makes the loader read besides counts against it.
 
-Discard rule, fixed beforehand: a pair whose fio runs differ by more than 15 %, or while which the
+Discard rule, fixed beforehand: a pair whose rooflines differ by more than 15 %, or while which the
 host took more than 2 % of the processors, says nothing; it is repeated, twice as often at most as
 pairs are asked for.
 """
@@ -21,12 +21,13 @@ from typing import Any
 
 import _data
 import _harness
+from roofline.bound import Roofline
 
 import headrace as hr
 
 _DEPTHS = (8, 16, 32, 64)
 _GOAL = 0.90
-_FIO_SPREAD_MAX = 1.15
+_BOUND_SPREAD_MAX = 1.15
 _STEAL_MAX = 0.02
 
 
@@ -76,26 +77,26 @@ def main() -> None:
     data = _data.raw_data(arguments.data, arguments.size * 10**6)
     files = data.files(data.pack)
     shards = [path for path in files if path.suffix == ".arrow"]
-    fio = _harness.Fio(shards, _data.MEAN_BYTES // 4096 * 4096)
-    depth, sweep = fio.best_depth(_DEPTHS, 2.0)
+    roofline = Roofline(shards, _data.MEAN_BYTES // 4096 * 4096)
+    depth, sweep = roofline.best_depth(_DEPTHS, 2.0)
 
     kept: list[dict[str, Any]] = []
     discarded = 0
-    before = fio.run(depth, 2.0)
+    before = roofline.run(depth, 2.0)
     while len(kept) < pairs and discarded < 2 * pairs:
         _harness.make_cold(files)
         steal = _harness.steal_share()
         run = _harness.in_child(_read, data.pack, arguments.batch_size, seconds)
         run["steal"] = steal()
         run["resident_after"] = _harness.resident_bytes(shards)
-        after = fio.run(depth, 2.0)
-        run["fio_MB_per_s"] = (before, after)
+        after = roofline.run(depth, 2.0)
+        run["roofline_MB_per_s"] = (before, after)
         run["ratio"] = run["MB_per_s"] / ((before + after) / 2)
         spread = max(before, after) / min(before, after)
-        keep = spread <= _FIO_SPREAD_MAX and run["steal"] <= _STEAL_MAX
+        keep = spread <= _BOUND_SPREAD_MAX and run["steal"] <= _STEAL_MAX
         print(
             f"{'kept     ' if keep else 'discarded'} loader {run['MB_per_s']:7.1f} MB/s, "
-            f"fio {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
+            f"roofline {before:7.1f} and {after:7.1f}: ratio {run['ratio']:.3f}, "
             f"CPU {run['cpu_s'] / (run['MB_per_s'] * seconds / 1e3):.2f} s/GB, "
             f"first batch {run['first_batch_s'] * 1e3:.0f} ms, "
             f"steal {run['steal']:.1%}, resident {run['resident_after'] / 1e6:.1f} MB",
@@ -112,8 +113,8 @@ def main() -> None:
     ratio, low, high = _harness.median_and_interval([run["ratio"] for run in kept])
     verdict = "holds" if ratio >= _GOAL else "FALLS SHORT"
     print(
-        f"\nexact order, raw bytes, cold: {ratio:.3f} of fio [{low:.3f}, {high:.3f}] "
-        f"({len(kept)} pairs, {discarded} discarded; fio at depth {depth}); "
+        f"\nexact order, raw bytes, cold: {ratio:.3f} of the roofline [{low:.3f}, {high:.3f}] "
+        f"({len(kept)} pairs, {discarded} discarded; roofline at depth {depth}); "
         f"goal {_GOAL:.2f}: {verdict}"
     )
     _harness.record(
@@ -123,8 +124,8 @@ def main() -> None:
             "interval": (low, high),
             "goal": _GOAL,
             "discarded": discarded,
-            "fio_depth": depth,
-            "fio_sweep": sweep,
+            "roofline_depth": depth,
+            "roofline_sweep": sweep,
             "pairs": kept,
         },
     )

@@ -10,11 +10,12 @@ seed. Quality is planned, without data, over epochs 1 and 2 (so apart from the s
 Bytes and seconds are a real loader's, on a pack of samples of about 100 KB, cold, past the page
 cache, no decoding, all with the same memory, which leaves nothing over to pin blocks in. Bytes and
 reads are means of three epochs; seconds are the second's, under a limit of 400 MB/s and 1,500
-reads/s where that is possible (root, cgroup v1), else left out. Beside them the time in which fio
-reads as many bytes from begin to end. Of a chunk the loader reads what `redox` keeps; the papers
-read whole chunks, which is counted from the same plan, and its time computed from the limits.
+reads/s where that is possible (root, cgroup v1), else left out. Beside them the time in which the
+roofline program reads as many bytes from begin to end. Of a chunk the loader reads what `redox`
+keeps; the papers read whole chunks, which is counted from the same plan, and its time computed from
+the limits.
 
-Discard rule, fixed beforehand: a round where fio before and after differ by more than 1.15.
+Discard rule, fixed beforehand: a round whose rooflines before and after differ by more than 1.15.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import _data
 import _harness
 import numpy as np
 from _reports import orders_markdown
+from roofline.bound import Roofline
 
 import headrace as hr
 from headrace import _core
@@ -47,7 +49,7 @@ _BATCH_RANKS = 8  # of the order `batch`, which on one rank is `exact`
 _THROTTLE = _harness.Throttle(400 * 10**6, 1500)
 _READ_BATCH = 64
 _FLOW_BYTES = 64 * 2**20  # of the loader's memory, for reads and batches
-_FIO_SPREAD_MAX = 1.15
+_BOUND_SPREAD_MAX = 1.15
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,9 @@ def _throttle() -> _harness.Throttle:
     return _THROTTLE if _harness.can_throttle() else _harness.Throttle()
 
 
-def _fio(shards: list[Path]) -> dict[str, Any]:
+def _bound(shards: list[Path]) -> dict[str, Any]:
     _throttle().join(shards[0])
-    return {"MB_per_s": _harness.Fio(shards, 2**20).run_sequential(16, 2.0)}
+    return {"MB_per_s": Roofline(shards, 2**20).run_sequential(16, 2.0)}
 
 
 def measure_storage(pack: Path, rounds: int) -> dict[str, Any]:
@@ -221,7 +223,7 @@ def measure_storage(pack: Path, rounds: int) -> dict[str, Any]:
         if discarded > rounds:
             raise SystemExit("too many rounds were discarded: the machine is too busy")
         plan = _harness.in_child(_plan_redox, pack, len(plans))
-        plan["fio"] = [_harness.in_child(_fio, shards)["MB_per_s"]]
+        plan["roofline"] = [_harness.in_child(_bound, shards)["MB_per_s"]]
         runs = {}
         for case in CASES:
             _harness.make_cold(files)
@@ -232,9 +234,11 @@ def measure_storage(pack: Path, rounds: int) -> dict[str, Any]:
                 f"{run['reads']:,.0f} reads, {run['resident_peak'] / 1e6:.1f} MB resident",
                 flush=True,
             )
-        plan["fio"].append(_harness.in_child(_fio, shards)["MB_per_s"])
-        if max(plan["fio"]) > _FIO_SPREAD_MAX * min(plan["fio"]):
-            print(f"discarded: fio {plan['fio'][0]:.0f} and {plan['fio'][1]:.0f} MB/s")
+        plan["roofline"].append(_harness.in_child(_bound, shards)["MB_per_s"])
+        if max(plan["roofline"]) > _BOUND_SPREAD_MAX * min(plan["roofline"]):
+            print(
+                f"discarded: roofline {plan['roofline'][0]:.0f} and {plan['roofline'][1]:.0f} MB/s"
+            )
             discarded += 1
             continue
         plans.append(plan)

@@ -197,6 +197,7 @@ int main(int argc, char** argv) {
   if (!options.json) {
     std::printf("%-12s %5s %10s %12s %11s %7s %7s %7s %7s\n", "policy", "nodes", "ns", "1st step s",
                 "memory MiB", "reuse", "local", "peer", "storage");
+    std::fflush(stdout);  // Once: each case has a process with a copy of what is left.
   }
   bool done = true;
   for (const std::uint32_t nodes : options.nodes) {

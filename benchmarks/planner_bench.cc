@@ -1,4 +1,4 @@
-// What planning costs: planner_bench [samples] [--json]
+// What planning costs: planner_bench [samples] [--order O] [--json]
 //
 // For each order, processor time: nanoseconds when an epoch and a half are planned, a sample of the
 // dataset and a row of the rank's; nanoseconds a sample that replay takes to enter an epoch at its
@@ -49,7 +49,12 @@ std::vector<Case> Cases(std::uint64_t samples) {
           {.name = "epoch, pool 10 %, rank 0 of 8",
            .order = "epoch",
            .parameters = pool(10),
-           .world_size = 8}};
+           .world_size = 8},
+          {.name = "redox", .order = "redox"},
+          {.name = "redox, 4 nodes, window 5500",
+           .order = "redox",
+           .parameters = {{"nodes", 4}, {"prefetch", 5500}},
+           .world_size = 4}};
 }
 
 // Of the processor: a planner waits for nothing, and others may be busy on the machine.
@@ -116,16 +121,19 @@ Figures Measure(const Case& each, std::uint64_t samples) {
 
 int main(int argc, char** argv) {
   std::uint64_t samples = 10'000'000;
+  std::string order;
   bool json = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0) {
       json = true;
+    } else if (std::strcmp(argv[i], "--order") == 0 && i + 1 < argc) {
+      order = argv[++i];
     } else {
       samples = std::strtoull(argv[i], nullptr, 10);
     }
   }
   if (samples < 100'000) {
-    std::fprintf(stderr, "usage: planner_bench [samples, at least 100000] [--json]\n");
+    std::fprintf(stderr, "usage: planner_bench [samples, at least 100000] [--order O] [--json]\n");
     return 2;
   }
   if (!json) {
@@ -133,6 +141,7 @@ int main(int argc, char** argv) {
                 "first step s", "memory MiB");
   }
   for (const Case& each : Cases(samples)) {
+    if (!order.empty() && each.order != order) continue;
     const Figures f = Measure(each, samples);
     if (json) {
       std::printf(

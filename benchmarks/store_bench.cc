@@ -5,8 +5,7 @@
 //
 // The file is evicted from the page cache first, except for the warm cases, which read its first
 // --warm-bytes after having read them once. Compare the direct cases with
-//   fio --name=r --filename=FILE --rw=randread --bs=100k --direct=1 --ioengine=io_uring
-//       --iodepth=32 --runtime=5 --time_based
+//   roofline_bench FILE --block 100K --depth 32 --pattern random --seconds 5
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -19,20 +18,26 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "base/testing/test_executor.h"
-#include "store/testing/reader.h"
+#include "base/units.h"
 #include "store/thread_file_store.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
 namespace {
+
+// Such a pool is in huge pages, as the engine's are.
+constexpr std::uint64_t kPoolBytesMin = 16 * kMiB;
 
 struct Config {
   std::string path;
@@ -96,12 +101,17 @@ void Measure(const std::string& name, ByteStore& store, const Config& config,
              std::uint64_t span_bytes) {
   const std::uint64_t size = config["--read-bytes"];
   const std::uint64_t places = (span_bytes - size) / config["--align"] + 1;
-  std::vector<AlignedBuffer> buffers;
+  const std::uint64_t buffer_bytes = store.BufferBytes({config["--align"] - 1, size});
+  const auto pool = BufferPool::Make(
+      std::max(config["--depth"] * BufferPool::ChargedBytes(buffer_bytes), kPoolBytesMin));
+  std::vector<Buffer> buffers;
   Answers answers;
   Prng prng(1, 0, RandomStream::kOrder);
   std::vector<std::size_t> free;
   for (std::size_t i = 0; i < config["--depth"]; ++i) {
-    buffers.emplace_back(store.BufferBytes({config["--align"] - 1, size}));
+    std::optional<Buffer> buffer = pool->Acquire(buffer_bytes);
+    HEADRACE_CHECK(buffer.has_value());
+    buffers.push_back(std::move(*buffer));
     free.push_back(i);
   }
   const MonotonicClock clock;

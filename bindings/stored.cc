@@ -65,6 +65,12 @@ class PyStoredReader {
           {StatusCode::kInvalidArgument, "reading: objects, offsets, sizes must be as many"});
     }
     for (std::size_t i = 0; i < objects.size(); ++i) {
+      // Not by the sum of all sizes, which may wrap.
+      const std::uint64_t left = buffer.bytes().size() - bytes;
+      if (sizes.data()[i] > left) {
+        ThrowStatus(InvalidArgument("reading range {} of {} bytes: {} are left in a buffer of {}",
+                                    i, sizes.data()[i], left, buffer.bytes().size()));
+      }
       extents.push_back({ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}});
       bytes += sizes.data()[i];
     }
@@ -133,7 +139,7 @@ void BindStored(nb::module_& module) {
              const std::tuple<Text, Text, Text>& remedies,
              int threads) { new (self) PyStoredReader(index, ToRemedies(remedies), threads); },
           nb::arg("index"), nb::arg("remedies"), nb::arg("threads") = 0,
-          "`threads`: reads that run at once; 0: as many as a loader's.")
+          "`threads`: number of reads that run at once; 0: the number of a loader.")
       .def("read_into", &PyStoredReader::ReadInto, nb::arg("objects"), nb::arg("offsets"),
            nb::arg("sizes"), nb::arg("target"),
            nb::sig("def read_into(self, objects: NDArray[numpy.uint64], "

@@ -28,7 +28,7 @@ class RunPlan:
     index: Path  # of the class folders
     samples: int
     classes: int
-    epochs: int | None  # None: as many as take about `seconds`, which the run finds out
+    epochs: int | None  # None: the run chooses it, to take about `seconds`
     seconds: float
     batch_size: int
     image_side: int  # pixels that the network sees

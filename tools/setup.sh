@@ -16,7 +16,7 @@ build_packages=(
   liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libxxhash-dev libfmt-dev
 )
 checks_packages=(
-  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" fio valgrind
+  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" valgrind
   libgtest-dev libgmock-dev librapidcheck-dev
 )
 

@@ -189,10 +189,11 @@ def _storage_rows(result: dict[str, Any]) -> Iterator[list[str]]:
         ]
         return
     sequential = median(
-        plan["dataset_bytes"] / (sum(plan["fio"]) / len(plan["fio"])) / 1e6 for plan in plans
+        plan["dataset_bytes"] / (sum(plan["roofline"]) / len(plan["roofline"])) / 1e6
+        for plan in plans
     )
     yield row(
-        "seconds an epoch under the throttle", f"fio: {sequential:.2f}",
+        "seconds an epoch under the throttle", f"roofline: {sequential:.2f}",
         lambda column: _seconds([run["seconds"] for run in runs[column]]),
     )  # fmt: skip
     at_least = median(plan["loads_per_chunk"] * plan["dataset_bytes"] for plan in plans)

@@ -19,6 +19,7 @@
 #include "base/executor.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
+#include "engine/testing/block_plan.h"
 #include "index/testing/table_index.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -27,20 +28,6 @@
 #include "tier/ram_tier.h"
 
 namespace headrace {
-
-// A plan that was made before, so that making it is not counted.
-class MadeOrder final : public Order {
- public:
-  explicit MadeOrder(std::vector<Step> steps) : steps_(std::move(steps)) {}
-  std::optional<Step> Next() override {
-    if (next_ == steps_.size()) return std::nullopt;
-    return std::move(steps_[next_++]);
-  }
-
- private:
-  std::vector<Step> steps_;
-  std::size_t next_ = 0;
-};
 
 class MadePlacement final : public Placement {
  public:
@@ -63,7 +50,7 @@ struct EngineWork {
   std::uint64_t batch_bytes = 0;     // of one lane
   std::uint64_t resident_units = 0;  // of block reads, in samples; 0: the plan has none
   std::uint32_t lanes = 1;
-  std::vector<Step> steps;
+  std::vector<Step> steps;  // made before: that is not counted
   // Of one tier in memory that has room for so many samples; 0: no tier.
   std::uint64_t tier_samples = 0;
   std::shared_ptr<const BlockMap> tier_blocks;
@@ -102,7 +89,7 @@ class EngineDriver {
                                           std::vector<std::vector<std::uint32_t>>(1));
     }
     engine_ = std::make_unique<Engine>(parts, EngineOptions{.batches_max = kBatchesAhead},
-                                       std::make_unique<MadeOrder>(std::move(work.steps)),
+                                       std::make_unique<ListedSteps>(std::move(work.steps)),
                                        std::move(tiers));
     engine_->Start();
   }

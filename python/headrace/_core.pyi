@@ -226,7 +226,7 @@ class StoredReader:
     """Reads stored bytes as a loader does: same stores, retries, errors."""
 
     def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0) -> None:
-        """`threads`: reads that run at once; 0: as many as a loader's."""
+        """`threads`: number of reads that run at once; 0: the number of a loader."""
 
     def read_into(self, objects: NDArray[numpy.uint64], offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], target: bytearray | memoryview) -> None:
         """

@@ -129,7 +129,7 @@ class Dataset:
     def stored_reader(self, threads: int = 0) -> _core.StoredReader:
         """Reads stored bytes through a store, as a loader does; private to headrace.
 
-        `threads`: reads that run at once; 0: as many as a loader's.
+        `threads`: number of reads that run at once; 0: the number of a loader.
         """
         return _core.StoredReader(self._index, remedies(self.format_row, self._index), threads)
 

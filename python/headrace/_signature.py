@@ -69,15 +69,15 @@ _DEVICE = (
 )
 OF_TORCH = {
     "num_workers": (
-        "reading and decoding take threads of this process, as many as there are cores, or "
-        "threads=; processes that run a Python transform are workers=: leave it out, or write "
+        "reading and decoding take threads of this process, one per usable core or threads=; "
+        "processes that run a Python transform are workers=: leave it out, or write "
         "workers={given} beside transform=function"
     ),
     "pin_memory": _DEVICE,
     "pin_memory_device": _DEVICE,
     "prefetch_factor": (
         "Engine.prefetch is how many batches are worked on ahead, in all and not for each worker; "
-        "by default as many as memory= allows: leave it out, or write "
+        "by default only memory= limits it: leave it out, or write "
         "engine=hr.Engine(prefetch={given})"
     ),
     "persistent_workers": "workers always live as long as the loader; leave it out",

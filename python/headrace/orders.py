@@ -34,7 +34,7 @@ class Order(ABC):
     name: ClassVar[str]
     """The name in the core's table; by default the class's name in lower case."""
 
-    added: ClassVar[Mapping[str, int | str]] = {}
+    added: ClassVar[Mapping[str, int | str]] = {"bijection_from": 2**27 + 1}
     """Parameters that were added later, with their values for older states."""
 
     def __init_subclass__(cls) -> None:
@@ -110,7 +110,7 @@ class Epoch(Order):
             runs of about 1 MiB.
     """
 
-    added: ClassVar[Mapping[str, int | str]] = {"first_join_permille": 0}
+    added: ClassVar[Mapping[str, int | str]] = {**Order.added, "first_join_permille": 0}
     pool: int | str | None = None
     pools: int | None = None
     join_share: float | None = None

@@ -28,6 +28,10 @@ class Executor {
     Submit(deadline, std::move(task));
   }
 
+  // As Submit() with the smallest deadline, for a task that may take seconds. Threads that are not
+  // the executor's, but help it while they wait, do not run it.
+  virtual void SubmitLong(Task task) { Submit(/*deadline=*/0, std::move(task)); }
+
   // The number of tasks that can run at the same time; at least 1.
   [[nodiscard]] virtual int concurrency() const = 0;
 };

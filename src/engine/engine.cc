@@ -138,6 +138,7 @@ void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
 }
 
 // Runs the loop on the consumer's thread, which has nothing better to do: the executor may be busy.
+// It plans no step there: who waits for a batch may give up.
 void Engine::OnWaiting(std::uint32_t lane) {
   const std::int64_t now_ns = parts_.clock->NowNanos();
   inbox_->Post(Call([this, lane, now_ns] {
@@ -220,8 +221,7 @@ EngineStats Engine::stats() const {
 std::uint64_t Engine::HandleAll(std::span<LoopEvent> events) {
   std::uint64_t completions = 0;
   MutexLock lock(state_mutex_);
-  components_->loop.now_ns = parts_.clock->NowNanos();
-  components_->lanes.AccountStalls();
+  Tick();
   for (LoopEvent& event : events) {
     completions += event.completes;
     if (event.fetch != nullptr) {
@@ -254,14 +254,20 @@ void Engine::Advance() {
   HandOver();  // Steps without rows, and steps that failed before a read.
 }
 
-// A step that begins an epoch may take seconds: whoever asks for statistics, or ends the run, does
-// not wait for it. The loop runs on one thread at a time, so nobody else plans.
+// A step that begins an epoch may take seconds: whoever waits for a batch, asks for statistics or
+// ends the run does not wait for it. The loop runs on one thread at a time, so nobody else plans.
 std::optional<Step> Engine::PlanStep() {
   state_mutex_.Unlock();
   std::optional<Step> step = order_->Next();
   if (step.has_value() && tiers_ != nullptr) tiers_->PlanStep();
   state_mutex_.Lock();
+  Tick();
   return step;
+}
+
+void Engine::Tick() {
+  components_->loop.now_ns = parts_.clock->NowNanos();
+  components_->lanes.AccountStalls();
 }
 
 bool Engine::AdmitStep() {
@@ -269,6 +275,10 @@ bool Engine::AdmitStep() {
   if (!components.lanes.has_room()) return false;
   if (!components.lanes.has_next()) {
     if (plan_ended_) return false;
+    if (!inbox_->by_executor()) {
+      inbox_->HandOver({.completes = 0});
+      return false;
+    }
     std::optional<Step> step = PlanStep();
     if (!step.has_value()) {
       plan_ended_ = true;

@@ -43,7 +43,7 @@ struct StepWork;
 // under one lock. They share a LoopContext, and report to the client that their constructor got.
 //
 // Thread safety: every method may be called from any thread. The loop runs on one thread
-// at a time: on whichever brought a completion, or on the executor.
+// at a time: on whichever brought a completion, or on the executor, which alone plans steps.
 // Ownership: what Parts points at is the caller's and outlives the engine; batches may outlive all.
 // Of several engines that share memory, one at a time runs.
 // Shutdown: Stop(), then Close() until it returns true, before destruction.
@@ -81,6 +81,7 @@ class Engine {
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::optional<Step> PlanStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);  // releases it meanwhile
+  void Tick() HEADRACE_LOCKS_REQUIRED(state_mutex_);  // tells the components what time it is
   void SplitShares(const Step& step, std::span<StepWork* const> works)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void HandOver() HEADRACE_LOCKS_REQUIRED(state_mutex_);

@@ -1,30 +1,18 @@
 // The real engine under a virtual clock, as in engine_sim_test.cc, with plans that read blocks:
 // every seed is another legal plan, with whole and partly kept runs, samples delivered soon, late
 // or never, memory that just suffices, on another machine that fails in other ways.
-//
-// HEADRACE_SEED=N adds seed N; HEADRACE_ONLY_SEED=N runs that one alone, to replay a failure.
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <unordered_map>
 
-#include "base/hash.h"
-#include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
 #include "engine/testing/block_plan.h"
 #include "engine/testing/lane_world.h"
-#include "engine/testing/sim_tiers.h"
+#include "engine/testing/sim_world.h"
 #include "gtest/gtest.h"
-#include "index/testing/table_index.h"
 #include "sim/sim_executor.h"
-#include "sim/sim_loop.h"
 #include "sim/sim_store.h"
 #include "store/memory_store.h"
 
@@ -52,19 +40,14 @@ class BackwardsCodec final : public FieldCodec {
   }
 };
 
-class World {
+class World final : public SimWorld {
  public:
-  explicit World(std::uint64_t seed) : random_(seed, 0, RandomStream::kOrder, 0x52u) {
+  explicit World(std::uint64_t seed) : SimWorld(seed, 0x52u) {
     MakeDataset();
     MakeMachine();
     MakePlan();
     options_.seed = seed;
     if (!index_.columns.empty() && random_.Below(2) == 0) MakeTiers();
-  }
-
-  // What tiers did; nothing without.
-  [[nodiscard]] TierCounts tier_counts() const {
-    return tiers_ == nullptr ? TierCounts() : tiers_->counts();
   }
 
   // Runs to the end of the plan, with as many engines as the consumer's leaving makes necessary.
@@ -103,20 +86,11 @@ class World {
         if (schema_[c].ragged && random_.Below(9) == 0) size = large ? 70000 : 0;
         const std::uint64_t object = in_order ? i * index_.objects.size() / index_.samples
                                               : random_.Below(index_.objects.size());
-        AddPayload(c, i, object, size, checksums);
+        AddPayload(c, i, object, size, /*gap_max=*/20000, checksums);
       }
     }
-    for (const auto& column : index_.columns) index_.infos.push_back(column.info);
-    for (std::uint64_t o = 0; o < index_.objects.size(); ++o) {
-      stored_[ObjectId{o}] = index_.objects[o];
-    }
-    MakeDamage(checksums);
-    schema_.push_back({.name = "label",
-                       .index_field = index_.columns.size(),
-                       .dtype = DType::kInt64,
-                       .row_bytes = 8});
-    index_.infos.push_back(
-        {.name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true});
+    Store(checksums, [this] { return random_.Below(index_.columns.size()); });
+    AddLabel();
     store_bytes_ = std::make_unique<MemoryStore>(stored_);
   }
 
@@ -137,35 +111,6 @@ class World {
         field.row_bytes = fixed_bytes_;
     }
     schema_.push_back(std::move(field));
-  }
-
-  void AddPayload(std::size_t column, std::uint64_t sample, std::uint64_t object,
-                  std::uint64_t size, bool checksums) {
-    std::string& bytes = index_.objects[object];
-    bytes.append(random_.Below(3) == 0 ? random_.Below(20000) : 0, '.');
-    const std::uint64_t offset = bytes.size();
-    Prng payload(sample, column, RandomStream::kPack);
-    for (std::uint64_t b = 0; b < size; ++b) bytes.push_back(static_cast<char>(payload.Next32()));
-    auto& out = index_.columns[column];
-    out.extents.push_back({ObjectId{object}, {offset, size}});
-    if (!checksums) return;
-    out.checksums.push_back(Hash64(std::as_bytes(std::span(bytes).subspan(offset, size))));
-  }
-
-  // Some samples cannot be read, or (seen by their checksum) are not what was indexed.
-  void MakeDamage(bool checksums) {
-    if (random_.Below(2) == 0) return;
-    for (std::uint64_t i = 0; i < index_.samples; ++i) {
-      if (random_.Below(12) != 0) continue;
-      const Extent& extent = index_.columns[random_.Below(index_.columns.size())].extents[i];
-      if (extent.range.size == 0) continue;
-      bad_.insert(SampleId{i});
-      if (checksums && random_.Below(2) == 0) {
-        stored_[extent.object][extent.range.offset] ^= 1;
-      } else {
-        unreadable_.push_back(extent);
-      }
-    }
   }
 
   void MakeMachine() {
@@ -201,84 +146,12 @@ class World {
     residents_ = CellPool::Make(maker.budget_units(), unit_bytes).value();
   }
 
-  SimRead Decide(const Extent& extent) {
-    SimRead read{.delay_ns = static_cast<std::int64_t>(
-                     random_.Below(static_cast<std::uint64_t>(delay_max_ns_))),
-                 .shift_bytes = random_.Below(SimStore::kShiftBytesMax + 1)};
-    if (random_.Below(50) == 0) read.delay_ns *= 100;  // a straggler
-    for (const Extent& bad : unreadable_) {
-      if (bad.object == extent.object && bad.range.offset < extent.range.end() &&
-          extent.range.offset < bad.range.end()) {
-        read.error = Status(StatusCode::kDataLoss, "planted");
-      }
-    }
-    return read;
-  }
-
-  // Which sample stands in for `wanted`; nothing if none can be found.
-  std::optional<SampleId> Expected(std::uint64_t epoch, SampleId wanted) {
-    if (!bad_.contains(wanted)) return wanted;
-    if (options_.on_error == OnError::kRaise || index_.samples == 1) return std::nullopt;
-    Prng prng(options_.seed, epoch, RandomStream::kSubstitute, Raw(wanted));
-    for (std::uint32_t i = 0; i < options_.substitutes_max; ++i) {
-      std::uint64_t drawn = prng.Below(index_.samples - 1);
-      if (drawn >= Raw(wanted)) ++drawn;
-      if (!bad_.contains(SampleId{drawn})) return SampleId{drawn};
-    }
-    return std::nullopt;
-  }
-
-  void CheckBatch(const Batch& batch, const Step& step) {
-    ASSERT_EQ(batch.epoch, step.epoch);
-    ASSERT_EQ(batch.step, step.step);
-    ASSERT_EQ(batch.ends_epoch, step.ends_epoch);
-    ASSERT_EQ(batch.samples.size(), step.deliveries.size());
-    for (std::size_t slot = 0; slot < step.deliveries.size(); ++slot) {
-      const auto expected = Expected(step.epoch, step.deliveries[slot].sample);
-      ASSERT_TRUE(expected.has_value());
-      ASSERT_EQ(batch.samples[slot], *expected);
-      for (std::size_t c = 0; c < index_.columns.size(); ++c) {
-        const std::span<std::byte> row = batch.row(schema_, c, slot);
-        std::string bytes(reinterpret_cast<const char*>(row.data()), row.size());
-        if (schema_[c].ragged && !schema_[c].codec->is_copy()) std::ranges::reverse(bytes);
-        ASSERT_EQ(bytes, index_.Payload(c, *expected));
-      }
-      std::int64_t label = 0;
-      std::memcpy(&label, batch.row(schema_, index_.columns.size(), slot).data(), sizeof(label));
-      ASSERT_EQ(label, index_.labels[Raw(*expected)]);
-    }
-  }
-
-  // The error must be that of the lowest slot of the first step that fails.
-  void CheckEnd(const Status& status, std::size_t next) {
-    if (next == plan_.size()) {
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      return;
-    }
-    const Step& step = plan_[next];
-    std::optional<SampleId> culprit;
-    for (const Delivery& delivery : step.deliveries) {
-      if (Expected(step.epoch, delivery.sample).has_value()) continue;
-      culprit = delivery.sample;
-      break;
-    }
-    ASSERT_TRUE(culprit.has_value()) << status.ToString();
-    ASSERT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
-    const std::string place =
-        "epoch " + std::to_string(step.epoch) + " step " + std::to_string(step.step) + " sample ";
-    ASSERT_EQ(status.message().substr(0, place.size()), place);
-    if (options_.on_error == OnError::kRaise) {
-      const std::string id = std::to_string(Raw(*culprit)) + " ";
-      ASSERT_EQ(status.message().substr(place.size(), id.size()), id);
-    }
-  }
-
   void Consume(Engine& engine, SimSink& sink, Consumer& consumer) {
     if (consumer.left) return;
     if (sink.ready.empty()) {
       if (sink.end.has_value()) {
         done_ = true;
-        CheckEnd(*sink.end, consumer.next);
+        CheckEnd(*sink.end, consumer.next < plan_.size() ? &plan_[consumer.next] : nullptr);
         return;
       }
       sink.wake = [this, &engine, &sink, &consumer] {
@@ -301,14 +174,6 @@ class World {
     }
     const auto think_ns = static_cast<std::int64_t>(random_.Below(2'000'000));
     loop_.After(think_ns, [this, &engine, &sink, &consumer] { Consume(engine, sink, consumer); });
-  }
-
-  void MakeTiers() {
-    // The test's, as the index is.
-    const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
-    auto blocks = MakeIndexBlocks(index, /*block_samples=*/1);
-    ASSERT_TRUE(blocks.ok()) << blocks.status().ToString();
-    tiers_ = std::make_unique<SimTiers>(random_, loop_, std::move(blocks).value());
   }
 
   std::unique_ptr<TierCache> BeginTiers(std::size_t begin) {
@@ -363,59 +228,15 @@ class World {
     return consumer.next;
   }
 
-  Prng random_;
-  TableIndex index_;
-  std::unordered_map<ObjectId, std::string> stored_;
-  std::uint64_t fixed_bytes_ = 0;
-  std::set<SampleId> bad_;
-  std::vector<Extent> unreadable_;
-  std::vector<BatchField> schema_;
-  EngineOptions options_;
   std::vector<Step> plan_;
   std::shared_ptr<BufferPool> staging_;
   std::shared_ptr<BufferPool> batch_memory_;
   std::shared_ptr<CellPool> residents_;
   std::shared_ptr<KeptBlocks> kept_blocks_;
-  std::uint64_t hold_share_ = 0;  // percent of batches that the consumer keeps
-  int cores_ = 1;
-  std::int64_t delay_max_ns_ = 0;
-  bool leaves_ = false;
-  bool reads_now_ = false;
-  SimLoop loop_;
   std::unique_ptr<MemoryStore> store_bytes_;
-  std::unique_ptr<SimTiers> tiers_;  // null: none
-  bool done_ = false;
 };
 
-std::optional<std::uint64_t> SeedFrom(const char* variable) {
-  const char* const text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): one thread
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 0);
-}
-
-TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) {
-  const std::optional<std::uint64_t> only = SeedFrom("HEADRACE_ONLY_SEED");
-  const std::optional<std::uint64_t> extra = SeedFrom("HEADRACE_SEED");
-  std::vector<std::uint64_t> seeds;
-  SeenOfTiers seen;
-  if (only.has_value()) {
-    seeds.push_back(*only);
-  } else {
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) seeds.push_back(seed);
-    if (extra.has_value()) seeds.push_back(*extra);
-  }
-  for (const std::uint64_t seed : seeds) {
-    SCOPED_TRACE("replay with HEADRACE_ONLY_SEED=" + std::to_string(seed));
-    World world(seed);
-    world.Run();
-    if (HasFailure()) return;
-    seen.Add(world.tier_counts());
-  }
-  // Seeds that never meet what they are for prove nothing.
-  if (!only.has_value()) {
-    EXPECT_EQ(seen.Missing(), "");
-  }
-}
+TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) { RunSeeds<World>(kSeeds); }
 
 }  // namespace
 }  // namespace headrace

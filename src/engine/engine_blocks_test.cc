@@ -439,7 +439,7 @@ TEST_F(EngineBlocksTest, APlanThatNeedsMoreThanThereIsFailsAndDoesNotHang) {
   Deliver(plan[0], 0, {0, 1, 2, 3});
   const Status status = Run(plan);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("take 8 cells, there are 7"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("take 8 cells of memory, the lane has 7"));
 }
 
 TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {

@@ -13,10 +13,12 @@
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
 #include "engine/testing/block_plan.h"
+#include "engine/testing/loop_harness.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "store/memory_store.h"
 #include "tier/ram_tier.h"
+#include "tier/testing/manual_executor.h"
 
 namespace headrace {
 namespace {
@@ -86,6 +88,10 @@ class TakenBatches final : public BatchSink {
   std::size_t count() {
     MutexLock lock(mutex_);
     return batches_.size();
+  }
+  const Batch& batch(std::size_t number) {
+    MutexLock lock(mutex_);
+    return *batches_.at(number);
   }
 
  private:
@@ -176,6 +182,78 @@ TEST_P(EnginePlanningTest, StopDoesNotWaitForTheNextEpochToBePlannedAndClosingDo
   EXPECT_TRUE(engine_->Close());
   EXPECT_EQ(engine_->stats().steps_in_work, 1U) << "a step was admitted after Stop()";
   EXPECT_EQ(sink_.count(), 0U);
+}
+
+// Steps of two samples each, whose planning takes ten seconds of a clock.
+class SlowOrder final : public Order {
+ public:
+  SlowOrder(std::uint64_t steps, LoopHarness::FakeClock& clock) : steps_(steps), clock_(clock) {}
+
+  std::optional<Step> Next() override {
+    if (next_ == steps_) return std::nullopt;
+    clock_.now_ns += 10 * kNsPerSecond;
+    Step step{.step = next_++};
+    step.deliveries = {{.sample = SampleId{0}, .slot = 0}, {.sample = SampleId{1}, .slot = 1}};
+    return step;
+  }
+  [[nodiscard]] std::uint64_t planned() const { return next_; }
+
+ private:
+  const std::uint64_t steps_;
+  LoopHarness::FakeClock& clock_;
+  std::uint64_t next_ = 0;
+};
+
+// One lane, and an executor that runs tasks when told.
+class SlowOrderTest : public ::testing::Test {
+ protected:
+  SlowOrderTest() {
+    auto order = std::make_unique<SlowOrder>(/*steps=*/3, test_.clock);
+    order_ = order.get();
+    store_ = std::make_unique<MemoryStore>(
+        std::unordered_map<ObjectId, std::string>{{ObjectId{0}, test_.index.objects[0]}});
+    engine_ = std::make_unique<Engine>(
+        Engine::Parts{.index = &test_.index,
+                      .schema = test_.schema,
+                      .store = store_.get(),
+                      .executor = &executor_,
+                      .clock = &test_.clock,
+                      .lanes = {{.sink = &sink_, .batch_memory = BufferPool::Make(kMiB)}},
+                      .staging = BufferPool::Make(kMiB)},
+        EngineOptions{.batches_max = 1}, std::move(order));
+    engine_->Start();
+    executor_.RunAll();
+  }
+  ~SlowOrderTest() override {
+    engine_->Stop();
+    executor_.RunAll();
+    engine_->Close();
+  }
+
+  LoopHarness test_;
+  std::unique_ptr<MemoryStore> store_;
+  TakenBatches sink_;
+  ManualExecutor executor_;
+  SlowOrder* order_ = nullptr;  // the engine's
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(SlowOrderTest, TheTimeThatAStepWasPlannedForIsNoTimeOfItsBatch) {
+  ASSERT_EQ(sink_.count(), 1U);
+  const BatchTimes times = sink_.batch(0).times;
+  EXPECT_EQ(times.admitted_ns, 10 * kNsPerSecond);
+  EXPECT_EQ(times.busy_ns, 0);
+}
+
+TEST_F(SlowOrderTest, WhoWaitsForABatchPlansNoStepButTheExecutorDoes) {
+  ASSERT_EQ(sink_.count(), 1U);
+  EXPECT_EQ(order_->planned(), 1U);
+  engine_->OnTaken();
+  engine_->OnWaiting();  // Handles both on this thread: there is room for a step.
+  EXPECT_EQ(order_->planned(), 1U);
+  executor_.RunAll();
+  EXPECT_EQ(order_->planned(), 2U);
+  EXPECT_EQ(sink_.count(), 2U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Planners, EnginePlanningTest,

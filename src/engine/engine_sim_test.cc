@@ -2,28 +2,17 @@
 // schedule of late, reordered and failing reads, another consumer, who may hold batches, leave in
 // the middle and resume. What is delivered must be what the plan says, byte by byte, whatever
 // happens.
-//
-// HEADRACE_SEED=N adds seed N; HEADRACE_ONLY_SEED=N runs that one alone, to replay a failure.
 
-#include <cstdlib>
-#include <deque>
 #include <memory>
-#include <set>
 #include <string>
-#include <unordered_map>
 
-#include "base/hash.h"
-#include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
 #include "engine/testing/lane_world.h"
-#include "engine/testing/sim_tiers.h"
+#include "engine/testing/sim_world.h"
 #include "gtest/gtest.h"
-#include "index/testing/table_index.h"
 #include "plan/exact_order.h"
 #include "sim/sim_executor.h"
-#include "sim/sim_loop.h"
-#include "sim/sim_store.h"
 #include "store/memory_store.h"
 
 namespace headrace {
@@ -37,18 +26,13 @@ constexpr std::uint64_t kSeeds = 1000;  // Slow builds look for other mistakes.
 constexpr std::uint64_t kEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
 
 // Everything that a seed decides.
-class World {
+class World final : public SimWorld {
  public:
-  explicit World(std::uint64_t seed) : random_(seed, 0, RandomStream::kOrder, 0x51u) {
+  explicit World(std::uint64_t seed) : SimWorld(seed, 0x51u) {
     MakeDataset();
     MakeOptions(seed);
     store_bytes_ = std::make_unique<MemoryStore>(stored_);
     if (!index_.columns.empty() && random_.Below(2) == 0) MakeTiers();
-  }
-
-  // What tiers did; nothing without.
-  [[nodiscard]] TierCounts tier_counts() const {
-    return tiers_ == nullptr ? TierCounts() : tiers_->counts();
   }
 
   // Runs to the end of the plan, with as many engines as the consumer's leaving makes necessary.
@@ -84,24 +68,10 @@ class World {
       for (std::size_t c = 0; c < stored_fields; ++c) {
         const std::uint64_t size = !ragged_[c] ? fixed_bytes_ : RaggedSize();
         const std::uint64_t object = random_.Below(index_.objects.size());
-        std::string& bytes = index_.objects[object];
-        bytes.append(random_.Below(3) == 0 ? random_.Below(40000) : 0, '.');
-        const std::uint64_t offset = bytes.size();
-        Prng payload(i, c, RandomStream::kPack);
-        for (std::uint64_t b = 0; b < size; ++b)
-          bytes.push_back(static_cast<char>(payload.Next32()));
-        index_.columns[c].extents.push_back({ObjectId{object}, {offset, size}});
-        if (checksums) {
-          index_.columns[c].checksums.push_back(
-              Hash64(std::as_bytes(std::span(bytes).subspan(offset, size))));
-        }
+        AddPayload(c, i, object, size, /*gap_max=*/40000, checksums);
       }
     }
-    for (const auto& column : index_.columns) index_.infos.push_back(column.info);
-    for (std::uint64_t o = 0; o < index_.objects.size(); ++o) {
-      stored_[ObjectId{o}] = index_.objects[o];
-    }
-    MakeDamage(checksums);
+    Store(checksums, [] { return 0; });
     MakeSchema();
   }
 
@@ -117,22 +87,6 @@ class World {
     }
   }
 
-  // Some samples cannot be read, or (seen by their checksum) are not what was indexed.
-  void MakeDamage(bool checksums) {
-    if (index_.columns.empty() || random_.Below(2) == 0) return;
-    for (std::uint64_t i = 0; i < index_.samples; ++i) {
-      if (random_.Below(12) != 0) continue;
-      const Extent& extent = index_.columns[0].extents[i];
-      if (extent.range.size == 0) continue;
-      bad_.insert(SampleId{i});
-      if (checksums && random_.Below(2) == 0) {
-        stored_[extent.object][extent.range.offset] ^= 1;
-      } else {
-        unreadable_.push_back(extent);
-      }
-    }
-  }
-
   void MakeSchema() {
     for (std::size_t c = 0; c < index_.columns.size(); ++c) {
       BatchField field{.name = index_.infos[c].name, .index_field = c, .ragged = ragged_[c]};
@@ -145,13 +99,7 @@ class World {
       }
       schema_.push_back(std::move(field));
     }
-    FieldInfo label{
-        .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true};
-    schema_.push_back({.name = "label",
-                       .index_field = index_.columns.size(),
-                       .dtype = DType::kInt64,
-                       .row_bytes = 8});
-    index_.infos.push_back(label);
+    AddLabel();
   }
 
   void MakeOptions(std::uint64_t seed) {
@@ -187,15 +135,6 @@ class World {
     reads_now_ = random_.Below(2) == 0;
   }
 
-  void MakeTiers() {
-    // The test's, as the index is.
-    const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
-    auto blocks = MakeIndexBlocks(index, /*block_samples=*/1);
-    ASSERT_TRUE(blocks.ok()) << blocks.status().ToString();
-    blocks_ = std::move(blocks).value();
-    tiers_ = std::make_unique<SimTiers>(random_, loop_, blocks_);
-  }
-
   std::unique_ptr<TierCache> BeginTiers(Position start) {
     if (tiers_ == nullptr) return nullptr;
     return tiers_->Begin(
@@ -206,88 +145,13 @@ class World {
         order_.world_size, order_.rank);
   }
 
-  SimRead Decide(const Extent& extent) {
-    SimRead read{.delay_ns = static_cast<std::int64_t>(
-                     random_.Below(static_cast<std::uint64_t>(delay_max_ns_))),
-                 .shift_bytes = random_.Below(SimStore::kShiftBytesMax + 1)};
-    if (random_.Below(50) == 0) read.delay_ns *= 100;  // a straggler
-    for (const Extent& bad : unreadable_) {
-      if (bad.object == extent.object && bad.range.offset < extent.range.end() &&
-          extent.range.offset < bad.range.end()) {
-        read.error = Status(StatusCode::kDataLoss, "planted");
-      }
-    }
-    return read;
-  }
-
-  // Which sample stands in for `wanted`; nothing if none can be found. Straight from the
-  // definition.
-  std::optional<SampleId> Expected(std::uint64_t epoch, SampleId wanted) {
-    if (!bad_.contains(wanted)) return wanted;
-    if (options_.on_error == OnError::kRaise || index_.samples == 1) return std::nullopt;
-    Prng prng(options_.seed, epoch, RandomStream::kSubstitute, Raw(wanted));
-    for (std::uint32_t i = 0; i < options_.substitutes_max; ++i) {
-      std::uint64_t drawn = prng.Below(index_.samples - 1);
-      if (drawn >= Raw(wanted)) ++drawn;
-      if (!bad_.contains(SampleId{drawn})) return SampleId{drawn};
-    }
-    return std::nullopt;
-  }
-
-  void CheckBatch(const Batch& batch, const Step& step) {
-    ASSERT_EQ(batch.epoch, step.epoch);
-    ASSERT_EQ(batch.step, step.step);
-    ASSERT_EQ(batch.ends_epoch, step.ends_epoch);
-    ASSERT_EQ(batch.samples.size(), step.deliveries.size());
-    for (std::size_t slot = 0; slot < step.deliveries.size(); ++slot) {
-      const auto expected = Expected(step.epoch, step.deliveries[slot].sample);
-      ASSERT_TRUE(expected.has_value());
-      ASSERT_EQ(batch.samples[slot], *expected);
-      CheckRow(batch, slot, *expected);
-    }
-  }
-
-  void CheckRow(const Batch& batch, std::size_t slot, SampleId sample) {
-    for (std::size_t c = 0; c < index_.columns.size(); ++c) {
-      const std::span<std::byte> row = batch.row(schema_, c, slot);
-      ASSERT_EQ(std::string(reinterpret_cast<const char*>(row.data()), row.size()),
-                index_.Payload(c, sample));
-    }
-    std::int64_t label = 0;
-    std::memcpy(&label, batch.row(schema_, index_.columns.size(), slot).data(), sizeof(label));
-    ASSERT_EQ(label, index_.labels[Raw(sample)]);
-  }
-
-  // The error must be that of the lowest slot of the first step that fails.
-  void CheckEnd(const Status& status, const std::optional<Step>& next) {
-    if (!next.has_value()) {
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      return;
-    }
-    std::optional<SampleId> culprit;
-    for (const Delivery& delivery : next->deliveries) {
-      if (!Expected(next->epoch, delivery.sample).has_value()) {
-        culprit = delivery.sample;
-        break;
-      }
-    }
-    ASSERT_TRUE(culprit.has_value()) << status.ToString();
-    ASSERT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
-    const std::string place =
-        "epoch " + std::to_string(next->epoch) + " step " + std::to_string(next->step) + " sample ";
-    ASSERT_EQ(status.message().substr(0, place.size()), place);
-    if (options_.on_error == OnError::kRaise) {
-      const std::string id = std::to_string(Raw(*culprit)) + " ";
-      ASSERT_EQ(status.message().substr(place.size(), id.size()), id);
-    }
-  }
-
   void Consume(Engine& engine, SimSink& sink, Order& model, Consumer& consumer) {
     if (consumer.left) return;
     if (sink.ready.empty()) {
       if (sink.end.has_value()) {
         done_ = true;
-        CheckEnd(*sink.end, model.Next());
+        const std::optional<Step> next = model.Next();
+        CheckEnd(*sink.end, next.has_value() ? &*next : nullptr);
         return;
       }
       sink.wake = [this, &engine, &sink, &model, &consumer] {
@@ -368,61 +232,16 @@ class World {
     return reached_;
   }
 
-  Prng random_;
-  TableIndex index_;
-  std::unordered_map<ObjectId, std::string> stored_;
   std::vector<bool> ragged_;
-  std::uint64_t fixed_bytes_ = 0;
   bool large_ = false;  // some samples are read in place
-  std::set<SampleId> bad_;
-  std::vector<Extent> unreadable_;
-  std::vector<BatchField> schema_;
   OrderOptions order_;
-  EngineOptions options_;
   std::uint64_t staging_bytes_ = 0;
   std::uint64_t batch_bytes_ = 0;
-  std::uint64_t hold_share_ = 0;  // percent of batches that the consumer keeps
-  int cores_ = 1;
-  std::int64_t delay_max_ns_ = 0;
-  bool leaves_ = false;
-  bool reads_now_ = false;
-  SimLoop loop_;
   std::unique_ptr<MemoryStore> store_bytes_;
-  std::shared_ptr<const BlockMap> blocks_;  // what tiers keep as one
-  std::unique_ptr<SimTiers> tiers_;         // null: none
   Position reached_;
-  bool done_ = false;
 };
 
-std::optional<std::uint64_t> SeedFrom(const char* variable) {
-  const char* const text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): one thread
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 0);
-}
-
-TEST(EngineSimTest, DeliversThePlanWhateverHappens) {
-  const std::optional<std::uint64_t> only = SeedFrom("HEADRACE_ONLY_SEED");
-  const std::optional<std::uint64_t> extra = SeedFrom("HEADRACE_SEED");
-  std::vector<std::uint64_t> seeds;
-  SeenOfTiers seen;
-  if (only.has_value()) {
-    seeds.push_back(*only);
-  } else {
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) seeds.push_back(seed);
-    if (extra.has_value()) seeds.push_back(*extra);
-  }
-  for (const std::uint64_t seed : seeds) {
-    SCOPED_TRACE("replay with HEADRACE_ONLY_SEED=" + std::to_string(seed));
-    World world(seed);
-    world.Run();
-    if (HasFailure()) return;
-    seen.Add(world.tier_counts());
-  }
-  // Seeds that never meet what they are for prove nothing.
-  if (!only.has_value()) {
-    EXPECT_EQ(seen.Missing(), "");
-  }
-}
+TEST(EngineSimTest, DeliversThePlanWhateverHappens) { RunSeeds<World>(kSeeds); }
 
 }  // namespace
 }  // namespace headrace

@@ -34,6 +34,8 @@ Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool
   if (AcquireWithin(group, pool)) return Memory::kTaken;
   const BufferPool::Stats stats = pool.stats();
   if (stats.used_bytes != 0 || stats.beyond_bytes != 0) return Memory::kWait;
+  // Other threads may have given it all back after the first attempt.
+  if (AcquireWithin(group, pool)) return Memory::kTaken;
   const bool taken =
       AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireBeyond(bytes); });
   return taken ? Memory::kTaken : Memory::kNone;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,19 @@ TEST_F(FetcherTest, MemoryGoesBeyondThePoolOnlyWhereThatIsFreeAndTooSmall) {
   std::vector<Fetch*> other = {&fetches_[3]};
   EXPECT_EQ(fetcher_.Acquire(other, *pool), Fetcher::Memory::kWait)
       << "the first will give it back";
+}
+
+TEST_F(FetcherTest, MemoryThatComesBackDuringTheAttemptIsTakenWithinTheBudget) {
+  const auto pool = BufferPool::Make(16 * kKiB);
+  for (int round = 0; round < 2000; ++round) {
+    Buffer other = *pool->Acquire(16 * kKiB);
+    const std::jthread giver([&other] { other.Reset(); });
+    Fetcher::Memory got = Fetcher::Memory::kWait;
+    while (got == Fetcher::Memory::kWait) got = fetcher_.Acquire(Group(1), *pool);
+    ASSERT_EQ(got, Fetcher::Memory::kTaken);
+    ASSERT_EQ(pool->stats().beyond_count, 0U) << "round " << round;
+    fetches_[0].buffer.Reset();
+  }
 }
 
 TEST_F(FetcherTest, AFetchWithMemoryOfItsClientTakesNone) {

@@ -14,9 +14,10 @@ Status Verifier::Check(std::size_t field, SampleId sample,
   const std::optional<std::uint64_t> expected = index_.checksum(field, sample);
   if (!expected.has_value() || Hash64(stored) == *expected) return Status();
   return DataLoss(
-      "field {}: its checksum differs from the index's; the stored bytes are damaged, or changed "
-      "since it was indexed",
-      index_.fields()[field].name);
+      "field {}: its checksum differs from the index's; the stored {} bytes are damaged, or "
+      "changed "
+      "since they were indexed: restore them, or index the data set again (headrace index)",
+      index_.fields()[field].name, stored.size());
 }
 
 }  // namespace headrace

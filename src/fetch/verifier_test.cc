@@ -22,9 +22,11 @@ TEST(VerifierTest, ComparesWithTheIndexWhereItHasAChecksum) {
   EXPECT_TRUE(Verifier(index, true).Check(0, SampleId{0}, bytes).ok());
   const Status damaged = Verifier(index, true).Check(0, SampleId{0}, bytes.first(5));
   EXPECT_EQ(damaged.code(), StatusCode::kDataLoss);
-  EXPECT_EQ(damaged.message(),
-            "field image: its checksum differs from the index's; the stored bytes are damaged, or "
-            "changed since it was indexed");
+  EXPECT_EQ(
+      damaged.message(),
+      "field image: its checksum differs from the index's; the stored 5 bytes are damaged, or "
+      "changed since they were indexed: restore them, or index the data set again (headrace "
+      "index)");
   EXPECT_TRUE(Verifier(index, true).Check(1, SampleId{0}, bytes.first(5)).ok());
   EXPECT_TRUE(Verifier(index, false).Check(0, SampleId{0}, bytes.first(5)).ok());
 }

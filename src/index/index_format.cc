@@ -39,6 +39,9 @@ constexpr unsigned kFlagChecksums = 2;
 // An attribute's entry: length of key, length of value (u64 each), key, value.
 constexpr std::size_t kAttributeEntryBytes = 16;
 
+// Of a damaged header.
+constexpr char kRemedy[] = "; copy the file again, or index the data set again (headrace index)";
+
 template <typename T>
 void Append(T value, std::vector<std::byte>& to) {
   std::array<std::byte, sizeof(T)> bytes{};
@@ -183,19 +186,20 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::byte* const from = file.data();
   if (file.size() < kIndexMagic.size() ||
       std::memcmp(from, kIndexMagic.data(), kIndexMagic.size()) != 0) {
-    return DataLoss("not an index file: wrong first bytes");
+    return DataLoss("not an index file: wrong first bytes; headrace index makes one");
   }
   if (file.size() < kHeaderBytes) {
-    return DataLoss("truncated: the file has {} bytes, its header alone {}", file.size(),
-                    kHeaderBytes);
+    return DataLoss("truncated: the file has {} bytes, its header alone {}{}", file.size(),
+                    kHeaderBytes, kRemedy);
   }
   if (Hash64(file.first(kHeaderChecksumAt)) != Load<std::uint64_t>(from + kHeaderChecksumAt)) {
-    return DataLoss("header: checksum mismatch");
+    return DataLoss("header: its checksum is wrong{}", kRemedy);
   }
   const auto version = Load<std::uint32_t>(from + kVersionAt);
   if (version != kIndexVersion) {
     return FailedPrecondition(
-        "format version {}, this build reads version {}: build the index again or upgrade headrace",
+        "format version {}, this headrace reads version {}: index the data set again (headrace "
+        "index), or install the headrace that made the file",
         version, kIndexVersion);
   }
   IndexHeader header;
@@ -212,14 +216,14 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::span<const std::byte> reserved =
       file.subspan(kReservedAt, kHeaderChecksumAt - kReservedAt);
   if (std::any_of(reserved.begin(), reserved.end(), [](std::byte b) { return b != std::byte{}; })) {
-    return DataLoss("header: reserved bytes are not zero");
+    return DataLoss("header: reserved bytes are not zero{}", kRemedy);
   }
   if (header.object_count > kObjectsMax) {
-    return DataLoss("header: {} objects, more than 2^40", header.object_count);
+    return DataLoss("header: {} objects, more than 2^40{}", header.object_count, kRemedy);
   }
   if (header.file_bytes != file.size()) {
-    return DataLoss("truncated or extended: the file has {} bytes, its header says {}", file.size(),
-                    header.file_bytes);
+    return DataLoss("truncated or extended: the file has {} bytes, its header says {}{}",
+                    file.size(), header.file_bytes, kRemedy);
   }
   return header;
 }

@@ -273,7 +273,7 @@ TEST(IndexTest, AnotherVersionIsFailedPreconditionAndSaysWhichOneIsRead) {
   internal::Reseal(file);
   const Status status = OpenBytes(file).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2, this build reads version 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2, this headrace reads version 1"));
 }
 
 TEST(IndexTest, CutAnywhereItIsDataLossAtOpen) {

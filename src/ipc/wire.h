@@ -25,7 +25,6 @@ namespace headrace {
 class WireWriter {
  public:
   void PutU8(std::uint8_t value) { Put(value); }
-  void PutU16(std::uint16_t value) { Put(value); }
   void PutU32(std::uint32_t value) { Put(value); }
   void PutU64(std::uint64_t value) { Put(value); }
   void PutI64(std::int64_t value) { Put(static_cast<std::uint64_t>(value)); }
@@ -46,8 +45,6 @@ class WireWriter {
   }
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  // Starts the next message, reusing the memory.
-  void Clear() { bytes_.clear(); }
 
  private:
   template <typename Unsigned>
@@ -73,7 +70,6 @@ class WireReader {
       : what_(what), bytes_(bytes) {}
 
   std::uint8_t TakeU8() { return Take<std::uint8_t>(); }
-  std::uint16_t TakeU16() { return Take<std::uint16_t>(); }
   std::uint32_t TakeU32() { return Take<std::uint32_t>(); }
   std::uint64_t TakeU64() { return Take<std::uint64_t>(); }
   std::int64_t TakeI64() { return static_cast<std::int64_t>(Take<std::uint64_t>()); }

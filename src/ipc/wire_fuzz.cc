@@ -28,29 +28,27 @@ void TakeAndPut(std::uint8_t kind, WireReader& reader, WireWriter& writer) {
   const auto put = [&](auto value, auto method) {
     if (reader.ok()) (writer.*method)(value);
   };
-  switch (kind % 11) {
+  switch (kind % 10) {
     case 0:
       return put(reader.TakeU8(), &WireWriter::PutU8);
     case 1:
-      return put(reader.TakeU16(), &WireWriter::PutU16);
-    case 2:
       return put(reader.TakeU32(), &WireWriter::PutU32);
-    case 3:
+    case 2:
       return put(reader.TakeU64(), &WireWriter::PutU64);
-    case 4:
+    case 3:
       return put(reader.TakeI64(), &WireWriter::PutI64);
-    case 5:
+    case 4:
       return put(reader.TakeF64(), &WireWriter::PutF64);
-    case 6:
+    case 5:
       return put(reader.TakeBool(), &WireWriter::PutBool);
-    case 7: {
+    case 6: {
       const std::string text = reader.TakeString(kStringBytesMax);
       HEADRACE_CHECK(text.size() <= kStringBytesMax);
       return put(text, &WireWriter::PutString);
     }
-    case 8:
+    case 7:
       return put(reader.TakeBytes(kStringBytesMax), &WireWriter::PutBytes);
-    case 9: {
+    case 8: {
       const auto numbers =
           reader.TakeVector(kCountMax, 4, [](WireReader& from) { return from.TakeU32(); });
       HEADRACE_CHECK(numbers.size() <= kCountMax);

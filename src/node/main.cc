@@ -38,14 +38,19 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
           std::from_chars(value.data(), value.data() + value.size(), options.memory_bytes);
       if (error != std::errc() || end != value.data() + value.size()) {
         return Status(StatusCode::kInvalidArgument,
-                      "--memory: got '" + std::string(value) + "', must be a number of bytes");
+                      "--memory: got '" + std::string(value) +
+                          "', must be a number of bytes below 2^64, such as 4294967296");
       }
     } else {
       return Status(StatusCode::kInvalidArgument,
-                    "unknown argument '" + std::string(argument) + "'");
+                    "argument '" + std::string(argument) +
+                        "' is unknown or has no value; --help prints the usage");
     }
   }
-  if (options.name.empty()) return Status(StatusCode::kInvalidArgument, "--name is missing");
+  if (options.name.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "--name SOCKET is missing: the node process listens on the socket of that name");
+  }
   return options;
 }
 

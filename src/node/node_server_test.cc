@@ -397,7 +397,7 @@ TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) 
   other.job.seed = 4;
   const Status refused = TryOpen(1, other).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("seed is 3 there and 4 here"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("seed is 3 on rank 0 and 4 on rank 1"));
   EXPECT_TRUE(first->Start({}).ok());
   const Status told = first->Next(-1).status();
   EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
@@ -409,7 +409,7 @@ TEST_F(NodeServerTest, AnOpeningWithOtherOptionsIsRefusedAndTheFirstRankIsTold) 
 TEST_F(NodeServerTest, RanksOfAJobThatTheOthersFailedToOpenAndLeftAreToldWhy) {
   Serve();
   const std::string refused = FailToOpen(OptionsOf(4));
-  EXPECT_THAT(refused, HasSubstr("seed is 3 there and 4 here"));
+  EXPECT_THAT(refused, HasSubstr("seed is 3 on rank 0 and 4 on rank 1"));
   for (const std::uint32_t rank : {3U, 2U}) {
     EXPECT_EQ(TryOpen(rank, OptionsOf(4)).status().message(), refused);
   }
@@ -447,8 +447,8 @@ TEST_F(NodeServerTest, ARankThatComesBackAloneIsToldAndTheOthersGoOn) {
     const Status told = again->Next(-1).status();
     EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(told.message()),
-                HasSubstr("rank 1 comes back to job 'job' and asks for epoch 0 step 0, but rank 0 "
-                          "goes on without it, at epoch 0 step "));
+                HasSubstr("rank 1 joins job 'job' again and asks for epoch 0 step 0, but rank 0 "
+                          "is already at epoch 0 step "));
   }
   for (RowList& rows : Drain(*stays)) got.push_back(std::move(rows));
   EXPECT_EQ(got, Alone(0, options));

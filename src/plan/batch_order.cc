@@ -272,7 +272,8 @@ class BatchOrder final : public Order {
   void EnterEpoch(std::uint64_t epoch) {
     if (!job_.shuffle || epoch_ == epoch) return;
     permutation_.reset();  // Freed before the next one is made: one table at a time.
-    permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder);
+    permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder,
+                         job_.bijection_from);
     epoch_ = epoch;
   }
 
@@ -411,6 +412,7 @@ class Factory final : public OrderFactory {
  private:
   static BatchOrderOptions Read(const OrderRequest& request, ParameterReader& reader) {
     BatchOrderOptions options{.job = request.job, .homes = request.homes, .costs = request.costs};
+    options.job.bijection_from = reader.BijectionFrom();
     options.ranks_per_node =
         static_cast<std::uint32_t>(reader.Integer("ranks_per_node", 1, 1, kNodesMax));
     reader.Computed("homes", TableHash(request.homes));

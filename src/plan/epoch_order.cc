@@ -118,6 +118,7 @@ EpochPoolPlan::Options PoolOptions(const EpochOrderOptions& options, std::uint64
   return {
       .blocks = options.blocks,
       .seed = options.job.seed,
+      .bijection_from = options.job.bijection_from,
       .stretches = {.delivered = delivered, .pools = options.pools},
       .budget = budget,
       .full_join = full_join,
@@ -463,6 +464,7 @@ class Factory final : public OrderFactory {
     }
     const EpochParameters filled = FillEpochParameters(request.job, blocks, given);
     EpochOrderOptions options{.job = request.job, .blocks = request.blocks};
+    options.job.bijection_from = reader.BijectionFrom();
     options.pool_units = read("pool_bytes",
                               static_cast<std::uint64_t>(std::min<Uint128>(
                                   Uint128{filled.pool_units} * unit, kPoolBytesMax)),

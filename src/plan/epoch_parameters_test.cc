@@ -38,7 +38,8 @@ OrderParameters Parameters(std::int64_t pool_bytes, std::int64_t pools) {
           {"pools", pools},
           {"join_permille", std::int64_t{250}},
           {"first_fill_permille", std::int64_t{1000}},
-          {"first_join_permille", std::int64_t{0}}};
+          {"first_join_permille", std::int64_t{0}},
+          {"bijection_from", std::int64_t{1} << 24}};
 }
 
 std::string ErrorOf(const OrderRequest& request) {
@@ -290,7 +291,7 @@ TEST(EpochParametersTest, WhatCannotBeIsNamedWithTheWayOut) {
   EXPECT_EQ(error("first_fill_permille", std::int64_t{1001}),
             "first_fill_permille of order epoch: got 1001, must be in [0, 1000]");
   EXPECT_EQ(error("pool", std::int64_t{1}),
-            "order epoch: has no parameter 'pool'; it has first_fill_permille, "
+            "order epoch: has no parameter 'pool'; it has bijection_from, first_fill_permille, "
             "first_join_permille, join_permille, pool_bytes, pools");
   OrderRequest batch = Request(1'000, 4, 300, 2);
   batch.parameters = Parameters(500, 3);

@@ -9,11 +9,9 @@ namespace headrace {
 
 __extension__ using Uint128 = unsigned __int128;
 
-EpochSequence::EpochSequence(const BlockMap& blocks, std::uint64_t seed, std::uint64_t epoch,
-                             const EpochStretches& stretches)
-    : blocks_(blocks),
-      stretches_(stretches),
-      permutation_(blocks.block_count(), seed, epoch, RandomStream::kOrder) {
+EpochSequence::EpochSequence(const BlockMap& blocks, const EpochStretches& stretches,
+                             Permutation order)
+    : blocks_(blocks), stretches_(stretches), permutation_(std::move(order)) {
   starts_.reserve(stretches.pools);
   std::uint64_t before = 0;  // samples of the blocks before `at`
   for (std::uint64_t at = 0; starts_.size() < stretches.pools; ++at) {
@@ -44,8 +42,10 @@ const EpochSequence& EpochPoolPlan::Sequence(std::uint64_t epoch) {
   std::optional<Made>& made = made_[epoch % 2];
   if (!made.has_value() || made->epoch != epoch) {
     made.reset();  // Freed before the new one is made: two permutations at a time, not three.
+    Permutation order(options_.blocks->block_count(), options_.seed, epoch, RandomStream::kOrder,
+                      options_.bijection_from);
     made.emplace(
-        Made{epoch, EpochSequence(*options_.blocks, options_.seed, epoch, options_.stretches)});
+        Made{epoch, EpochSequence(*options_.blocks, options_.stretches, std::move(order))});
   }
   return made->sequence;
 }

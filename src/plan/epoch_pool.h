@@ -50,8 +50,8 @@ class EpochSequence {
     std::uint64_t left = 0;    // samples not yet taken
   };
 
-  EpochSequence(const BlockMap& blocks, std::uint64_t seed, std::uint64_t epoch,
-                const EpochStretches& stretches);
+  // `order`: the epoch's order of all blocks.
+  EpochSequence(const BlockMap& blocks, const EpochStretches& stretches, Permutation order);
 
   [[nodiscard]] Cursor Begin(std::uint64_t pool) const;
   // The next piece; there must be samples left.
@@ -76,6 +76,7 @@ class EpochPoolPlan {
   struct Options {
     std::shared_ptr<const BlockMap> blocks;
     std::uint64_t seed = 0;
+    std::uint64_t bijection_from = 0;  // OrderOptions::bijection_from
     EpochStretches stretches;
     std::uint64_t budget = 0;            // units of one pool
     std::uint64_t full_join = 0;         // units that join before an epoch's first draw

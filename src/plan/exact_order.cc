@@ -45,7 +45,8 @@ class ExactOrder final : public Order {
   void EnterEpoch(std::uint64_t epoch) {
     if (!options_.shuffle || epoch_ == epoch) return;
     permutation_.reset();  // Freed before the next one is made: one table at a time.
-    permutation_.emplace(options_.sample_count, options_.seed, epoch, RandomStream::kOrder);
+    permutation_.emplace(options_.sample_count, options_.seed, epoch, RandomStream::kOrder,
+                         options_.bijection_from);
     epoch_ = epoch;
   }
 
@@ -107,7 +108,9 @@ class Factory final : public OrderFactory {
 
   [[nodiscard]] Result<OrderParameters> Resolve(const OrderRequest& request) const override {
     HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(request.job).status());
-    return ParameterReader(name(), request.parameters).Finish();
+    ParameterReader reader(name(), request.parameters);
+    reader.BijectionFrom();
+    return reader.Finish();
   }
 
   [[nodiscard]] Result<std::uint64_t> ResidentUnits(const OrderRequest& request) const override {
@@ -117,8 +120,10 @@ class Factory final : public OrderFactory {
 
   [[nodiscard]] Result<std::unique_ptr<Order>> Make(const OrderRequest& request,
                                                     Position start) const override {
-    HEADRACE_RETURN_IF_ERROR(Resolve(request).status());
-    return MakeExactOrder(request.job, start);
+    HEADRACE_ASSIGN_OR_RETURN(const OrderParameters resolved, Resolve(request));
+    OrderOptions job = request.job;
+    job.bijection_from = BijectionFrom(resolved);
+    return MakeExactOrder(job, start);
   }
 };
 

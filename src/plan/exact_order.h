@@ -15,7 +15,8 @@ namespace headrace {
 // Step t of epoch e holds positions [t*G, (t+1)*G) of the epoch's permutation, G = batch_size *
 // world_size. Position p goes to rank p mod world_size, slot (p mod G) / world_size, as in torch's
 // DistributedSampler. Enters any position in O(1) steps, after O(samples) for the epoch's
-// permutation, which takes 4 bytes a sample up to Permutation::kTableMax samples.
+// permutation, which takes 4 bytes a sample below options.bijection_from samples; from there on it
+// takes neither time nor memory.
 //
 // Errors: those of StepsPerEpoch and CheckStart
 Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Position start);

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "base/format/errors.h"
+#include "plan/permutation.h"
 
 namespace headrace {
 namespace {
+
+constexpr std::string_view kBijectionFrom = "bijection_from";
 
 std::string TextOf(const OrderParameter& value) {
   const auto* word = std::get_if<std::string>(&value);
@@ -37,6 +40,10 @@ Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFacto
     origins.emplace(name, origin);
   }
   return origins;
+}
+
+std::uint64_t BijectionFrom(const OrderParameters& resolved) {
+  return static_cast<std::uint64_t>(std::get<std::int64_t>(resolved.find(kBijectionFrom)->second));
 }
 
 const OrderParameter* ParameterReader::Given(std::string_view name) const {
@@ -89,6 +96,12 @@ std::size_t ParameterReader::Choice(std::string_view name,
   }
   read_.insert_or_assign(std::string(name), std::string(choices[chosen]));
   return chosen;
+}
+
+std::uint64_t ParameterReader::BijectionFrom() {
+  return static_cast<std::uint64_t>(
+      Integer(kBijectionFrom, static_cast<std::int64_t>(OrderOptions{}.bijection_from), 1,
+              static_cast<std::int64_t>(Permutation::kTableMax + 1)));
 }
 
 void ParameterReader::Computed(std::string_view name, std::string value) {

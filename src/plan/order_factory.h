@@ -102,6 +102,9 @@ class OrderFactory {
 Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
                                                                 const OrderRequest& request);
 
+// The value of ParameterReader::BijectionFrom() among the parameters that Resolve() returned.
+std::uint64_t BijectionFrom(const OrderParameters& resolved);
+
 // From the strictest on.
 const Registry<OrderFactory>& Orders();
 
@@ -125,6 +128,9 @@ class ParameterReader {
 
   // The position of the given word among `choices`; the default is the first.
   std::size_t Choice(std::string_view name, std::span<const std::string_view> choices);
+
+  // OrderOptions::bijection_from, a parameter of every order that makes a permutation.
+  std::uint64_t BijectionFrom();
 
   // A word that the order computes. A user may give it, if it is the same.
   //

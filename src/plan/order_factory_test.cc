@@ -174,6 +174,40 @@ TEST_P(EveryOrderTest, AnUnknownParameterABadJobAndAStartPastTheEndAreErrors) {
   }
 }
 
+std::vector<std::uint64_t> SamplesOf(Order& order) {
+  std::vector<std::uint64_t> samples;
+  while (const auto step = order.Next()) {
+    for (const Delivery& delivery : step->deliveries) samples.push_back(Raw(delivery.sample));
+  }
+  return samples;
+}
+
+TEST_P(EveryOrderTest, PermutationsAreKeyedBijectionsFromTheGivenSizeOn) {
+  OrderRequest request = Request();
+  request.job.ranks = 8;
+  const OrderParameters resolved = GetParam()->Resolve(request).value();
+  EXPECT_EQ(resolved.at("bijection_from"), OrderParameter(std::int64_t{1} << 24));
+  EXPECT_EQ(BijectionFrom(resolved), std::uint64_t{1} << 24);
+  const auto samples = [&](std::int64_t bijection_from) {
+    request.parameters["bijection_from"] = bijection_from;
+    return SamplesOf(*GetParam()->Make(request, {}).value());
+  };
+  // `epoch` permutes the blocks, the others the samples.
+  const bool of_blocks = GetParam()->budget_parameter() == "pool_bytes";
+  const std::int64_t size = of_blocks ? 120 : 960;
+  const std::vector<std::uint64_t> table = samples(size + 1);
+  EXPECT_EQ(table, samples((std::int64_t{1} << 27) + 1));
+  const std::vector<std::uint64_t> keyed = samples(size);
+  EXPECT_EQ(keyed, samples(1));
+  EXPECT_NE(keyed, table);
+  for (const std::int64_t wrong : {std::int64_t{0}, (std::int64_t{1} << 27) + 2}) {
+    request.parameters["bijection_from"] = wrong;
+    EXPECT_EQ(std::string(GetParam()->Make(request, {}).status().message()),
+              "bijection_from of order " + std::string(GetParam()->name()) + ": got " +
+                  std::to_string(wrong) + ", must be in [1, 134217729]");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryOrderTest, ::testing::ValuesIn(Orders().rows()),
                          [](const auto& each) { return std::string(each.param->name()); });
 

@@ -59,8 +59,9 @@ std::uint64_t RowsOfStep(const OrderOptions& options, std::uint64_t step) {
 
 Status CheckStart(const OrderOptions& options, std::uint64_t steps_per_epoch, Position start) {
   if (start.epoch <= options.epochs && start.step < steps_per_epoch) return Status();
-  return OutOfRange("starting at epoch {} step {}: there are {} of {}", start.epoch, start.step,
-                    Counted(options.epochs, "epoch"), Counted(steps_per_epoch, "step"));
+  return OutOfRange("starting at epoch {} step {}: the loader has {} of {}, numbered from 0",
+                    start.epoch, start.step, Counted(options.epochs, "epoch"),
+                    Counted(steps_per_epoch, "step"));
 }
 
 }  // namespace headrace

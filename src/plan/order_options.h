@@ -18,6 +18,9 @@ struct OrderOptions {
   bool shuffle = true;     // false: every epoch is 0, 1, 2, ...
   bool drop_last = false;  // drop the final, smaller global batch; otherwise pad it to equal ranks
   std::uint64_t epochs = std::uint64_t{1} << 24;  // the stream ends after this many, from epoch 0
+  // A permutation of so many entries or more is a keyed bijection: see Permutation. Factories set
+  // it: it is a parameter of their orders.
+  std::uint64_t bijection_from = std::uint64_t{1} << 24;
 };
 
 // Steps of one epoch, the same for every rank and order. With drop_last the samples beyond the last

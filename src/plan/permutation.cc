@@ -23,29 +23,34 @@ std::uint64_t Mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 
 }  // namespace
 
+void Shuffle(std::span<std::uint32_t> values, Prng prng) {
+  // Draws some entries ahead and prefetches them: they are far apart.
+  std::array<std::uint64_t, 64> others;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled
+  for (std::uint64_t left = values.size(); left > 1;) {
+    const std::uint64_t count = std::min<std::uint64_t>(others.size(), left - 1);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      others[i] = prng.Below(left - i);
+      __builtin_prefetch(&values[others[i]], 1);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) std::swap(values[--left], values[others[i]]);
+  }
+}
+
 Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
-                         RandomStream stream)
-    : Permutation(size) {
-  if (size <= kTableMax) {
+                         RandomStream stream, std::uint64_t bijection_from)
+    : size_(size) {
+  HEADRACE_CHECK(bijection_from <= kTableMax + 1);
+  if (size < bijection_from) {
     MakeTable(Prng(seed, epoch, stream));
   } else {
     MakeKeys(Prng(seed, epoch, stream));
   }
 }
 
-Permutation Permutation::ForTestKeyed(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
-                                      RandomStream stream) {
-  Permutation permutation(size);
-  permutation.MakeKeys(Prng(seed, epoch, stream));
-  return permutation;
-}
-
 void Permutation::MakeTable(Prng prng) {
   table_.resize(size_);
   std::iota(table_.begin(), table_.end(), 0u);
-  for (std::uint64_t left = size_; left > 1; --left) {
-    std::swap(table_[left - 1], table_[prng.Below(left)]);
-  }
+  Shuffle(table_, prng);
 }
 
 void Permutation::MakeKeys(Prng prng) {

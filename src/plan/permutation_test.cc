@@ -33,7 +33,7 @@ TEST(PermutationTest, TableIsFrozen) {
 }
 
 TEST(PermutationTest, KeyedBijectionIsFrozen) {
-  EXPECT_EQ(Listed(Permutation::ForTestKeyed(10, 7, 0, RandomStream::kOrder)),
+  EXPECT_EQ(Listed(Permutation(10, 7, 0, RandomStream::kOrder, /*bijection_from=*/1)),
             (std::vector<std::uint64_t>{7, 2, 8, 9, 3, 6, 5, 0, 1, 4}));
   const Permutation large((std::uint64_t{1} << 27) + 1, 7, 3, RandomStream::kOrder);
   EXPECT_EQ((std::vector<std::uint64_t>{large.At(0), large.At(1), large.At(1u << 27)}),
@@ -43,9 +43,36 @@ TEST(PermutationTest, KeyedBijectionIsFrozen) {
 TEST(PermutationTest, EveryEntryComesOnce) {
   for (std::uint64_t size = 1; size < 300; ++size) {
     EXPECT_TRUE(IsPermutation(Listed(Permutation(size, size, 1, RandomStream::kOrder)))) << size;
-    EXPECT_TRUE(
-        IsPermutation(Listed(Permutation::ForTestKeyed(size, size, 1, RandomStream::kOrder))))
+    EXPECT_TRUE(IsPermutation(
+        Listed(Permutation(size, size, 1, RandomStream::kOrder, /*bijection_from=*/1))))
         << size;
+  }
+}
+
+TEST(PermutationTest, FromItsThresholdOnItIsTheKeyedBijection) {
+  for (const std::uint64_t threshold : {64U, 100U, 128U, 1000U, 65536U}) {
+    for (const std::uint64_t size : {threshold - 1, threshold, threshold + 1}) {
+      const Permutation permutation(size, 5, 2, RandomStream::kOrder, threshold);
+      EXPECT_TRUE(IsPermutation(Listed(permutation))) << size;
+      const bool keyed = size >= threshold;
+      const Permutation same(size, 5, 2, RandomStream::kOrder, keyed ? 1 : size + 1);
+      EXPECT_EQ(Listed(permutation), Listed(same)) << size;
+    }
+  }
+}
+
+// The sizes around the threshold of new runs.
+TEST(PermutationTest, TheKeyedBijectionOfLargeSizesGivesEveryEntryOnce) {
+  constexpr std::uint64_t kThreshold = std::uint64_t{1} << 24;
+  for (const std::uint64_t size : {kThreshold - 1, kThreshold, kThreshold + 1}) {
+    const Permutation permutation(size, 3, 1, RandomStream::kOrder, kThreshold - 1);
+    std::vector<bool> seen(size, false);
+    for (std::uint64_t i = 0; i < size; ++i) {
+      const std::uint64_t entry = permutation.At(i);
+      ASSERT_LT(entry, size);
+      ASSERT_FALSE(seen[entry]) << size;
+      seen[entry] = true;
+    }
   }
 }
 
@@ -70,7 +97,7 @@ TEST(PermutationTest, KeyedBijectionIsUniformOverPositionsAndParts) {
   std::vector<int> cell(kSize * kSize, 0);
   std::vector<int> distance(kSize, 0);
   for (std::uint64_t seed = 0; seed < kDraws; ++seed) {
-    const Permutation permutation = Permutation::ForTestKeyed(kSize, seed, 0, RandomStream::kOrder);
+    const Permutation permutation(kSize, seed, 0, RandomStream::kOrder, /*bijection_from=*/1);
     for (std::uint64_t i = 0; i < kSize; ++i) ++cell[i * kSize + permutation.At(i)];
     ++distance[(permutation.At(1) + kSize - permutation.At(0)) % kSize];
   }

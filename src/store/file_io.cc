@@ -55,7 +55,8 @@ Result<std::size_t> ReadAt(int fd, std::span<std::byte> dst, std::uint64_t offse
     } else if (n == 0) {
       break;
     } else if (errno == EINVAL && got == 0) {
-      return Status(StatusCode::kInvalidArgument, "pread: invalid argument");
+      return Status(StatusCode::kInvalidArgument,
+                    "pread: the file system refuses this offset, size or buffer (EINVAL)");
     } else if (errno != EINTR) {
       return ErrnoStatus(errno, "pread");
     }

@@ -228,7 +228,9 @@ Status FileTable::OpenDirect(OpenFile& file) {
   file.direct_fd_ = UniqueFd(fd);
   HEADRACE_ASSIGN_OR_RETURN(const struct stat again, StatOf(fd));
   if (again.st_ino != stat.st_ino || again.st_dev != stat.st_dev) {
-    return Status(StatusCode::kUnavailable, "file was replaced while it was being opened");
+    return Status(StatusCode::kUnavailable,
+                  "another file replaced it while it was being opened; do not change files of a "
+                  "dataset during a run");
   }
   const std::optional<std::uint64_t> alignment = DirectAlignment(fd);
   if (!alignment.has_value()) file.RefuseDirect();

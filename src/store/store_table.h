@@ -26,7 +26,7 @@ struct StoreRequest {
   bool large_files = false;       // objects hold many samples each
   bool avoid_page_cache = false;  // to measure storage, not memory
   std::string note;               // for StoreStats::note
-  int reads_at_once = 0;          // 0: as many as keep an SSD busy
+  int reads_at_once = 0;          // 0: enough to keep an SSD busy
   // Threads for the store, which its owner keeps as long as the store.
   std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
   // Some stored samples, read through another store.

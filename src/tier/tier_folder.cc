@@ -230,25 +230,25 @@ Status TierFolder::AppendErases(std::span<const std::uint64_t> numbers) {
 }
 
 Status TierFolder::Append(std::span<const std::byte> records) {
+  HEADRACE_RETURN_IF_ERROR(broken_);
   const std::string doing = "writing '" + PathOf(kTierJournalName) + "'";
-  if (broken_) return Status(StatusCode::kUnavailable, doing + ": an earlier write failed");
   struct stat stat = {};
   if (::fstat(journal_.get(), &stat) == 0 && stat.st_nlink == 0) {
-    broken_ = true;
-    return Status(StatusCode::kUnavailable, doing + ": the file was removed");
+    broken_ = Status(StatusCode::kUnavailable, doing + ": the file was removed");
+    return broken_;
   }
   const int error = WriteFully(io_, journal_.get(), records, journal_bytes_, 1);
   if (error != 0) {
-    broken_ = true;
-    return TierIoError(-error, doing);
+    broken_ = TierIoError(-error, doing);
+    return broken_;
   }
   journal_bytes_ += records.size();
   return Status();
 }
 
 Status TierFolder::Rewrite(std::span<const JournalEntry> entries) {
+  HEADRACE_RETURN_IF_ERROR(broken_);
   const std::string doing = "rewriting '" + PathOf(kTierJournalName) + "'";
-  if (broken_) return Status(StatusCode::kUnavailable, doing + ": an earlier write failed");
   Result<UniqueFd> file = OpenFile(kTierJournalNewName, O_RDWR | O_CREAT | O_TRUNC);
   if (!file.ok()) {
     const bool gone = file.status().code() == StatusCode::kNotFound;

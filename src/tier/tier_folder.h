@@ -107,7 +107,7 @@ class TierFolder {
   std::unique_ptr<TierData> data_;
   UniqueFd journal_;
   std::uint64_t journal_bytes_ = 0;
-  bool broken_ = false;  // an append failed
+  Status broken_;  // the first failure of an append: no later change of the journal is tried
 };
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/hash.h"
 
 namespace headrace {
@@ -179,10 +180,11 @@ void EncodeErase(const JournalHeader& header, std::uint64_t offset, std::uint64_
 
 Result<JournalContents> ParseJournal(std::span<const std::byte> file) {
   if (file.size() < kJournalHeaderBytes || Load<std::array<char, 8>>(file, 0) != kMagic) {
-    return Status(StatusCode::kDataLoss, "not a journal of a tier");
+    return DataLoss("the journal's {} bytes do not begin as a tier's journal does", file.size());
   }
-  if (Load<std::uint64_t>(file, 8) != kVersion) {
-    return Status(StatusCode::kFailedPrecondition, "the journal has another version");
+  if (const auto version = Load<std::uint64_t>(file, 8); version != kVersion) {
+    return FailedPrecondition("the journal has version {}, this headrace reads version {}", version,
+                              kVersion);
   }
   JournalContents contents;
   contents.header = {Load<std::uint64_t>(file, 16),

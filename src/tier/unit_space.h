@@ -29,8 +29,6 @@ class UnitSpace {
  public:
   explicit UnitSpace(std::uint32_t units);
 
-  [[nodiscard]] std::uint64_t free_units() const { return free_units_; }
-
   // Runs of `units` in all, which is not 0; std::nullopt, and takes nothing, if fewer are free.
   std::optional<std::vector<UnitRun>> Take(std::uint64_t units);
 

@@ -36,6 +36,13 @@ std::span<BatchWork::Task> BatchWork::OnMemory() {
   return tasks_;
 }
 
+bool BatchWork::Awaits(const Task& task, ReplyMessage kind) const {
+  if (!task.kept.has_value()) return kind != ReplyMessage::kDone || has_memory();
+  // TakeKept() leaves a dropped batch what is being written.
+  const bool writes = phase_ == Phase::kWriting || phase_ == Phase::kDropped;
+  return kind != ReplyMessage::kShaped && writes;
+}
+
 bool BatchWork::OnReply(Task& task, WorkerReply reply) {
   if (reply.kind == ReplyMessage::kShaped) {
     task.kept = std::move(reply.shapes);

@@ -60,7 +60,9 @@ class BatchWork {
   Task* NextTask();
   // out() has got memory. Returns the tasks to write; none if workers compute first.
   std::span<Task> OnMemory();
-  // Takes the reply to `task`. Returns true if all have replied in this round: then call Settle().
+  // Whether the worker of a task that was sent may reply so now.
+  [[nodiscard]] bool Awaits(const Task& task, ReplyMessage kind) const;
+  // Takes such a reply. Returns true if all have replied in this round: then call Settle().
   bool OnReply(Task& task, WorkerReply reply);
   // Returns true if the batch now waits for memory; otherwise call Finish().
   bool Settle(RaggedRows ragged);

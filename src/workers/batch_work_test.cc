@@ -12,7 +12,9 @@
 namespace headrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Phase = BatchWork::Phase;
 using Task = BatchWork::Task;
 
@@ -212,6 +214,39 @@ TEST_F(BatchWorkTest, ADroppedBatchAsksForNoMemory) {
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
   EXPECT_FALSE(work_.Settle(RaggedRows::kError));
   EXPECT_EQ(work_.TakeKept(), tasks);
+}
+
+TEST_F(BatchWorkTest, AWorkerIsDoneOnlyWithWhatItWasAskedToWrite) {
+  const std::vector<Task*> tasks = SendAll();
+  const auto awaited = [&] {
+    std::vector<ReplyMessage> kinds;
+    for (const auto kind : {ReplyMessage::kError, ReplyMessage::kDone, ReplyMessage::kShaped}) {
+      if (work_.Awaits(*tasks[0], kind)) kinds.push_back(kind);
+    }
+    return kinds;
+  };
+  EXPECT_THAT(awaited(), ElementsAre(ReplyMessage::kError, ReplyMessage::kShaped));
+  work_.OnReply(*tasks[0], Shaped(*tasks[0]));
+  EXPECT_THAT(awaited(), IsEmpty()) << "others compute";
+  work_.OnReply(*tasks[1], Shaped(*tasks[1]));
+  EXPECT_TRUE(work_.OnReply(*tasks[2], Shaped(*tasks[2])));
+  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_THAT(awaited(), IsEmpty()) << "it waits for memory";
+  GiveMemory();
+  work_.OnMemory();
+  EXPECT_THAT(awaited(), ElementsAre(ReplyMessage::kError, ReplyMessage::kDone));
+  work_.Drop();
+  EXPECT_THAT(awaited(), ElementsAre(ReplyMessage::kError, ReplyMessage::kDone));
+}
+
+TEST_F(BatchWorkTest, AWorkerThatComputesIntoMemoryMayWriteOrKeep) {
+  work_.Expect(LayoutOf(5));
+  GiveMemory();
+  EXPECT_TRUE(work_.OnMemory().empty());
+  const Task& task = *SendAll()[0];
+  EXPECT_TRUE(work_.Awaits(task, ReplyMessage::kDone));
+  EXPECT_TRUE(work_.Awaits(task, ReplyMessage::kShaped));
+  EXPECT_TRUE(work_.Awaits(task, ReplyMessage::kError));
 }
 
 TEST_F(BatchWorkTest, WhatCameInIsHeldUntilTheEnd) {

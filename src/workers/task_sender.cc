@@ -20,8 +20,8 @@ void AddOnce(const std::shared_ptr<SharedMemory>& memory,
 
 }  // namespace
 
-void TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
-                         const TransformedBatch& out, bool direct) {
+Status TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
+                           const TransformedBatch& out, bool direct) {
   std::vector<std::shared_ptr<SharedMemory>> memories;
   WireWriter layout;
   if (direct) AppendLayout(out.layout, layout);
@@ -54,10 +54,10 @@ void TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
       body.PutU64(place.offset + leaf.offset + leaf.row_bytes() * task.first);
     }
   }
-  Send(worker, memories, body);
+  return Send(worker, memories, body);
 }
 
-void TaskSender::Write(std::size_t worker, const Task& task, const TransformedBatch& out) {
+Status TaskSender::Write(std::size_t worker, const Task& task, const TransformedBatch& out) {
   const BufferPlace& place = out.memory.place();
   const std::uint64_t memory = NumberOf(place.memory);
   WireWriter body;
@@ -78,14 +78,14 @@ void TaskSender::Write(std::size_t worker, const Task& task, const TransformedBa
       for (const std::uint64_t dim : leaf.dims) body.PutU64(dim);
     }
   }
-  Send(worker, std::span(&place.memory, 1), body);
+  return Send(worker, std::span(&place.memory, 1), body);
 }
 
-void TaskSender::Forget(std::size_t worker, std::uint64_t number) {
+Status TaskSender::Forget(std::size_t worker, std::uint64_t number) {
   WireWriter body;
   body.PutU64(static_cast<std::uint64_t>(TaskMessage::kWrite));
   PutHead(WriteHead{.task = number}, body);
-  Send(worker, {}, body);
+  return Send(worker, {}, body);
 }
 
 std::uint64_t TaskSender::NumberOf(const std::shared_ptr<SharedMemory>& memory) {
@@ -96,9 +96,9 @@ std::uint64_t TaskSender::NumberOf(const std::shared_ptr<SharedMemory>& memory) 
   return memory_number_;
 }
 
-void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-                      const WireWriter& body) {
-  if (workers_[worker].closed) return;
+Status TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
+                        const WireWriter& body) {
+  if (workers_[worker].closed) return Status();
   std::erase_if(memories_, [](const auto& each) { return each.first.expired(); });
   std::vector<std::uint64_t>& known = workers_[worker].memories;
   const auto first_gone = std::stable_partition(known.begin(), known.end(), [this](auto number) {
@@ -110,7 +110,6 @@ void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<Shared
   for (const std::shared_ptr<SharedMemory>& memory : memories) {
     const std::uint64_t number = NumberOf(memory);
     if (std::find(known.begin(), known.end(), number) != known.end()) continue;
-    known.push_back(number);
     fresh.emplace_back(number, memory);
   }
   for (std::size_t begin = 0;; begin += kMemoriesAMessage) {
@@ -127,8 +126,11 @@ void TaskSender::Send(std::size_t worker, std::span<const std::shared_ptr<Shared
     message.PutVector(last ? gone : std::vector<std::uint64_t>(),
                       [](WireWriter& to, std::uint64_t number) { to.PutU64(number); });
     message.PutBytes(last ? body.bytes() : std::span<const std::byte>());
-    if (!connections_[worker]->Send(message.bytes(), fds).ok()) return;
-    if (last) return;
+    if (const Status sent = connections_[worker]->Send(message.bytes(), fds); !sent.ok()) {
+      return sent.WithContext("sending it a task");
+    }
+    for (std::size_t i = begin; i < end; ++i) known.push_back(fresh[i].first);
+    if (last) return Status();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/shared_memory.h"
+#include "base/status.h"
 #include "engine/batch/batch.h"
 #include "ipc/connection.h"
 #include "ipc/wire.h"
@@ -16,6 +17,9 @@
 namespace headrace {
 
 // Passes tasks on to workers.
+//
+// Errors, of all that is sent: Unavailable  the worker is gone, as its receiver detects, too
+//                              others       it was not sent and never will be: the worker is lost
 class TaskSink {
  public:
   // Slots [first, first + rows) of a batch.
@@ -29,18 +33,18 @@ class TaskSink {
 
   // Asks the worker to transform rows of `in`. `direct`: it writes the results into `out`, which
   // has its layout and memory; otherwise it keeps them.
-  virtual void Compute(std::size_t worker, const Task& task, const Batch& in,
-                       const TransformedBatch& out, bool direct) = 0;
-  // Asks the worker to write the results that it kept, or computes now, into `out`.
-  virtual void Write(std::size_t worker, const Task& task, const TransformedBatch& out) = 0;
+  virtual Status Compute(std::size_t worker, const Task& task, const Batch& in,
+                         const TransformedBatch& out, bool direct) = 0;
+  // Asks the worker to write the results that it kept into `out`.
+  virtual Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) = 0;
   // Asks the worker to drop the results that it kept.
-  virtual void Forget(std::size_t worker, std::uint64_t number) = 0;
+  virtual Status Forget(std::size_t worker, std::uint64_t number) = 0;
   // Sends nothing more to the worker.
   virtual void Close(std::size_t worker) = 0;
 };
 
 // Sends tasks to workers, and with each task the shared memories that its worker has not mapped
-// yet. Does not detect that a worker is gone: its receiver does.
+// yet. Sends nothing, which is no error, to a worker that it closed.
 //
 // Thread safety: none.
 // Ownership: `schema` and `workers` are the caller's and outlive it.
@@ -51,10 +55,10 @@ class TaskSender final : public TaskSink {
   TaskSender(std::span<const BatchField> schema, const Connections& workers)
       : schema_(schema), connections_(workers), workers_(workers.size()) {}
 
-  void Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
-               bool direct) override;
-  void Write(std::size_t worker, const Task& task, const TransformedBatch& out) override;
-  void Forget(std::size_t worker, std::uint64_t number) override;
+  Status Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
+                 bool direct) override;
+  Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) override;
+  Status Forget(std::size_t worker, std::uint64_t number) override;
   void Close(std::size_t worker) override { workers_[worker].closed = true; }
 
  private:
@@ -65,8 +69,8 @@ class TaskSender final : public TaskSink {
 
   std::uint64_t NumberOf(const std::shared_ptr<SharedMemory>& memory);
   // Sends `body` and the memories that the worker has to map for it.
-  void Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
-            const WireWriter& body);
+  Status Send(std::size_t worker, std::span<const std::shared_ptr<SharedMemory>> memories,
+              const WireWriter& body);
 
   const std::span<const BatchField> schema_;
   const Connections& connections_;

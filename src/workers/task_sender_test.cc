@@ -1,5 +1,6 @@
 #include "workers/task_sender.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "gtest/gtest.h"
 #include "workers/worker_channel.h"
 #include "workers/worker_messages.h"
@@ -30,7 +32,7 @@ class TaskSenderTest : public ::testing::Test {
   // A batch of samples 10, 11, ...: one row of four bytes each, in a memory of its own.
   static Batch MakeBatch(const std::string& rows) {
     Batch batch;
-    const auto pool = BufferPool::MakeShared(4096).value();
+    const auto pool = BufferPool::MakeShared(kMiB).value();
     batch.memory = pool->Acquire(rows.size()).value();
     std::memcpy(batch.memory.bytes().data(), rows.data(), rows.size());
     batch.fields.push_back({.packed = batch.memory.bytes().first(rows.size())});
@@ -57,8 +59,10 @@ class TaskSenderTest : public ::testing::Test {
 TEST_F(TaskSenderTest, AWorkerFindsTheRowsOfItsTaskInTheMemoryThatCameWithIt) {
   TaskSender sender(schema_, connections_);
   const Batch batch = MakeBatch("zeroonestwosx");
-  sender.Compute(0, {.number = 7, .first = 1, .rows = 2}, batch, OutputOf(batch),
-                 /*direct=*/false);
+  EXPECT_TRUE(sender
+                  .Compute(0, {.number = 7, .first = 1, .rows = 2}, batch, OutputOf(batch),
+                           /*direct=*/false)
+                  .ok());
   const WorkerChannel::Received received = Received();
   WireReader body("a task", received.body);
   std::vector<std::uint64_t> words(6);
@@ -80,23 +84,48 @@ TEST_F(TaskSenderTest, AMemoryIsSentOnceAndTheWorkerIsToldWhenItIsGone) {
   TaskSender sender(schema_, connections_);
   {
     const Batch batch = MakeBatch("zeroones");
-    sender.Compute(0, {.number = 1, .rows = 1}, batch, OutputOf(batch), false);
-    sender.Compute(0, {.number = 2, .first = 1, .rows = 1}, batch, OutputOf(batch), false);
+    EXPECT_TRUE(sender.Compute(0, {.number = 1, .rows = 1}, batch, OutputOf(batch), false).ok());
+    EXPECT_TRUE(
+        sender.Compute(0, {.number = 2, .first = 1, .rows = 1}, batch, OutputOf(batch), false)
+            .ok());
     EXPECT_EQ(Received().fresh.size(), 1U);
     EXPECT_TRUE(Received().fresh.empty()) << "it knows the memory";
   }
   const Batch next = MakeBatch("twos");
-  sender.Compute(0, {.number = 3, .rows = 1}, next, OutputOf(next), false);
+  EXPECT_TRUE(sender.Compute(0, {.number = 3, .rows = 1}, next, OutputOf(next), false).ok());
   const WorkerChannel::Received received = Received();
   EXPECT_EQ(received.gone, std::vector<std::uint64_t>{1});
   ASSERT_EQ(received.fresh.size(), 1U);
   EXPECT_EQ(received.fresh.front().first, 2U) << "numbers are not used again";
 }
 
+// A message of more than 32 KiB needs a descriptor of its own.
+TEST_F(TaskSenderTest, AMessageThatCannotBeSentSaysSoAndItsMemoryIsSentWithTheNext) {
+  TaskSender sender(schema_, connections_);
+  const Batch batch = MakeBatch(std::string(std::size_t{4} * 5000, 'x'));
+  const TransformedBatch out = OutputOf(batch);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status sent = sender.Compute(0, {.number = 1, .rows = 5000}, batch, out, false);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(sent.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(sent.message().find("sending it a task: "), std::string::npos) << sent.message();
+  EXPECT_TRUE(sender.Compute(0, {.number = 2, .rows = 1}, batch, out, false).ok());
+  EXPECT_EQ(Received().fresh.size(), 1U);
+}
+
+TEST_F(TaskSenderTest, AWorkerThatHasEndedIsUnavailable) {
+  TaskSender sender(schema_, connections_);
+  worker_.reset();
+  EXPECT_EQ(sender.Forget(0, 1).code(), StatusCode::kUnavailable);
+}
+
 TEST_F(TaskSenderTest, AWorkerThatIsClosedGetsNothingMore) {
   TaskSender sender(schema_, connections_);
   sender.Close(0);
-  sender.Forget(0, 1);
+  EXPECT_TRUE(sender.Forget(0, 1).ok());
   connections_.front().reset();
   const auto received = worker_->Receive();
   ASSERT_TRUE(received.ok()) << received.status().ToString();

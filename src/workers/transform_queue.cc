@@ -28,14 +28,13 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
                          .pickle = std::move(reply.pickle)});
   }
   const std::optional<WorkerTasks::Held> held = tasks_.Answer(worker, reply.task);
-  if (!held.has_value()) {
+  if (!held.has_value() || !held->work->Awaits(*held->task, reply.kind)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered what it was not asked"});
   }
   const auto& [work, task] = *held;
   const bool keeps = reply.kind == ReplyMessage::kShaped;
-  if (keeps &&
-      (task->kept.has_value() || reply.shapes.rows != (form_.whole_batches ? 1 : task->rows))) {
+  if (keeps && reply.shapes.rows != (form_.whole_batches ? 1 : task->rows)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered for other rows than it was asked for"});
   }
@@ -135,8 +134,9 @@ void TransformQueue::Pump() {
       continue;
     }
     tasks_.Assign(*worker, {*work, task});
-    sink_.Compute(*worker, {.number = task->number, .first = task->first, .rows = task->rows},
-                  (*work)->in(), (*work)->out(), /*direct=*/(*work)->has_memory());
+    OnSent(*worker, sink_.Compute(
+                        *worker, {.number = task->number, .first = task->first, .rows = task->rows},
+                        (*work)->in(), (*work)->out(), /*direct=*/(*work)->has_memory()));
     worker = tasks_.IdleWorker();
   }
 }
@@ -145,9 +145,16 @@ void TransformQueue::Write(BatchWork& work) {
   const std::span<BatchWork::Task> tasks = work.OnMemory();
   if (!tasks.empty() && work.out().layout.is_plain()) plain_ = work.out().layout;
   for (const BatchWork::Task& task : tasks) {
-    sink_.Write(task.worker, {.number = task.number, .first = task.first, .rows = task.rows},
-                work.out());
+    OnSent(task.worker,
+           sink_.Write(task.worker, {.number = task.number, .first = task.first, .rows = task.rows},
+                       work.out()));
   }
+}
+
+void TransformQueue::OnSent(std::size_t worker, const Status& sent) {
+  // Of a worker that is gone its receiver says more.
+  if (sent.ok() || sent.code() == StatusCode::kUnavailable) return;
+  Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost, .text = std::string(sent.message())});
 }
 
 void TransformQueue::Finish(BatchWork& work) {
@@ -158,7 +165,7 @@ void TransformQueue::Finish(BatchWork& work) {
 
 void TransformQueue::ForgetKept(BatchWork& work) {
   for (const BatchWork::Task* task : work.TakeKept()) {
-    sink_.Forget(task->worker, task->number);
+    OnSent(task->worker, sink_.Forget(task->worker, task->number));
     tasks_.Release(task->number);
   }
 }

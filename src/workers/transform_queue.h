@@ -10,6 +10,7 @@
 
 #include "base/members.h"
 #include "base/memory/buffer_pool.h"
+#include "base/status.h"
 #include "engine/batch/batch.h"
 #include "workers/batch_work.h"
 #include "workers/layout.h"
@@ -40,7 +41,8 @@ class TransformQueue {
     BufferPool::Stats memory;
   };
 
-  // `on_change` is called when has_room(), is_ready() or loss() may have changed.
+  // `on_change` is called when has_room(), is_ready() or loss() may have changed, except by
+  // Clear().
   TransformQueue(ResultForm form, std::size_t workers, ResultMemory& memory, TaskSink& sink,
                  std::function<void()> on_change)
       : form_(form),
@@ -82,6 +84,8 @@ class TransformQueue {
   void Pump();
   // Sends the tasks of a batch that has got memory, unless workers compute first.
   void Write(BatchWork& work);
+  // Loses the worker if what it was to get could not be sent.
+  void OnSent(std::size_t worker, const Status& sent);
   void Finish(BatchWork& work);
   void ForgetKept(BatchWork& work);
 

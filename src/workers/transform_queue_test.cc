@@ -16,23 +16,28 @@
 namespace headrace {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Notes what would be sent, as "worker: what [slots)".
 class NotedTasks final : public TaskSink {
  public:
-  void Compute(std::size_t worker, const Task& task, const Batch& in,
-               const TransformedBatch& /*out*/, bool direct) override {
+  Status Compute(std::size_t worker, const Task& task, const Batch& in,
+                 const TransformedBatch& /*out*/, bool direct) override {
     sent.push_back({.worker = worker, .task = task});
     Note(worker, direct ? "compute and write" : "compute", in.step, task);
+    return result;
   }
-  void Write(std::size_t worker, const Task& task, const TransformedBatch& out) override {
+  Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) override {
     EXPECT_FALSE(out.memory.bytes().empty());
     Note(worker, "write", out.step, task);
+    return result;
   }
-  void Forget(std::size_t worker, std::uint64_t number) override {
+  Status Forget(std::size_t worker, std::uint64_t number) override {
     noted_.push_back(fmt::format("{}: forget {}", worker, number));
+    return result;
   }
   void Close(std::size_t worker) override { noted_.push_back(fmt::format("{}: close", worker)); }
 
@@ -44,6 +49,7 @@ class NotedTasks final : public TaskSink {
     Task task;
   };
   std::vector<Sent> sent;  // to compute, by number from 1 on
+  Status result;           // of sending
 
  private:
   void Note(std::size_t worker, const char* what, std::uint64_t step, const Task& task) {
@@ -323,6 +329,24 @@ TEST_F(TransformQueueTest, AWorkerThatAnswersWhatItWasNotAskedIsLost) {
   EXPECT_EQ(queue_->loss().value().tasks.size(), 2U);
 }
 
+TEST_F(TransformQueueTest, AWorkerThatIsDoneUnaskedWithWhatItKeepsIsLost) {
+  Make({}, 1);
+  Add();
+  Keep({1});
+  Finish({1});
+  ASSERT_TRUE(queue_->is_lost(0));
+  EXPECT_EQ(queue_->loss().value().text, "it answered what it was not asked");
+  EXPECT_FALSE(queue_->is_ready()) << "task 2 is not answered";
+}
+
+TEST_F(TransformQueueTest, AWorkerThatIsDoneWithWhatHasNoMemoryIsLost) {
+  Make({}, 1);
+  Add();
+  Finish({1, 2});
+  EXPECT_EQ(queue_->loss().value().text, "it answered what it was not asked");
+  EXPECT_FALSE(queue_->is_ready()) << "a batch without its bytes";
+}
+
 TEST_F(TransformQueueTest, AWorkerThatAnswersForOtherRowsIsLost) {
   Make({}, 1);
   Add();
@@ -338,6 +362,51 @@ TEST_F(TransformQueueTest, AWorkerThatCouldNotStartIsLost) {
   EXPECT_EQ(queue_->loss().value().kind, TransformFailure::Kind::kStart);
   EXPECT_EQ(queue_->loss().value().text, "no module");
   EXPECT_EQ(queue_->loss().value().pickle, "p");
+}
+
+const Status& NoDescriptor() {
+  static const Status status(StatusCode::kResourceExhausted, "no descriptor");
+  return status;
+}
+
+TEST_F(TransformQueueTest, AWorkerWhoseTaskCannotBeSentIsLost) {
+  Make({}, 1);
+  sink_.result = NoDescriptor();
+  changes_ = 0;
+  Add();
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute 0:[0, 2)", "0: close"));
+  ASSERT_TRUE(queue_->loss().has_value());
+  EXPECT_EQ(queue_->loss()->kind, TransformFailure::Kind::kWorkerLost);
+  EXPECT_EQ(queue_->loss()->text, "no descriptor");
+  EXPECT_EQ(queue_->loss()->tasks.size(), 1U);
+  EXPECT_GT(changes_, 0) << "the consumer waits";
+}
+
+TEST_F(TransformQueueTest, AWorkerThatCannotBeToldToWriteIsLost) {
+  Make({}, 1);
+  Add();
+  sink_.result = NoDescriptor();
+  Keep({1, 2});
+  EXPECT_THAT(sink_.Noted(), Contains("0: close"));
+  EXPECT_EQ(queue_->loss().value().text, "no descriptor");
+}
+
+TEST_F(TransformQueueTest, AWorkerThatCannotBeToldToForgetIsLost) {
+  Make({}, 1);
+  Add();
+  Keep({1});
+  sink_.result = NoDescriptor();
+  queue_->Clear();
+  EXPECT_THAT(sink_.Noted(), Contains("0: close"));
+  EXPECT_EQ(queue_->loss().value().text, "no descriptor");
+}
+
+TEST_F(TransformQueueTest, AWorkerThatIsGoneWhenItsTaskIsSentIsLeftToItsReceiver) {
+  Make({}, 1);
+  sink_.result = Status(StatusCode::kUnavailable, "closed");
+  Add();
+  EXPECT_FALSE(queue_->loss().has_value());
+  EXPECT_THAT(sink_.Noted(), Not(Contains("0: close")));
 }
 
 TEST_F(TransformQueueTest, WhoWaitsIsToldOfMemoryBatchesAndTheFirstLoss) {

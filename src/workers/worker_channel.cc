@@ -24,11 +24,6 @@ constexpr int kOrphanExit = 1;
 // Of one that is new, in a message.
 constexpr std::size_t kMemoryBytes = 2 * sizeof(std::uint64_t);
 
-Status NoMessage(const IpcMessage& message) {
-  return DataLoss("reading a task: {} bytes and {} descriptors are no message of a host",
-                  message.bytes.size(), message.fds.size());
-}
-
 }  // namespace
 
 Result<std::unique_ptr<WorkerChannel>> WorkerChannel::Make(UniqueFd connection, pid_t host) {
@@ -89,7 +84,11 @@ Result<std::optional<WorkerChannel::Received>> WorkerChannel::Receive() {
   received.gone = reader.TakeVector(kIpcMessageBytesMax, sizeof(std::uint64_t),
                                     [](WireReader& from) { return from.TakeU64(); });
   received.body = reader.TakeBytes(kIpcMessageBytesMax);
-  if (!reader.Finish().ok() || fresh.size() != message.fds.size()) return NoMessage(message);
+  if (fresh.size() != message.fds.size()) {
+    reader.Refuse(
+        fmt::format("{} new memories with {} descriptors", fresh.size(), message.fds.size()));
+  }
+  HEADRACE_RETURN_IF_ERROR(reader.Finish());
   for (std::size_t i = 0; i < message.fds.size(); ++i) {
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory,
                               SharedMemory::Map(std::move(message.fds[i]), fresh[i].second));

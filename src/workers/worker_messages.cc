@@ -84,11 +84,10 @@ Result<WorkerReply> ParseReply(std::span<const std::byte> message) {
       break;
     }
     default:
-      return DataLoss("reading a worker's message: it is of no known kind");
+      reader.Refuse(fmt::format("a message of unknown kind {}", static_cast<int>(reply.kind)));
   }
-  if (reader.Finish().ok()) return reply;
-  return DataLoss("reading a worker's message of {} bytes: it does not end where it says",
-                  message.size());
+  HEADRACE_RETURN_IF_ERROR(reader.Finish());
+  return reply;
 }
 
 void AppendLayout(const OutputLayout& layout, WireWriter& writer) {

@@ -50,7 +50,7 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, Connections connections, Uniqu
 WorkerPool::~WorkerPool() {
   {
     MutexLock lock(mutex_);
-    HEADRACE_CHECK(!feeding_ && !inside_);
+    HEADRACE_CHECK(!feeding_ && !inside_.has_value());
     stopping_ = true;
     changed_.NotifyAll();
   }
@@ -70,6 +70,7 @@ void WorkerPool::Begin(Source source) {
   HEADRACE_CHECK(!feeding_ && queue_.empty());
   source_ = std::move(source);
   end_.reset();
+  ++run_;
   feeding_ = true;
   changed_.NotifyAll();
 }
@@ -84,7 +85,7 @@ void WorkerPool::Halt(const std::function<void()>& stop_source) {
   }
   stop_source();
   MutexLock lock(mutex_);
-  while (inside_ && !feeding_) changed_.Wait(mutex_);
+  while (inside_.has_value() && !feeding_) changed_.Wait(mutex_);
   if (!feeding_) source_ = nullptr;  // Else Begin() was called meanwhile: the source is a new one.
 }
 
@@ -132,15 +133,15 @@ WorkerPool::Source WorkerPool::EnterSource() {
     changed_.Wait(mutex_);
   }
   if (stopping_) return nullptr;
-  inside_ = true;
+  inside_ = run_;
   return source_;
 }
 
 void WorkerPool::LeaveSource(Result<BatchQueue::Taken> taken) {
   MutexLock lock(mutex_);
-  inside_ = false;
+  const std::optional<std::uint64_t> run = std::exchange(inside_, std::nullopt);
   changed_.NotifyAll();
-  if (!feeding_) return;  // What came is of a run that is over.
+  if (!feeding_ || run != run_) return;  // What came is of a run that is over.
   if (!taken.ok() || taken.value().ended) {
     end_ = taken.status();
     feeding_ = false;

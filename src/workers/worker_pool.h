@@ -65,8 +65,8 @@ class WorkerPool {
   void Begin(Source source);
 
   // Drops all batches that were not taken. Calls `stop_source`, which must wake the source, and
-  // returns once no thread is inside the source, or Begin() was called. Until Begin(), Next()
-  // returns Cancelled. Idempotent.
+  // returns once no thread is inside the source, or Begin() was called: what the old source gives
+  // after that is dropped. Until Begin(), Next() returns Cancelled. Idempotent.
   void Halt(const std::function<void()>& stop_source);
 
   // Returns the next batch, in the source's order. Waits up to `timeout_ns`. A failed transform is
@@ -99,7 +99,9 @@ class WorkerPool {
   CondVar changed_;
   Source source_ HEADRACE_GUARDED_BY(mutex_);
   bool feeding_ HEADRACE_GUARDED_BY(mutex_) = false;
-  bool inside_ HEADRACE_GUARDED_BY(mutex_) = false;  // a thread is in the source
+  std::uint64_t run_ HEADRACE_GUARDED_BY(mutex_) = 0;  // counts calls of Begin()
+  // The run whose source a thread is in.
+  std::optional<std::uint64_t> inside_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // how the source ended
   TaskSender sender_ HEADRACE_GUARDED_BY(mutex_);

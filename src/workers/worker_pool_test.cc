@@ -340,6 +340,27 @@ TEST_F(WorkerPoolTest, AHaltThatIsOvertakenByTheNextBeginLeavesItAlone) {
   EXPECT_TRUE(pool_->Next(-1).value().ended);
 }
 
+// The source of the run that was stopped may return as late as this.
+TEST_F(WorkerPoolTest, WhatASourceGivesAfterTheNextBeginIsOfNoRun) {
+  Start(1);
+  std::promise<void> entered;
+  std::promise<void> stopped;
+  CountingSource late(2);
+  pool_->Begin([&](std::int64_t) -> Result<BatchQueue::Taken> {
+    entered.set_value();
+    stopped.get_future().wait();
+    static_cast<void>(late());
+    return late();  // Step 1.
+  });
+  entered.get_future().wait();
+  pool_->Halt([&] {
+    Begin(3);
+    stopped.set_value();
+  });
+  for (std::uint64_t step = 0; step < 3; ++step) EXPECT_EQ(NextRows(), Expected(step)) << step;
+  EXPECT_TRUE(pool_->Next(-1).value().ended);
+}
+
 TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
   Start(2, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
     if (words[3] != 2) return false;  // step
@@ -374,7 +395,7 @@ TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {
   Begin(20);
   const TransformFailure failure = NextFailure();
   EXPECT_EQ(failure.kind, TransformFailure::Kind::kWorkerLost);
-  EXPECT_THAT(failure.text, HasSubstr("no known kind"));
+  EXPECT_THAT(failure.text, HasSubstr("a message of unknown kind 99"));
   ASSERT_FALSE(failure.tasks.empty());
   EXPECT_EQ(failure.tasks[0].step, 2U);
   EXPECT_TRUE(pool_->broken());

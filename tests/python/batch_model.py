@@ -68,9 +68,12 @@ def batch_epoch(
     epoch: int = 0,
     shuffle: bool = True,
     drop_last: bool = False,
+    bijection_from: int = order_model.BIJECTION_FROM,
 ) -> list[list[list[int]]]:
     """The batches of each rank in one epoch: [rank][step][slot]."""
-    samples = order_model.permutation(n, seed, epoch) if shuffle else list(range(n))
+    samples = list(range(n))
+    if shuffle:
+        samples = order_model.permutation(n, seed, epoch, bijection_from=bijection_from)
     ranks = list(range(world_size))
     nodes = [
         ranks[first : first + ranks_per_node] for first in range(0, world_size, ranks_per_node)

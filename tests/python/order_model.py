@@ -7,6 +7,7 @@ from math import gcd
 
 WORD = 2**32
 TABLE_MAX = 2**27
+BIJECTION_FROM = 2**24  # the default of orders
 CANDIDATES = 8
 
 ORDER, AUGMENT, SUBSTITUTE, PACK, POOL = 1, 2, 3, 4, 5
@@ -53,8 +54,12 @@ class Words:
         return product >> bits
 
 
-def permutation(n: int, seed: int, epoch: int, stream: int = ORDER) -> list[int]:
-    assert n <= TABLE_MAX
+def permutation(
+    n: int, seed: int, epoch: int, stream: int = ORDER, bijection_from: int = TABLE_MAX + 1
+) -> list[int]:
+    assert bijection_from <= TABLE_MAX + 1
+    if n >= bijection_from:
+        return list(map(keyed_bijection(n, seed, epoch, stream), range(n)))
     words = Words(seed, epoch, stream)
     entries = list(range(n))
     for left in range(n, 1, -1):
@@ -102,9 +107,12 @@ def exact_epoch(
     drop_last: bool = False,
     rank: int = 0,
     world_size: int = 1,
+    bijection_from: int = BIJECTION_FROM,
 ) -> list[list[int]]:
     """The batches of one rank in one epoch of the order `exact`."""
-    samples = permutation(n, seed, epoch) if shuffle else list(range(n))
+    samples = list(range(n))
+    if shuffle:
+        samples = permutation(n, seed, epoch, bijection_from=bijection_from)
     full_steps = n // (batch_size * world_size)
     rows = full_steps * batch_size if drop_last else -(-n // world_size)
     of_rank = [samples[(row * world_size + rank) % n] for row in range(rows)]
@@ -183,12 +191,17 @@ class EpochPool:
 
 
 def epoch_pieces(
-    blocks: list[list[int]], delivered: int, pools: int, seed: int, epoch: int
+    blocks: list[list[int]],
+    delivered: int,
+    pools: int,
+    seed: int,
+    epoch: int,
+    bijection_from: int,
 ) -> list[list[list[int]]]:
     """Of each pool, the pieces of its stretch."""
     sequence = [
         (sample, number)
-        for number in permutation(len(blocks), seed, epoch)
+        for number in permutation(len(blocks), seed, epoch, bijection_from=bijection_from)
         for sample in blocks[number]
     ][:delivered]
     stretches: list[list[list[int]]] = []
@@ -221,6 +234,7 @@ def epoch_epoch(
     drop_last: bool = False,
     rank: int = 0,
     world_size: int = 1,
+    bijection_from: int = BIJECTION_FROM,
 ) -> list[list[int]]:
     """The batches of one rank in one epoch of the order `epoch`."""
     blocks: list[list[int]] = []
@@ -239,8 +253,8 @@ def epoch_epoch(
     if epoch == 0 and first_join_permille:
         first_join = max(1, budget * n * first_join_permille // (1000 * total_units))
 
-    here = epoch_pieces(blocks, delivered, pools, seed, epoch)
-    following = epoch_pieces(blocks, delivered, pools, seed, epoch + 1)
+    here = epoch_pieces(blocks, delivered, pools, seed, epoch, bijection_from)
+    following = epoch_pieces(blocks, delivered, pools, seed, epoch + 1, bijection_from)
     positions = [-1] * delivered
     for number in range(pools):
         pool = EpochPool(here[number], following[number], Words(seed, epoch, POOL, number))

@@ -32,6 +32,7 @@ class Options:
     prefetch: int = 0
     remote_units: int = 0
     memory_units: int = 0
+    bijection_from: int = model.BIJECTION_FROM
     units: list[int] | None = None  # of each sample; None: 1
     trace: list[int] | None = None
 
@@ -96,7 +97,9 @@ class Epoch:
         if options.trace is not None:
             self.trace = options.trace
         elif options.shuffle:
-            self.trace = model.permutation(count, options.seed, epoch)
+            self.trace = model.permutation(
+                count, options.seed, epoch, bijection_from=options.bijection_from
+            )
         else:
             self.trace = list(range(count))
         self.batch = options.batch_size * options.world_size

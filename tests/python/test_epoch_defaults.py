@@ -77,6 +77,7 @@ def test_explain_says_where_each_parameter_comes_from(pack: Path) -> None:
     order = hr.orders.Epoch(pools=2)
     with hr.Loader(pack, **options, order=order) as loader:
         assert origins(loader) == {
+            "bijection_from": "default",
             "block_samples": "default",
             "first_fill_permille": "default",
             "first_join_permille": "default",
@@ -85,7 +86,8 @@ def test_explain_says_where_each_parameter_comes_from(pack: Path) -> None:
             "pools": "given",
         }
         text = str(loader.explain(0)).splitlines()[1]
-        assert text.startswith("  order epoch: block_samples 0 (default), ")
+        start = "  order epoch: bijection_from 16777216 (default), block_samples 0 (default), "
+        assert text.startswith(start)
         assert text.endswith("pools 2 (given)")
     with hr.Loader(pack, **options, order=order, memory="48KiB") as loader:
         assert origins(loader)["pool_bytes"] == "default, limited by memory"

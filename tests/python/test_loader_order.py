@@ -140,6 +140,28 @@ def test_set_epoch_says_which_epoch_comes_next(dataset: hr.Dataset) -> None:
         assert epoch_ids(loader) == model.exact_epoch(COUNT, 7, seed=3, epoch=6)
 
 
+def test_ctrl_c_while_an_epoch_is_started_does_not_keep_the_run_before_it(
+    dataset: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InterruptedCore:
+        """A core whose start ends the run before it, and is then interrupted."""
+
+        def start(self, epoch: int, step: int) -> None:
+            core.stop()
+            raise KeyboardInterrupt
+
+    with hr.Loader(dataset, batch_size=7, transform=FLAT, seed=3) as loader:
+        session, core = loader._feed._session, loader._feed.core
+        epoch_ids(loader)
+        loader.set_epoch(5)
+        with monkeypatch.context() as during:
+            during.setattr(session, "core", InterruptedCore())
+            with pytest.raises(KeyboardInterrupt):
+                iter(loader)
+        loader.set_epoch(1)  # what the run before would have given next
+        assert epoch_ids(loader) == model.exact_epoch(COUNT, 7, seed=3, epoch=1)
+
+
 def test_after_the_epochs_of_the_run_iterating_is_an_error_that_says_so(
     dataset: hr.Dataset,
 ) -> None:

@@ -205,9 +205,9 @@ def test_different_positions_are_an_error_that_names_them(source: str) -> None:
 def test_different_options_are_an_error_on_every_rank(source: str) -> None:
     with Ranks(2) as ranks:
         ranks[0].ask("open_", source, batch_size=4)
-        with pytest.raises(RankError, match="batch_size is 4 there and 5 here"):
+        with pytest.raises(RankError, match="batch_size is 4 on rank 0 and 5 on rank 1"):
             ranks[1].ask("open_", source, batch_size=5)
-        with pytest.raises(RankError, match="batch_size is 4 there and 5 here"):
+        with pytest.raises(RankError, match="batch_size is 4 on rank 0 and 5 on rank 1"):
             ranks[0].ask("steps", 1)
 
 
@@ -251,8 +251,8 @@ def test_all_ranks_learn_at_once_that_the_node_process_died(source: str, step: i
         for rank in ranks:
             rank.say("forever")
         for rank in ranks:
-            how = "ended: killed by signal 9" if rank is ranks[0] else "is gone: local rank 0"
-            told = f"node process \\(pid {process}\\) of job '\\w+/0' {how}.*; make the loader anew"
+            how = "killed by signal 9" if rank is ranks[0] else "the process that started it"
+            told = f"node process \\(pid {process}\\) of job '\\w+/0' ended: {how}.*; make a new"
             with pytest.raises(RankError, match=told) as raised:
                 rank.answer()
             assert raised.value.kind == "UnavailableError"

@@ -78,6 +78,46 @@ def test_the_permutation_of_the_core_is_the_model_s_for_large_sizes(
     assert _core.permutation(size, seed, epoch, 1).tolist() == model.permutation(size, seed, epoch)
 
 
+def first_ids(size: int, parameters: dict[str, int | str]) -> list[int]:
+    job = {"index": (size, 1), "batch_size": 8, "seed": 7, "epoch": 3}
+    return [int(i) for i in _core.OrderStream("exact", parameters, **job).ids(1)]
+
+
+@pytest.mark.parametrize("size", [2**24 - 1, 2**24, 2**24 + 1])
+def test_the_keyed_bijection_replaces_the_table_from_2_to_the_24_on(size: int) -> None:
+    keyed = model.keyed_bijection(size, seed=7, epoch=3)
+    of_bijection = [keyed(i) for i in range(8)]
+    of_table = [int(i) for i in _core.permutation(size, 7, 3, model.ORDER)[:8]]
+    assert first_ids(size, {}) == (of_bijection if size >= 2**24 else of_table)
+    assert first_ids(size, {"bijection_from": size}) == of_bijection
+    assert first_ids(size, {"bijection_from": size + 1}) == of_table
+    # As the states say that were saved before there was that parameter.
+    assert first_ids(size, {"bijection_from": 2**27 + 1}) == of_table
+
+
+@pytest.mark.parametrize("order", _core.order_names())
+def test_a_state_without_the_threshold_means_the_one_of_old(numbered: Path, order: str) -> None:
+    with hr.Loader(numbered, 5, order=order, ids=True, transform=FLAT, seed=4) as loader:
+        whole = epoch_ids(loader)
+        state = loader.state_dict()
+    assert state["order_parameters"].pop("bijection_from") == 2**24
+    with hr.Loader(numbered, 5, order=order, ids=True, transform=FLAT, seed=4) as loader:
+        loader.load_state_dict(state | {"epoch": 0})
+        assert epoch_ids(loader) == whole
+        assert loader.state_dict()["order_parameters"]["bijection_from"] == 2**27 + 1
+
+
+def test_a_loader_continues_with_the_threshold_of_its_state(numbered: Path) -> None:
+    options = {"ids": True, "transform": FLAT, "seed": 4}
+    with hr.Loader(numbered, 5, order="exact", **options) as loader:
+        state = loader.state_dict()
+        state["order_parameters"]["bijection_from"] = COUNT
+        loader.load_state_dict(state)
+        expected = model.exact_epoch(COUNT, 5, seed=4, bijection_from=COUNT)
+        assert epoch_ids(loader) == expected != model.exact_epoch(COUNT, 5, seed=4)
+        assert loader.state_dict()["order_parameters"] == {"bijection_from": COUNT}
+
+
 def test_draws_of_64_bits_are_uniform_and_below_their_bound() -> None:
     words = model.Words(3, 0, model.ORDER)
     bound = 2**63 + 1  # half of all draws are rejected

@@ -122,12 +122,14 @@ def test_the_core_gives_what_the_page_says(job: int) -> None:
     pool_units = pools * (max(2 * max(blocks), share) + words.below(samples))
     join, first_fill, seed = words.below(901), words.below(1001), words.next64()
     first_join = words.below(2) * words.below(1001)
+    bijection_from = 1 + words.below(2) * words.below(2 * len(blocks))
     given: dict[str, int | str] = {
         "pool_bytes": pool_units,
         "pools": pools,
         "join_permille": join,
         "first_fill_permille": first_fill,
         "first_join_permille": first_join,
+        "bijection_from": bijection_from,
     }
     for epoch in range(2):
         for rank in range(world_size):
@@ -144,6 +146,7 @@ def test_the_core_gives_what_the_page_says(job: int) -> None:
                 drop_last=drop_last,
                 rank=rank,
                 world_size=world_size,
+                bijection_from=bijection_from,
             )
             for step in {0, len(expected) // 2, len(expected) - 1}:
                 found = of_core(
@@ -187,4 +190,5 @@ def test_the_core_fills_in_what_the_page_says(chance: int) -> None:
         world_size=world_size,
         rank_units=room,
     )
-    assert found == model.epoch_defaults(blocks, batch_size, world_size, given, room=room)
+    defaults = model.epoch_defaults(blocks, batch_size, world_size, given, room=room)
+    assert found == defaults | {"bijection_from": model.BIJECTION_FROM}

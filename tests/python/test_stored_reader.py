@@ -55,6 +55,16 @@ def test_a_range_past_the_end_and_a_target_of_another_size_are_refused(tmp_path:
         reader.read_into(*columns((0, 4)), b"0000")  # type: ignore[arg-type]
 
 
+def test_sizes_whose_sum_does_not_fit_in_64_bits_are_refused(tmp_path: Path) -> None:
+    reader = _core.StoredReader(one_file(tmp_path, b"0123456789"), ADVICE)
+    with pytest.raises(errors.InvalidArgumentError, match="range 0 of 9223372036854775808 bytes"):
+        reader.read_into(*columns((0, 2**63), (0, 2**63 + 8)), bytearray(8))
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"range 1 .* 3 are left in a buffer of 8"
+    ):
+        reader.read_into(*columns((0, 5), (0, 2**64 - 1)), bytearray(8))
+
+
 def test_a_changed_file_is_found_by_a_check_and_by_a_read(tmp_path: Path) -> None:
     reader = _core.StoredReader(one_file(tmp_path, b"0123456789"), ADVICE)
     reader.check(0)

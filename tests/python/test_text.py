@@ -21,6 +21,7 @@ from headrace import _core, errors
 from headrace._text import one_line, printable
 from headrace.cli.main import app
 from headrace.formats.pack import write_pack
+from headrace.orders import added_parameters
 
 LONE = "\ud800x"  # A surrogate that os.fsdecode() never gives.
 BROKEN = 5  # The sample that cannot be decoded.
@@ -282,7 +283,7 @@ def test_a_state_that_was_changed_is_refused_or_goes_on_as_it_says(
             except errors.HeadraceError as error:
                 refused.append(encodable(str(error)))
             else:
-                added = {"first_join_permille"}  # Older states do not have it.
+                added = added_parameters(state["order"]).keys()  # Older states do not have them.
                 assert set(state["order_parameters"]) - set(changed["order_parameters"]) <= added
                 for key in ("version", "fingerprint", "order", "seed", "global_batch"):
                     assert changed[key] == state[key]
@@ -297,7 +298,7 @@ def test_a_state_that_was_changed_is_refused_or_goes_on_as_it_says(
 def test_a_state_without_its_orders_parameters_is_refused(numbered: Path, order: Any) -> None:
     with hr.Loader(numbered, 6, order=order) as loader:
         state = loader.state_dict()
-        for key in [None, *state["order_parameters"].keys() - {"first_join_permille"}]:
+        for key in [None, *state["order_parameters"].keys() - added_parameters(order).keys()]:
             part = {k: v for k, v in state["order_parameters"].items() if key not in (None, k)}
             with pytest.raises(errors.InvalidArgumentError, match=r"order_parameters.*is missing"):
                 loader.load_state_dict(state | {"order_parameters": part})

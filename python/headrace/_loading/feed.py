@@ -141,6 +141,7 @@ class EpochFeed:
             self._make_room(plan.largest_batch)
             self.core.start_list(plan.ids, plan.batch_ends, start.epoch, start.step)
         elif not self.cursor.continues(start.epoch, start.step):
+            self.cursor.lose_supply()  # The run before has ended, even if this start fails.
             self.core.start(start.epoch, start.step)
 
     def _make_room(self, largest_batch: int) -> None:

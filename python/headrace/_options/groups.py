@@ -117,7 +117,7 @@ class Engine(Group):
         io: "auto", "io_uring" or "threads"; or "synthetic": reads a few samples at the start and
             uses them for all others, to measure the loader without storage.
         verify: check each sample against its checksum, if the dataset has checksums.
-        prefetch: number of batches to prepare ahead; default: as many as fit into the memory.
+        prefetch: largest number of batches to prepare ahead; default: only the memory limits it.
         profile: result of `headrace profile`, or its file. If it shows that storage is faster than
             the tier that has a sample, the loader reads the sample from storage.
         schedule: how the ranks of a node process share reads and decode threads:

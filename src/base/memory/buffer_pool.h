@@ -1,8 +1,5 @@
 #pragma once
 
-// engine/ runs a plan: reads, verifies, decodes, assembles batches, within byte budgets. A state
-// machine fed by completions, which owns no thread and reads no clock but those it is given.
-
 #include <sys/types.h>
 
 #include <cstddef>

@@ -110,32 +110,27 @@ ImageRegion RegionOf(const Scratch& scratch, const Framing& framing) {
           .halvings = framing.halvings};
 }
 
-// Rows that need no resampling: decoded in place if their layout allows it.
+// Rows that need nothing but to be copied: decoded in place if the decoder decodes no more than
+// the region.
 Status CopyRows(ImageDecoder& decoder, const ImageRegion& region, const RowWriter& writer,
                 ScratchBuffer& buffer) {
-  constexpr PixelLayout kLayout = PixelLayout::kRgb;
-  HEADRACE_RETURN_IF_ERROR(decoder.Start(region, kLayout));
-  std::uint8_t* row = buffer.Reserve(decoder.row_pixels() * PixelBytes(kLayout));
+  HEADRACE_RETURN_IF_ERROR(decoder.Start(region));
+  std::uint8_t* row = buffer.Reserve(decoder.row_pixels() * kPixelBytes);
   const bool whole_rows = decoder.row_pixels() == region.width;
   for (std::uint32_t y = 0; y < region.height; ++y) {
-    std::uint8_t* in_place = writer.InPlace(y);
-    if (whole_rows && in_place != nullptr) {
-      HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(in_place));
-      continue;
-    }
-    HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(row));
-    writer.Write(y, row + decoder.row_lead() * PixelBytes(kLayout), PixelBytes(kLayout));
+    HEADRACE_RETURN_IF_ERROR(decoder.ReadRow(whole_rows ? writer.InPlace(y) : row));
+    if (!whole_rows) writer.Write(y, row + decoder.row_lead() * kPixelBytes);
   }
   return decoder.Finish(row);
 }
 
 Status ResampleRows(ImageDecoder& decoder, const ImageRegion& region, Resampler::Order order,
                     const RowWriter& writer, Scratch& scratch) {
-  constexpr PixelLayout kLayout = PixelLayout::kRgbx;
-  HEADRACE_RETURN_IF_ERROR(decoder.Start(region, kLayout));
+  HEADRACE_RETURN_IF_ERROR(decoder.Start(region));
   Resampler& resampler = scratch.resampler;
   resampler.Begin(scratch.horizontal, scratch.vertical, order,
-                  {.row_pixels = decoder.row_pixels(), .lead = decoder.row_lead()});
+                  {.row_pixels = decoder.row_pixels(), .lead = decoder.row_lead()},
+                  writer.layout());
   std::uint32_t written = 0;
   for (std::uint32_t y = 0; y < region.height;) {
     const std::uint32_t count = std::min(Resampler::kRowsAtOnce, region.height - y);
@@ -144,7 +139,7 @@ Status ResampleRows(ImageDecoder& decoder, const ImageRegion& region, Resampler:
     }
     resampler.Push(count);
     while (const std::uint8_t* row = resampler.Next()) {
-      writer.Write(written++, row, PixelBytes(kLayout));
+      writer.Write(written++, row);
     }
     y += count;
   }
@@ -155,7 +150,7 @@ Status ResampleRows(ImageDecoder& decoder, const ImageRegion& region, Resampler:
 class ImageCodec final : public FieldCodec {
  public:
   explicit ImageCodec(const ImageTransform& transform)
-      : transform_(transform), table_(MakeNormalizeTable(transform.mean, transform.std)) {}
+      : transform_(transform), normalizer_(transform.mean, transform.std) {}
 
   [[nodiscard]] std::uint64_t RowBytes(std::uint64_t /*encoded_bytes*/) const override {
     return std::uint64_t{3} * transform_.height * transform_.width *
@@ -189,7 +184,7 @@ class ImageCodec final : public FieldCodec {
  private:
   static std::uint64_t ScratchBytes(const ImageDecoder& decoder, const Framing& framing) {
     const std::uint32_t row_pixels = Halved(decoder.size().width, framing.halvings);
-    const std::uint64_t copied_row = PixelBytes(PixelLayout::kRgb) * row_pixels;
+    const std::uint64_t copied_row = kPixelBytes * row_pixels;
     return decoder.ScratchBytes(framing.halvings) + copied_row +
            AxisFilter::MemoryBytes(framing.x, framing.halvings) +
            AxisFilter::MemoryBytes(framing.y, framing.halvings) +
@@ -201,15 +196,16 @@ class ImageCodec final : public FieldCodec {
     scratch.horizontal.Prepare(framing.x, framing.halvings);
     scratch.vertical.Prepare(framing.y, framing.halvings);
     const ImageRegion region = RegionOf(scratch, framing);
-    const RowWriter writer(transform_, table_, framing.flip, row);
-    if (scratch.horizontal.identity() && scratch.vertical.identity()) {
+    const RowWriter writer(transform_, normalizer_, framing.flip, row);
+    if (scratch.horizontal.identity() && scratch.vertical.identity() &&
+        writer.InPlace(0) != nullptr) {
       return CopyRows(decoder, region, writer, scratch.row);
     }
     return ResampleRows(decoder, region, Resampler::OrderOf(framing.x, framing.y), writer, scratch);
   }
 
   const ImageTransform transform_;
-  const NormalizeTable table_;
+  const Normalizer normalizer_;
 };
 
 }  // namespace

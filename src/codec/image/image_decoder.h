@@ -13,10 +13,7 @@
 
 namespace headrace {
 
-// Bytes per pixel: red, green, blue; kRgbx adds a fourth byte, which is padding.
-enum class PixelLayout : std::uint8_t { kRgb = 3, kRgbx = 4 };
-
-constexpr std::size_t PixelBytes(PixelLayout layout) { return static_cast<std::size_t>(layout); }
+inline constexpr std::size_t kPixelBytes = 3;  // of a decoded pixel: red, green, blue
 
 // The part of an image to decode, in pixels of the image after it was scaled down by 2^halvings.
 struct ImageRegion {
@@ -49,7 +46,7 @@ class ImageDecoder {
   [[nodiscard]] virtual std::uint64_t ScratchBytes(unsigned halvings) const = 0;
 
   // `region` must lie inside the image and contain at least one pixel.
-  virtual Status Start(const ImageRegion& region, PixelLayout layout) = 0;
+  virtual Status Start(const ImageRegion& region) = 0;
 
   // Valid after Start(). A row that ReadRow() fills has row_pixels() pixels, of which row_lead()
   // come before the region: a decoder may have to decode more than the region.

@@ -186,7 +186,7 @@ TEST(ImageScratchTest, NoSideMayBeLongerThanAJpegs) {
             StatusCode::kInvalidArgument);
   const Decoded longest = Decode(ImageTransform(), EncodePng(MakeTexture(65500, 1)), kForgetful);
   EXPECT_TRUE(longest.status.ok());
-  EXPECT_LE(longest.taken, 4 * kMiB);
+  EXPECT_LE(longest.taken, 8 * kMiB);  // twice the rows of one horizontal pass, and a filter
 }
 
 }  // namespace

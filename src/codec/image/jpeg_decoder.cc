@@ -124,7 +124,7 @@ class JpegDecoder final : public ImageDecoder {
     const std::uint64_t cmyk_row = is_cmyk() ? std::uint64_t{4} * size_.width : 0;
     return JpegMemory::BytesToDecode(info_, halvings, several_scans_) + cmyk_row;
   }
-  Status Start(const ImageRegion& region, PixelLayout layout) override;
+  Status Start(const ImageRegion& region) override;
   Status ReadRow(std::uint8_t* row) override;
   Status Finish(std::uint8_t* row) override;
 
@@ -150,7 +150,6 @@ class JpegDecoder final : public ImageDecoder {
   bool created_ = false;
   bool complete_ = false;  // has its end marker
   bool several_scans_ = false;
-  PixelLayout layout_ = PixelLayout::kRgb;
   std::uint32_t rows_to_drop_ = 0;  // before the region
   std::vector<std::uint8_t> cmyk_;  // one row
 };
@@ -248,16 +247,13 @@ DecoderScaling JpegDecoder::scaling() const {
           .chroma_halvings = static_cast<unsigned>(std::bit_width(unsigned(coarser) - 1U))};
 }
 
-Status JpegDecoder::Start(const ImageRegion& region, PixelLayout layout) {
+Status JpegDecoder::Start(const ImageRegion& region) {
   HEADRACE_CHECK(region.halvings <= kHalvingsMax && region.width > 0 && region.height > 0);
-  layout_ = layout;
   info_.scale_num = 8U >> region.halvings;
   info_.scale_denom = 8;
   info_.dct_method = JDCT_ISLOW;
   info_.do_fancy_upsampling = TRUE;  // libjpeg's crop needs it, and Pillow uses it
-  info_.out_color_space = is_cmyk()                      ? JCS_CMYK
-                          : layout == PixelLayout::kRgbx ? JCS_EXT_RGBX
-                                                         : JCS_EXT_RGB;
+  info_.out_color_space = is_cmyk() ? JCS_CMYK : JCS_EXT_RGB;
   const bool partial = CanDecodeRegion();
   HEADRACE_RETURN_IF_ERROR(Guarded([this] { jpeg_start_decompress(&info_); }));
   HEADRACE_CHECK(region.x + region.width <= info_.output_width &&
@@ -309,9 +305,8 @@ Status JpegDecoder::Finish(std::uint8_t* row) {
 
 // Pillow's conversion. Adobe stores the inverse of each ink.
 void JpegDecoder::ConvertCmyk(std::uint8_t* row) const {
-  const std::size_t bytes = PixelBytes(layout_);
   const std::uint8_t* from = cmyk_.data();
-  for (std::uint32_t x = 0; x < row_pixels_; ++x, from += 4, row += bytes) {
+  for (std::uint32_t x = 0; x < row_pixels_; ++x, from += 4, row += kPixelBytes) {
     const unsigned light = from[3];  // 255 minus the black ink
     for (unsigned c = 0; c < 3; ++c) {
       const unsigned ink = MultiplyBytes(255U - from[c], light);

@@ -32,23 +32,19 @@ RgbImage Crop(const RgbImage& image, const ImageRegion& region) {
   return crop;
 }
 
-RgbImage DecodeRegion(std::span<const std::byte> encoded, const ImageRegion& region,
-                      PixelLayout layout) {
+RgbImage DecodeRegion(std::span<const std::byte> encoded, const ImageRegion& region) {
   Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
   EXPECT_TRUE(opened.ok()) << opened.status().ToString();
   ImageDecoder& decoder = *opened.value();
-  const Status started = decoder.Start(region, layout);
+  const Status started = decoder.Start(region);
   EXPECT_TRUE(started.ok()) << started.ToString();
-  const std::size_t bytes = PixelBytes(layout);
-  std::vector<std::uint8_t> row(decoder.row_pixels() * bytes);
+  std::vector<std::uint8_t> row(decoder.row_pixels() * kPixelBytes);
   RgbImage image{region.width, region.height, {}};
   for (std::uint32_t y = 0; y < region.height; ++y) {
     const Status read = decoder.ReadRow(row.data());
     EXPECT_TRUE(read.ok()) << read.ToString();
-    for (std::uint32_t x = 0; x < region.width; ++x) {
-      const std::uint8_t* pixel = row.data() + (decoder.row_lead() + x) * bytes;
-      image.pixels.insert(image.pixels.end(), pixel, pixel + 3);
-    }
+    const std::uint8_t* pixels = row.data() + decoder.row_lead() * kPixelBytes;
+    image.pixels.insert(image.pixels.end(), pixels, pixels + region.width * kPixelBytes);
   }
   const Status finished = decoder.Finish(row.data());
   EXPECT_TRUE(finished.ok()) << finished.ToString();
@@ -80,8 +76,7 @@ TEST_P(JpegRegionTest, EveryRegionEqualsTheSamePartOfAFullDecode) {
         region.y = static_cast<std::uint32_t>(prng.Below(full.height));
         region.width = 1 + static_cast<std::uint32_t>(prng.Below(full.width - region.x));
         region.height = 1 + static_cast<std::uint32_t>(prng.Below(full.height - region.y));
-        const PixelLayout layout = i % 2 == 0 ? PixelLayout::kRgb : PixelLayout::kRgbx;
-        ASSERT_EQ(DecodeRegion(encoded, region, layout), Crop(full, region))
+        ASSERT_EQ(DecodeRegion(encoded, region), Crop(full, region))
             << width << " x " << height << " / " << (1 << halvings) << ": " << region.width << " x "
             << region.height << " at " << region.x << ", " << region.y;
       }
@@ -123,7 +118,7 @@ TEST(JpegDecoderTest, AMissingEndMarkerAloneIsNoError) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
   const RgbImage full = DecodeJpegPlainly(encoded);
   encoded.resize(encoded.size() - 2);
-  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}, PixelLayout::kRgb), full);
+  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}), full);
 }
 
 TEST(JpegDecoderTest, ATruncatedImageIsAnErrorThoughTheRegionIsComplete) {
@@ -132,7 +127,7 @@ TEST(JpegDecoderTest, ATruncatedImageIsAnErrorThoughTheRegionIsComplete) {
   Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   ImageDecoder& decoder = *opened.value();
-  ASSERT_TRUE(decoder.Start({.width = 10, .height = 1}, PixelLayout::kRgb).ok());
+  ASSERT_TRUE(decoder.Start({.width = 10, .height = 1}).ok());
   std::vector<std::uint8_t> row(decoder.row_pixels() * std::size_t{3});
   ASSERT_TRUE(decoder.ReadRow(row.data()).ok());
   const Status status = decoder.Finish(row.data());
@@ -152,7 +147,7 @@ TEST(JpegDecoderTest, ExtraBytesBeforeAMarkerAreHarmless) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
   const RgbImage full = DecodeJpegPlainly(encoded);
   encoded.insert(encoded.end() - 2, 3, std::byte{0x11});
-  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}, PixelLayout::kRgb), full);
+  EXPECT_EQ(DecodeRegion(encoded, {.width = 64, .height = 48}), full);
 }
 
 }  // namespace

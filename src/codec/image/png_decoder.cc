@@ -70,20 +70,19 @@ class PngDecoder final : public ImageDecoder {
   Status Open(std::span<const std::byte> encoded, std::uint64_t pixels_max);
 
   [[nodiscard]] std::uint64_t ScratchBytes(unsigned halvings) const override;
-  Status Start(const ImageRegion& region, PixelLayout layout) override;
+  Status Start(const ImageRegion& region) override;
   Status ReadRow(std::uint8_t* row) override;
   Status Finish(std::uint8_t* row) override;
 
  private:
   Status Check(int error) const;
   Status ReadOne(std::uint8_t* row);
-  [[nodiscard]] std::size_t row_bytes() const { return PixelBytes(layout_) * size_.width; }
+  [[nodiscard]] std::size_t row_bytes() const { return kPixelBytes * size_.width; }
 
   PngStream stream_;
   std::unique_ptr<spng_ctx, FreeContext> context_;  // reads stream_
   bool complete_ = false;                           // has its end chunk
   bool interlaced_ = false;
-  PixelLayout layout_ = PixelLayout::kRgb;
   std::uint32_t next_row_ = 0;
   std::uint32_t region_y_ = 0;
   std::uint64_t pixel_bits_ = 0;  // as stored
@@ -132,26 +131,25 @@ Status PngDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels
 std::uint64_t PngDecoder::ScratchBytes(unsigned /*halvings*/) const {
   constexpr std::uint64_t kMargin = 256;
   const std::uint64_t stored_row = (size_.width * pixel_bits_ + 7) / 8 + kMargin;
-  const std::uint64_t row = PixelBytes(PixelLayout::kRgbx) * size_.width;
+  const std::uint64_t row = kPixelBytes * size_.width;
   const std::uint64_t whole = interlaced_ ? row * (std::uint64_t{size_.height} + 1) + kMargin : 0;
   return kStateBytes + 2 * stored_row + whole;
 }
 
-Status PngDecoder::Start(const ImageRegion& region, PixelLayout layout) {
+Status PngDecoder::Start(const ImageRegion& region) {
   HEADRACE_CHECK(region.halvings == 0 && region.width > 0 && region.height > 0);
   HEADRACE_CHECK(region.x + region.width <= size_.width &&
                  region.y + region.height <= size_.height);
-  layout_ = layout;
   region_y_ = region.y;
   row_lead_ = region.x;
   row_pixels_ = size_.width;
-  const int format = layout == PixelLayout::kRgbx ? SPNG_FMT_RGBA8 : SPNG_FMT_RGB8;
+  constexpr int kFormat = SPNG_FMT_RGB8;
   if (interlaced_) {
     const std::size_t bytes = row_bytes() * size_.height;
     next_row_ = region.y;
-    return Check(spng_decode_image(context_.get(), whole_.Reserve(bytes), bytes, format, 0));
+    return Check(spng_decode_image(context_.get(), whole_.Reserve(bytes), bytes, kFormat, 0));
   }
-  return Check(spng_decode_image(context_.get(), nullptr, 0, format, SPNG_DECODE_PROGRESSIVE));
+  return Check(spng_decode_image(context_.get(), nullptr, 0, kFormat, SPNG_DECODE_PROGRESSIVE));
 }
 
 Status PngDecoder::ReadOne(std::uint8_t* row) {

@@ -7,97 +7,26 @@
 
 #include "base/check.h"
 #include "base/units.h"
-
-// One binary for every processor: the hot loops are compiled for several and chosen at start. Not
-// under sanitizers, which run before the choice can be made.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define HEADRACE_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define HEADRACE_CLONES
-#endif
+#include "codec/image/image_decoder.h"
 
 namespace headrace {
 namespace {
 
-constexpr int kWeightBits = 22;  // as Pillow: 32 bits minus 8 of pixel and 2 of headroom
-constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
-constexpr std::size_t kPixelBytes = 4;
-constexpr std::size_t kVectorBytes = 16;
+// Bytes from one row to the next: the vertical pass may read, and a transposition write, past the
+// pixels.
+constexpr std::uint64_t PaddedRow(std::uint64_t pixels) {
+  return RoundUp(pixels * kPixelBytes + kSamplesAtOnce, kColumnRows);
+}
 
-// Eight bytes of two pixels, and types for sums of them. In these two steps the compiler lowers
-// them well to the processor's vectors; they never cross a function boundary.
-constexpr std::size_t kLanes = 8;
-using Bytes = std::uint8_t __attribute__((vector_size(kLanes)));
-using Words = std::uint16_t __attribute__((vector_size(kLanes * 2)));
-using Sums = std::int32_t __attribute__((vector_size(kLanes * 4)));
+// Bytes of the columns of `pixels`.
+constexpr std::uint64_t ColumnBytes(std::uint64_t pixels) {
+  return RoundUp(pixels * kPixelBytes, kTransposedAtOnce) * kColumnRows;
+}
 
 // The bilinear filter: a hat one pixel wide on either side.
 double HatWeight(double distance) {
   const double x = std::fabs(distance);
   return x < 1.0 ? 1.0 - x : 0.0;
-}
-
-// Both passes: out[i] = sum over t of weights[t] * inputs(t)[i], rounded, in [0, 255]. Weights are
-// not negative; many of them may sum to a little above 2^22, and so exceed 255.
-HEADRACE_CLONES void CombineRows(const std::uint8_t* const* rows, const std::int32_t* weights,
-                                 std::size_t taps, std::size_t bytes, std::uint8_t* out) {
-  for (std::size_t i = 0; i < bytes; i += kLanes) {
-    Sums sums = Sums{} + kHalf;
-    for (std::size_t t = 0; t < taps; ++t) {
-      Bytes pixels;
-      std::memcpy(&pixels, rows[t] + i, sizeof(pixels));
-      sums += __builtin_convertvector(__builtin_convertvector(pixels, Words), Sums) * weights[t];
-    }
-    sums >>= kWeightBits;
-    sums = sums > 255 ? Sums{} + 255 : sums;
-    const Bytes rounded = __builtin_convertvector(__builtin_convertvector(sums, Words), Bytes);
-    std::memcpy(out + i, &rounded, sizeof(rounded));
-  }
-}
-
-// `quads`: the inputs of an output column, each of four pixels, one of each row.
-HEADRACE_CLONES void CombineColumns(const AxisFilter& filter, const std::uint8_t* quads,
-                                    std::uint8_t* const* out) {
-  std::uint8_t* const to[] = {out[0], out[1], out[2], out[3]};
-  const std::uint32_t outputs = filter.outputs();
-  for (std::uint32_t x = 0; x < outputs; ++x) {
-    const std::span<const std::int32_t> span = filter.weights(x);
-    const std::int32_t* weights = span.data();
-    const std::size_t taps = span.size();
-    const std::uint8_t* quad = quads + kVectorBytes * filter.first(x);
-    Sums upper = Sums{} + kHalf;  // rows 0 and 1
-    Sums lower = Sums{} + kHalf;  // rows 2 and 3
-    for (std::size_t t = 0; t < taps; ++t, quad += kVectorBytes) {
-      Bytes pixels;
-      std::memcpy(&pixels, quad, sizeof(pixels));
-      upper += __builtin_convertvector(__builtin_convertvector(pixels, Words), Sums) * weights[t];
-      std::memcpy(&pixels, quad + kLanes, sizeof(pixels));
-      lower += __builtin_convertvector(__builtin_convertvector(pixels, Words), Sums) * weights[t];
-    }
-    upper >>= kWeightBits;
-    lower >>= kWeightBits;
-    upper = upper > 255 ? Sums{} + 255 : upper;
-    lower = lower > 255 ? Sums{} + 255 : lower;
-    const Bytes rounded[2] = {
-        __builtin_convertvector(__builtin_convertvector(upper, Words), Bytes),
-        __builtin_convertvector(__builtin_convertvector(lower, Words), Bytes)};
-    for (std::size_t r = 0; r < Resampler::kRowsAtOnce; ++r) {
-      std::memcpy(to[r] + x * kPixelBytes,
-                  reinterpret_cast<const std::uint8_t*>(rounded) + r * kPixelBytes, kPixelBytes);
-    }
-  }
-}
-
-// Interleaves the pixels of four rows.
-HEADRACE_CLONES void Interleave(const std::uint8_t* const* rows, std::size_t pixels,
-                                std::uint8_t* quads) {
-  for (std::size_t x = 0; x < pixels; ++x) {
-    for (std::size_t r = 0; r < Resampler::kRowsAtOnce; ++r) {
-      std::memcpy(quads + x * kVectorBytes + r * kPixelBytes, rows[r] + x * kPixelBytes,
-                  kPixelBytes);
-    }
-  }
 }
 
 }  // namespace
@@ -182,6 +111,17 @@ std::size_t AxisFilter::memory_bytes() const {
          (first_.capacity() + count_.capacity()) * sizeof(std::uint32_t);
 }
 
+SamplePlaces PlacesOf(RowLayout layout, std::uint32_t pixels) {
+  const auto width = static_cast<std::ptrdiff_t>(pixels);
+  SamplePlaces places;
+  if (layout.channels_first) places = {.pixel_step = 1, .channel_step = width};
+  if (layout.flip) {
+    places.first = (width - 1) * places.pixel_step;
+    places.pixel_step = -places.pixel_step;
+  }
+  return places;
+}
+
 std::uint8_t* ScratchBuffer::Reserve(std::size_t bytes) {
   if (bytes > size_) {
     Release();
@@ -205,11 +145,12 @@ Resampler::Order Resampler::OrderOf(const AxisSpan& x, const AxisSpan& y) {
 }
 
 void Resampler::Begin(const AxisFilter& horizontal, const AxisFilter& vertical, Order order,
-                      Input input) {
+                      Input input, RowLayout layout) {
   HEADRACE_CHECK(std::uint64_t{input.lead} + horizontal.inputs() <= input.row_pixels);
   horizontal_ = &horizontal;
   vertical_ = &vertical;
   order_ = order;
+  places_ = PlacesOf(layout, horizontal.outputs());
   lead_bytes_ = input.lead * kPixelBytes;
   pushed_ = 0;
   combined_ = 0;
@@ -219,21 +160,19 @@ void Resampler::Begin(const AxisFilter& horizontal, const AxisFilter& vertical, 
   // An output that is not ready lacks at least its last row, so fewer than taps_max() rows wait for
   // it when the next ones arrive.
   ring_rows_ = vertical.taps_max() + kRowsAtOnce;
-  // A vector that begins in a row may end past it.
-  const std::size_t input_row_bytes =
-      RoundUp(input.row_pixels * kPixelBytes, kVectorBytes) + kVectorBytes;
-  output_row_bytes_ = RoundUp(horizontal.outputs() * kPixelBytes, kVectorBytes);
-  ring_row_bytes_ = order == Order::kColumnsFirst ? output_row_bytes_ : input_row_bytes;
-  four_row_bytes_ = input_row_bytes;
-  ring_.Reserve(ring_row_bytes_ * ring_rows_);
-  four_.Reserve(four_row_bytes_ * kRowsAtOnce);
-  quads_.Reserve(horizontal.inputs() * kVectorBytes);
-  output_.Reserve(output_row_bytes_ * kRowsAtOnce);
+  output_row_bytes_ = PaddedRow(horizontal.outputs());
+  group_row_bytes_ = PaddedRow(input.row_pixels);
+  ring_row_bytes_ = order == Order::kColumnsFirst ? output_row_bytes_ : group_row_bytes_;
+  ring_.Reserve(kOffAlignment + ring_row_bytes_ * ring_rows_);
+  group_.Reserve(kOffAlignment + group_row_bytes_ * kRowsAtOnce);
+  columns_.Reserve(ColumnBytes(horizontal.inputs()));
+  output_columns_.Reserve(ColumnBytes(horizontal.outputs()));
+  output_.Reserve(output_row_bytes_ * (order == Order::kColumnsFirst ? 1 : kRowsAtOnce));
   taps_.resize(vertical.taps_max());
 }
 
 std::uint8_t* Resampler::input(std::uint32_t row) {
-  return order_ == Order::kColumnsFirst ? four_row(row) : ring_row(pushed_ + row);
+  return order_ == Order::kColumnsFirst ? group_row(row) : ring_row(pushed_ + row);
 }
 
 void Resampler::Push(std::uint32_t count) {
@@ -243,21 +182,23 @@ void Resampler::Push(std::uint32_t count) {
     std::uint8_t* out[kRowsAtOnce];
     for (std::uint32_t r = 0; r < kRowsAtOnce; ++r) {
       // Rows past the end repeat the last one, into ring rows that no output uses.
-      in[r] = four_row(std::min(r, count - 1)) + lead_bytes_;
+      in[r] = group_row(std::min(r, count - 1)) + lead_bytes_;
       out[r] = ring_row(pushed_ + r);
     }
-    CombineFour(in, out);
+    CombineGroup(in, out);
   }
   pushed_ += count;
 }
 
 const std::uint8_t* Resampler::Next() {
   if (order_ == Order::kColumnsFirst) {
-    return CombineNext(0, horizontal_->outputs(), output_.data()) ? output_.data() : nullptr;
+    if (vertical_->identity()) return combined_ < pushed_ ? ring_row(combined_++) : nullptr;
+    const std::size_t bytes = horizontal_->outputs() * kPixelBytes;
+    return CombineNext(0, bytes, output_.data()) ? output_.data() : nullptr;
   }
   if (given_ == ready_) {
-    while (collected_ < kRowsAtOnce &&
-           CombineNext(lead_bytes_, horizontal_->inputs(), four_row(collected_))) {
+    const std::size_t bytes = horizontal_->inputs() * kPixelBytes;
+    while (collected_ < kRowsAtOnce && CombineNext(lead_bytes_, bytes, group_row(collected_))) {
       ++collected_;
     }
     const bool last = combined_ == vertical_->outputs();
@@ -265,44 +206,46 @@ const std::uint8_t* Resampler::Next() {
     const std::uint8_t* in[kRowsAtOnce];
     std::uint8_t* out[kRowsAtOnce];
     for (std::uint32_t r = 0; r < kRowsAtOnce; ++r) {
-      in[r] = four_row(std::min(r, collected_ - 1));
+      in[r] = group_row(std::min(r, collected_ - 1));
       out[r] = output_.data() + r * output_row_bytes_;
     }
-    CombineFour(in, out);
+    CombineGroup(in, out);
     ready_ = std::exchange(collected_, 0);
     given_ = 0;
   }
   return output_.data() + given_++ * output_row_bytes_;
 }
 
-bool Resampler::CombineNext(std::size_t lead_bytes, std::uint32_t pixels, std::uint8_t* out) {
+bool Resampler::CombineNext(std::size_t lead_bytes, std::size_t bytes, std::uint8_t* out) {
   if (combined_ == vertical_->outputs()) return false;
   const std::span<const std::int32_t> weights = vertical_->weights(combined_);
   const std::uint32_t first = vertical_->first(combined_);
   if (first + weights.size() > pushed_) return false;
   for (std::uint32_t t = 0; t < weights.size(); ++t) taps_[t] = ring_row(first + t) + lead_bytes;
-  CombineRows(taps_.data(), weights.data(), weights.size(), pixels * kPixelBytes, out);
+  kernels_->combine_rows(taps_.data(), weights, bytes, out);
   ++combined_;
   return true;
 }
 
-void Resampler::CombineFour(const std::uint8_t* const* in, std::uint8_t* const* out) {
-  Interleave(in, horizontal_->inputs(), quads_.data());
-  CombineColumns(*horizontal_, quads_.data(), out);
+void Resampler::CombineGroup(const std::uint8_t* const* in, std::uint8_t* const* out) {
+  kernels_->rows_to_columns(in, horizontal_->inputs() * kPixelBytes, columns_.data());
+  kernels_->combine_columns(*horizontal_, columns_.data(), places_, output_columns_.data());
+  kernels_->columns_to_rows(output_columns_.data(), horizontal_->outputs() * kPixelBytes, out);
 }
 
 std::uint64_t Resampler::MemoryBytes(const Framing& framing, std::uint32_t row_pixels) {
-  const std::uint64_t input_row = RoundUp(row_pixels * kPixelBytes, kVectorBytes) + kVectorBytes;
-  const std::uint64_t output_row = RoundUp(framing.x.outputs * kPixelBytes, kVectorBytes);
+  const std::uint64_t input_row = PaddedRow(row_pixels);
+  const std::uint64_t output_row = PaddedRow(framing.x.outputs);
   const std::uint64_t ring_row =
       OrderOf(framing.x, framing.y) == Order::kColumnsFirst ? output_row : input_row;
   const std::uint64_t taps = AxisFilter::TapsMax(framing.y, framing.halvings);
-  return ring_row * (taps + kRowsAtOnce) + (input_row + output_row) * kRowsAtOnce +
-         row_pixels * kVectorBytes + taps * sizeof(void*);
+  return 2 * kOffAlignment + ring_row * (taps + kRowsAtOnce) +
+         (input_row + output_row) * kRowsAtOnce + ColumnBytes(row_pixels) +
+         ColumnBytes(framing.x.outputs) + taps * sizeof(void*);
 }
 
 std::size_t Resampler::memory_bytes() const {
-  return ring_.size() + four_.size() + quads_.size() + output_.size() +
+  return ring_.size() + group_.size() + columns_.size() + output_columns_.size() + output_.size() +
          taps_.capacity() * sizeof(void*);
 }
 

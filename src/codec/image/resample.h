@@ -2,9 +2,6 @@
 
 // Antialiased bilinear resampling, equal bit for bit to Pillow's Image.resize(BILINEAR) on 8-bit
 // images: separable, weights in 22-bit fixed point, 8 bits between the passes.
-//
-// Pixels here are four bytes each (the fourth has no meaning), so that a pixel is a quarter of a
-// vector register.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +10,12 @@
 #include <vector>
 
 #include "codec/image/geometry.h"
+#include "codec/image/row_kernels.h"
 #include "codec/image/scratch_memory.h"
 
 namespace headrace {
+
+inline constexpr int kWeightBits = 22;  // as Pillow: 32 bits minus 8 of a sample and 2 of headroom
 
 // For each output of an axis, the input pixels that contribute to it, and their weights.
 //
@@ -95,13 +95,23 @@ class ScratchBuffer {
   std::size_t size_ = 0;
 };
 
+// How an output row holds its samples.
+struct RowLayout {
+  bool channels_first = false;  // all of the first channel, then of the second, ...; else by pixel
+  bool flip = false;            // left and right change places
+};
+
+// Where a row of `pixels` in `layout` holds the samples of a row that is not flipped.
+SamplePlaces PlacesOf(RowLayout layout, std::uint32_t pixels);
+
 // Resamples an image row by row: takes input rows from the top, returns output rows as they are
-// complete. Holds only the rows that outputs still need, never an image.
+// complete. Holds only the rows that outputs still need, never an image. Input rows are of pixels
+// of three bytes.
 //
 // Thread safety: thread-compatible: const calls may be concurrent.
 class Resampler {
  public:
-  static constexpr std::uint32_t kRowsAtOnce = 4;
+  static constexpr std::uint32_t kRowsAtOnce = kColumnRows;
 
   // The order of the passes changes the last bit, as 8 bits are kept between them.
   enum class Order : std::uint8_t { kColumnsFirst, kRowsFirst };
@@ -109,13 +119,18 @@ class Resampler {
   // Pillow 13's order for a resize of these axes; earlier versions always used kColumnsFirst.
   static Order OrderOf(const AxisSpan& x, const AxisSpan& y);
 
+  // `kernels` outlive it.
+  explicit Resampler(const RowKernels& kernels = SupportedRowKernels().front())
+      : kernels_(&kernels) {}
+
   // Begins an image. Its rows arrive as `row_pixels` pixels, of which those of `horizontal` begin
   // at `lead`. Both filters must outlive it. Reuses the memory of an earlier image.
   struct Input {
     std::uint32_t row_pixels = 0;
     std::uint32_t lead = 0;
   };
-  void Begin(const AxisFilter& horizontal, const AxisFilter& vertical, Order order, Input input);
+  void Begin(const AxisFilter& horizontal, const AxisFilter& vertical, Order order, Input input,
+             RowLayout layout);
 
   // The buffer for input row `row` of the next Push(), in [0, kRowsAtOnce). Valid until that
   // Push().
@@ -125,8 +140,8 @@ class Resampler {
   // have returned null.
   void Push(std::uint32_t count);
 
-  // The next output row, vertical.outputs() in all, of horizontal.outputs() pixels; null if it
-  // needs more input rows. Valid until the next call.
+  // The next output row, vertical.outputs() in all, of horizontal.outputs() pixels in the layout;
+  // null if it needs more input rows. Valid until the next call.
   const std::uint8_t* Next();
 
   [[nodiscard]] std::size_t memory_bytes() const;
@@ -134,38 +149,46 @@ class Resampler {
   static std::uint64_t MemoryBytes(const Framing& framing, std::uint32_t row_pixels);
 
  private:
+  // libjpeg-turbo's vector code writes rows that are aligned past the caches, and the resampler
+  // would wait for memory when it reads them: no input row is aligned to 16 bytes.
+  static constexpr std::size_t kOffAlignment = 8;
+
   [[nodiscard]] std::uint8_t* ring_row(std::uint32_t row) {
-    return ring_.data() + (row % ring_rows_) * ring_row_bytes_;
+    return ring_.data() + kOffAlignment + (row % ring_rows_) * ring_row_bytes_;
   }
-  [[nodiscard]] std::uint8_t* four_row(std::uint32_t row) {
-    return four_.data() + row * four_row_bytes_;
+  [[nodiscard]] std::uint8_t* group_row(std::uint32_t row) {
+    return group_.data() + kOffAlignment + row * group_row_bytes_;
   }
 
-  // The vertical pass of the next output into `out`; returns false if rows are missing.
-  bool CombineNext(std::size_t lead_bytes, std::uint32_t pixels, std::uint8_t* out);
+  // The vertical pass of the next output into `out`, of `bytes` after the first `lead_bytes` of its
+  // inputs; returns false if rows are missing.
+  bool CombineNext(std::size_t lead_bytes, std::size_t bytes, std::uint8_t* out);
 
-  // The horizontal pass of four rows.
-  void CombineFour(const std::uint8_t* const* in, std::uint8_t* const* out);
+  // The horizontal pass of kRowsAtOnce rows.
+  void CombineGroup(const std::uint8_t* const* in, std::uint8_t* const* out);
 
+  const RowKernels* kernels_;
   const AxisFilter* horizontal_ = nullptr;
   const AxisFilter* vertical_ = nullptr;
   Order order_ = Order::kColumnsFirst;
+  SamplePlaces places_;  // in an output row
   std::size_t lead_bytes_ = 0;
   std::uint32_t pushed_ = 0;     // input rows
   std::uint32_t combined_ = 0;   // output rows through the vertical pass
-  std::uint32_t collected_ = 0;  // of those, in four_, before the horizontal pass
+  std::uint32_t collected_ = 0;  // of those, in group_, before the horizontal pass
   std::uint32_t ready_ = 0;      // rows in output_
   std::uint32_t given_ = 0;      // of those, returned by Next()
 
   std::uint32_t ring_rows_ = 0;  // most rows that wait for outputs
   std::size_t ring_row_bytes_ = 0;
-  std::size_t four_row_bytes_ = 0;
+  std::size_t group_row_bytes_ = 0;
   std::size_t output_row_bytes_ = 0;
 
-  ScratchBuffer ring_;    // rows waiting for the vertical pass; narrow if columns are first
-  ScratchBuffer four_;    // rows for one horizontal pass
-  ScratchBuffer quads_;   // the same, interleaved by pixel
-  ScratchBuffer output_;  // rows after both passes
+  ScratchBuffer ring_;            // rows waiting for the vertical pass; narrow if columns are first
+  ScratchBuffer group_;           // rows for one horizontal pass
+  ScratchBuffer columns_;         // the same by columns
+  ScratchBuffer output_columns_;  // after the horizontal pass
+  ScratchBuffer output_;          // rows after both passes
   std::vector<const std::uint8_t*> taps_;  // the ring rows of one output
 };
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,19 +15,19 @@
 namespace headrace {
 namespace {
 
-// Four bytes a pixel, row after row.
+// Three bytes a pixel, row after row.
 struct Image {
   std::uint32_t width = 0;
   std::uint32_t height = 0;
   std::vector<std::uint8_t> bytes;
 
   [[nodiscard]] std::uint8_t at(std::uint32_t x, std::uint32_t y, std::uint32_t c) const {
-    return bytes[(std::size_t{y} * width + x) * 4 + c];
+    return bytes[(std::size_t{y} * width + x) * 3 + c];
   }
 };
 
 Image MakeNoise(std::uint32_t width, std::uint32_t height, Prng& prng) {
-  Image image{width, height, std::vector<std::uint8_t>(std::size_t{4} * width * height)};
+  Image image{width, height, std::vector<std::uint8_t>(std::size_t{3} * width * height)};
   for (std::uint8_t& byte : image.bytes) byte = static_cast<std::uint8_t>(prng.Next32() >> 24);
   return image;
 }
@@ -62,13 +64,13 @@ std::uint8_t ModelSample(const AxisSpan& span, std::uint64_t output,
 
 Image ModelColumns(const Image& image, const AxisSpan& x) {
   Image out{x.outputs, image.height,
-            std::vector<std::uint8_t>(std::size_t{4} * x.outputs * image.height)};
+            std::vector<std::uint8_t>(std::size_t{3} * x.outputs * image.height)};
   std::vector<std::uint8_t> line(image.width);
   for (std::uint32_t row = 0; row < image.height; ++row) {
-    for (std::uint32_t c = 0; c < 4; ++c) {
+    for (std::uint32_t c = 0; c < 3; ++c) {
       for (std::uint32_t i = 0; i < image.width; ++i) line[i] = image.at(i, row, c);
       for (std::uint32_t o = 0; o < x.outputs; ++o) {
-        out.bytes[(std::size_t{row} * x.outputs + o) * 4 + c] = ModelSample(x, o, line);
+        out.bytes[(std::size_t{row} * x.outputs + o) * 3 + c] = ModelSample(x, o, line);
       }
     }
   }
@@ -79,8 +81,8 @@ Image Transposed(const Image& image) {
   Image out{image.height, image.width, std::vector<std::uint8_t>(image.bytes.size())};
   for (std::uint32_t y = 0; y < image.height; ++y) {
     for (std::uint32_t x = 0; x < image.width; ++x) {
-      std::memcpy(out.bytes.data() + (std::size_t{x} * image.height + y) * 4,
-                  image.bytes.data() + (std::size_t{y} * image.width + x) * 4, 4);
+      std::memcpy(out.bytes.data() + (std::size_t{x} * image.height + y) * 3,
+                  image.bytes.data() + (std::size_t{y} * image.width + x) * 3, 3);
     }
   }
   return out;
@@ -93,40 +95,64 @@ Image Model(const Image& image, const AxisSpan& x, const AxisSpan& y, Resampler:
   return ModelColumns(Transposed(ModelColumns(Transposed(image), y)), x);
 }
 
+// The rows of `image` in `layout`.
+std::vector<std::uint8_t> InLayout(const Image& image, RowLayout layout) {
+  std::vector<std::uint8_t> bytes;
+  for (std::uint32_t y = 0; y < image.height; ++y) {
+    for (std::uint32_t i = 0; i < 3 * image.width; ++i) {
+      const std::uint32_t x = layout.channels_first ? i % image.width : i / 3;
+      const std::uint32_t c = layout.channels_first ? i / image.width : i % 3;
+      bytes.push_back(image.at(layout.flip ? image.width - 1 - x : x, y, c));
+    }
+  }
+  return bytes;
+}
+
 // Runs `resampler` as the codec does; rows have `lead` extra pixels before and 3 after.
 Image Resample(Resampler& resampler, const Image& image, const AxisSpan& x, const AxisSpan& y,
-               std::uint32_t lead) {
+               std::uint32_t lead, RowLayout layout = {}) {
   AxisFilter horizontal;
   AxisFilter vertical;
   horizontal.Prepare(x);
   vertical.Prepare(y);
   const std::uint32_t row_pixels = lead + horizontal.inputs() + 3;
   resampler.Begin(horizontal, vertical, Resampler::OrderOf(x, y),
-                  {.row_pixels = row_pixels, .lead = lead});
+                  {.row_pixels = row_pixels, .lead = lead}, layout);
   Image out{x.outputs, y.outputs, {}};
   for (std::uint32_t row = vertical.input_begin(); row < vertical.input_end();) {
     const std::uint32_t count = std::min(Resampler::kRowsAtOnce, vertical.input_end() - row);
     for (std::uint32_t r = 0; r < count; ++r) {
-      std::memset(resampler.input(r), 0xAB, std::size_t{4} * row_pixels);
+      std::memset(resampler.input(r), 0xAB, std::size_t{3} * row_pixels);
       std::memcpy(
-          resampler.input(r) + std::size_t{4} * lead,
-          image.bytes.data() + (std::size_t{row + r} * image.width + horizontal.input_begin()) * 4,
-          std::size_t{4} * horizontal.inputs());
+          resampler.input(r) + std::size_t{3} * lead,
+          image.bytes.data() + (std::size_t{row + r} * image.width + horizontal.input_begin()) * 3,
+          std::size_t{3} * horizontal.inputs());
     }
     resampler.Push(count);
     while (const std::uint8_t* pixels = resampler.Next()) {
-      out.bytes.insert(out.bytes.end(), pixels, pixels + std::size_t{4} * x.outputs);
+      out.bytes.insert(out.bytes.end(), pixels, pixels + std::size_t{3} * x.outputs);
     }
     row += count;
   }
-  EXPECT_EQ(out.bytes.size(), std::size_t{4} * x.outputs * y.outputs);
+  EXPECT_EQ(out.bytes.size(), std::size_t{3} * x.outputs * y.outputs);
   return out;
 }
 
-TEST(ResampleTest, EqualsTheDefinitionForRandomBoxesAndSizes) {
+void ExpectTheDefinition(Resampler& resampler, const Image& image, const AxisSpan& x,
+                         const AxisSpan& y, std::uint32_t lead, RowLayout layout) {
+  const Image expected = Model(image, x, y, Resampler::OrderOf(x, y));
+  const Image result = Resample(resampler, image, x, y, lead, layout);
+  ASSERT_EQ(result.bytes, InLayout(expected, layout))
+      << x.end - x.begin << " x " << y.end - y.begin << " to " << x.outputs << " x " << y.outputs;
+}
+
+// Runs on every kind of kernels that this processor has.
+class ResampleKernelsTest : public testing::TestWithParam<RowKernels> {};
+
+TEST_P(ResampleKernelsTest, EqualsTheDefinitionForRandomBoxesAndSizes) {
   Prng prng(7, 0, RandomStream::kAugment, 0);
-  Resampler resampler;
-  for (int i = 0; i < 150; ++i) {
+  Resampler resampler(GetParam());
+  for (int i = 0; i < 200; ++i) {
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(prng.Below(n)); };
     const Image image = MakeNoise(1 + below(70), 1 + below(90), prng);
     const std::uint32_t left = below(image.width);
@@ -139,11 +165,33 @@ TEST(ResampleTest, EqualsTheDefinitionForRandomBoxesAndSizes) {
       y.outputs_first = y.outputs / 2;
       y.outputs = 1;
     }
-    const Image expected = Model(image, x, y, Resampler::OrderOf(x, y));
-    const Image result = Resample(resampler, image, x, y, below(5));
-    ASSERT_EQ(result.bytes, expected.bytes) << "case " << i;
+    const RowLayout layout{.channels_first = below(2) == 0, .flip = below(2) == 0};
+    ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(resampler, image, x, y, below(5), layout)) << i;
   }
 }
+
+TEST_P(ResampleKernelsTest, EqualsTheDefinitionForThinTinyAndEqualSides) {
+  Prng prng(8, 0, RandomStream::kAugment, 0);
+  Resampler resampler(GetParam());
+  for (const std::uint32_t width : {1U, 2U, 15U, 16U, 17U, 131U}) {
+    for (const std::uint32_t height : {1U, 16U, 33U}) {
+      const Image image = MakeNoise(width, height, prng);
+      for (const auto& [to_width, to_height] :
+           {std::pair{1U, 1U}, {width, height}, {width, 5U}, {7U, height}, {37U, 34U}}) {
+        for (const bool flip : {false, true}) {
+          ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(resampler, image, SpanOf(0, width, to_width),
+                                                      SpanOf(0, height, to_height), 1,
+                                                      {.channels_first = true, .flip = flip}));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ResampleKernelsTest,
+                         testing::ValuesIn(SupportedRowKernels().begin(),
+                                           SupportedRowKernels().end()),
+                         [](const auto& kernels) { return std::string(kernels.param.name); });
 
 TEST(ResampleTest, TheSameSizeIsTheSameImage) {
   Prng prng(3, 0, RandomStream::kAugment, 0);
@@ -155,9 +203,9 @@ TEST(ResampleTest, TheSameSizeIsTheSameImage) {
 TEST(ResampleTest, AFlatImageStaysFlatHoweverManyPixelsAreAveraged) {
   Resampler resampler;
   for (const std::uint8_t value : std::initializer_list<std::uint8_t>{0, 1, 254, 255}) {
-    const Image image{3, 40000, std::vector<std::uint8_t>(std::size_t{4} * 3 * 40000, value)};
+    const Image image{3, 40000, std::vector<std::uint8_t>(std::size_t{3} * 3 * 40000, value)};
     const Image result = Resample(resampler, image, SpanOf(0, 3, 2), SpanOf(0, 40000, 1), 0);
-    EXPECT_EQ(result.bytes, std::vector<std::uint8_t>(8, value));
+    EXPECT_EQ(result.bytes, std::vector<std::uint8_t>(6, value));
   }
 }
 
@@ -167,7 +215,7 @@ TEST(ResampleTest, MemoryHoldsTheRowsThatOutputsWaitForNotTheImage) {
   const Image image = MakeNoise(64, 20000, prng);
   const Image result = Resample(resampler, image, SpanOf(0, 64, 32), SpanOf(0, 20000, 10000), 0);
   EXPECT_EQ(result.height, 10000U);
-  EXPECT_LT(resampler.memory_bytes(), 16U << 10);
+  EXPECT_LT(resampler.memory_bytes(), 20U << 10);
 }
 
 TEST(ResampleTest, RowsComeFirstWhereMoreThanTwiceAsManyRowsAsColumnsGo) {

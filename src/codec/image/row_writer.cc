@@ -1,92 +1,63 @@
 #include "codec/image/row_writer.h"
 
+#include <bit>
+#include <cstring>
+#include <numeric>
+
 namespace headrace {
-namespace {
 
-// `step`: elements from one pixel to the next, in source and destination; a negative step of the
-// source flips. Instantiated for each pair of types that the loop can be unrolled for.
-template <std::ptrdiff_t kFrom, std::ptrdiff_t kTo, typename Element, typename Convert>
-void ConvertChannel(const std::uint8_t* from, Element* to, std::uint32_t count, Convert convert) {
-  for (std::ptrdiff_t x = 0; x < static_cast<std::ptrdiff_t>(count); ++x) {
-    to[x * kTo] = convert(from[x * kFrom]);
-  }
-}
-
-struct Target {
-  std::ptrdiff_t channel_step;
-  bool channels_first;
-  bool flip;
-  std::uint32_t width;
-};
-
-template <std::ptrdiff_t kFrom, typename Element, typename ConvertOf>
-void WriteRow(const std::uint8_t* pixels, Element* to, const Target& target, ConvertOf convert_of) {
-  const std::uint8_t* start = target.flip ? pixels + (target.width - 1) * kFrom : pixels;
-  for (unsigned c = 0; c < 3; ++c) {
-    const std::uint8_t* from = start + c;
-    Element* channel = to + c * target.channel_step;
-    const auto convert = convert_of(c);
-    if (target.channels_first && target.flip) {
-      ConvertChannel<-kFrom, 1>(from, channel, target.width, convert);
-    } else if (target.channels_first) {
-      ConvertChannel<kFrom, 1>(from, channel, target.width, convert);
-    } else if (target.flip) {
-      ConvertChannel<-kFrom, 3>(from, channel, target.width, convert);
-    } else {
-      ConvertChannel<kFrom, 3>(from, channel, target.width, convert);
+Normalizer::Normalizer(const std::array<float, 3>& mean, const std::array<float, 3>& std,
+                       const RowKernels& kernels)
+    : to_floats_(kernels.to_floats) {
+  std::array<std::uint8_t, 256> samples{};
+  std::iota(samples.begin(), samples.end(), std::uint8_t{0});
+  for (unsigned c = 0; c < channels_.size(); ++c) {
+    ChannelValues& channel = channels_[c];
+    channel = {.mean = mean[c], .std = std[c], .per_std = 1.0F / std[c]};
+    for (const std::uint8_t sample : samples) {
+      channel.of[sample] = (static_cast<float>(sample) / 255.0F - mean[c]) / std[c];
+    }
+    std::array<float, 256> converted{};
+    kernels.to_floats(samples.data(), samples.size(), channel, converted.data());
+    using Bits = std::array<std::uint32_t, 256>;
+    if (std::bit_cast<Bits>(converted) != std::bit_cast<Bits>(channel.of)) {
+      to_floats_ = SupportedRowKernels().back().to_floats;
     }
   }
 }
 
-template <typename Element, typename ConvertOf>
-void WriteRowOf(const std::uint8_t* pixels, std::size_t pixel_bytes, Element* to,
-                const Target& target, ConvertOf convert_of) {
-  if (pixel_bytes == 3) {
-    WriteRow<3>(pixels, to, target, convert_of);
-  } else {
-    WriteRow<4>(pixels, to, target, convert_of);
-  }
-}
-
-}  // namespace
-
-NormalizeTable MakeNormalizeTable(const std::array<float, 3>& mean,
-                                  const std::array<float, 3>& std) {
-  NormalizeTable table{};
-  for (std::size_t c = 0; c < table.size(); ++c) {
-    for (std::size_t value = 0; value < table[c].size(); ++value) {
-      table[c][value] = (static_cast<float>(value) / 255.0F - mean[c]) / std[c];
-    }
-  }
-  return table;
-}
-
-RowWriter::RowWriter(const ImageTransform& transform, const NormalizeTable& table, bool flip,
+RowWriter::RowWriter(const ImageTransform& transform, const Normalizer& normalizer, bool flip,
                      std::span<std::byte> destination)
-    : transform_(transform), table_(table), flip_(flip), destination_(destination.data()) {}
+    : transform_(transform),
+      normalizer_(normalizer),
+      flip_(flip),
+      destination_(destination.data()) {}
 
 std::uint8_t* RowWriter::InPlace(std::uint32_t y) const {
   if (transform_.to_float || transform_.channels_first || flip_) return nullptr;
   return reinterpret_cast<std::uint8_t*>(destination_) + std::size_t{y} * transform_.width * 3;
 }
 
-void RowWriter::Write(std::uint32_t y, const std::uint8_t* pixels, std::size_t pixel_bytes) const {
+void RowWriter::Write(std::uint32_t y, const std::uint8_t* row) const {
   const std::size_t width = transform_.width;
   const std::size_t plane = width * transform_.height;
-  const Target target{
-      .channel_step = transform_.channels_first ? static_cast<std::ptrdiff_t>(plane) : 1,
-      .channels_first = transform_.channels_first,
-      .flip = flip_,
-      .width = transform_.width};
-  const std::size_t offset = y * width * (transform_.channels_first ? 1 : 3);
-  if (transform_.to_float) {
-    WriteRowOf(pixels, pixel_bytes, reinterpret_cast<float*>(destination_) + offset, target,
-               [this](unsigned c) {
-                 return [values = table_[c].data()](std::uint8_t v) { return values[v]; };
-               });
+  auto* const floats = reinterpret_cast<float*>(destination_);
+  if (transform_.channels_first) {
+    for (unsigned c = 0; c < 3; ++c, row += width) {
+      const std::size_t at = c * plane + y * width;
+      if (transform_.to_float) {
+        normalizer_.Convert(c, row, width, floats + at);
+      } else {
+        std::memcpy(destination_ + at, row, width);
+      }
+    }
+  } else if (transform_.to_float) {
+    float* to = floats + y * width * 3;
+    for (std::size_t i = 0; i < width * 3; i += 3) {
+      for (unsigned c = 0; c < 3; ++c) to[i + c] = normalizer_.values(c)[row[i + c]];
+    }
   } else {
-    WriteRowOf(pixels, pixel_bytes, reinterpret_cast<std::uint8_t*>(destination_) + offset, target,
-               [](unsigned) { return [](std::uint8_t v) { return v; }; });
+    std::memcpy(destination_ + y * width * 3, row, width * 3);
   }
 }
 

@@ -13,8 +13,6 @@
 namespace headrace {
 namespace {
 
-constexpr PixelLayout kLayout = PixelLayout::kRgb;
-
 class CheckedImageCodec final : public FieldCodec {
  public:
   explicit CheckedImageCodec(EncodedImages images)
@@ -54,12 +52,12 @@ Status DecodeWholeImage(
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder,
                             OpenImage(encoded, pixels_max));
   const ImageSize size = decoder->size();
-  const std::size_t row_bytes = PixelBytes(kLayout) * size.width;
+  const std::size_t row_bytes = kPixelBytes * size.width;
   limit.bytes_needed = decoder->ScratchBytes(/*halvings=*/0) + row_bytes;
   if (limit.bytes_needed > limit.bytes_max) return TakesTooMuch(size, limit.bytes_needed);
-  HEADRACE_RETURN_IF_ERROR(decoder->Start({.width = size.width, .height = size.height}, kLayout));
+  HEADRACE_RETURN_IF_ERROR(decoder->Start({.width = size.width, .height = size.height}));
   std::byte* const out = room(size.height, size.width);
-  std::vector<std::uint8_t, ScratchAllocator<std::uint8_t>> row(PixelBytes(kLayout) *
+  std::vector<std::uint8_t, ScratchAllocator<std::uint8_t>> row(kPixelBytes *
                                                                 decoder->row_pixels());
   const bool in_place = out != nullptr && decoder->row_pixels() == size.width;
   for (std::size_t y = 0; y < size.height; ++y) {
@@ -70,7 +68,7 @@ Status DecodeWholeImage(
     }
     HEADRACE_RETURN_IF_ERROR(decoder->ReadRow(row.data()));
     if (to == nullptr) continue;
-    std::memcpy(to, row.data() + PixelBytes(kLayout) * decoder->row_lead(), row_bytes);
+    std::memcpy(to, row.data() + kPixelBytes * decoder->row_lead(), row_bytes);
   }
   return decoder->Finish(row.data());
 }

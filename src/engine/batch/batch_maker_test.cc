@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
@@ -95,6 +96,17 @@ TEST_F(BatchMakerTest, AFullPoolMeansToWaitUnlessThatIsInVain) {
   ASSERT_NE(beyond, nullptr);
   EXPECT_TRUE(beyond->beyond_budget);
   EXPECT_FALSE(first->beyond_budget);
+}
+
+TEST_F(BatchMakerTest, MemoryThatComesBackDuringTheAttemptIsTakenWithinTheBudget) {
+  pool_ = BufferPool::Make(512 * kKiB);
+  for (int round = 0; round < 2000; ++round) {
+    Buffer other = *pool_->Acquire(512 * kKiB);
+    const std::jthread giver([&other] { other.Reset(); });
+    std::shared_ptr<Batch> batch;
+    while (batch == nullptr) batch = Make(WhenFull::kBeyondIfFree).value();
+    ASSERT_FALSE(batch->beyond_budget) << "round " << round;
+  }
 }
 
 TEST_F(BatchMakerTest, ABatchLargerThanAPoolThatIsFreeGoesBeyondIt) {

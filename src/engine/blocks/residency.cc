@@ -185,7 +185,8 @@ Result<bool> Residency::BeginBlock() {
   CellPool& cells = *memory_.residents;
   if (block.demand_units > cells.capacity_units()) {
     return Status(StatusCode::kInternal,
-                  fmt::format("block read {} of the plan: its samples take {} cells, there are {}",
+                  fmt::format("planning block read {}: its samples take {} cells of memory, the "
+                              "lane has {}; report this defect of headrace",
                               block.plan.number, block.demand_units, cells.capacity_units()));
   }
   std::vector<CellRun> runs(block.demand.size());

@@ -149,7 +149,10 @@ TEST_F(ResidencyTest, APlanThatNeedsMoreCellsThanThereAreIsAnError) {
   Queue(0);
   const Status status = blocks_->IssueReads();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_EQ(status.message(), "block read 0 of the plan: its samples take 4 cells, there are 3");
+  EXPECT_EQ(
+      status.message(),
+      "planning block read 0: its samples take 4 cells of memory, the lane has 3; report this "
+      "defect of headrace");
 }
 
 TEST_F(ResidencyTest, NothingIsToldOnceTheRunHasEnded) {

@@ -15,10 +15,10 @@ namespace {
 // link, a pipe) have that size, too.
 Status NoBytes(const BatchField& field) {
   return DataLoss(
-      "field {}: 0 bytes when the data set was indexed: the file was empty, or nothing that can be "
-      "read; if it has been written since, index the data set again (headrace index); else leave "
-      "it "
-      "out with skip=, or give on_error=\"substitute\"",
+      "field {}: the sample had 0 bytes when the data set was indexed: its file was empty, or "
+      "could "
+      "not be read; if it has been written since, index the data set again (headrace index); "
+      "otherwise leave it out with skip=, or give on_error=\"substitute\"",
       field.name);
 }
 
@@ -55,7 +55,10 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     // It was read into its row: that is the memory of a client.
     if (at.read != nullptr && (!at.read->room.empty() || stored.data() == row.data())) continue;
     if (row.size() != field.codec->RowBytes(at.size)) {
-      return DataLoss("field {}: the index contradicts itself", field.name);
+      return DataLoss(
+          "field {}: the index contradicts itself: {} stored bytes make a row of {} bytes, the "
+          "batch has room for {}; index the data set again (headrace index)",
+          field.name, at.size, field.codec->RowBytes(at.size), row.size());
     }
     if (field.codec->keeps_bytes()) copied_bytes += row.size();
     if (at.read == nullptr) {
@@ -95,7 +98,9 @@ Result<std::span<const std::byte>> SampleDecoder::Gather(const StoredSample& sam
   if (scratch.size() != piece.size) {
     limit.bytes_needed = piece.size;
     if (piece.size > limit.bytes_max) {
-      return ResourceExhausted("gathering a sample takes {} of memory", FormatBytes(piece.size));
+      return ResourceExhausted(
+          "copying the sample's cells together takes {} of memory, may take {}",
+          FormatBytes(piece.size), FormatBytes(limit.bytes_max));
     }
     scratch = GatheredBytes();
     scratch.resize(piece.size);

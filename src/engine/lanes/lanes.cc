@@ -242,8 +242,11 @@ void Lanes::End(const Status& status) {
 }
 
 void Lanes::Leave(std::uint32_t lane) {
-  lanes_.at(lane)->ended = true;
-  lanes_.at(lane)->stats.gone = true;
+  Lane& of = *lanes_.at(lane);
+  Account(of, loop_.clock.NowNanos());
+  of.consumer.OnEnd();
+  of.ended = true;
+  of.stats.gone = true;
 }
 
 void Lanes::OnTaken(std::uint32_t lane, std::int64_t now_ns) {

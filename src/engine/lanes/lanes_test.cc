@@ -194,6 +194,23 @@ TEST_F(LanesTest, AWaitIsCountedAgainstWhatTheOldestStepLacks) {
   EXPECT_EQ(lanes_->stats().lanes[0].ready, 0U);
 }
 
+TEST_F(LanesTest, ALaneThatLeavesWhileItWaitsWaitsNoLongerAndHoldsNobodyResponsible) {
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    for (StepWork* const work : Admit(number)) Finish(*work);
+    EXPECT_FALSE(HandOver(false).has_value());
+  }
+  for (int i = 0; i < 2; ++i) lanes_->OnTaken(0, 0);
+  lanes_->OnWaiting(0, 0);
+  lanes_->SetStallCauses();  // It waits for lane 1, which has taken nothing.
+  test_.clock.now_ns = 10;
+  lanes_->Leave(0);
+  test_.loop.now_ns = 30;
+  lanes_->AccountStalls();
+  const std::vector<LaneStats> lanes = lanes_->stats().lanes;
+  EXPECT_EQ(lanes[0].stall_ns[static_cast<int>(StallCause::kRanks)], 10);
+  EXPECT_EQ(lanes[1].held_up_ns, 10);
+}
+
 TEST_F(LanesTest, SubstitutionsAreListedWithTheBatchThatHasThem) {
   const auto works = Admit(0);
   works[0]->samples[1].reason = Status(StatusCode::kDataLoss, "damaged");

@@ -37,7 +37,7 @@ class Inbox {
       events_.push_back(std::move(event));
       if (std::exchange(running_, true)) return;
     }
-    Run();
+    Run(/*by_executor=*/false);
   }
 
   // Adds an event, and has the executor handle it.
@@ -49,15 +49,17 @@ class Inbox {
       scheduled_ = true;
       ++in_flight_;
     }
-    executor_.Submit(/*deadline=*/0, [this] {
-      {
-        MutexLock lock(mutex_);
-        scheduled_ = false;
-        --in_flight_;
-        if (std::exchange(running_, true)) return;
-      }
-      Run();
-    });
+    Schedule();
+  }
+
+  // For the handler: whether it runs on a thread of the executor's own, which may take long.
+  // Otherwise the thread may be one that was to post an event and go on.
+  [[nodiscard]] bool by_executor() const { return by_executor_; }
+  // For the handler: adds an event, and has the executor handle it and all that follow.
+  void HandOver(Event event) {
+    MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+    handing_over_ = true;
   }
 
   // `count` pieces of work begin. Each ends with an event that completes it, or with EndWork().
@@ -97,7 +99,21 @@ class Inbox {
     return !running_ && in_flight_ == 0 && events_.empty();
   }
 
-  void Run() {
+  // After scheduled_ was set.
+  void Schedule() {
+    executor_.SubmitLong([this] {
+      {
+        MutexLock lock(mutex_);
+        scheduled_ = false;
+        --in_flight_;
+        if (std::exchange(running_, true)) return;
+      }
+      Run(/*by_executor=*/true);
+    });
+  }
+
+  void Run(bool by_executor) {
+    by_executor_ = by_executor;
     std::vector<Event> events;
     for (;;) {
       events.clear();
@@ -111,19 +127,37 @@ class Inbox {
         events.swap(events_);
       }
       const std::uint64_t completed = handler_(events);
-      MutexLock lock(mutex_);
-      in_flight_ -= completed;  // Only now: until here the handler may touch their work.
+      bool handing_over = false;
+      {
+        MutexLock lock(mutex_);
+        in_flight_ -= completed;  // Only now: until here the handler may touch their work.
+        handing_over = handing_over_;
+      }
+      if (handing_over) return LeaveToExecutor();
     }
+  }
+
+  // Once a step: kept out of Run(), which the compiler puts where events are posted.
+  [[gnu::noinline]] void LeaveToExecutor() {
+    {
+      MutexLock lock(mutex_);
+      handing_over_ = running_ = false;
+      if (std::exchange(scheduled_, true)) return;
+      ++in_flight_;
+    }
+    Schedule();
   }
 
   Executor& executor_;
   const Handler handler_;
+  bool by_executor_ = false;  // of the thread that runs
 
   mutable Mutex mutex_;
   CondVar idle_;
   std::vector<Event> events_ HEADRACE_GUARDED_BY(mutex_);
   bool running_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool scheduled_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool handing_over_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::uint64_t in_flight_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 

@@ -57,6 +57,30 @@ TEST_F(InboxTest, PostHandlesTheEventOnThisThread) {
   EXPECT_TRUE(held_.tasks.empty());
 }
 
+// Event 1 needs the executor.
+TEST_F(InboxTest, WhatIsHandedOverIsHandledByOneTaskOfTheExecutor) {
+  std::vector<bool> by_executor;
+  Inbox<Event>* self = nullptr;
+  Inbox<Event> inbox(held_, [&](std::span<Event> events) -> std::uint64_t {
+    for (const Event& event : events) {
+      handled_.push_back(event.value);
+      by_executor.push_back(self->by_executor());
+      if (event.value == 1 && !self->by_executor()) self->HandOver({.value = 1});
+    }
+    return 0;
+  });
+  self = &inbox;
+  inbox.Post({.value = 1});
+  inbox.Post({.value = 2});  // This thread takes, and hands over, again what waits.
+  EXPECT_EQ(handled_, (std::vector<int>{1, 1, 2}));
+  EXPECT_FALSE(inbox.idle());
+  ASSERT_EQ(held_.tasks.size(), 1U);
+  held_.tasks.front()();
+  EXPECT_EQ(handled_, (std::vector<int>{1, 1, 2, 1}));
+  EXPECT_EQ(by_executor, (std::vector<bool>{false, false, false, true}));
+  EXPECT_TRUE(inbox.idle());
+}
+
 TEST_F(InboxTest, PostLaterLeavesItToOneTaskOfTheExecutor) {
   Inbox<Event> inbox = Make(held_);
   inbox.PostLater({.value = 1});

@@ -58,7 +58,7 @@ struct LoopContext {
   const std::stop_token stop;  // requested when `ended` is set, and after it
 
   std::uint64_t sequence = 0;  // of the newest step admitted
-  std::int64_t now_ns = 0;     // when the loop began to run
+  std::int64_t now_ns = 0;     // when the loop began to run, or the newest step was planned
   bool ended = false;          // nothing more is issued or delivered
 
   [[nodiscard]] std::uint64_t FirstDeadline() const { return sequence * kDeadlinesOfStep; }

@@ -351,7 +351,7 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   Release(work, slot);
   if (row.insert_into != nullptr) {
     tiers_->Finish(work.batch->samples[slot], *std::exchange(row.insert_into, nullptr),
-                   Status(StatusCode::kCancelled, "it could not be read"));
+                   Status(StatusCode::kCancelled, "the sample could not be read from storage"));
   }
   if (from_tier && !loop_.ended) {  // It comes from storage, and is inserted anew.
     work.batch->sources[slot] = kNoTier;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 
 namespace headrace {
 namespace {
@@ -88,7 +89,9 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
   }
   if (inserts_.fetch_add(1) >= kInsertsMax) {
     inserts_.fetch_sub(1);
-    return Status(StatusCode::kResourceExhausted, "the disk is behind");
+    return ResourceExhausted(
+        "inserting sample {} into a tier: {} inserts wait for its disk already", Raw(sample),
+        kInsertsMax);
   }
   loop_.inbox.BeginWork();
   tier.Insert(sample, std::move(parts), [this, &tier, sample, row](Status status) {
@@ -181,7 +184,7 @@ void TierFiller::Issue(std::unique_ptr<Fill> fill) {
   if (first.entry != nullptr && first.entry->tier()->in_memory()) {
     loop_.fetcher.Begin(first);
     return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
-      loop_.fetcher.Read({&fetch, 1});
+      loop_.ReadFromTask({&fetch, 1});
     });
   }
   for (FillRead& read : reads) loop_.fetcher.Start(read);

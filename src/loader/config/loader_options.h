@@ -24,7 +24,7 @@ HEADRACE_MEMBERS(RandomResizedCrop, scale, ratio)
 HEADRACE_MEMBERS(ImageTransform, random_resized_crop, resize_shorter, flip_probability, height,
                  width, to_float, mean, std, channels_first, exact, pixels_max)
 HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, seed, shuffle,
-                 drop_last, epochs)
+                 drop_last, epochs, bijection_from)
 HEADRACE_MEMBERS(FileRemedies, changed, broken_link, special)
 HEADRACE_MEMBERS(Curve::Point, users, rate)
 HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
@@ -61,7 +61,7 @@ struct LoaderOptions {
   OrderSpec order;
   // Budget of everything; 0: as much as is useful, at most a quarter of RAM.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t batches_ahead = 0;          // 0: as many as the memory allows
+  std::uint32_t batches_ahead = 0;          // at most; 0: the memory alone limits them
   int threads = 0;                          // decode threads; 0: one for each usable core
   std::string io = std::string(kAnyStore);  // the store that reads: see OpenStoreOptions
   FileRemedies remedies;  // the advice in error messages; depends on the dataset's format

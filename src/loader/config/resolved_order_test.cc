@@ -131,7 +131,8 @@ TEST(ResolvedOrderTest, TheOriginOfEachParameterIsTold) {
   const OrderParameter given(std::string("given"));
   const OrderParameter by_default(std::string("default"));
   EXPECT_EQ(origins(kSamples * 2 * kSampleBytes),
-            (OrderParameters{{"block_samples", given},
+            (OrderParameters{{"bijection_from", by_default},
+                             {"block_samples", given},
                              {"first_fill_permille", by_default},
                              {"first_join_permille", by_default},
                              {"join_permille", by_default},

@@ -76,6 +76,16 @@ void ThreadExecutor::Submit(std::uint64_t deadline, Task task) {
   if (wake) submitted_.NotifyOne();
 }
 
+void ThreadExecutor::SubmitLong(Task task) {
+  bool wake = false;
+  {
+    MutexLock lock(mutex_);
+    waiting_long_.push_back(std::move(task));
+    wake = idle_ > 0;
+  }
+  if (wake) submitted_.NotifyOne();
+}
+
 bool ThreadExecutor::RunOne() {
   Task task;
   {
@@ -99,13 +109,18 @@ void ThreadExecutor::Work() {
     Task task;
     {
       MutexLock lock(mutex_);
-      while (waiting_.empty()) {
+      while (waiting_.empty() && waiting_long_.empty()) {
         if (closing_) return;
         ++idle_;
         submitted_.Wait(mutex_);
         --idle_;
       }
-      task = TakeFirst();
+      if (waiting_long_.empty()) {
+        task = TakeFirst();
+      } else {
+        task = std::move(waiting_long_.front());
+        waiting_long_.pop_front();
+      }
     }
     task();
   }

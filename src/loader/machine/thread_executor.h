@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,8 +33,10 @@ class ThreadExecutor final : public Executor {
   ThreadExecutor& operator=(const ThreadExecutor&) = delete;
 
   void Submit(std::uint64_t deadline, Task task) override HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Runs the waiting task with the earliest deadline on the calling thread; returns false if there
-  // is none. For threads that would otherwise wait for the tasks.
+  void SubmitLong(Task task) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Runs the waiting task with the earliest deadline on the calling thread, but none of
+  // SubmitLong(); returns false if there is none. For threads that would otherwise wait for the
+  // tasks.
   bool RunOne() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] int concurrency() const override { return static_cast<int>(threads_.size()); }
@@ -56,7 +59,8 @@ class ThreadExecutor final : public Executor {
 
   Mutex mutex_;
   CondVar submitted_;
-  std::vector<Entry> waiting_ HEADRACE_GUARDED_BY(mutex_);  // a heap
+  std::vector<Entry> waiting_ HEADRACE_GUARDED_BY(mutex_);     // a heap
+  std::deque<Task> waiting_long_ HEADRACE_GUARDED_BY(mutex_);  // these before the others
   std::uint64_t next_number_ HEADRACE_GUARDED_BY(mutex_) = 0;
   int idle_ HEADRACE_GUARDED_BY(mutex_) = 0;  // threads that wait
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <latch>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -40,6 +41,49 @@ TEST(ThreadExecutorTest, RunsTheEarliestDeadlineFirstAndEqualOnesInOrder) {
     go.count_down();
   }
   EXPECT_EQ(ran, (std::vector<int>{10, 20, 21, 50}));
+}
+
+TEST(ThreadExecutorTest, WhoHelpsRunsNoLongTask) {
+  std::latch go(1);
+  std::thread::id ran_on;
+  bool helped = false;
+  {
+    const auto made = ThreadExecutor::Make({.threads = 1, .name = "test"});
+    ThreadExecutor& executor = *made.value();
+    std::latch started(1);
+    executor.Submit(0, [&] {
+      started.count_down();
+      go.wait();
+    });
+    started.wait();
+    executor.SubmitLong([&] { ran_on = std::this_thread::get_id(); });
+    EXPECT_FALSE(executor.RunOne());
+    executor.Submit(7, [&] { helped = true; });
+    EXPECT_TRUE(executor.RunOne());
+    EXPECT_TRUE(helped);
+    go.count_down();
+  }
+  EXPECT_NE(ran_on, std::thread::id());
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(ThreadExecutorTest, LongTasksRunBeforeTheOthers) {
+  std::vector<int> ran;
+  std::latch started(1);
+  std::latch go(1);
+  {
+    const auto made = ThreadExecutor::Make({.threads = 1, .name = "test"});
+    ThreadExecutor& executor = *made.value();
+    executor.Submit(0, [&] {
+      started.count_down();
+      go.wait();
+    });
+    started.wait();
+    executor.Submit(1, [&] { ran.push_back(1); });
+    executor.SubmitLong([&] { ran.push_back(0); });
+    go.count_down();
+  }
+  EXPECT_EQ(ran, (std::vector<int>{0, 1}));
 }
 
 TEST(ThreadExecutorTest, TheDestructorRunsWhatWasSubmittedFromInsideTasksToo) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,12 +49,16 @@ class EngineRun final : public SessionRun {
     Inside([&] { engine_->Leave(lane); });
   }
 
-  // Stops delivery to the sinks, then waits up to `timeout_ns` for outstanding work (negative: no
-  // limit). Returns false if some work is still outstanding: call it again.
+  // Stops delivery to the sinks, then waits up to `timeout_ns` for calls in progress and
+  // outstanding work (negative: no limit). Returns false if some are still outstanding: call it
+  // again.
   bool Close(std::int64_t timeout_ns) {
     if (closed()) return true;
     engine_->Stop();
-    gate_.Close();
+    const std::int64_t begin_ns = clock_.NowNanos();
+    if (!gate_.Close(clock_, timeout_ns)) return false;
+    const std::int64_t waited_ns = clock_.NowNanos() - begin_ns;
+    if (timeout_ns >= 0) timeout_ns = std::max<std::int64_t>(0, timeout_ns - waited_ns);
     if (!engine_->Close(timeout_ns)) return false;
     MutexLock lock(stats_mutex_);
     last_stats_ = engine_->stats();

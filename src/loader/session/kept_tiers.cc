@@ -8,8 +8,9 @@ namespace headrace {
 void KeptTiers::Put(std::string key, std::unique_ptr<Tier> tier) {
   const std::uint64_t bytes = tier->stats().capacity_bytes;
   if (bytes > bytes_max_) return;
-  ShrinkTo(bytes_max_ - bytes);
+  std::list<Kept> dropped;  // Outlives the lock: giving memory back takes its time.
   MutexLock lock(mutex_);
+  dropped = DropTo(bytes_max_ - bytes);
   bytes_ += bytes;
   kept_.push_back({.key = std::move(key), .tier = std::move(tier), .bytes = bytes});
 }
@@ -26,12 +27,18 @@ std::unique_ptr<Tier> KeptTiers::Take(const std::string& key) {
 }
 
 void KeptTiers::ShrinkTo(std::uint64_t bytes) {
-  std::list<Kept> dropped;  // Outlives the lock: giving memory back takes its time.
+  std::list<Kept> dropped;  // As in Put().
   MutexLock lock(mutex_);
+  dropped = DropTo(bytes);
+}
+
+std::list<KeptTiers::Kept> KeptTiers::DropTo(std::uint64_t bytes) {
+  std::list<Kept> dropped;
   while (bytes_ > bytes && !kept_.empty()) {
     bytes_ -= kept_.front().bytes;
     dropped.splice(dropped.end(), kept_, kept_.begin());
   }
+  return dropped;
 }
 
 std::uint64_t KeptTiers::bytes() const {

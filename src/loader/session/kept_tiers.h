@@ -35,6 +35,9 @@ class KeptTiers {
     std::uint64_t bytes = 0;
   };
 
+  // As ShrinkTo(); the caller destroys what it returns, without the lock.
+  std::list<Kept> DropTo(std::uint64_t bytes) HEADRACE_LOCKS_REQUIRED(mutex_);
+
   const std::uint64_t bytes_max_;
   mutable Mutex mutex_;
   std::list<Kept> kept_ HEADRACE_GUARDED_BY(mutex_);  // oldest first

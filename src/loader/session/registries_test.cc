@@ -69,12 +69,6 @@ class BackwardsFactory final : public OrderFactory {
 // Keeps sample 7 from its first use on, and nothing else.
 class SeventhPlacement final : public placement::Planner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<SeventhPlacement>(std::move(request), std::move(stream)));
-  }
-
   SeventhPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers(node())) {}
 

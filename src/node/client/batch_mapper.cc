@@ -7,12 +7,14 @@
 namespace headrace {
 
 Status WrongMessage(const std::string& what) {
-  return Status(StatusCode::kDataLoss, "a message of the node process: " + what);
+  return DataLoss("reading a message of the node process: {}; report this defect of headrace",
+                  what);
 }
 
 Status BatchMapper::Add(const NewMemory& memory, IpcMessage& message) {
   if (message.fds.size() != 1) {
-    return WrongMessage("a memory with " + std::to_string(message.fds.size()) + " descriptors");
+    return WrongMessage(
+        fmt::format("a new memory with {} descriptors, must be 1", message.fds.size()));
   }
   HEADRACE_ASSIGN_OR_RETURN(auto mapped,
                             SharedMemory::Map(std::move(message.fds.front()), memory.bytes));
@@ -25,12 +27,13 @@ Result<std::span<std::byte>> BatchMapper::Find(const BytesPlace& place, Used& us
   if (place.size == 0) return std::span<std::byte>();
   const auto found = memories_.find(place.memory);
   if (found == memories_.end()) {
-    return WrongMessage("memory " + std::to_string(place.memory) + " is unknown");
+    return WrongMessage(fmt::format("a batch lies in memory {}, which is unknown", place.memory));
   }
   const std::span<std::byte> bytes = found->second->bytes();
   if (place.offset > bytes.size() || place.size > bytes.size() - place.offset) {
     return WrongMessage(
-        fmt::format("bytes [{}, +{}) of a memory of {}", place.offset, place.size, bytes.size()));
+        fmt::format("a batch takes {} bytes from byte {} on of memory {}, which has {} bytes",
+                    place.size, place.offset, place.memory, bytes.size()));
   }
   used.insert(found->second);
   return bytes.subspan(place.offset, place.size);
@@ -40,13 +43,17 @@ Result<std::shared_ptr<Batch>> BatchMapper::Map(BatchReady ready,
                                                 std::span<const BatchField> schema) {
   auto batch = std::make_shared<Batch>();
   const std::size_t rows = ready.samples.size();
-  if (ready.fields.size() != schema.size()) return WrongMessage("a batch of other fields");
+  if (ready.fields.size() != schema.size()) {
+    return WrongMessage(
+        fmt::format("a batch has {} fields, the loader {}", ready.fields.size(), schema.size()));
+  }
   Used used;
   for (std::size_t i = 0; i < schema.size(); ++i) {
     BatchRows& field = batch->fields.emplace_back();
     const std::vector<BytesPlace>& places = ready.fields[i];
     if (places.size() != (schema[i].ragged ? rows : 1)) {
-      return WrongMessage("a batch of other rows");
+      return WrongMessage(fmt::format("a batch of {} rows has {} places of field {}", rows,
+                                      places.size(), schema[i].name));
     }
     for (const BytesPlace& place : places) {
       HEADRACE_ASSIGN_OR_RETURN(field.rows.emplace_back(), Find(place, used));
@@ -56,7 +63,8 @@ Result<std::shared_ptr<Batch>> BatchMapper::Map(BatchReady ready,
     field.rows.clear();
     if (rows > 0 &&
         (field.packed.size() % rows != 0 || field.packed.size() / rows != schema[i].row_bytes)) {
-      return WrongMessage("rows of " + std::to_string(field.packed.size()) + " bytes together");
+      return WrongMessage(fmt::format("{} rows of field {} have {} bytes, must be {} each", rows,
+                                      schema[i].name, field.packed.size(), schema[i].row_bytes));
     }
   }
   for (const std::uint32_t memory : apart_) memories_.erase(memory);

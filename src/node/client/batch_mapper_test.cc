@@ -16,6 +16,13 @@ std::string Text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Of a message "reading a message of the node process: CAUSE; report this defect of headrace".
+std::string Cause(const Status& status) {
+  const std::string text(status.message());
+  const std::size_t from = text.find(": ") + 2;
+  return text.substr(from, text.rfind("; ") - from);
+}
+
 class BatchMapperTest : public ::testing::Test {
  protected:
   BatchMapperTest() {
@@ -45,7 +52,7 @@ class BatchMapperTest : public ::testing::Test {
   std::string Refusal(BatchReady ready) {
     const Status status = mapper_.Map(std::move(ready), schema_).status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-    return std::string(status.message());
+    return Cause(status);
   }
 
   std::vector<BatchField> schema_;
@@ -69,7 +76,7 @@ TEST_F(BatchMapperTest, AMemoryApartIsTheNextBatchsAlone) {
   Add(1, "zeroone");
   Add(2, "-abcd", /*apart=*/true);
   EXPECT_TRUE(mapper_.Map(TwoSamples(), schema_).ok());
-  EXPECT_EQ(Refusal(TwoSamples()), "a message of the node process: memory 2 is unknown");
+  EXPECT_EQ(Refusal(TwoSamples()), "a batch lies in memory 2, which is unknown");
 }
 
 TEST_F(BatchMapperTest, NothingThatTheNodeSaysIsTakenOnTrust) {
@@ -77,22 +84,23 @@ TEST_F(BatchMapperTest, NothingThatTheNodeSaysIsTakenOnTrust) {
   Add(2, "-abcd");
   BatchReady past = TwoSamples();
   past.fields[1][0].offset = 4093;
-  EXPECT_EQ(Refusal(past), "a message of the node process: bytes [4093, +4) of a memory of 4096");
+  EXPECT_EQ(Refusal(past),
+            "a batch takes 4 bytes from byte 4093 on of memory 2, which has 4096 bytes");
   BatchReady huge = TwoSamples();
   huge.fields[0][0] = {.memory = 1, .offset = 8, .size = ~std::uint64_t{0}};
-  EXPECT_NE(Refusal(huge).find("of a memory of 4096"), std::string::npos);
+  EXPECT_NE(Refusal(huge).find("of memory 1, which has 4096 bytes"), std::string::npos);
   BatchReady odd = TwoSamples();
   odd.fields[1][0].size = 6;
-  EXPECT_EQ(Refusal(odd), "a message of the node process: rows of 6 bytes together");
+  EXPECT_EQ(Refusal(odd), "2 rows of field pair have 6 bytes, must be 2 each");
   BatchReady few = TwoSamples();
   few.fields[0].pop_back();
-  EXPECT_EQ(Refusal(few), "a message of the node process: a batch of other rows");
+  EXPECT_EQ(Refusal(few), "a batch of 2 rows has 1 places of field text");
   BatchReady other = TwoSamples();
   other.fields.pop_back();
-  EXPECT_EQ(Refusal(other), "a message of the node process: a batch of other fields");
+  EXPECT_EQ(Refusal(other), "a batch has 1 fields, the loader 2");
   IpcMessage without;
-  EXPECT_EQ(mapper_.Add({.memory = 3, .bytes = 4096}, without).message(),
-            "a message of the node process: a memory with 0 descriptors");
+  EXPECT_EQ(Cause(mapper_.Add({.memory = 3, .bytes = 4096}, without)),
+            "a new memory with 0 descriptors, must be 1");
 }
 
 }  // namespace

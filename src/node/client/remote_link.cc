@@ -19,6 +19,7 @@ namespace {
 
 // How long a process that has closed its sockets may take to end.
 constexpr int kEndingMillis = 1000;
+constexpr char kRemedy[] = "; make a new loader and continue from the last state_dict()";
 
 // "killed by signal 9", "with status 3"; empty where the system does not tell, as of what is no
 // child of ours. Leaves the child to be waited for.
@@ -99,15 +100,15 @@ Status RemoteLink::Explain(const Status& status) const {
   if (!Ends(node_pid())) {
     return Status(StatusCode::kUnavailable,
                   process +
-                      " closed the connection of this rank, which did not read what it was "
-                      "sent; make the loader anew and start again from state_dict()");
+                      " closed its connection to this rank, because the rank left its messages "
+                      "unread, as a suspended process does" +
+                      kRemedy);
   }
   const std::string how = HowItEnded(node_pid());
   const std::string gone =
-      how.empty() ? " is gone: local rank 0, or who started the service, can tell how it ended"
+      how.empty() ? " ended: the process that started it, local rank 0 or a service, knows how"
                   : " ended: " + how;
-  return Status(StatusCode::kUnavailable,
-                process + gone + "; make the loader anew and start again from state_dict()");
+  return Status(StatusCode::kUnavailable, process + gone + kRemedy);
 }
 
 }  // namespace headrace

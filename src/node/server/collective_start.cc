@@ -42,10 +42,10 @@ Status CollectiveStart::Ask(std::uint32_t lane, Wish wish) {
   for (std::uint32_t other = 0; other < lanes_.size() && !lanes_[lane].next; ++other) {
     if (!lanes_[other].in_run) continue;
     return Status(StatusCode::kFailedPrecondition,
-                  Named(lane) + " comes back to job '" + job_ + "' and asks for " +
-                      Shown(wish.position) + ", but " + Named(other) + " goes on without it, at " +
+                  Named(lane) + " joins job '" + job_ + "' again and asks for " +
+                      Shown(wish.position) + ", but " + Named(other) + " is already at " +
                       Shown(*lanes_[other].next) +
-                      " or later: start all ranks of the node again, from one state_dict()");
+                      " or later: start all ranks of the node again, with the same state_dict()");
   }
   lanes_[lane].wish = std::move(wish);
   return Status();
@@ -67,14 +67,15 @@ Result<std::optional<CollectiveStart::Wish>> CollectiveStart::Agreed() const {
     if (first == nullptr) first = &*each.wish;
     equal = equal && each.wish->position == first->position &&
             each.wish->list.has_value() == first->list.has_value();
-    all += (all.empty() ? "" : ", ") + Named(lane) + " asks for " + Shown(each.wish->position);
+    all += (all.empty() ? "" : ", ") + Named(lane) + " asks for " + Shown(each.wish->position) +
+           (each.wish->list.has_value() ? " of a list of samples" : "");
   }
   if (first == nullptr) return std::optional<Wish>();
   if (equal) return std::optional<Wish>(*first);
   return Status(StatusCode::kFailedPrecondition,
-                all +
-                    ": the ranks of a node start together: iterate, set_epoch() and "
-                    "load_state_dict() alike on each");
+                "starting job '" + job_ + "': " + all +
+                    ": the ranks of a node must start at the same step; call iter(), set_epoch() "
+                    "and load_state_dict() equally on each");
 }
 
 void CollectiveStart::Begin(Position position) {

@@ -3,11 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace headrace {
 namespace {
 
+using testing::HasSubstr;
 using Wish = CollectiveStart::Wish;
 
 constexpr CollectiveStart::Pace kPace{.steps_per_epoch = 10, .batches_behind = 0};
@@ -79,16 +81,20 @@ TEST_F(CollectiveStartTest, DifferentPositionsAreAnErrorThatNamesAll) {
   const Status status = ranks_.Agreed().status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "rank 4 asks for epoch 1 step 0, rank 5 asks for epoch 1 step 3, rank 6 asks for epoch "
-            "1 step 0: the ranks of a node start together: iterate, set_epoch() and "
-            "load_state_dict() alike on each");
+            "starting job 'train': rank 4 asks for epoch 1 step 0, rank 5 asks for epoch 1 step 3, "
+            "rank 6 asks for epoch 1 step 0: the ranks of a node must start at the same step; call "
+            "iter(), set_epoch() and load_state_dict() equally on each");
 }
 
 TEST_F(CollectiveStartTest, AListAndTheJobsOwnOrderAreDifferentRuns) {
   EXPECT_TRUE(Ask(0, {}).ok());
   EXPECT_TRUE(Ask(1, {}).ok());
   EXPECT_TRUE(ranks_.Ask(2, {.start = 7, .list = ListOrderOptions()}).ok());
-  EXPECT_EQ(ranks_.Agreed().status().code(), StatusCode::kFailedPrecondition);
+  const Status status = ranks_.Agreed().status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("rank 5 asks for epoch 0 step 0, rank 6 asks for epoch 0 step 0 of a list"));
 }
 
 TEST_F(CollectiveStartTest, OneThatComesBackIsToldThatTheOthersGoOn) {
@@ -100,8 +106,8 @@ TEST_F(CollectiveStartTest, OneThatComesBackIsToldThatTheOthersGoOn) {
   const Status status = Ask(2, {});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "rank 6 comes back to job 'train' and asks for epoch 0 step 0, but rank 5 goes on "
-            "without it, at epoch 0 step 5 or later: start all ranks of the node again, from one "
+            "rank 6 joins job 'train' again and asks for epoch 0 step 0, but rank 5 is already at "
+            "epoch 0 step 5 or later: start all ranks of the node again, with the same "
             "state_dict()");
   EXPECT_TRUE(Ask(0, {}).ok()) << "it was there all the time: the others may yet ask as it does";
 }

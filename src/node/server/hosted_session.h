@@ -34,9 +34,9 @@ class KeptTiers;
 // A rank that disconnects for any reason leaves its run; the others continue without it. A rank
 // that comes back meanwhile gets an error.
 //
-// Thread safety: every method may be called from any thread. Note() runs on the calling thread; the
-// other methods queue their work for the job's own thread, in the order of the calls, and answer by
-// message.
+// Thread safety: every method may be called from any thread. Note() and failure() run on the
+// calling thread; the other methods queue their work for the job's own thread, in the order of the
+// calls, and answer by message.
 // Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
 // as Session does.
 class HostedSession {

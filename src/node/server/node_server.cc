@@ -21,6 +21,11 @@ namespace {
 constexpr IpcQueueLimits kQueueLimits{
     .bytes_max = 64 * kMiB, .messages_max = 16384, .fds_max = 256};
 
+Status OutOfOrder(const LaneClient& client, std::string_view message, std::string_view why) {
+  return FailedPrecondition("receiving {} of process {}: {}; report this defect of headrace",
+                            message, client.pid(), why);
+}
+
 std::vector<std::string> FoldersOf(const OpenSession& open) {
   std::vector<std::string> folders;
   for (const TierSpec& tier : open.options.tiers.tiers) {
@@ -111,9 +116,10 @@ Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage me
     ClientMessage said = std::move(decoded).value();
     const bool hello = std::holds_alternative<ClientHello>(said);
     if (hello == session.greeted || (session.closed && !std::holds_alternative<BatchNote>(said))) {
-      status = FailedPrecondition(
-          "a message of kind {} where none is expected: the first says hello, and no other",
-          said.index());
+      const char* const why = !session.greeted ? "it must say hello first"
+                              : hello          ? "it has said hello already"
+                                               : "it has closed its session";
+      status = OutOfOrder(*session.client, fmt::format("a message of kind {}", said.index()), why);
     } else {
       status = std::visit([&](auto& each) { return OnMessage(session, std::move(each)); }, said);
     }
@@ -136,8 +142,9 @@ Status NodeServer::OnMessage(Session& session, const ClientHello& hello) {
 
 Status NodeServer::OnMessage(Session& session, OpenSession open) {
   if (!session.job.empty() || open.job.empty()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "opening job '" + open.job + "': a connection has one job, with a name");
+    return OutOfOrder(
+        *session.client, "the opening of job '" + open.job + "'",
+        open.job.empty() ? "the job needs a name" : "it has opened job '" + session.job + "'");
   }
   HEADRACE_RETURN_IF_ERROR(FailureFor(session, open));
   auto found = jobs_.find(open.job);
@@ -204,7 +211,7 @@ template <typename Request>
 Status NodeServer::OnMessage(Session& session, Request request) {
   const auto found = jobs_.find(session.job);
   if (found == jobs_.end()) {
-    return Status(StatusCode::kFailedPrecondition, "a request before a job was opened");
+    return OutOfOrder(*session.client, "a request", "it must open a job first");
   }
   found->second.job->Do(session.client, std::move(request));
   return Status();
@@ -217,7 +224,7 @@ Status NodeServer::OnMessage(Session& session, const BatchNote& note) {
   }
   const auto found = jobs_.find(session.job);
   if (found == jobs_.end()) {
-    return Status(StatusCode::kFailedPrecondition, "a note before a job was opened");
+    return OutOfOrder(*session.client, "a note of batches", "it must open a job first");
   }
   found->second.job->Note(session.client, note);
   return Status();

@@ -18,8 +18,8 @@ namespace {
 // A value that differs, by the name that people know.
 struct Difference {
   std::string name;
-  std::string there;
-  std::string here;
+  std::string first;
+  std::string other;
 };
 
 // Options that are called otherwise where people set them; "": may differ.
@@ -83,20 +83,20 @@ concept IsShown = requires(const T& value) {
 
 // The first option that differs. What is not shown, as a transform, is compared by Comparable().
 template <typename T>
-void Compare(std::string_view name, const T& there, const T& here,
+void Compare(std::string_view name, const T& first, const T& other,
              std::optional<Difference>& found) {
   if constexpr (Described<T>) {
     if (std::is_same_v<T, FileRemedies>) return;
-    const auto compare = [&](std::string_view of, const auto& first, const auto& other) {
-      if (!found.has_value()) Compare(of, first, other, found);
+    const auto compare = [&](std::string_view of, const auto& member, const auto& others) {
+      if (!found.has_value()) Compare(of, member, others, found);
     };
-    ForEachMember(compare, there, here);
+    ForEachMember(compare, first, other);
   } else if constexpr (IsShown<T>) {
     const auto known = std::find_if(kKnownAs.begin(), kKnownAs.end(),
                                     [&](const auto& each) { return each.first == name; });
     if (known != kKnownAs.end()) name = known->second;
-    if (name.empty() || Shown(there) == Shown(here)) return;
-    found = {.name = std::string(name), .there = Shown(there), .here = Shown(here)};
+    if (name.empty() || Shown(first) == Shown(other)) return;
+    found = {.name = std::string(name), .first = Shown(first), .other = Shown(other)};
   }
 }
 
@@ -133,14 +133,17 @@ Status CheckOpen(const OpenSession& open) {
 }
 
 Status CompareOpen(const OpenSession& first, const OpenSession& other) {
-  const std::string doing = fmt::format("rank {} joins job '{}' of rank {}", other.options.job.rank,
-                                        other.job, first.options.job.rank);
+  const std::uint64_t first_rank = first.options.job.rank;
+  const std::uint64_t rank = other.options.job.rank;
+  const std::string doing =
+      fmt::format("rank {} joins job '{}' of rank {}", rank, other.job, first_rank);
   std::optional<Difference> found;
   Compare("", first, other, found);
   if (found.has_value()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  doing + ": " + found->name + " is " + found->there + " there and " + found->here +
-                      " here; ranks of a node must make equal loaders, in the same order");
+    return FailedPrecondition(
+        "{}: {} is {} on rank {} and {} on rank {}; ranks of a node must make equal loaders, in "
+        "the same order",
+        doing, found->name, found->first, first_rank, found->other, rank);
   }
   if (Comparable(first) != Comparable(other)) {
     return Status(StatusCode::kFailedPrecondition,
@@ -150,8 +153,9 @@ Status CompareOpen(const OpenSession& first, const OpenSession& other) {
   }
   if (other.options.job.rank - other.local_rank != first.options.job.rank - first.local_rank) {
     return FailedPrecondition(
-        "{}: local rank {} there would be rank {}; the ranks of a node must be neighbours", doing,
-        other.local_rank, first.options.job.rank - first.local_rank + other.local_rank);
+        "{}: its local rank {} belongs to rank {}; the ranks of a node must be neighbours, in the "
+        "order of their local ranks",
+        doing, other.local_rank, first_rank - first.local_rank + other.local_rank);
   }
   return Status();
 }

@@ -26,12 +26,6 @@ constexpr std::uint64_t kNone = UseWindow::kNone;
 // Reads ahead only as far as a decision needs: with one node until the end of the next epoch.
 class BeladyPlacement final : public Planner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<BeladyPlacement>(std::move(request), std::move(stream)));
-  }
-
   BeladyPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
         window_(block_count(), node(), /*firsts=*/false),

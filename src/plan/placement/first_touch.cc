@@ -5,19 +5,10 @@ namespace {
 
 // `first_touch`: the first node that uses a block and has room owns it permanently, and no other
 // node keeps a copy (the dynamic data store of LBANN: Jacobs et al., CLUSTER'19).
-class FirstTouchPlacement final : public Planner {
+class FirstTouchPlacement final : public NodesPlanner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<FirstTouchPlacement>(std::move(request), std::move(stream)));
-  }
-
   FirstTouchPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : Planner(std::move(request)),
-        stream_(std::move(stream)),
-        nodes_(MakeAllTiers()),
-        owned_(block_count(), false) {
+      : NodesPlanner(std::move(request)), stream_(std::move(stream)), owned_(block_count(), false) {
     for (std::uint32_t each = 0; each < nodes(); ++each) {
       ForHeld(each, [&](std::uint32_t block, TierNumber /*tier*/) {
         if (!owned_[block]) {
@@ -49,19 +40,8 @@ class FirstTouchPlacement final : public Planner {
     return step;
   }
 
-  [[nodiscard]] std::map<std::string, double> counters() const override {
-    std::map<std::string, double> all = Planner::counters();
-    all["coverage_units"] = CoverageUnits(nodes_);
-    return all;
-  }
-
  private:
-  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
-    return LocateIn(nodes_, block);
-  }
-
   const std::unique_ptr<UseStream> stream_;
-  std::vector<NodeTiers> nodes_;
   std::vector<bool> owned_;                                       // blocks that a node has
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
   StepUses uses_;

@@ -38,7 +38,7 @@ class Wanted {
 //
 // Memory: 2 bytes a block and node for the counts, 2 for the current and planned tiers; while a
 // period is planned 8 bytes a block more.
-class CountedPlacement : public Planner {
+class CountedPlacement : public NodesPlanner {
  public:
   std::optional<PlacedStep> Next() override {
     if (!stream_->Next(uses_)) return std::nullopt;
@@ -61,19 +61,12 @@ class CountedPlacement : public Planner {
     return step;
   }
 
-  [[nodiscard]] std::map<std::string, double> counters() const override {
-    std::map<std::string, double> all = Planner::counters();
-    all["coverage_units"] = CoverageUnits(nodes_);
-    return all;
-  }
-
  protected:
   CountedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream,
                    std::unique_ptr<UseStream> ahead)
-      : Planner(std::move(request)),
+      : NodesPlanner(std::move(request)),
         stream_(std::move(stream)),
         ahead_(std::move(ahead)),
-        nodes_(MakeAllTiers()),
         counts_(std::size_t{block_count()} * nodes()) {}
 
   // The plan of every node's tiers for the counted period.
@@ -119,10 +112,6 @@ class CountedPlacement : public Planner {
 
  private:
   static constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
-
-  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
-    return LocateIn(nodes_, block);
-  }
 
   void Count() {
     std::ranges::fill(counts_, std::uint16_t{0});
@@ -181,8 +170,7 @@ class CountedPlacement : public Planner {
   }
 
   const std::unique_ptr<UseStream> stream_;
-  const std::unique_ptr<UseStream> ahead_;  // the same steps, read to the end of the period
-  std::vector<NodeTiers> nodes_;
+  const std::unique_ptr<UseStream> ahead_;   // the same steps, read to the end of the period
   std::vector<std::uint16_t> counts_;        // [block][node]
   std::uint16_t most_uses_ = 0;              // of counts_
   std::vector<std::uint32_t> first_used_;    // by the node in the period, in the order of first use

@@ -39,12 +39,6 @@ class UseLists {
 // recently used block makes room and moves one tier down.
 class LruPlacement final : public Planner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<LruPlacement>(std::move(request), std::move(stream)));
-  }
-
   LruPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
         stream_(std::move(stream)),

@@ -6,12 +6,6 @@ namespace {
 // `none`: keeps nothing. Evicts what is held at the start with the first step.
 class NonePlacement final : public Planner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<NonePlacement>(std::move(request), std::move(stream)));
-  }
-
   NonePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers(node())) {}
 

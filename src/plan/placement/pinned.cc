@@ -9,18 +9,11 @@ namespace {
 // `pinned`: each node holds a share of a random subset permanently (MinIO and CoorDL: Mohan et al.,
 // VLDB'21). The owners are drawn once: held blocks stay, the others are assigned to the nodes in
 // the order of a permutation. A block is inserted when any node uses it for the first time.
-class PinnedPlacement final : public Planner {
+class PinnedPlacement final : public NodesPlanner {
  public:
-  static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
-    HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
-    return std::unique_ptr<Placement>(
-        std::make_unique<PinnedPlacement>(std::move(request), std::move(stream)));
-  }
-
   PinnedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : Planner(std::move(request)),
+      : NodesPlanner(std::move(request)),
         stream_(std::move(stream)),
-        nodes_(MakeAllTiers()),
         owner_(block_count(), kNobody) {
     Deal();
   }
@@ -37,18 +30,8 @@ class PinnedPlacement final : public Planner {
     return step;
   }
 
-  [[nodiscard]] std::map<std::string, double> counters() const override {
-    std::map<std::string, double> all = Planner::counters();
-    all["coverage_units"] = CoverageUnits(nodes_);
-    return all;
-  }
-
  private:
   static constexpr std::uint32_t kNobody = 0xffff'ffff;
-
-  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
-    return LocateIn(nodes_, block);
-  }
 
   void Keep(std::uint32_t block) {
     const std::uint32_t owner = owner_[block];
@@ -103,7 +86,6 @@ class PinnedPlacement final : public Planner {
   }
 
   const std::unique_ptr<UseStream> stream_;
-  std::vector<NodeTiers> nodes_;
   std::vector<std::uint32_t> owner_;  // of each block; kNobody: not kept
   std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node

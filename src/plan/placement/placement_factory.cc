@@ -75,8 +75,8 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
   }
   if (request.held.empty()) return Status();
   if (request.held.size() > nodes) {
-    return InvalidArgument("placement {}: blocks are held on {} nodes, there are {}", policy,
-                           request.held.size(), nodes);
+    return InvalidArgument("placement {}: got held blocks of {} nodes, but capacities of {}",
+                           policy, request.held.size(), nodes);
   }
   const BlockSizes sizes(*request.blocks);
   for (std::size_t node = 0; node < request.held.size(); ++node) {

@@ -91,7 +91,8 @@ TEST_P(EveryPlacementTest, BadRequestsAreNamed) {
             "horizon of 0 epochs, must be at least 1");
   EXPECT_EQ(error([](Request r) { r.capacity_units[1].resize(9); }),
             "node 1 has 9 tiers, must be at most 8");
-  EXPECT_EQ(error([](Request r) { r.held.resize(3); }), "blocks are held on 3 nodes, there are 2");
+  EXPECT_EQ(error([](Request r) { r.held.resize(3); }),
+            "got held blocks of 3 nodes, but capacities of 2");
   EXPECT_EQ(error([](Request r) {
               r.held = {{{}, {1}}};
             }),

@@ -167,27 +167,6 @@ std::vector<NodeTiers> Planner::MakeAllTiers() const {
   return all;
 }
 
-PlannedUse Planner::LocateIn(const std::vector<NodeTiers>& nodes, std::uint32_t block) const {
-  PlannedUse use{.block = block, .tier = nodes[node()].Of(block)};
-  if (use.tier != kNoTier) return use;
-  for (std::size_t i = 1; i < nodes.size() && !use.at_peer; ++i) {
-    const std::size_t other = (node() + i) % nodes.size();
-    if (!nodes[other].Has(block)) continue;
-    use.peer = static_cast<std::uint32_t>(other);
-    use.at_peer = true;
-  }
-  return use;
-}
-
-double Planner::CoverageUnits(const std::vector<NodeTiers>& nodes) const {
-  double units = 0;
-  for (std::uint32_t block = 0; block < block_count(); ++block) {
-    const bool kept = std::ranges::any_of(nodes, [&](const NodeTiers& n) { return n.Has(block); });
-    if (kept) units += static_cast<double>(sizes_->Of(block));
-  }
-  return units;
-}
-
 std::map<std::string, double> Planner::counters() const {
   std::map<std::string, double> all;
   const auto add = [&](const char* name, const Kind& kind) {
@@ -204,6 +183,28 @@ std::map<std::string, double> Planner::counters() const {
   add("evicted", evicted_);
   add("uses", {.uses = local_.uses + peer_.uses + storage_.uses,
                .units = local_.units + peer_.units + storage_.units});
+  return all;
+}
+
+PlannedUse NodesPlanner::Locate(std::uint32_t block) const {
+  PlannedUse use{.block = block, .tier = nodes_[node()].Of(block)};
+  if (use.tier != kNoTier) return use;
+  for (std::size_t i = 1; i < nodes_.size() && !use.at_peer; ++i) {
+    const std::size_t other = (node() + i) % nodes_.size();
+    if (!nodes_[other].Has(block)) continue;
+    use.peer = static_cast<std::uint32_t>(other);
+    use.at_peer = true;
+  }
+  return use;
+}
+
+std::map<std::string, double> NodesPlanner::counters() const {
+  std::map<std::string, double> all = Planner::counters();
+  double& units = all["coverage_units"];  // of the blocks that are in a tier of any node
+  for (std::uint32_t block = 0; block < block_count(); ++block) {
+    const bool kept = std::ranges::any_of(nodes_, [&](const NodeTiers& n) { return n.Has(block); });
+    if (kept) units += static_cast<double>(sizes().Of(block));
+  }
   return all;
 }
 

@@ -140,10 +140,6 @@ class Planner : public Placement {
   [[nodiscard]] NodeTiers MakeEmptyTiers(std::uint32_t node) const;
   // The tiers of all nodes.
   [[nodiscard]] std::vector<NodeTiers> MakeAllTiers() const;
-  // The tier of the node, or of the next node after it, cyclically, that has the block.
-  [[nodiscard]] PlannedUse LocateIn(const std::vector<NodeTiers>& nodes, std::uint32_t block) const;
-  // Units of the blocks that are in a tier of any of `nodes`.
-  [[nodiscard]] double CoverageUnits(const std::vector<NodeTiers>& nodes) const;
 
   // Calls visit(block, tier) for what `node` holds at the start.
   template <typename Visit>
@@ -191,10 +187,25 @@ class Planner : public Placement {
   Kind evicted_;
 };
 
+// The base of placements that plan all nodes together: their tiers, and what these cover.
+class NodesPlanner : public Planner {
+ public:
+  [[nodiscard]] std::map<std::string, double> counters() const override;
+
+ protected:
+  explicit NodesPlanner(PlacementRequest request)
+      : Planner(std::move(request)), nodes_(MakeAllTiers()) {}
+
+  // The tier of the node, or of the next node after it, cyclically, that has the block.
+  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override;
+
+  std::vector<NodeTiers> nodes_;
+};
+
 // Errors: those of PlacementFactory::Make about requests
 Status CheckRequest(const PlacementRequest& request, std::string_view policy);
 
-// A factory for placements made from a checked request and a stream of uses.
+// A factory for placements made from a checked request and a stream of uses, or by their Make().
 template <typename Policy>
 class FactoryOf final : public PlacementFactory {
  public:
@@ -206,7 +217,13 @@ class FactoryOf final : public PlacementFactory {
   [[nodiscard]] bool keeps_blocks() const override { return keeps_blocks_; }
   [[nodiscard]] Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const override {
     HEADRACE_RETURN_IF_ERROR(CheckRequest(request, name_));
-    return Policy::Make(std::move(request));
+    if constexpr (requires { Policy::Make(std::move(request)); }) {
+      return Policy::Make(std::move(request));
+    } else {
+      HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<UseStream> stream, request.uses());
+      return std::unique_ptr<Placement>(
+          std::make_unique<Policy>(std::move(request), std::move(stream)));
+    }
   }
 
  private:

@@ -65,7 +65,8 @@ class ExactUses final : public UseStream {
   void EnterEpoch(std::uint64_t epoch) {
     if (!job_.shuffle || epoch_ == epoch) return;
     permutation_.reset();  // Freed before the next one is made: one table at a time.
-    permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder);
+    permutation_.emplace(job_.sample_count, job_.seed, epoch, RandomStream::kOrder,
+                         job_.bijection_from);
     epoch_ = epoch;
   }
 
@@ -155,7 +156,7 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
         blocks.block_count());
   }
   if (blocks.sample_count() != request.job.sample_count) {
-    return InvalidArgument("planning what tiers keep: the order has {}, its blocks hold {}",
+    return InvalidArgument("planning what tiers keep: the order has {}, its blocks have {}",
                            Counted(request.job.sample_count, "sample"), blocks.sample_count());
   }
   if (split.ranks_per_node == 0) {
@@ -163,7 +164,8 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
   }
   if (split.world_size != request.job.world_size) {
     return InvalidArgument(
-        "planning what tiers keep: world_size is {} for the order and {} for its nodes",
+        "planning what tiers keep: the order is made for world_size {}, the split into nodes for "
+        "{}",
         request.job.world_size, split.world_size);
   }
   return Status();
@@ -178,9 +180,10 @@ Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
   OrderRequest of_node = request;
   of_node.job.rank = 0;
   of_node.job.ranks = 1;
-  HEADRACE_RETURN_IF_ERROR(factory.Resolve(of_node).status());
+  HEADRACE_ASSIGN_OR_RETURN(const OrderParameters resolved, factory.Resolve(of_node));
   HEADRACE_RETURN_IF_ERROR(CheckSplit(of_node, *blocks, split));
   if (&factory == &ExactOrderFactory()) {
+    of_node.job.bijection_from = BijectionFrom(resolved);
     HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_node.job));
     HEADRACE_RETURN_IF_ERROR(CheckStart(of_node.job, steps, start));
     return std::unique_ptr<UseStream>(

@@ -11,7 +11,7 @@ namespace headrace::quality {
 
 // M8: whether the samples of a group come early or late in their epochs, for each group.
 //
-// Thread safety: as for a vector.
+// Thread safety: none; const methods may be called concurrently.
 // Memory: 4 bytes a sample of the dataset.
 class Lateness {
  public:

@@ -61,12 +61,16 @@ Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options)
                            options.batch);
   }
   if (options.blocks == nullptr ? options.labels == nullptr : options.blocks->sample_count() != n) {
-    return InvalidArgument("measuring an order of {}: needs blocks or labels of as many samples",
-                           Counted(n, "sample"));
+    return InvalidArgument(
+        "measuring an order of {}: got {}, must be blocks of all samples, or a label for each",
+        Counted(n, "sample"),
+        options.blocks == nullptr
+            ? "neither blocks nor labels"
+            : "blocks of " + Counted(options.blocks->sample_count(), "sample"));
   }
   if (options.labels != nullptr && options.labels->size() != n) {
-    return InvalidArgument("measuring an order of {}: got {}", Counted(n, "sample"),
-                           Counted(options.labels->size(), "label"));
+    return InvalidArgument("measuring an order of {}: got {}, must be one for each sample",
+                           Counted(n, "sample"), Counted(options.labels->size(), "label"));
   }
   if (options.labels != nullptr) {
     const std::uint64_t most = std::max(n, kLabelsMax);
@@ -78,8 +82,8 @@ Result<std::unique_ptr<QualityMeter>> QualityMeter::Make(QualityOptions options)
     }
   }
   if (options.costs != nullptr && options.costs->size() != n) {
-    return InvalidArgument("measuring an order of {}: got {} costs", Counted(n, "sample"),
-                           options.costs->size());
+    return InvalidArgument("measuring an order of {}: got {}, must be one for each sample",
+                           Counted(n, "sample"), Counted(options.costs->size(), "cost"));
   }
   for (const std::uint64_t window : options.windows) {
     if (window < 2 || window >= kAbsent) {

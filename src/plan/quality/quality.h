@@ -41,7 +41,7 @@ struct QualityOptions {
 //
 // Memory: 20 bytes a sample of the dataset, for any number of epochs.
 // Cost: 10 M samples in 156,250 blocks take about 1.5 s.
-// Thread safety: as for a vector.
+// Thread safety: none; const methods may be called concurrently.
 class QualityMeter {
  public:
   // Errors: InvalidArgument  an invalid size, by name

@@ -379,9 +379,9 @@ TEST(QualityTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(error([](QualityOptions& o) { o.batch = 0; }), testing::HasSubstr("batches of 0"));
   EXPECT_THAT(error([](QualityOptions& o) { o.windows = {1}; }), testing::HasSubstr("window of 1"));
   EXPECT_THAT(error([](QualityOptions& o) { o.blocks = nullptr; }),
-              testing::HasSubstr("needs blocks or labels"));
+              testing::HasSubstr("got neither blocks nor labels"));
   EXPECT_THAT(error([](QualityOptions& o) { o.sample_count = 99; }),
-              testing::HasSubstr("needs blocks"));
+              testing::HasSubstr("got blocks of 100 samples"));
   const auto far = std::make_shared<const std::vector<std::uint32_t>>(100, 0xffff'ffff);
   EXPECT_THAT(error([&](QualityOptions& o) { o.labels = far; }),
               testing::HasSubstr("got label 4294967295, must be below 1048576"));

@@ -12,7 +12,7 @@ namespace headrace::quality {
 
 // Statistics by name, over epochs, and the tests of them against their nulls.
 //
-// Thread safety: as for a vector.
+// Thread safety: none; const methods may be called concurrently.
 class Tallies {
  public:
   // Adds the value of an epoch to the sum over epochs. `ratio`: reported as value / expected,

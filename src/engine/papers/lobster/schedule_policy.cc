@@ -32,11 +32,7 @@ Result<std::unique_ptr<SchedulePolicy>> SchedulePolicy::Open(const Options& opti
                                                              std::unique_ptr<LanePolicy> beyond) {
   HEADRACE_CHECK(beyond != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
-  if (options.start < reader.header().start) {
-    return FailedPrecondition("following schedule {}: it begins at {}, the run at {}",
-                              reader.name(), StepText(reader.header().start),
-                              StepText(options.start));
-  }
+  HEADRACE_RETURN_IF_ERROR(reader.CheckStart(options.start));
   return std::unique_ptr<SchedulePolicy>(
       new SchedulePolicy(options, std::move(reader), std::move(beyond)));
 }

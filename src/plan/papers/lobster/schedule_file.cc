@@ -353,6 +353,15 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
   return reader;
 }
 
+Status ScheduleReader::CheckStart(Position start) const {
+  if (start >= header_.start) return {};
+  return FailedPrecondition(
+      "following schedule {}: it begins at {}, after the run's start at {}: start the run later, "
+      "or "
+      "make a schedule that begins earlier",
+      file_.name, StepText(header_.start), StepText(start));
+}
+
 Status ScheduleReader::Damaged(std::size_t offset, const std::string& what) const {
   return DamagedFile(file_.name, offset, what);
 }
@@ -445,8 +454,8 @@ Status ScheduleReader::ReadEnd(std::span<const std::byte> payload) const {
   PayloadReader reader(payload.subspan(1));
   const std::uint64_t steps = reader.Varint();
   if (!reader.ok() || reader.left() > 0 || steps != steps_) {
-    return InvalidArgument("schedule end: its number of steps is not the {} of the file",
-                           Counted(steps_, "step"));
+    return InvalidArgument("schedule end: it says {}, the file has {}{}", Counted(steps, "step"),
+                           steps_, kRemedy);
   }
   return {};
 }

@@ -124,6 +124,9 @@ class ScheduleReader {
   [[nodiscard]] const ScheduleHeader& header() const { return header_; }
   [[nodiscard]] const std::string& name() const { return file_.name; }
 
+  // Errors: FailedPrecondition  a run from `start` begins before the schedule
+  [[nodiscard]] Status CheckStart(Position start) const;
+
   // Reads the next step into `step`, whose memory is reused; returns false after the last.
   //
   // Errors: DataLoss  as for Open(). Steps returned before are valid; later calls return the same

@@ -200,7 +200,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   EXPECT_THAT(ErrorOf(with(110, 100)), HasSubstr("there are 20 and 10"));
   EXPECT_THAT(ErrorOf(with(116, 0x7f)), HasSubstr("malformed"));  // more ops than bytes
   const std::size_t steps = file.size() - 9;                      // of the end record
-  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("is not the 3 steps of the file"));
+  EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("it says 4 steps, the file has 3; copy"));
 }
 
 TEST(ScheduleFileTest, AnErrorStays) {

@@ -68,8 +68,10 @@ class ScheduledPlacement final : public Placement {
 
   [[nodiscard]] Status Compare(const PlacedStep& placed) const {
     if (placed.at != step_.at) {
-      return FailedPrecondition("following schedule {}: it is at {}, the run's placement at {}",
-                                reader_.name(), StepText(step_.at), StepText(placed.at));
+      return FailedPrecondition(
+          "following schedule {}: its next step is {}, the run's is {}; make it again with the "
+          "options of this run",
+          reader_.name(), StepText(step_.at), StepText(placed.at));
     }
     if (placed.ops == step_.ops) return Status();
     const auto differs =
@@ -125,11 +127,7 @@ Result<std::unique_ptr<Placement>> MakeScheduledPlacement(std::unique_ptr<Placem
                                                           ScheduledPlacementOptions options) {
   HEADRACE_CHECK(inner != nullptr && options.verdict != nullptr);
   HEADRACE_ASSIGN_OR_RETURN(ScheduleReader reader, ScheduleReader::Open(options.file));
-  const Position first = reader.header().start;
-  if (options.start < first) {
-    return FailedPrecondition("following schedule {}: it begins at {}, the run at {}",
-                              reader.name(), StepText(first), StepText(options.start));
-  }
+  HEADRACE_RETURN_IF_ERROR(reader.CheckStart(options.start));
   auto placement =
       std::make_unique<ScheduledPlacement>(std::move(inner), std::move(reader), std::move(options));
   HEADRACE_RETURN_IF_ERROR(placement->Skip());

@@ -32,7 +32,14 @@ RedoxChooser::RedoxChooser(const RedoxOrderOptions& options,
   for (const Virtual& of : layout_->virtual_chunks()) {
     for (std::uint32_t member = 0; member < of.chunk_count; ++member) {
       const BlockMap::Block block = layout_->blocks().block(of.chunk + member * of.stride);
-      const std::uint64_t word = of.first_word + std::uint64_t{member} * of.words();
+      std::uint64_t word = of.first_word + std::uint64_t{member} * of.words();
+      if (members.empty() && layout_->classes() == 0) {
+        for (std::uint32_t o = 0; o < block.count; o += 64, ++word) {
+          const std::uint32_t left = block.count - o;
+          taken_at_first_[word] = left >= 64 ? 0 : kAllBits << left;
+        }
+        continue;
+      }
       for (std::uint32_t o = 0; o < block.count; ++o) {
         if (!members.empty() && !members[Raw(block.first) + o]) continue;
         taken_at_first_[word + o / 64] &= ~Bit(o);
@@ -60,9 +67,9 @@ bool RedoxChooser::CanFill(const Virtual& of, std::uint32_t member, std::uint32_
 std::uint64_t RedoxChooser::Fillable(const Virtual& of, std::uint32_t member) const {
   std::uint64_t sum = 0;
   if (layout_->classes() == 0) {
-    const std::span<const std::uint64_t> bits = taken(of, member);
-    const std::span<const std::uint64_t> full = places_.full(of);
-    for (std::uint32_t i = 0; i < bits.size(); ++i) {
+    const std::uint64_t* const bits = taken(of, member).data();
+    const std::uint64_t* const full = places_.full(of).data();
+    for (std::uint32_t i = 0; i < of.words(); ++i) {
       sum += static_cast<std::uint64_t>(std::popcount(~(bits[i] | full[i])));
     }
     return sum;
@@ -130,12 +137,6 @@ std::span<const std::uint32_t> RedoxChooser::ChoosePositions(std::uint32_t slot,
     }
   }
   return chosen_;
-}
-
-void RedoxChooser::Keep(const Virtual& of, std::uint32_t member, std::uint32_t position) {
-  taken_[of.first_word + std::uint64_t{member} * of.words() + position / 64] |= Bit(position);
-  if (layout_->classes() == 0) return;
-  --shares_[of.first_share + std::uint64_t{member} * of.slot_count + position % of.slot_count];
 }
 
 }  // namespace headrace

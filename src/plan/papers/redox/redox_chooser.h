@@ -33,6 +33,13 @@ class RedoxChooser {
     return static_cast<std::uint32_t>(draws_[layout_->slots()[slot].virtual_chunk].Below(count));
   }
 
+  // Prefetches for a ChooseChunk() of the slot.
+  [[gnu::always_inline]] void Expect(std::uint32_t slot) const {
+    const std::uint32_t of = layout_->slots()[slot].virtual_chunk;
+    __builtin_prefetch(&draws_[of]);
+    __builtin_prefetch(&taken_[layout_->virtual_chunks()[of].first_word]);
+  }
+
   // The chunk that refills `slot`, by its number within the virtual chunk. One must have a sample
   // for the slot.
   std::uint32_t ChooseChunk(std::uint32_t slot);
@@ -40,7 +47,12 @@ class RedoxChooser {
   // until the next call.
   std::span<const std::uint32_t> ChoosePositions(std::uint32_t slot, std::uint32_t member);
   // A position is kept: it is not chosen again in this epoch.
-  void Keep(const RedoxLayout::Virtual& of, std::uint32_t member, std::uint32_t position);
+  void Keep(const RedoxLayout::Virtual& of, std::uint32_t member, std::uint32_t position) {
+    taken_[of.first_word + std::uint64_t{member} * of.words() + position / 64] |=
+        std::uint64_t{1} << (position % 64);
+    if (layout_->classes() == 0) return;
+    --shares_[of.first_share + std::uint64_t{member} * of.slot_count + position % of.slot_count];
+  }
 
  private:
   using Virtual = RedoxLayout::Virtual;

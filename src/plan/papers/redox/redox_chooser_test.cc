@@ -44,7 +44,8 @@ struct Parts {
     const RedoxLayout::Virtual& of = layout->virtual_of(slot);
     for (const std::uint32_t position : chooser.ChoosePositions(slot, member)) {
       chooser.Keep(of, member, position);
-      places.Put(of.first_slot + position % of.slot_count, {.sample = position, .read = member});
+      places.Put(of, of.first_slot + position % of.slot_count,
+                 {.sample = position, .read = member});
     }
   }
 
@@ -72,7 +73,7 @@ TEST(RedoxChooserTest, TheChunkThatFillsMostPlacesIsChosenAndNotTwice) {
 TEST(RedoxChooserTest, PositionsBeginWithTheSlotsOwnAndOmitTakenPlaces) {
   Parts parts;
   EXPECT_THAT(List(parts.chooser.ChoosePositions(2, 0)), ElementsAre(2, 0, 1, 3));
-  parts.places.Put(0, {.sample = 8, .read = 0});
+  parts.places.Put(parts.layout->virtual_of(0), 0, {.sample = 8, .read = 0});
   EXPECT_THAT(List(parts.chooser.ChoosePositions(2, 0)), ElementsAre(2, 1, 3));
   parts.chooser.Keep(parts.layout->virtual_of(0), 0, 3);
   EXPECT_THAT(List(parts.chooser.ChoosePositions(2, 0)), ElementsAre(2, 1));

@@ -29,7 +29,8 @@ std::string Error(OrderParameters parameters) {
 
 TEST(RedoxFactoryTest, ResolvingFillsInEveryDefaultAndChangesNothingTwice) {
   const OrderParameters resolved = RedoxOrderFactory().Resolve(Request({})).value();
-  EXPECT_EQ(resolved, (OrderParameters{{"chunks_per_virtual", 10},
+  EXPECT_EQ(resolved, (OrderParameters{{"bijection_from", 1 << 24},
+                                       {"chunks_per_virtual", 10},
                                        {"mapping", "consecutive"},
                                        {"refill", "max_fill"},
                                        {"ties", "random"},

@@ -85,7 +85,7 @@ void RedoxLayout::MakeSlots() {
     for (std::uint32_t i = 0; i < made.chunk_count; ++i) {
       const BlockMap::Block block = blocks_->block(made.chunk + i * made.stride);
       for (std::uint32_t o = 0; o < block.count; ++o) {
-        slot_of_[Raw(block.first) + o] = made.first_slot + o % made.slot_count;
+        slot_of_[Raw(block.first) + o] = made.SlotOf(o);
       }
     }
   }

@@ -36,6 +36,10 @@ class RedoxLayout {
     std::uint64_t first_share = 0;  // numbers, one for each slot of each chunk
 
     [[nodiscard]] std::uint32_t words() const { return (width + 63) / 64; }
+    // The slot of a position of its chunks.
+    [[nodiscard]] std::uint32_t SlotOf(std::uint32_t position) const {
+      return first_slot + (position < slot_count ? position : position % slot_count);
+    }
   };
   struct Slot {
     std::uint32_t virtual_chunk = 0;
@@ -50,6 +54,7 @@ class RedoxLayout {
   [[nodiscard]] std::uint32_t sample_count() const {
     return static_cast<std::uint32_t>(slot_of_.size());
   }
+  [[nodiscard]] std::span<const std::uint32_t> slots_of_samples() const { return slot_of_; }
   [[nodiscard]] std::uint32_t chunk_count() const { return chunk_count_; }
   [[nodiscard]] std::uint32_t place_count() const { return place_count_; }
   [[nodiscard]] std::uint64_t word_count() const { return word_count_; }
@@ -59,7 +64,6 @@ class RedoxLayout {
   [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
   [[nodiscard]] const BlockMap& blocks() const { return *blocks_; }
 
-  [[nodiscard]] std::uint32_t slot_of(std::uint32_t sample) const { return slot_of_[sample]; }
   [[nodiscard]] const Virtual& virtual_of(std::uint32_t slot) const {
     return virtual_chunks_[slots_[slot].virtual_chunk];
   }

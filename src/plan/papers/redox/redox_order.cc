@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,10 +12,12 @@
 #include "plan/order_factory.h"
 #include "plan/papers/redox/redox_layout.h"
 #include "plan/papers/redox/redox_protocol.h"
-#include "plan/permutation.h"
+#include "plan/papers/redox/redox_requests.h"
 
 namespace headrace {
 namespace {
+
+constexpr std::uint32_t kRequestsMax = 0xffff'ffff;  // of an epoch: reads are numbered by them
 
 // The job as its epochs are cut into steps: by requests.
 OrderOptions Requests(const RedoxOrderOptions& options) {
@@ -51,7 +54,7 @@ class RedoxOrder final : public Order {
         steps_per_epoch_(StepsPerEpoch(requests_).value()),
         batch_(requests_.batch_size * requests_.world_size),
         asked_(requests_.drop_last ? steps_per_epoch_ * batch_ : requests_.sample_count),
-        repeats_(std::move(repeats)),
+        asks_(options_, layout_, std::move(repeats)),
         protocol_(options_, layout_, members),
         next_(start) {}
 
@@ -67,7 +70,7 @@ class RedoxOrder final : public Order {
     const std::uint64_t begin = next_.step * batch_;
     const std::uint64_t end = begin + rows * requests_.world_size;
     served_.clear();
-    LookUp(begin, end);
+    slots_ = asks_.Slots(begin, std::min(end, asked_));
     for (std::uint64_t g = begin; g < end; ++g) Deliver(g, begin, rows, step);
     AddReads(step);
     if (step.ends_epoch) EndEpoch(step);
@@ -101,65 +104,85 @@ class RedoxOrder final : public Order {
   }
 
  private:
-  [[nodiscard]] std::uint32_t AskedAt(std::uint64_t g) const {
-    if (options_.trace != nullptr) return static_cast<std::uint32_t>(Raw((*options_.trace)[g]));
-    return static_cast<std::uint32_t>(permutation_.has_value() ? permutation_->At(g) : g);
-  }
-  [[nodiscard]] bool IsRepeat(std::uint64_t g) const { return !repeats_.empty() && repeats_[g]; }
-
   void EnterEpoch(Step& step) {
     if (epoch_ == next_.epoch) return;
     epoch_ = next_.epoch;
-    if (options_.job.shuffle && options_.trace == nullptr) {
-      permutation_.reset();  // Freed before the next one is made: one table at a time.
-      permutation_.emplace(options_.job.sample_count, options_.job.seed, next_.epoch,
-                           RandomStream::kOrder);
-    }
-    protocol_.Begin(next_.epoch, asked_, [this](std::uint64_t g) -> std::optional<std::uint32_t> {
-      if (IsRepeat(g)) return std::nullopt;
-      return layout_->slot_of(AskedAt(g));
-    });
+    asks_.Begin(next_.epoch);
+    protocol_.Begin(next_.epoch);
+    if (protocol_.looks_ahead()) Announce();
     first_number_ = issued_;
     again_.clear();
     entered_at_ = 0;
     if (next_.step != 0) RunUpTo(next_.step * batch_, step);
   }
 
-  // Looks up the slots of all requests of a step together, so that their cache misses overlap.
-  void LookUp(std::uint64_t begin, std::uint64_t end) {
-    slots_.clear();
-    for (std::uint64_t g = begin; g < std::min(end, asked_); ++g) {
-      slots_.push_back(layout_->slot_of(AskedAt(g)));
+  // Announces all requests of the epoch.
+  void Announce() {
+    for (std::uint64_t first = 0; first < asked_; first += kRunTogether) {
+      const auto slots = asks_.Slots(first, std::min(asked_, first + kRunTogether));
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (i + kAhead < slots.size()) __builtin_prefetch(&layout_->slots()[slots[i + kAhead]]);
+        if (!asks_.IsRepeat(first + i)) protocol_.Announce(asks_.NodeOf(first + i), slots[i]);
+      }
     }
+    protocol_.EndAnnouncements();
   }
 
-  // Applies the steps before `begin` to memory, without their deliveries.
+  // Answers the request at position g of the step that begins at `begin`.
+  RedoxResident Serve(std::uint64_t g, std::uint64_t begin) {
+    const std::uint64_t i = g - begin;
+    if (i + 2 * kAhead < slots_.size()) protocol_.ExpectSlot(slots_[i + 2 * kAhead]);
+    if (i + kAhead < slots_.size()) protocol_.Expect(asks_.NodeOf(g + kAhead), slots_[i + kAhead]);
+    return protocol_.Serve(asks_.NodeOf(g), slots_[i]);
+  }
+
+  // Applies the steps before `begin` to memory, without their deliveries. Each read gets the number
+  // of its request: later reads have higher numbers, in whatever order requests are served.
   void RunUpTo(std::uint64_t begin, Step& step) {
-    for (std::uint64_t batch = 0; batch < begin; batch += batch_) {
-      LookUp(batch, batch + batch_);
-      for (std::uint64_t g = batch; g < batch + batch_; ++g) {
-        if (IsRepeat(g)) continue;
-        static_cast<void>(
-            protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - batch]));
+    RedoxRanges ranges(*layout_);
+    std::vector<RedoxRequest> run;
+    for (std::uint64_t first = 0; first < begin; first += kRunTogether) {
+      const auto slots = asks_.Slots(first, std::min(begin, first + kRunTogether));
+      run.clear();
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (asks_.IsRepeat(first + i)) continue;
+        run.push_back({.position = static_cast<std::uint32_t>(first + i), .slot = slots[i]});
       }
-      for (const RedoxProtocol::Read& read : protocol_.TakeReads()) chunk_of_.push_back(read.chunk);
+      if (protocol_.virtual_chunks_are_independent()) ranges.Sort(run);
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        if (i + 2 * kAhead < run.size()) {
+          const RedoxRequest soon = run[i + kAhead];
+          protocol_.ExpectSlot(run[i + 2 * kAhead].slot);
+          protocol_.Expect(asks_.NodeOf(soon.position), soon.slot);
+        }
+        protocol_.NumberReadsFrom(run[i].position);
+        static_cast<void>(protocol_.Serve(asks_.NodeOf(run[i].position), run[i].slot));
+      }
+      protocol_.ForgetReads();
     }
+    ReadAgain(begin, step);
+  }
+
+  // Adds reads of the samples that are resident after the request before `begin`.
+  void ReadAgain(std::uint64_t begin, Step& step) {
     protocol_.ResetCounts();
-    entered_at_ = protocol_.reads_issued();
+    protocol_.NumberReadsFrom(static_cast<std::uint32_t>(begin));
+    entered_at_ = static_cast<std::uint32_t>(begin);
     for (const RedoxResident& resident : protocol_.Residents()) {
       if (again_.empty() || again_.back() != resident.read) {
         again_.push_back(resident.read);
-        BlockRead read = ReadOf(chunk_of_[resident.read]);
+        const std::uint64_t chunk = options_.blocks->Find(SampleId{resident.sample});
+        BlockRead& read = step.reads.emplace_back(ReadOf(static_cast<std::uint32_t>(chunk)));
         read.number = issued_++;
         read.again = true;
-        step.reads.push_back(std::move(read));
       }
       BlockRead& read = step.reads.back();
       read.kept.push_back(resident.sample - static_cast<std::uint32_t>(Raw(read.first)));
     }
-    for (BlockRead& read : step.reads) DropIfAll(read);
+    for (BlockRead& read : step.reads) {
+      if (read.kept.size() == read.count) read.kept.clear();
+    }
     read_again_ += step.reads.size();
-    chunk_of_.clear();
     first_number_ = issued_;
   }
 
@@ -171,18 +194,19 @@ class RedoxOrder final : public Order {
     return read;
   }
 
-  static void DropIfAll(BlockRead& read) {
-    if (read.kept.size() == read.count) read.kept.clear();
-  }
-
   void AddReads(Step& step) {
-    for (RedoxProtocol::Read& each : protocol_.TakeReads()) {
-      BlockRead read = ReadOf(each.chunk);
+    const RedoxProtocol::Reads& reads = protocol_.reads();
+    std::size_t begin = 0;
+    for (const RedoxProtocol::Read& each : reads.all) {
+      BlockRead& read = step.reads.emplace_back(ReadOf(each.chunk));
       read.number = issued_++;
-      read.kept = std::move(each.kept);
-      DropIfAll(read);
-      step.reads.push_back(std::move(read));
+      const std::span kept = std::span(reads.kept).subspan(begin, each.kept_end - begin);
+      begin = each.kept_end;
+      if (kept.size() == read.count) continue;
+      read.kept.assign(kept.begin(), kept.end());
+      std::ranges::sort(read.kept);
     }
+    protocol_.ForgetReads();
   }
 
   // The number in the stream of a read of this epoch.
@@ -199,12 +223,11 @@ class RedoxOrder final : public Order {
       HEADRACE_CHECK(begin < asked_);  // Padding only fills up the last row, which has a request.
       delivery.sample = served_[(g - asked_) % (asked_ - begin)];
       ++padded_;
-    } else if (IsRepeat(g)) {
-      delivery.sample = SampleId{AskedAt(g)};
+    } else if (asks_.IsRepeat(g)) {
+      delivery.sample = asks_.Repeated(g);
       ++direct_reads_;
     } else {
-      const RedoxResident answer =
-          protocol_.Serve(static_cast<std::uint32_t>(g % options_.nodes), slots_[g - begin]);
+      const RedoxResident answer = Serve(g, begin);
       delivery.sample = SampleId{answer.sample};
       delivery.block_read = NumberOf(answer.read);
     }
@@ -229,25 +252,28 @@ class RedoxOrder final : public Order {
     }
   }
 
+  // Requests that are looked up together, outside of steps.
+  static constexpr std::uint64_t kRunTogether = std::uint64_t{1} << 20;
+  // Prefetches what a request needs this many requests ahead, and what leads there twice as many.
+  static constexpr std::uint64_t kAhead = 8;
+
   const RedoxOrderOptions options_;
   const std::shared_ptr<const RedoxLayout> layout_;
   const OrderOptions requests_;
   const std::uint64_t steps_per_epoch_;
-  const std::uint64_t batch_;        // of all ranks
-  const std::uint64_t asked_;        // requests of an epoch
-  const std::vector<bool> repeats_;  // of each position of a trace; empty: none
+  const std::uint64_t batch_;  // of all ranks
+  const std::uint64_t asked_;  // requests of an epoch
+  RedoxRequests asks_;
   RedoxProtocol protocol_;
   Position next_;
   std::optional<std::uint64_t> epoch_;  // the epoch that was entered
-  std::optional<Permutation> permutation_;
 
   std::uint64_t issued_ = 0;          // reads of the stream
   std::uint64_t first_number_ = 0;    // of the first read that the stream saw issued in this epoch
-  std::uint32_t entered_at_ = 0;      // reads of the epoch before the stream entered it
-  std::vector<std::uint32_t> again_;  // those of them that are read again, ascending
-  std::vector<std::uint32_t> chunk_of_;  // of these, while entering
-  std::vector<SampleId> served_;         // in this step
-  std::vector<std::uint32_t> slots_;     // the slots of its requests
+  std::uint32_t entered_at_ = 0;      // the protocol's number of that read
+  std::vector<std::uint32_t> again_;  // of those that are read again, ascending
+  std::vector<SampleId> served_;      // in this step
+  std::span<const std::uint32_t> slots_;  // of its requests
 
   std::uint64_t direct_reads_ = 0;
   std::uint64_t padded_ = 0;
@@ -307,6 +333,7 @@ class Factory final : public OrderFactory {
     };
     RedoxOrderOptions options;
     options.job = request.job;
+    options.job.bijection_from = reader.BijectionFrom();
     options.blocks = request.blocks;
     options.chunks_per_virtual = count("chunks_per_virtual", 10, 1);
     options.mapping =
@@ -356,6 +383,10 @@ Result<std::unique_ptr<Order>> MakeRedoxOrder(const RedoxOrderOptions& options, 
   std::vector<bool> repeats;
   if (options.trace != nullptr) {
     members.resize(layout->sample_count());
+    if (options.trace->size() > kRequestsMax) {
+      return InvalidArgument("trace of order redox: got {} samples, must be at most {}",
+                             options.trace->size(), kRequestsMax);
+    }
     repeats.resize(options.trace->size());
     for (std::size_t g = 0; g < repeats.size(); ++g) {
       const std::uint64_t sample = Raw((*options.trace)[g]);

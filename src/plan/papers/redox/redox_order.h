@@ -47,13 +47,15 @@ struct RedoxOrderOptions {
 // requested.
 //
 // An epoch is a function of (options, epoch): entering a position runs its own epoch up to that
-// position. The first step reads the samples again that were resident at that position.
+// position, virtual chunk by virtual chunk where these are independent (no window and no memory
+// limit). The first step reads the samples again that were resident at that position.
 // Memory: about 9 bytes a sample, 4 more if samples differ in size, and RedoxWindow's with prefetch
-// on several nodes.
+// on several nodes; while entering, up to 16 MiB more.
 //
-// Errors: InvalidArgument  2^32 samples or more; a trace that is empty or names a sample that does
-//                          not exist; memory_units below the largest sample; no nodes or no chunks
-//                          in a virtual one; those of StepsPerEpoch and CheckStart
+// Errors: InvalidArgument  2^32 samples or more, also of a trace; a trace that is empty or names a
+//                          sample that does not exist; memory_units below the largest sample; no
+//                          nodes or no chunks in a virtual one; those of StepsPerEpoch and
+//                          CheckStart
 Result<std::unique_ptr<Order>> MakeRedoxOrder(const RedoxOrderOptions& options, Position start);
 
 // The most units that the order's stream keeps resident at once.

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -217,6 +218,66 @@ TEST(RedoxOrderTest, EntersAtEveryStepWithWhatIsResidentThen) {
       for (const BlockRead& read : whole[at].reads) reads[read.number] = read;
     }
   }
+}
+
+// Compares the rest of an epoch with that of a stream that enters at `at`, first of all what it
+// reads again.
+void CheckEntering(const RedoxOrderOptions& options, std::uint64_t at) {
+  auto whole = MakeRedoxOrder(options, {}).value();
+  auto entered = MakeRedoxOrder(options, {.epoch = 0, .step = at}).value();
+  std::map<std::uint64_t, std::pair<SampleId, std::set<std::uint64_t>>> held;  // by read
+  std::optional<Step> step = whole->Next();
+  for (; step->step != at; step = whole->Next()) {
+    for (const BlockRead& read : step->reads) {
+      held[read.number].first = read.first;
+      for (const std::uint32_t each : read.kept) {
+        held[read.number].second.insert(Raw(read.first) + each);
+      }
+      for (std::uint32_t i = 0; read.kept.empty() && i < read.count; ++i) {
+        held[read.number].second.insert(Raw(read.first) + i);
+      }
+    }
+    for (const Delivery& each : step->deliveries) {
+      held[each.block_read].second.erase(Raw(each.sample));
+    }
+  }
+  std::erase_if(held, [](const auto& each) { return each.second.second.empty(); });
+  std::optional<Step> first = entered->Next();
+  ASSERT_EQ(first->reads.size(), held.size() + step->reads.size());
+  std::size_t again = 0;
+  for (const auto& [number, left] : held) {
+    const BlockRead& read = first->reads[again++];
+    ASSERT_TRUE(read.again);
+    ASSERT_EQ(read.first, left.first);
+    ASSERT_EQ(read.kept.empty() ? read.count : read.kept.size(), left.second.size());
+  }
+  const std::uint64_t numbered = held.size();
+  for (; step.has_value() && step->epoch == 0; step = whole->Next(), first = entered->Next()) {
+    ASSERT_EQ(first->deliveries.size(), step->deliveries.size());
+    for (std::size_t row = 0; row < step->deliveries.size(); ++row) {
+      ASSERT_EQ(first->deliveries[row].sample, step->deliveries[row].sample);
+    }
+  }
+  ASSERT_EQ(entered->counters()["read_again"], static_cast<double>(numbered));
+}
+
+// Requests are served out of sequence then: a million at a time, by ranges of 4,096 slots.
+TEST(RedoxOrderTest, EntersFarInsideALongEpoch) {
+  RedoxOrderOptions options;
+  options.job = {.sample_count = 1'100'000, .batch_size = 1000, .seed = 3, .epochs = 1};
+  options.blocks = MakeUniformBlocks(options.job.sample_count, 50);
+  CheckEntering(options, 1070);
+  options.mapping = RedoxOrderOptions::Mapping::kInterleaved;
+  options.slot_classes = 16;
+  CheckEntering(options, 1070);
+}
+
+TEST(RedoxOrderTest, EntersAnEpochOfVirtualChunksWiderThanARangeOfSlots) {
+  RedoxOrderOptions options;
+  options.job = {.sample_count = 150'000, .batch_size = 1000, .seed = 4, .epochs = 1};
+  options.blocks = MakeUniformBlocks(options.job.sample_count, 9'000);
+  options.chunks_per_virtual = 3;
+  for (const std::uint64_t at : {1U, 40U, 149U}) CheckEntering(options, at);
 }
 
 TEST(RedoxOrderTest, NeverHoldsMoreThanItsBoundOrItsBudget) {

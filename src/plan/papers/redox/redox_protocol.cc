@@ -21,14 +21,14 @@ RedoxProtocol::RedoxProtocol(const RedoxOrderOptions& options,
   }
 }
 
-void RedoxProtocol::Clear(std::uint64_t epoch) {
+void RedoxProtocol::Begin(std::uint64_t epoch) {
   chooser_.Begin(epoch);
   places_.Clear();
   std::ranges::fill(node_units_, 0U);
   if (window_.has_value()) window_->Clear();
   units_ = 0;
-  reads_issued_ = 0;
-  reads_.clear();
+  next_read_ = 0;
+  reads_.Clear();
 }
 
 RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
@@ -60,7 +60,7 @@ RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
 }
 
 void RedoxProtocol::SendAlong(std::uint32_t node, std::uint32_t slot) {
-  const auto due = window_->Due(node, slot, places_.held());
+  const auto due = window_->Due(node, slot, places_);
   for (std::size_t i = 0; i < due.size(); ++i) {
     const std::uint32_t next = due[i].slot;
     const std::uint32_t index = chooser_.Draw(next, places_.held()[next]);
@@ -80,29 +80,35 @@ void RedoxProtocol::SendAlong(std::uint32_t node, std::uint32_t slot) {
 void RedoxProtocol::Refill(std::uint32_t slot) {
   const RedoxLayout::Virtual& of = layout_->virtual_of(slot);
   const std::uint32_t member = chooser_.ChooseChunk(slot);
-  Read& read = reads_.emplace_back();
-  read.chunk = of.chunk + member * of.stride;
-  const BlockMap::Block block = layout_->blocks().block(read.chunk);
+  const std::uint32_t chunk = of.chunk + member * of.stride;
+  const BlockMap::Block block = layout_->blocks().block(chunk);
   const auto first = static_cast<std::uint32_t>(Raw(block.first));
   // The request's own sample always has room: all others leave room for the largest sample.
   const std::uint64_t limit =
       memory_units_ - std::min<std::uint64_t>(memory_units_, layout_->largest_sample());
-  for (const std::uint32_t position : chooser_.ChoosePositions(slot, member)) {
+  const std::span<const std::uint32_t> chosen = chooser_.ChoosePositions(slot, member);
+  for (const std::uint32_t position : chosen) {
+    const std::uint32_t home = of.SlotOf(position);
+    places_.ExpectSlot(home);
+    if (window_.has_value()) window_->Expect(home);
+  }
+  const std::size_t kept_before = reads_.kept.size();
+  for (const std::uint32_t position : chosen) {
     const std::uint32_t units = layout_->units(first + position);
-    if (memory_units_ != 0 && !read.kept.empty() && units_ + units > limit) continue;
+    if (memory_units_ != 0 && reads_.kept.size() > kept_before && units_ + units > limit) continue;
     chooser_.Keep(of, member, position);
-    const std::uint32_t home = of.first_slot + position % of.slot_count;
-    places_.Put(home, {.sample = first + position, .read = reads_issued_});
+    const std::uint32_t home = of.SlotOf(position);
+    places_.Put(of, home, {.sample = first + position, .read = next_read_});
     if (window_.has_value()) window_->Filled(home);
-    read.kept.push_back(position);
+    reads_.kept.push_back(position);
     units_ += units;
   }
-  std::ranges::sort(read.kept);
+  reads_.all.push_back({.chunk = chunk, .kept_end = reads_.kept.size()});
   ++counts_.misses;
   counts_.read_samples += block.count;
-  counts_.filled += read.kept.size();
+  counts_.filled += reads_.kept.size() - kept_before;
   counts_.peak_units = std::max(counts_.peak_units, units_);
-  ++reads_issued_;
+  ++next_read_;
 }
 
 std::vector<RedoxResident> RedoxProtocol::Residents() {

@@ -42,10 +42,19 @@ class RedoxProtocol {
     std::uint64_t peak_units = 0;         // largest number resident at once
     std::uint64_t peak_remote_units = 0;  // of these, sent along, on one node
   };
-  // A chunk that was read, and the positions kept.
+  // A chunk that was read.
   struct Read {
     std::uint32_t chunk = 0;
-    std::vector<std::uint32_t> kept;  // ascending
+    std::size_t kept_end = 0;  // end of its positions in Reads::kept
+  };
+  struct Reads {
+    std::vector<Read> all;
+    std::vector<std::uint32_t> kept;  // positions of the first read, in any order; of the second...
+
+    void Clear() {
+      all.clear();
+      kept.clear();
+    }
   };
 
   // Keeps only samples in `members`; empty: every sample.
@@ -54,27 +63,42 @@ class RedoxProtocol {
   RedoxProtocol(const RedoxProtocol&) = delete;
   RedoxProtocol& operator=(const RedoxProtocol&) = delete;
 
-  // Begins an epoch: `trace(g)` is the slot that position g requests, or std::nullopt if it
-  // requests none; position g belongs to node g mod nodes. Called for g in [0, count), in order.
-  template <typename Trace>
-  void Begin(std::uint64_t epoch, std::uint64_t count, Trace trace) {
-    Clear(epoch);
-    if (!window_.has_value()) return;
-    for (std::uint64_t g = 0; g < count; ++g) {
-      const std::optional<std::uint32_t> slot = trace(g);
-      const auto node = static_cast<std::uint32_t>(g % nodes_);
-      if (slot.has_value() && layout_->slots()[*slot].home != node) window_->Add(node, *slot);
-    }
-    window_->Seal();
+  // Begins an epoch. If `looks_ahead()`, Announce() all of its requests next, in order, then call
+  // EndAnnouncements().
+  void Begin(std::uint64_t epoch);
+  [[nodiscard]] bool looks_ahead() const { return window_.has_value(); }
+  void Announce(std::uint32_t node, std::uint32_t slot) {
+    if (layout_->slots()[slot].home != node) window_->Add(node, slot);
   }
+  void EndAnnouncements() { window_->Seal(); }
 
   // Answers the next request. `slot` must have a sample left: the epoch requests it at most once
   // for each of its members.
   RedoxResident Serve(std::uint32_t node, std::uint32_t slot);
 
-  // Takes the reads since the last call; the first is number reads_issued() - size.
-  std::vector<Read> TakeReads() { return std::exchange(reads_, {}); }
-  [[nodiscard]] std::uint32_t reads_issued() const { return reads_issued_; }
+  // Prefetches for a Serve() that follows soon: first the one, some requests later the other.
+  [[gnu::always_inline]] void ExpectSlot(std::uint32_t slot) const {
+    __builtin_prefetch(&layout_->slots()[slot]);
+    places_.ExpectSlot(slot);
+    if (window_.has_value()) window_->Expect(slot);
+  }
+  [[gnu::always_inline]] void Expect(std::uint32_t node, std::uint32_t slot) const {
+    if (window_.has_value() && window_->ExpectHeld(node, slot)) return;
+    places_.Expect(slot);
+    if (places_.held()[slot] == 0) chooser_.Expect(slot);
+  }
+
+  // Whether what happens to a virtual chunk depends on the requests for its own slots only. Then
+  // requests for different ones may be served in any order.
+  [[nodiscard]] bool virtual_chunks_are_independent() const {
+    return memory_units_ == 0 && !window_.has_value();
+  }
+
+  // The number of the next read in its epoch. Each read is numbered one above the one before.
+  void NumberReadsFrom(std::uint32_t number) { next_read_ = number; }
+  // The reads since the last ForgetReads().
+  [[nodiscard]] const Reads& reads() const { return reads_; }
+  void ForgetReads() { reads_.Clear(); }
 
   // The samples in memory, ordered by read, then sample.
   [[nodiscard]] std::vector<RedoxResident> Residents();
@@ -83,7 +107,6 @@ class RedoxProtocol {
   void ResetCounts() { counts_ = {.peak_units = units_}; }
 
  private:
-  void Clear(std::uint64_t epoch);
   void Refill(std::uint32_t slot);
   void SendAlong(std::uint32_t node, std::uint32_t slot);
 
@@ -98,8 +121,8 @@ class RedoxProtocol {
   std::vector<std::uint64_t> node_units_;  // sent along and not yet requested
 
   std::uint64_t units_ = 0;  // resident
-  std::uint32_t reads_issued_ = 0;
-  std::vector<Read> reads_;
+  std::uint32_t next_read_ = 0;
+  Reads reads_;
   Counts counts_;
 };
 

@@ -8,19 +8,19 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint32_t kEnd = 0xffff'ffff;
+// Prefetches a slot this many requests before it is needed.
+constexpr std::uint32_t kAhead = 8;
 
 }  // namespace
 
 RedoxWindow::RedoxWindow(std::shared_ptr<const RedoxLayout> layout, std::uint32_t nodes,
                          std::uint32_t reach)
-    : layout_(std::move(layout)), reach_(reach), nodes_(nodes), lanes_(std::size_t{nodes} * nodes) {
-  const std::size_t slots = layout_->slots().size();
-  for (Node& node : nodes_) {
-    node.slots.resize(slots);
-    node.places.resize(layout_->place_count());
-  }
-}
+    : layout_(std::move(layout)),
+      reach_(reach),
+      nodes_(nodes),
+      lanes_(std::size_t{nodes} * nodes),
+      slots_(layout_->slots().size() * nodes),
+      places_(std::size_t{layout_->place_count()} * nodes) {}
 
 void RedoxWindow::Clear() {
   for (Lane& each : lanes_) {
@@ -29,96 +29,92 @@ void RedoxWindow::Clear() {
     each.made = 0;
     each.seen = 0;
   }
-  for (Node& node : nodes_) std::ranges::fill(node.slots, Slot{});
+  std::ranges::fill(slots_, Slot{});
 }
 
 void RedoxWindow::Seal() {
-  const std::size_t homes = nodes_.size();
-  for (std::size_t n = 0; n < nodes_.size(); ++n) {
-    Node& node = nodes_[n];
-    const std::span<const Lane> lanes = std::span(lanes_).subspan(n * homes, homes);
-    for (const Lane& each : lanes) {
-      for (const std::uint32_t slot : each.requests) ++node.slots[slot].next;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    const auto node = static_cast<std::uint32_t>(i / nodes_);
+    lane.after.resize(lane.requests.size());
+    for (auto rank = static_cast<std::uint32_t>(lane.requests.size()); rank-- > 0;) {
+      if (rank >= kAhead) __builtin_prefetch(&of(node, lane.requests[rank - kAhead]), 1);
+      lane.after[rank] = std::exchange(of(node, lane.requests[rank]).next, rank);
     }
-    std::uint32_t at = 0;
-    for (Slot& each : node.slots) at += std::exchange(each.next, at) + 1;
-    node.ranks.assign(at, kEnd);
-    for (const Lane& each : lanes) {
-      for (std::uint32_t rank = 0; rank < each.requests.size(); ++rank) {
-        node.ranks[node.slots[each.requests[rank]].next++] = rank;
-      }
-    }
-    // Each now points to the end of its list: move it back to the beginning, the end of the list
-    // before.
-    std::uint32_t begin = 0;
-    for (Slot& each : node.slots) begin = std::exchange(each.next, begin) + 1;
   }
 }
 
 void RedoxWindow::Request(std::uint32_t node, std::uint32_t slot) {
-  Lane& of = lane(node, slot);
-  HEADRACE_CHECK(of.requests[of.made] == slot);
-  ++of.made;
-  ++nodes_[node].slots[slot].next;
+  Lane& asked = lane(node, slot);
+  HEADRACE_CHECK(asked.requests[asked.made] == slot);
+  Slot& mine = of(node, slot);
+  if (mine.held == 0) mine.next = asked.after[mine.next];
+  ++asked.made;
 }
 
 std::span<RedoxResident> RedoxWindow::Held(std::uint32_t node, std::uint32_t slot) {
-  Node& at = nodes_[node];
-  return std::span(at.places).subspan(layout_->slots()[slot].first_place, at.slots[slot].held);
+  return std::span(places_).subspan(FirstPlace(node, slot), of(node, slot).held);
 }
 
 RedoxResident RedoxWindow::Take(std::uint32_t node, std::uint32_t slot, std::uint32_t index) {
   const std::span<RedoxResident> held = Held(node, slot);
   const RedoxResident taken = held[index];
   held[index] = held.back();
-  --nodes_[node].slots[slot].held;
-  Look(node, slot);
+  Slot& mine = of(node, slot);
+  --mine.held;
+  Lane& asked = lane(node, slot);
+  if (mine.next < asked.seen) Look(mine, asked, slot);
   return taken;
 }
 
 void RedoxWindow::Put(std::uint32_t node, std::uint32_t slot, RedoxResident resident) {
-  HEADRACE_CHECK(nodes_[node].slots[slot].held < layout_->slots()[slot].places);
-  ++nodes_[node].slots[slot].held;
+  Slot& mine = of(node, slot);
+  HEADRACE_CHECK(mine.held < layout_->slots()[slot].places);
+  ++mine.held;
+  mine.next = lane(node, slot).after[mine.next];
   Held(node, slot).back() = resident;
-}
-
-void RedoxWindow::Look(std::uint32_t node, std::uint32_t slot) {
-  bool& to_look = nodes_[node].slots[slot].to_look;
-  if (to_look) return;
-  to_look = true;
-  lane(node, slot).to_look.push_back(slot);
 }
 
 void RedoxWindow::Filled(std::uint32_t slot) {
   const std::uint32_t home = layout_->slots()[slot].home;
-  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-    if (node != home) Look(node, slot);
+  for (std::uint32_t node = 0; node < nodes_; ++node) {
+    Slot& its = of(node, slot);
+    Lane& asked = lanes_[std::size_t{node} * nodes_ + home];
+    if (its.next < asked.seen) Look(its, asked, slot);  // The home itself has no requests.
   }
 }
 
 std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std::uint32_t slot,
-                                                         std::span<const std::uint32_t> at_home) {
-  Node& at = nodes_[node];
-  Lane& of = lane(node, slot);
+                                                         const RedoxPlaces& homes) {
+  Lane& asked = lane(node, slot);
+  const auto count = static_cast<std::uint32_t>(asked.requests.size());
   const auto end = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(std::uint64_t{of.made} - 1 + reach_, of.requests.size()));
-  for (of.seen = std::max(of.seen, of.made); of.seen < end; ++of.seen) {
-    Look(node, of.requests[of.seen]);
+      std::min<std::uint64_t>(std::uint64_t{asked.made} - 1 + reach_, count));
+  for (asked.seen = std::max(asked.seen, asked.made); asked.seen < end; ++asked.seen) {
+    if (asked.seen + 2 * kAhead < count) {
+      const std::uint32_t soon = asked.requests[asked.seen + 2 * kAhead];
+      Expect(soon);
+      __builtin_prefetch(&layout_->slots()[soon]);
+      homes.ExpectSlot(soon);
+      homes.Expect(asked.requests[asked.seen + kAhead]);
+    }
+    const std::uint32_t entering = asked.requests[asked.seen];
+    Look(of(node, entering), asked, entering);
   }
   due_.clear();
-  for (const std::uint32_t each : of.to_look) {
-    Slot& mine = at.slots[each];
-    mine.to_look = false;
+  for (const std::uint32_t each : asked.to_look) {
+    Slot& mine = of(node, each);
+    mine.to_look = 0;
     // There is no need to check that the request being served conflicts, too: its sample has freed
     // a place at home, and the node held none, so there is room for all that the home has.
     const std::uint32_t free = layout_->slots()[each].places - mine.held;
-    const std::uint32_t room = std::min(free, at_home[each]);
-    const std::uint32_t first = mine.next + mine.held;
-    for (std::uint32_t i = 0; i < room && at.ranks[first + i] < end; ++i) {
-      due_.push_back({.rank = at.ranks[first + i], .slot = each});
+    std::uint32_t room = std::min(free, homes.held()[each]);
+    for (std::uint32_t rank = mine.next; room > 0 && rank < end; rank = asked.after[rank]) {
+      due_.push_back({.rank = rank, .slot = each});
+      --room;
     }
   }
-  of.to_look.clear();
+  asked.to_look.clear();
   std::ranges::sort(due_, {}, &Candidate::rank);
   return due_;
 }

@@ -17,10 +17,10 @@ namespace headrace {
 // request in it each time. A mark that remains after a shift is a place that the requester still
 // holds. So the answer for a request changes only when its slot is filled at home, when the
 // requester frees a place of the slot, or when the request enters the window. Only such slots are
-// checked.
+// checked, and of the first two kinds only those with a request in the window.
 //
-// Memory, for each node: 8 bytes for each of its requests, and 12 for each slot and 8 for each
-// place of the whole layout.
+// Memory, for each node: 8 bytes for each of its requests, and 8 for each slot and each place of
+// the whole layout. What all nodes have of a slot is adjacent.
 // Thread safety: none.
 class RedoxWindow {
  public:
@@ -37,6 +37,20 @@ class RedoxWindow {
   void Add(std::uint32_t node, std::uint32_t slot) { lane(node, slot).requests.push_back(slot); }
   void Seal();
 
+  // Prefetches for what follows about a slot. Inlined always: GCC 12 drops calls of
+  // functions that do nothing but prefetch.
+  [[gnu::always_inline]] void Expect(std::uint32_t slot) const {
+    __builtin_prefetch(&slots_[std::size_t{slot} * nodes_]);
+  }
+
+  // Whether `node` holds a sample of a slot. Then prefetches for a Take() of it.
+  [[nodiscard]] [[gnu::always_inline]] bool ExpectHeld(std::uint32_t node,
+                                                       std::uint32_t slot) const {
+    if (slots_[std::size_t{slot} * nodes_ + node].held == 0) return false;
+    __builtin_prefetch(&places_[FirstPlace(node, slot)]);
+    return true;
+  }
+
   // `node` makes its next request, for `slot` of another home.
   void Request(std::uint32_t node, std::uint32_t slot);
 
@@ -50,41 +64,52 @@ class RedoxWindow {
   void Filled(std::uint32_t slot);
 
   // The requests of `node` that may be served early with its newest request, for `slot`, by rank.
-  // `at_home[s]` samples are in slot s of its home. Call Defer() for those that are not served.
-  std::span<const Candidate> Due(std::uint32_t node, std::uint32_t slot,
-                                 std::span<const std::uint32_t> at_home);
-  void Defer(std::uint32_t node, std::uint32_t slot) { Look(node, slot); }
+  // `homes` are the samples at the homes of slots. Call Put() or Defer() for each of them.
+  std::span<const Candidate> Due(std::uint32_t node, std::uint32_t slot, const RedoxPlaces& homes);
+  void Defer(std::uint32_t node, std::uint32_t slot) {
+    Look(of(node, slot), lane(node, slot), slot);
+  }
 
  private:
+  static constexpr std::uint32_t kEnd = 0xffff'ffff;
+
   // Requests of a node to a home.
   struct Lane {
     std::vector<std::uint32_t> requests;  // their slots
+    std::vector<std::uint32_t> after;     // the next request for the same slot, by rank; or kEnd
     std::uint32_t made = 0;
     std::uint32_t seen = 0;              // requests that were in a window
     std::vector<std::uint32_t> to_look;  // slots to check, each once
   };
-  // Of a node and a slot.
+  // Of a node and a slot of another home.
   struct Slot {
-    std::uint32_t next = 0;  // start of its coming requests in Node::ranks
-    std::uint32_t held = 0;
-    bool to_look = false;  // whether it is in Lane::to_look
-  };
-  // Of a node and all slots.
-  struct Node {
-    std::vector<std::uint32_t> ranks;  // of its requests, slot by slot, each list ended by kEnd
-    std::vector<Slot> slots;
-    std::vector<RedoxResident> places;
+    std::uint32_t next = kEnd;  // rank of the first coming request that no sample is held for
+    std::uint32_t held : 31 = 0;
+    std::uint32_t to_look : 1 = 0;  // whether it is in Lane::to_look
   };
 
   [[nodiscard]] Lane& lane(std::uint32_t node, std::uint32_t slot) {
-    return lanes_[std::size_t{node} * nodes_.size() + layout_->slots()[slot].home];
+    return lanes_[std::size_t{node} * nodes_ + layout_->slots()[slot].home];
   }
-  void Look(std::uint32_t node, std::uint32_t slot);
+  [[nodiscard]] std::size_t FirstPlace(std::uint32_t node, std::uint32_t slot) const {
+    const RedoxLayout::Slot& home = layout_->slots()[slot];
+    return std::size_t{home.first_place} * nodes_ + home.places * node;
+  }
+  [[nodiscard]] Slot& of(std::uint32_t node, std::uint32_t slot) {
+    return slots_[std::size_t{slot} * nodes_ + node];
+  }
+  static void Look(Slot& of, Lane& lane, std::uint32_t slot) {
+    if (of.to_look != 0) return;
+    of.to_look = 1;
+    lane.to_look.push_back(slot);
+  }
 
   const std::shared_ptr<const RedoxLayout> layout_;
   const std::uint32_t reach_;
-  std::vector<Node> nodes_;
-  std::vector<Lane> lanes_;
+  const std::uint32_t nodes_;
+  std::vector<Lane> lanes_;            // [node][home]
+  std::vector<Slot> slots_;            // [slot][node]
+  std::vector<RedoxResident> places_;  // of each slot, its places of each node
   std::vector<Candidate> due_;
 };
 

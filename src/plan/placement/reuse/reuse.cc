@@ -32,7 +32,7 @@ constexpr std::uint64_t kNone = UseWindow::kNone;
 // fits.
 //
 // Reads ahead only as far as a decision needs: two epochs, if every block is used in each.
-class ReusePlacement final : public Planner {
+class ReusePlacement final : public NodesPlanner {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
     if (request.capacity_units.size() > std::numeric_limits<std::uint16_t>::max()) {
@@ -45,12 +45,11 @@ class ReusePlacement final : public Planner {
   }
 
   ReusePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : Planner(std::move(request)),
+      : NodesPlanner(std::move(request)),
         several_(nodes() > 1),
         window_(block_count(), several_ ? std::nullopt : std::optional<std::uint32_t>(0),
                 /*firsts=*/true),
         next_(std::move(stream), window_),
-        nodes_(MakeAllTiers()),
         copies_(several_ ? block_count() : 0),
         lists_(window_, sizes(), nodes_),
         ahead_(nodes_.size()) {
@@ -88,17 +87,7 @@ class ReusePlacement final : public Planner {
     return step;
   }
 
-  [[nodiscard]] std::map<std::string, double> counters() const override {
-    std::map<std::string, double> all = Planner::counters();
-    all["coverage_units"] = CoverageUnits(nodes_);
-    return all;
-  }
-
  private:
-  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override {
-    return LocateIn(nodes_, block);
-  }
-
   // Classifies what is held at the start.
   void Start() {
     for (std::uint32_t each = 0; each < nodes() && several_; ++each) {
@@ -313,7 +302,6 @@ class ReusePlacement final : public Planner {
   const bool several_;  // nodes; with one every copy is the last
   UseWindow window_;
   NextUses next_;
-  std::vector<NodeTiers> nodes_;
   std::array<std::vector<Victim>, kTiersMax> victims_;  // by tier, while a block is offered
   bool active_ = false;                                 // whether any tier can hold anything
   bool started_ = false;                                // whether held blocks are classified

@@ -1,0 +1,1 @@
+"""The roofline program, and its use by other benchmarks."""

@@ -1,0 +1,90 @@
+#include "loader/session/kept_tiers.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+// A tier of a given capacity, without entries, that says when it is destroyed.
+class EmptyTier final : public Tier {
+ public:
+  explicit EmptyTier(std::uint64_t capacity_bytes, std::function<void()> destroyed = nullptr)
+      : capacity_bytes_(capacity_bytes), destroyed_(std::move(destroyed)) {}
+  ~EmptyTier() override {
+    if (destroyed_) destroyed_();
+  }
+  EmptyTier(const EmptyTier&) = delete;
+  EmptyTier& operator=(const EmptyTier&) = delete;
+
+  [[nodiscard]] std::string name() const override { return "empty"; }
+  [[nodiscard]] bool in_memory() const override { return true; }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return 1; }
+  [[nodiscard]] EntryRef Find(SampleId /*sample*/) override { return {}; }
+  [[nodiscard]] std::optional<std::span<const std::byte>> View(
+      const EntryRef& /*ref*/, std::uint64_t /*offset*/, std::uint64_t /*size*/) const override {
+    return std::nullopt;
+  }
+  void CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
+               std::span<std::byte> /*to*/) const override {}
+  Status Check(const EntryRef& /*ref*/) override { return Status(); }
+  [[nodiscard]] std::size_t BufferBytes(const EntryRef& /*ref*/) const override { return 0; }
+  void Read(const EntryRef& /*ref*/, std::uint64_t /*deadline*/, std::span<std::byte> buffer,
+            std::stop_token /*stop*/, DoneRead done) override {
+    done(buffer);
+  }
+  void Insert(SampleId /*sample*/, std::vector<std::span<const std::byte>> /*parts*/,
+              Done done) override {
+    done(Status(StatusCode::kResourceExhausted, "there is no room"));
+  }
+  void Erase(SampleId /*sample*/) override {}
+  [[nodiscard]] std::vector<SampleId> Held() const override { return {}; }
+  [[nodiscard]] TierStats stats() const override { return {.capacity_bytes = capacity_bytes_}; }
+
+ protected:
+  void ReleaseRef(void* /*entry*/) override {}
+
+ private:
+  const std::uint64_t capacity_bytes_;
+  const std::function<void()> destroyed_;
+};
+
+TEST(KeptTiersTest, TheOldestAreDroppedForThoseThatFollow) {
+  KeptTiers kept(100);
+  kept.Put("a", std::make_unique<EmptyTier>(40));
+  kept.Put("b", std::make_unique<EmptyTier>(40));
+  kept.Put("c", std::make_unique<EmptyTier>(60));
+  EXPECT_EQ(kept.bytes(), 100U);
+  EXPECT_EQ(kept.Take("a"), nullptr);
+  EXPECT_NE(kept.Take("b"), nullptr);
+  EXPECT_EQ(kept.Take("b"), nullptr) << "it was taken";
+  EXPECT_EQ(kept.bytes(), 60U);
+  kept.ShrinkTo(59);
+  EXPECT_EQ(kept.bytes(), 0U);
+}
+
+TEST(KeptTiersTest, ATierLargerThanAllThatIsKeptDropsNone) {
+  KeptTiers kept(100);
+  kept.Put("a", std::make_unique<EmptyTier>(40));
+  kept.Put("b", std::make_unique<EmptyTier>(101));
+  EXPECT_EQ(kept.bytes(), 40U);
+  EXPECT_EQ(kept.Take("b"), nullptr);
+}
+
+// Destroying a tier takes its time, in which other sessions end.
+TEST(KeptTiersTest, ATierThatIsPutWhileAnotherIsDroppedDoesNotExceedTheLimit) {
+  KeptTiers kept(100);
+  kept.Put("a", std::make_unique<EmptyTier>(
+                    60, [&kept] { kept.Put("c", std::make_unique<EmptyTier>(60)); }));
+  kept.Put("b", std::make_unique<EmptyTier>(60));
+  EXPECT_EQ(kept.bytes(), 60U);
+  EXPECT_EQ(kept.Take("b"), nullptr) << "dropped for the newer one";
+  EXPECT_NE(kept.Take("c"), nullptr);
+}
+
+}  // namespace
+}  // namespace headrace
