@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <limits>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -29,7 +29,7 @@ constexpr unsigned kNoExecSeal = 0x0008;
 Status SystemError(const std::string& doing, int error) {
   const bool exhausted =
       error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOSPC || error == EFBIG;
-  std::string text = doing + ": " + std::generic_category().message(error);
+  std::string text = doing + ": " + ErrnoText(error);
   if (error == EMFILE) text += " (ulimit -n)";
   if (error == EFBIG) text += " (ulimit -f)";
   return {exhausted ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,

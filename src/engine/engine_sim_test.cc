@@ -71,7 +71,7 @@ class World final : public SimWorld {
         AddPayload(c, i, object, size, /*gap_max=*/40000, checksums);
       }
     }
-    Store(checksums, [] { return 0; });
+    Store(checksums, [] { return 0U; });
     MakeSchema();
   }
 

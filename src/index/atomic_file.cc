@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/units.h"
 
 namespace headrace::internal {
@@ -21,8 +21,7 @@ constexpr int kNamesTried = 1000;
 
 Status Failed(int error, const std::string& doing) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return Status(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,
-                std::generic_category().message(error))
+  return Status(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, ErrnoText(error))
       .WithContext(doing);
 }
 

@@ -13,9 +13,9 @@
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
@@ -47,8 +47,7 @@ std::int64_t MtimeNs(const struct stat& info) {
 
 Status CannotRead(const char* what, const std::string& path, int error) {
   return FailedPrecondition("{} {} cannot be read: {}: make it readable, or leave it out with {}",
-                            what, Quoted(path), std::generic_category().message(error),
-                            SkipHint({path}));
+                            what, Quoted(path), ErrnoText(error), SkipHint({path}));
 }
 
 struct DirCloser {

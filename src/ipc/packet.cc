@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "ipc/sealed_bytes.h"
 
@@ -112,7 +112,7 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
 
 Status SystemError(const std::string& doing, int error) {
   StatusCode code = StatusCode::kInternal;
-  std::string text = doing + ": " + std::generic_category().message(error);
+  std::string text = doing + ": " + ErrnoText(error);
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
       error == ENOSPC || error == ETOOMANYREFS) {
     code = StatusCode::kResourceExhausted;

@@ -4,7 +4,8 @@
 
 #include <cerrno>
 #include <string>
-#include <system_error>
+
+#include "base/errno_text.h"
 
 namespace headrace {
 namespace {
@@ -38,7 +39,7 @@ StatusCode CodeOf(int error) {
 
 Status ErrnoStatus(int error, std::string_view call) {
   std::string text(call);
-  text.append(": ").append(std::generic_category().message(error));
+  text.append(": ").append(ErrnoText(error));
   if (error == EMFILE || error == ENFILE) text.append("; raise the limit (ulimit -n)");
   return Status(CodeOf(error), std::move(text));
 }

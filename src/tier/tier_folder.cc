@@ -10,9 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/process_id.h"
 #include "base/units.h"
 
@@ -30,7 +30,7 @@ Status OpenError(int error, const std::string& doing) {
   const bool medium = error == EIO || error == ENOSPC || error == EDQUOT || error == ENOMEM ||
                       error == EMFILE || error == ENFILE || error == ESTALE;
   if (medium) return TierIoError(error, doing);
-  return Refused(doing, std::generic_category().message(error));
+  return Refused(doing, ErrnoText(error));
 }
 
 std::uint64_t NewGeneration() {
@@ -133,8 +133,7 @@ Status TierFolder::Lock() {
                    "another loader or process uses this folder; give each its own, or end "
                    "the other");
   }
-  return Refused(doing, "locking the folder: " + std::generic_category().message(errno) +
-                            "; put it on a local disk");
+  return Refused(doing, "locking the folder: " + ErrnoText(errno) + "; put it on a local disk");
 }
 
 Result<UniqueFd> TierFolder::OpenFile(const char* name, int flags) {

@@ -5,7 +5,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <system_error>
+
+#include "base/errno_text.h"
 
 namespace headrace {
 
@@ -31,7 +32,7 @@ TierIo& TierIo::System() {
 }
 
 Status TierIoError(int error, const std::string& doing) {
-  std::string text = doing + ": " + std::generic_category().message(error);
+  std::string text = doing + ": " + ErrnoText(error);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     text += "; free space there, or lower the tier's capacity";
   }

@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
-#include <system_error>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "ipc/wire.h"
 
@@ -31,8 +31,7 @@ Result<std::unique_ptr<WorkerChannel>> WorkerChannel::Make(UniqueFd connection, 
                             IpcConnection::FromFd(std::move(connection)));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
-    return ResourceExhausted("making a worker's channel: eventfd: {}",
-                             std::generic_category().message(errno));
+    return ResourceExhausted("making a worker's channel: eventfd: {}", ErrnoText(errno));
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, host, 0)));
   if (!process && errno != ESRCH) {

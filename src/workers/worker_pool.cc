@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "workers/worker_messages.h"
@@ -28,7 +28,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Make(WorkerPoolOptions options,
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
     return ResourceExhausted("making a pool of {} workers: eventfd: {}", workers.size(),
-                             std::generic_category().message(errno));
+                             ErrnoText(errno));
   }
   return std::unique_ptr<WorkerPool>(
       new WorkerPool(std::move(options), std::move(workers), std::move(wake)));

@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "base/check.h"
+#include "base/errno_text.h"
 #include "base/unique_fd.h"
 
 namespace headrace {
@@ -16,7 +16,7 @@ namespace {
 Status CannotRead(int error) {
   const StatusCode code =
       error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound : StatusCode::kFailedPrecondition;
-  return {code, std::generic_category().message(error)};
+  return {code, ErrnoText(error)};
 }
 
 }  // namespace
