@@ -196,7 +196,8 @@ TEST_F(EngineTest, WaitingForCoresIsAStallOfDecode) {
 
 TEST_F(EngineTest, WaitingForCoresIsAStallOfDecodeAlsoWhereTasksReadWhatTheyDecode) {
   MakeDataset(60, 100, 20 * kKiB);
-  EXPECT_TRUE(Run({.decode_ns = 10 * kMs, .cores = 1, .warm = true}, 60, {}).ok());
+  const EngineOptions options = {.decode_task_bytes = 400};  // a fourth of what a task takes
+  EXPECT_TRUE(Run({.decode_ns = 10 * kMs, .cores = 1, .warm = true}, 60, options).ok());
   EXPECT_EQ(stall_ns(StallCause::kDecode), 40 * kMs) << "four tasks of up to 16 samples";
   EXPECT_EQ(stall_ns(StallCause::kStorage), 10 * kMs) << "the task that plans the step";
 }

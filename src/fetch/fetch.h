@@ -75,7 +75,9 @@ class FetchSource {
     return ReadNowAnswer::kNotAsked;
   }
   virtual bool MayReadNow() { return false; }
+  // Of ranges in storage: a source of other bytes leaves their answers as they are.
   virtual void ReadAllNow(std::span<NowRead> /*reads*/) {}
+  virtual bool HoldsNow(const Extent& /*extent*/) { return false; }
 };
 
 }  // namespace headrace

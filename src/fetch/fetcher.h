@@ -70,7 +70,7 @@ class Fetcher {
   // Has a read end at once, because the system had no memory for it.
   void Refuse(Fetch& fetch);
 
-  // Counts reads that a task made at once, by FetchSource::ReadAllNow().
+  // Counts reads that a task made by FetchSource::ReadAllNow(), of which none began.
   void CountNow(std::uint64_t reads, std::uint64_t bytes) {
     stats_.reads += reads;
     stats_.read_bytes += bytes;

@@ -25,6 +25,7 @@ class StorageSource final : public FetchSource {
   }
   bool MayReadNow() override { return store_.MayReadNow(); }
   void ReadAllNow(std::span<NowRead> reads) override { store_.ReadAllNow(reads); }
+  bool HoldsNow(const Extent& extent) override { return store_.HoldsNow(extent); }
 
  private:
   ByteStore& store_;

@@ -131,6 +131,10 @@ class Index {
   [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
                                                               SampleId id) const = 0;
 
+  // Brings what extent() and checksum() look up into the processor's cache. A hint: it waits for
+  // nothing and checks nothing.
+  virtual void Prefetch(std::size_t /*field*/, SampleId /*id*/) const {}
+
   // Sets bytes[i] to the stored bytes of sample first + i outside the index: the sum over all
   // fields with extents. The samples must exist. An extent that extent() refuses counts as 0. Takes
   // a few ns per sample; extent() takes tens.

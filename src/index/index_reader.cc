@@ -39,6 +39,7 @@ class IndexView final : public Index {
                                                                 SampleId id) const override;
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
                                                       SampleId id) const override;
+  void Prefetch(std::size_t field, SampleId id) const override;
   void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const override;
   [[nodiscard]] Status CopyInlineValues(std::size_t field, SampleId first,
                                         std::span<std::byte> values) const override;
@@ -170,6 +171,15 @@ std::optional<std::uint64_t> IndexView::checksum(std::size_t field, SampleId id)
   if (!parts_.fields[field].has_checksums) return std::nullopt;
   return Load<std::uint64_t>(parts_.tables.columns[field].checksums.data() +
                              Raw(id) * kChecksumBytes);
+}
+
+void IndexView::Prefetch(std::size_t field, SampleId id) const {
+  if (field >= parts_.fields.size() || Raw(id) >= sample_count()) return;
+  const FieldInfo& info = parts_.fields[field];
+  if (info.is_inline) return;
+  const IndexParts::Column& column = parts_.tables.columns[field];
+  __builtin_prefetch(column.entries.data() + Raw(id) * kExtentBytes);
+  if (info.has_checksums) __builtin_prefetch(column.checksums.data() + Raw(id) * kChecksumBytes);
 }
 
 void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {

@@ -45,6 +45,7 @@ class SimStore final : public ByteStore {
     found_ = found;
   }
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
+  bool HoldsNow(const Extent& /*extent*/) override { return MayReadNow(); }
   bool MayReadNow() override { return now_ && now_(); }
 
  private:

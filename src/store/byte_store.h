@@ -109,6 +109,10 @@ class ByteStore {
     }
   }
 
+  // Whether ReadAllNow() would now copy any part of `extent` without a system call. Asks the page
+  // cache itself at most every other second, so the answer may be that old.
+  virtual bool HoldsNow(const Extent& /*extent*/) { return false; }
+
   // Whether to try ReadNow() for the next read. Mostly false after many misses.
   virtual bool MayReadNow() { return false; }
 

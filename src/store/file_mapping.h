@@ -12,12 +12,12 @@
 
 namespace headrace {
 
-// A file that is mapped to copy those blocks of it that the page cache holds: one copy of 4 KiB costs
-// a third of a read by a system call. Blocks that it does not hold are not touched, so that no copy
-// waits for a device.
+// A file that is mapped to copy those blocks of it that the page cache holds: one copy of 4 KiB
+// costs a third of a read by a system call. Blocks that it does not hold are not touched, so that
+// no copy waits for a device.
 //
-// What the page cache holds is looked up for many blocks at once, at most every other second. A page
-// that leaves it in between is read again by the copy, which then does wait.
+// What the page cache holds is looked up for many blocks at once, at most every other second. A
+// page that leaves it in between is read again by the copy, which then does wait.
 //
 // Memory: 4 bytes a MiB, address space as large as the file, and its page tables. Pages of the page
 // cache count as the file's, not as this process's.

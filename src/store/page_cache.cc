@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/memory/guarded_copy.h"
+#include "base/units.h"
 
 namespace headrace {
 namespace {
@@ -22,6 +23,9 @@ constexpr std::uint32_t kAskEvery = 16;
 
 // Reads of which the beginning is fetched while others are copied.
 constexpr std::size_t kPrefetchAhead = 4;
+
+// To map a file and to unmap it cost as much as some hundred reads.
+constexpr std::uint64_t kMappedBytesMin = kMiB;
 
 // cachestat(2), Linux 6.5. Older headers lack its number, the same everywhere except on Alpha, and
 // its types.
@@ -38,9 +42,9 @@ struct CacheStat {
   std::uint64_t recently_evicted = 0;
 };
 
-// How many pages of a range the page cache holds, found out without touching them. std::nullopt: the
-// system cannot tell (an older kernel, a file without write permission, a file system that caches
-// pages elsewhere).
+// How many pages of a range the page cache holds, found out without touching them. std::nullopt:
+// the system cannot tell (an older kernel, a file without write permission, a file system that
+// caches pages elsewhere).
 std::optional<std::uint64_t> CachedPages(const OpenFile& file, ByteRange range) {
   if (!file.cache_is_its_own()) return std::nullopt;
   const CacheStatRange asked = {.offset = range.offset, .size = range.size};
@@ -93,9 +97,10 @@ class FilesOfReads {
   std::vector<std::pair<ObjectId, std::shared_ptr<OpenFile>>> found_;
 };
 
-// Null: it cannot be mapped, or the system cannot tell what the page cache holds of it.
+// Null: it cannot be mapped, is not worth that, or the system cannot tell what the page cache holds
+// of it.
 FileMapping* MappingOf(OpenFile& file) {
-  if (!file.cache_is_its_own()) return nullptr;
+  if (!file.cache_is_its_own() || file.size() < kMappedBytesMin) return nullptr;
   return file.mapping([&file](ByteRange range) { return CachedPages(file, range).value_or(0); });
 }
 
@@ -147,6 +152,13 @@ void PageCacheReader::ReadAll(FileTable& files, std::span<NowRead> reads) {
     }
     read.answer = hit ? ReadNowAnswer::kRead : ReadNowAnswer::kNotHeld;
   }
+}
+
+bool PageCacheReader::HoldsMapped(FileTable& files, const Extent& extent) {
+  FilesOfReads open(files);
+  OpenFile* const file = open.Find(extent);
+  FileMapping* const mapping = file != nullptr ? MappingOf(*file) : nullptr;
+  return mapping != nullptr && mapping->MayCopy(extent.range, CoarseSeconds());
 }
 
 // Writes only on a change: threads share the cache line.

@@ -27,6 +27,9 @@ class PageCacheReader {
   // mapped files where the system can tell what the page cache holds of them.
   void ReadAll(FileTable& files, std::span<NowRead> reads);
 
+  // Whether ReadAll() would copy any part of `extent` from a mapped file.
+  static bool HoldsMapped(FileTable& files, const Extent& extent);
+
   [[nodiscard]] bool WorthAsking();
 
   // Read(), unless recent misses make a hit unlikely.

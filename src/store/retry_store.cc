@@ -46,6 +46,8 @@ void RetryStore::ReadAllNow(std::span<NowRead> reads) {
   counters_.AddAllNow(reads);
 }
 
+bool RetryStore::HoldsNow(const Extent& extent) { return inner_->HoldsNow(extent); }
+
 StoreStats RetryStore::stats() const {
   StoreStats stats = inner_->stats();
   const StoreStats own = counters_.Snapshot({});

@@ -28,6 +28,7 @@ class RetryStore final : public ByteStore {
   [[nodiscard]] Status CheckObject(ObjectId object) override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   void ReadAllNow(std::span<NowRead> reads) override;
+  bool HoldsNow(const Extent& extent) override;
   bool MayReadNow() override { return inner_->MayReadNow(); }
   [[nodiscard]] StoreStats stats() const override;
 

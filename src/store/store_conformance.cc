@@ -111,6 +111,31 @@ TEST_P(StoreConformanceTest, OneBadRequestDoesNotTouchItsNeighbours) {
   EXPECT_EQ(answers[3].bytes, object(kSmall).substr(4, 4));
 }
 
+TEST_P(StoreConformanceTest, WhatIsReadAtOnceIsRight) {
+  ExpectBytes({{kLarge, {0, 1}}, {kSmall, {0, 1}}});  // so that files are open
+  const std::vector<Extent> extents = {
+      {kLarge, {4097, 5000}},       {kSmall, {3, 7}},  {kLarge, {0, 1}}, {ObjectId{99}, {0, 10}},
+      {kLarge, {100'000, 200'000}}, {kLarge, {7, 100}}};
+  std::vector<std::string> got;
+  std::vector<NowRead> reads;
+  for (const Extent& extent : extents) got.emplace_back(extent.range.size, '\0');
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    reads.push_back({.extent = extents[i], .dst = std::as_writable_bytes(std::span(got[i]))});
+  }
+  reads.back().dst = {};
+  const std::uint64_t before = store().stats().reads;
+  store().ReadAllNow(reads);
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (reads[i].answer != ReadNowAnswer::kRead) continue;
+    ++count;
+    EXPECT_TRUE(got[i] == Expected(extents[i])) << i;
+  }
+  EXPECT_EQ(store().stats().reads, before + count);
+  EXPECT_NE(reads[3].answer, ReadNowAnswer::kRead) << "there is no such object";
+  EXPECT_NE(reads.back().answer, ReadNowAnswer::kRead) << "it is passed over";
+}
+
 TEST_P(StoreConformanceTest, NoRequestsAreNoWork) {
   store().Read({}, {});
   EXPECT_EQ(store().stats().reads, 0U);

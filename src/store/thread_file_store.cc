@@ -85,6 +85,10 @@ void ThreadFileStore::ReadAllNow(std::span<NowRead> reads) {
   counters_.AddPageCache(counters_.AddAllNow(reads).second);
 }
 
+bool ThreadFileStore::HoldsNow(const Extent& extent) {
+  return MayReadNow() && page_cache_.HoldsMapped(files_, extent);
+}
+
 bool ThreadFileStore::MayReadNow() {
   return options_.direct && options_.page_cache && page_cache_.WorthAsking();
 }

@@ -425,6 +425,10 @@ void UringFileStore::ReadAllNow(std::span<NowRead> reads) {
   if (!Forked()) loop_->ReadAllNow(reads);
 }
 
+bool UringFileStore::HoldsNow(const Extent& extent) {
+  return MayReadNow() && loop_->page_cache().HoldsMapped(loop_->files(), extent);
+}
+
 bool UringFileStore::MayReadNow() {
   return options_.direct && options_.page_cache && !Forked() && loop_->page_cache().WorthAsking();
 }

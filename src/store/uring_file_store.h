@@ -61,6 +61,7 @@ class UringFileStore final : public ByteStore {
   [[nodiscard]] Status CheckObject(ObjectId object) override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   void ReadAllNow(std::span<NowRead> reads) override;
+  bool HoldsNow(const Extent& extent) override;
   bool MayReadNow() override;
   [[nodiscard]] StoreStats stats() const override;
 

@@ -37,7 +37,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr ObjectId kObject{1};
-constexpr std::size_t kSize = 1'000'000;
+constexpr std::size_t kSize = 2'000'000;
 
 // Exit status of `body`, run in a process of its own that is killed if it hangs.
 int InChild(const std::function<int()>& body) {
@@ -174,11 +174,14 @@ TEST_F(UringFileStoreTest, RangesThatThePageCacheHoldsAreTakenFromIt) {
   EXPECT_EQ(store->stats().bytes_direct, 0U);
 }
 
-TEST_F(UringFileStoreTest, LookingIntoThePageCacheDoesNotFillIt) {
+// Whether the system says what the page cache holds.
+bool CanLook() {
   constexpr long kCacheStat = 451;
-  if (::syscall(kCacheStat, -1, nullptr, nullptr, 0) != 0 && errno == ENOSYS) {
-    GTEST_SKIP() << "looks by reading: cachestat needs Linux 6.5";
-  }
+  return ::syscall(kCacheStat, -1, nullptr, nullptr, 0) == 0 || errno != ENOSYS;
+}
+
+TEST_F(UringFileStoreTest, LookingIntoThePageCacheDoesNotFillIt) {
+  if (!CanLook()) GTEST_SKIP() << "looks by reading: cachestat needs Linux 6.5";
   const std::string path = files_.file(kObject).value().path;
   Evict(path);
   if (PagesCached(path) != 0) GTEST_SKIP() << "the file system keeps its pages";
@@ -202,6 +205,30 @@ TEST_F(UringFileStoreTest, ReadNowGivesWhatThePageCacheHolds) {
   EXPECT_EQ(store->stats().reads, 2U);
   EXPECT_EQ(store->stats().bytes, 2 * 4096U);
   EXPECT_EQ(store->stats().bytes_page_cache, 2 * 4096U);
+}
+
+TEST_F(UringFileStoreTest, ReadAllNowGivesWhatThePageCacheHoldsAndHoldsNowSaysSo) {
+  const auto store = Open();
+  EXPECT_FALSE(store->HoldsNow({kObject, {0, 4096}})) << "the file is not open";
+  ExpectBytes(*store, {0, 4096});
+  std::vector<std::string> got(3, std::string(4096, '\0'));
+  std::vector<NowRead> reads;
+  for (std::string& each : got) {
+    reads.push_back({.extent = {kObject, {5000 * (reads.size() + 1), 4096}},
+                     .dst = std::as_writable_bytes(std::span(each))});
+  }
+  reads[1].extent.range.offset = bytes_.size() - 4000;
+  store->ReadAllNow(reads);
+  EXPECT_EQ(reads[0].answer, ReadNowAnswer::kRead);
+  EXPECT_EQ(reads[1].answer, ReadNowAnswer::kNotAsked) << "it ends behind the file";
+  EXPECT_EQ(reads[2].answer, ReadNowAnswer::kRead);
+  EXPECT_TRUE(got[0] == bytes_.substr(5000, 4096));
+  EXPECT_TRUE(got[2] == bytes_.substr(15'000, 4096));
+  EXPECT_EQ(store->stats().bytes_page_cache, 3 * 4096U);
+  EXPECT_FALSE(Open({.page_cache = false})->HoldsNow({kObject, {0, 4096}}));
+  if (!CanLook())
+    GTEST_SKIP() << "the system does not say what it holds: cachestat needs Linux 6.5";
+  EXPECT_TRUE(store->HoldsNow({kObject, {5000, 4096}}));
 }
 
 TEST_F(UringFileStoreTest, ReadNowIsNotForAFileThatIsGoneNorForStoresThatDoNotAsk) {

@@ -27,11 +27,12 @@ inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
 // A sample that a block read keeps, until it is the row's that waits for it.
 struct KeptSample {
   enum class State : std::uint8_t {
-    kExpected,  // its bytes are not all there
-    kUnwanted,  // the same, and nobody will ask for them
-    kResident,  // in cells
-    kFailed,    // BlockWork::failures has the error
-    kGone,      // delivered or released
+    kExpected,   // its bytes are not all there
+    kUnwanted,   // the same, and nobody will ask for them
+    kResident,   // in cells
+    kInStorage,  // where the page cache holds it: the row is to read it
+    kFailed,     // BlockWork::failures has the error
+    kGone,       // delivered or released
   };
 
   static constexpr std::uint32_t kLarge = 0xffff'ffff;

@@ -129,6 +129,8 @@ void Residency::Give(BlockWork& block, KeptSample& sample, KeptBytes& to) {
   if (sample.state == KeptSample::State::kFailed) {
     const auto place = static_cast<std::uint32_t>(&sample - block.samples.data());
     to.error = std::move(block.failures.extract(place).mapped());
+  } else if (sample.state == KeptSample::State::kInStorage) {
+    to.in_storage = true;
   } else {
     HEADRACE_CHECK(sample.state == KeptSample::State::kResident);
     to.cells = std::exchange(sample.cells, kNoCells);
@@ -181,6 +183,10 @@ Status Residency::IssueReads() {
 Result<bool> Residency::BeginBlock() {
   if (next_block_ == blocks_begin_ + blocks_.size()) return false;
   BlockWork& block = *blocks_[next_block_ - blocks_begin_];
+  if (!block.planned && MayStay(block)) {
+    LeaveInStorage(block);
+    return true;
+  }
   if (!block.planned) PlanBlock(block);
   CellPool& cells = *memory_.residents;
   if (block.demand_units > cells.capacity_units()) {
@@ -191,6 +197,7 @@ Result<bool> Residency::BeginBlock() {
   }
   std::vector<CellRun> runs(block.demand.size());
   if (!cells.Take(block.demand, runs)) return false;
+  if (blocks_to_read_ > 0) --blocks_to_read_;
   for (std::size_t i = 0; i < runs.size(); ++i) block.samples[i].cells = runs[i];
   block.demand = {};
   ++next_block_;
@@ -198,6 +205,44 @@ Result<bool> Residency::BeginBlock() {
   for (const std::unique_ptr<BlockUnit>& unit : block.units) queued_.push_back(unit.get());
   ForgetBlock(block);
   return true;
+}
+
+// Whether the page cache holds all samples of a block read, and rows may copy from there: small
+// ones are then copied once in place of three times. It may have to be read sample by sample after
+// all, so not where the page cache has just lost some.
+bool Residency::MayStay(const BlockWork& block) const {
+  const StoredFields& fields = loop_.fields;
+  if (blocks_to_read_ > 0 || tiers_ != nullptr || fields.size() != 1) return false;
+  if (fields[0].ragged || !fields[0].codec->is_copy()) return false;
+  if (fields[0].row_bytes > loop_.options.decode_task_bytes) return false;
+  const Index& index = fields.index();
+  const std::uint32_t last_kept = static_cast<std::uint32_t>(block.samples.size()) - 1;
+  const auto first = index.extent(fields[0].index_field, KeptSampleId(block.plan, 0));
+  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_kept));
+  if (!first.ok() || !last.ok() || first.value().object != last.value().object) return false;
+  const std::uint64_t begin = first.value().range.offset;
+  const std::uint64_t end = last.value().range.end();
+  // Otherwise the block lies in pieces.
+  if (begin >= end || end - begin > 2 * block.plan.count * fields[0].row_bytes) return false;
+  return loop_.storage.HoldsNow({first.value().object, {begin, end - begin}});
+}
+
+void Residency::LeaveInStorage(BlockWork& block) {
+  block.planned = true;
+  ++next_block_;
+  ++counts_.reads;
+  ++counts_.left_in_storage;
+  std::vector<KeptBytes> come;
+  for (KeptSample& sample : block.samples) {
+    if (sample.state != KeptSample::State::kExpected) continue;
+    sample.state = KeptSample::State::kInStorage;
+    if (sample.waiter == 0) continue;
+    come.push_back({.row = block.waiters[sample.waiter - 1]});
+    Give(block, sample, come.back());
+  }
+  std::vector<RowRef>().swap(block.waiters);
+  ForgetBlock(block);
+  if (!come.empty()) client_.OnKept(come);
 }
 
 // Finds out where the samples lie that are still wanted, and which cells they need.

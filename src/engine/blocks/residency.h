@@ -27,6 +27,7 @@ struct KeptBytes {
   Status error;              // or why its bytes are not there
   CellRun cells = kNoCells;  // the row's, to be released
   std::uint32_t bytes = 0;   // stored; KeptSample::kLarge: ask the index
+  bool in_storage = false;   // they are not in cells: the row is to read them, by WarmRows
 };
 
 // Whose rows wait for samples of block reads. Called by the loop.
@@ -75,6 +76,8 @@ class Residency final : public FetchClient {
   Status IssueReads();
   // Whether reads wait to be issued, for samples whose cells are there.
   [[nodiscard]] bool has_queued() const { return !queued_.empty(); }
+  // A sample that was left in storage is no longer in the page cache.
+  void OnLeftCache() { blocks_to_read_ = kReadAfterMiss; }
   // Whether all block reads numbered below `number` are done, with success or not.
   bool HaveCome(std::uint64_t number);
 
@@ -94,6 +97,8 @@ class Residency final : public FetchClient {
   void ForgetBlock(const BlockWork& block);
 
   Result<bool> BeginBlock();
+  [[nodiscard]] bool MayStay(const BlockWork& block) const;
+  void LeaveInStorage(BlockWork& block);
   void PlanBlock(BlockWork& block);
   void ReadNowOrRead(BlockUnit& unit);
   void SubmitCopy(BlockUnit& unit);
@@ -118,6 +123,9 @@ class Residency final : public FetchClient {
   std::uint64_t next_block_ = 0;   // the next to take cells
   std::uint64_t come_ = 0;         // all before it are done
   std::deque<BlockUnit*> queued_;  // to be issued
+  // So many block reads are made, whatever the page cache holds.
+  static constexpr std::uint32_t kReadAfterMiss = 64;
+  std::uint32_t blocks_to_read_ = 0;
 };
 
 }  // namespace headrace

@@ -66,6 +66,40 @@ class ResidencyTest : public ::testing::Test, public ResidencyClient {
   std::vector<KeptBytes> kept_;
 };
 
+TEST_F(ResidencyTest, WhatThePageCacheHoldsIsLeftThereForTheRows) {
+  test_.storage.may_read_now = test_.storage.cached = true;
+  test_.options.decode_task_bytes = 64 * kKiB;
+  Make(4);
+  Queue(0);
+  Queue(1, {1, 2});
+  EXPECT_FALSE(TakeFor(2, {.slot = 7}).has_value());
+  ReadAll();
+  EXPECT_THAT(test_.storage.read, IsEmpty());
+  EXPECT_EQ(cells_->stats().used_units, 0U);
+  EXPECT_EQ(blocks_->counts().left_in_storage, 2U);
+  EXPECT_TRUE(blocks_->HaveCome(2));
+  ASSERT_THAT(kept_, SizeIs(1));
+  EXPECT_TRUE(kept_[0].in_storage);
+  EXPECT_EQ(kept_[0].row.slot, 7U);
+  for (const std::uint64_t sample : {0U, 1U, 3U, 5U}) {
+    EXPECT_TRUE(TakeFor(sample, {}).value().in_storage);
+  }
+  blocks_->Drop({.block_read = 1, .sample = SampleId{6}});
+}
+
+TEST_F(ResidencyTest, AfterASampleHasLeftThePageCacheBlocksAreReadForAWhile) {
+  test_.storage.may_read_now = test_.storage.cached = true;
+  test_.options.decode_task_bytes = 64 * kKiB;
+  Make(4);
+  blocks_->OnLeftCache();
+  Queue(0);
+  ReadAll();
+  EXPECT_EQ(blocks_->counts().left_in_storage, 0U);
+  for (std::uint64_t sample = 0; sample < 4; ++sample) {
+    EXPECT_EQ(Take(TakeFor(sample, {}).value()), Payload(sample));
+  }
+}
+
 TEST_F(ResidencyTest, RowsThatComeBeforeTheirBytesAreToldAndLaterOnesTakeThem) {
   Make(8);
   Queue(0);

@@ -102,10 +102,11 @@ void RowReader::Issue() {
         fetcher.Refuse(*unit);
       } else if (tried) {
         fetcher.Begin(*unit);
+        unit->counted = true;
         ++tried_reads;
         AddTry(tries, *unit);
       } else {
-        fetcher.Start(*unit, /*first=*/!unit->tried);
+        fetcher.Start(*unit, /*first=*/!unit->counted);
       }
     }
   }

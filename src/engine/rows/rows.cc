@@ -56,12 +56,18 @@ void Rows::Plan(StepWork& work) {
     if (delivery.block_read != kNoBlockRead) {
       HEADRACE_CHECK(blocks_ != nullptr);
       kept.row = {&work, slot};
-      if (blocks_->Take(delivery, kept) && TakeKept(kept)) resident.push_back(slot);
+      kept.in_storage = false;
+      if (!blocks_->Take(delivery, kept)) continue;
+      if (kept.in_storage) {
+        tried.push_back(slot);
+      } else if (TakeKept(kept)) {
+        resident.push_back(slot);
+      }
       continue;
     }
     if (tiers_ != nullptr && PlanFromTier(work, slot, resident)) continue;
     if (!may_try.has_value()) may_try = warm_.MayTry();
-    if (*may_try && work.samples[slot].insert_into == nullptr) {
+    if (*may_try && work.samples[slot].insert_into == nullptr && warm_.IsSmall(work, slot)) {
       tried.push_back(slot);
       continue;
     }
@@ -103,6 +109,7 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
     std::vector<RowReader::Piece> pieces;
     for (const auto& [slot, lacks] : task.missed) {
       if (lacks != not_held) continue;
+      if (work.plan.deliveries[slot].block_read != kNoBlockRead) blocks_->OnLeftCache();
       const std::size_t before = pieces.size();
       if (const Status status = FindPieces(work, slot, pieces); !status.ok()) {
         pieces.resize(before);
@@ -241,9 +248,10 @@ bool Rows::TakeKept(KeptBytes& kept) {
 }
 
 void Rows::OnKept(std::span<KeptBytes> kept) {
+  const bool in_storage = !kept.empty() && kept.front().in_storage;  // all of a block, or none
   std::vector<RowRef> ready;
   for (KeptBytes& each : kept) {
-    if (TakeKept(each)) ready.push_back(each.row);
+    if (in_storage || TakeKept(each)) ready.push_back(each.row);
   }
   // Rows of one step together: they may be one task.
   std::stable_sort(ready.begin(), ready.end(), [](const RowRef& a, const RowRef& b) {
@@ -257,7 +265,11 @@ void Rows::OnKept(std::span<KeptBytes> kept) {
     for (; begin < ready.size() && ready[begin].step == &work; ++begin) {
       slots.push_back(ready[begin].slot);
     }
-    decoder_.Submit(work, slots);
+    if (in_storage) {
+      warm_.Try(work, slots);
+    } else {
+      decoder_.Submit(work, slots);
+    }
   }
 }
 

@@ -8,6 +8,9 @@ namespace {
 // Of a task, in multiples of what is worth a thread to decode: a copy is quicker.
 constexpr std::uint64_t kTaskFactor = 4;
 
+// Rows whose index entries are fetched while the entry of one is looked at.
+constexpr std::size_t kPrefetchAhead = 8;
+
 }  // namespace
 
 bool WarmRows::MayTry() const {
@@ -60,7 +63,11 @@ void WarmRows::Read(WarmTask& task) const {
 
   std::vector<NowRead> reads;  // of all slots; without bytes: not to be read
   reads.reserve(slots.size());
-  for (const std::uint32_t slot : slots) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i + kPrefetchAhead < slots.size()) {
+      fields.index().Prefetch(field.index_field, batch.samples[slots[i + kPrefetchAhead]]);
+    }
+    const std::uint32_t slot = slots[i];
     const std::span<std::byte> row = batch.row(fields.schema(), fields.position(0), slot);
     NowRead& read = reads.emplace_back();
     if (loop_.stop.stop_requested()) continue;

@@ -38,10 +38,18 @@ class WarmRowsClient {
 class WarmRows {
  public:
   WarmRows(LoopContext& loop, LaneQueues& queues, WarmRowsClient& client)
-      : loop_(loop), queues_(queues), client_(client), decoder_(loop.fields, nullptr, loop.verifier) {}
+      : loop_(loop),
+        queues_(queues),
+        client_(client),
+        decoder_(loop.fields, nullptr, loop.verifier) {}
 
   // Whether rows of the next step are worth a try.
   [[nodiscard]] bool MayTry() const;
+  // Whether a row is small enough: the cost of others is that of their bytes, however they are
+  // read.
+  [[nodiscard]] bool IsSmall(const StepWork& work, std::uint32_t slot) const {
+    return RoomBytes(work, slot) <= loop_.options.decode_task_bytes;
+  }
   // Tries rows, which no tier is to take. The client hears of all of them.
   void Try(StepWork& work, std::span<const std::uint32_t> slots);
 

@@ -37,7 +37,8 @@ struct ReadUnit : Fetch {
   std::vector<PieceRef> pieces;
   std::uint64_t pieces_left = 0;  // whose sample is not done; at 0 the staging memory goes back
   std::int64_t issued_ns = 0;
-  bool tried = false;     // with ReadNow()
+  bool tried = false;     // to read at once: not again
+  bool counted = false;   // as a read, when it was tried
   bool outlasts = false;  // the unit lives longer than its task: it needs staging memory
 };
 

@@ -49,6 +49,15 @@ struct FakeStorage final : FetchSource {
     Fill(fetch.extent.range, dst);
     return ReadNowAnswer::kRead;
   }
+  void ReadAllNow(std::span<NowRead> reads) override {
+    for (NowRead& now : reads) {
+      if (now.dst.empty()) continue;
+      now.answer = cached && !lacks.contains(now.extent.range.offset) ? ReadNowAnswer::kRead
+                                                                      : ReadNowAnswer::kNotHeld;
+      if (now.answer == ReadNowAnswer::kRead) Fill(now.extent.range, now.dst);
+    }
+  }
+  bool HoldsNow(const Extent& /*extent*/) override { return cached; }
   bool MayReadNow() override { return may_read_now; }
 
   void AnswerHeld() {
@@ -73,6 +82,7 @@ struct FakeStorage final : FetchSource {
   bool holds = false;              // until AnswerHeld()
   bool may_read_now = false;
   bool cached = false;
+  std::set<std::uint64_t> lacks;  // offsets: reads that begin there are not cached
   std::vector<ByteRange> read;
   std::vector<std::pair<Fetch*, const Done*>> held;
 };
