@@ -346,8 +346,8 @@ void BindReading(nb::module_& module) {
       .def_prop_ro("attributes",
                    [](const PyIndex& self) {
                      nb::typed<nb::dict, nb::str, nb::str> attributes;
-                     for (const std::string_view key : self.index->attribute_keys()) {
-                       attributes[ToName(key)] = ToName(self.index->attribute(key));
+                     for (const auto& [key, value] : self.index->attributes()) {
+                       attributes[ToName(key)] = ToName(value);
                      }
                      return attributes;
                    })

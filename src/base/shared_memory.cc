@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/errno_text.h"
 #include "base/units.h"
 
 namespace headrace {

@@ -151,8 +151,8 @@ Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProg
 }
 
 bool FolderIndexIsCurrent(const Index& index) {
-  const auto folders = internal::ParseNumberedTexts(index.attribute(kFoldersKey));
-  const auto skip = internal::ParseTexts(index.attribute(kSkipKey));
+  const auto folders = internal::ParseNumberedTexts(FindAttribute(index, kFoldersKey));
+  const auto skip = internal::ParseTexts(FindAttribute(index, kSkipKey));
   if (!folders || !skip) return false;  // Indexes of earlier versions have no report either.
   Result<SkipRules> rules = SkipRules::Parse(*skip);
   if (!rules.ok()) return false;

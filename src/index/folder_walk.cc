@@ -15,7 +15,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "base/unique_fd.h"
 #include "base/units.h"

@@ -66,6 +66,12 @@ void Index::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
   }
 }
 
+std::string_view FindAttribute(const Index& index, std::string_view key) {
+  const std::span<const Attribute> all = index.attributes();
+  const auto found = std::ranges::find(all, key, &Attribute::first);
+  return found == all.end() ? std::string_view() : found->second;
+}
+
 Status Index::CopyInlineValues(std::size_t field, SampleId first,
                                std::span<std::byte> values) const {
   for (std::uint64_t id = Raw(first); !values.empty(); ++id) {

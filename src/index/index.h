@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -75,6 +76,9 @@ struct BlockInfo {
   std::optional<std::uint64_t> checksum;  // XXH3-64 of the extent's bytes
 };
 
+// Key and text.
+using Attribute = std::pair<std::string_view, std::string_view>;
+
 // The memory-mapped index of a dataset. Opening takes O(fields), not O(samples): the entry of a
 // sample is checked on access.
 //
@@ -105,10 +109,9 @@ class Index {
   // give the same samples in the same order.
   [[nodiscard]] virtual const std::string& fingerprint() const = 0;
 
-  // A text that the builder of the index stored under `key`: "format" ("folder", "pack"), "classes"
-  // (JSON list of names), ... Empty if there is no such key.
-  [[nodiscard]] virtual std::string_view attribute(std::string_view key) const = 0;
-  [[nodiscard]] virtual std::vector<std::string_view> attribute_keys() const = 0;
+  // Texts that the builder of the index stored by key: "format" ("folder", "pack"), "classes" (JSON
+  // list of names), ... See FindAttribute().
+  [[nodiscard]] virtual std::span<const Attribute> attributes() const = 0;
 
   // Bytes of the mapped file.
   [[nodiscard]] virtual std::uint64_t file_bytes() const = 0;
@@ -153,5 +156,8 @@ class Index {
   // Errors: DataLoss  the message names the section or the entry
   [[nodiscard]] virtual Status VerifyAll() const = 0;
 };
+
+// The text of the attribute `key`. Empty if there is no such key.
+std::string_view FindAttribute(const Index& index, std::string_view key);
 
 }  // namespace headrace

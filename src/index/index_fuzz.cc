@@ -75,8 +75,8 @@ bool Walk(const Index& index) {
       }
     }
   }
-  for (const std::string_view key : index.attribute_keys()) {
-    sum += Sum(std::as_bytes(std::span(index.attribute(key))));
+  for (const auto& [key, value] : index.attributes()) {
+    sum += Sum(std::as_bytes(std::span(key))) + Sum(std::as_bytes(std::span(value)));
   }
   [[maybe_unused]] static volatile std::uint64_t sink = 0;
   sink = sum;

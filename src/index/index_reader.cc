@@ -29,8 +29,7 @@ class IndexView final : public Index {
   [[nodiscard]] const std::string& fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::uint64_t file_bytes() const override { return parts_.file.size(); }
 
-  [[nodiscard]] std::string_view attribute(std::string_view key) const override;
-  [[nodiscard]] std::vector<std::string_view> attribute_keys() const override;
+  [[nodiscard]] std::span<const Attribute> attributes() const override { return parts_.attributes; }
 
   [[nodiscard]] Result<ObjectInfo> object(ObjectId id) const override;
   [[nodiscard]] Result<BlockInfo> block(std::uint64_t position) const override;
@@ -53,18 +52,6 @@ class IndexView final : public Index {
   const IndexParts parts_;
   const std::string fingerprint_;
 };
-
-std::string_view IndexView::attribute(std::string_view key) const {
-  const auto found = std::find_if(parts_.attributes.begin(), parts_.attributes.end(),
-                                  [&](const Attribute& a) { return a.first == key; });
-  return found == parts_.attributes.end() ? std::string_view() : found->second;
-}
-
-std::vector<std::string_view> IndexView::attribute_keys() const {
-  std::vector<std::string_view> keys;
-  for (const Attribute& attribute : parts_.attributes) keys.push_back(attribute.first);
-  return keys;
-}
 
 Result<ObjectInfo> IndexView::object(ObjectId id) const {
   if (Raw(id) >= object_count()) {

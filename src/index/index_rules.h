@@ -23,8 +23,6 @@ inline constexpr std::uint64_t kAttributesMax = 4096;
 inline constexpr std::uint64_t kFieldNameBytesMax = 1024;
 inline constexpr std::uint64_t kRankMax = 64;
 
-using Attribute = std::pair<std::string_view, std::string_view>;
-
 // The first violation, or std::nullopt.
 std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields);
 std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes);

@@ -27,6 +27,7 @@ using internal::TestFolder;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Key;
 
 using Bytes = std::vector<std::byte>;
 
@@ -75,8 +76,8 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
     EXPECT_EQ(block.extent, contents.blocks[i].extent);
     EXPECT_EQ(block.checksum, contents.blocks[i].checksum);
   }
-  for (const auto& [key, value] : contents.attributes) EXPECT_EQ(index.attribute(key), value);
-  EXPECT_EQ(index.attribute_keys().size(), contents.attributes.size());
+  for (const auto& [key, value] : contents.attributes) EXPECT_EQ(FindAttribute(index, key), value);
+  EXPECT_EQ(index.attributes().size(), contents.attributes.size());
 }
 
 // CopyInlineValues() against inline_value(), for all runs of one length.
@@ -127,8 +128,8 @@ TEST(IndexTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(index.value()->root(), "/data/set");
   EXPECT_EQ(index.value()->file_bytes(), std::filesystem::file_size(folder / "i"));
   EXPECT_EQ(index.value()->VerifyAll().ToString(), "OK");
-  EXPECT_EQ(index.value()->attribute("no such key"), "");
-  EXPECT_THAT(index.value()->attribute_keys(), ElementsAre("format", "classes"));
+  EXPECT_EQ(FindAttribute(*index.value(), "no such key"), "");
+  EXPECT_THAT(index.value()->attributes(), ElementsAre(Key("format"), Key("classes")));
 }
 
 TEST(IndexTest, GivesBackAnythingThatKeepsTheRules) {

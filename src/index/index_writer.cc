@@ -85,8 +85,8 @@ class IndexFileWriter {
   Status Plan() {
     std::vector<FieldInfo> infos;
     for (const IndexContents::Field& field : contents_.fields) infos.push_back(field.info);
-    const std::vector<internal::Attribute> attributes(contents_.attributes.begin(),
-                                                      contents_.attributes.end());
+    const std::vector<Attribute> attributes(contents_.attributes.begin(),
+                                            contents_.attributes.end());
     fields_ = internal::EncodeFields(infos);
     attributes_ = internal::EncodeAttributes(attributes);
     std::uint64_t name_bytes = 0;

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "ipc/sealed_bytes.h"
 

@@ -228,8 +228,7 @@ class ClaimingIndex final : public Index {
   [[nodiscard]] std::uint64_t block_count() const override { return blocks_.size(); }
   [[nodiscard]] const std::string& root() const override { return text_; }
   [[nodiscard]] const std::string& fingerprint() const override { return text_; }
-  [[nodiscard]] std::string_view attribute(std::string_view /*key*/) const override { return {}; }
-  [[nodiscard]] std::vector<std::string_view> attribute_keys() const override { return {}; }
+  [[nodiscard]] std::span<const Attribute> attributes() const override { return {}; }
   [[nodiscard]] std::uint64_t file_bytes() const override { return 0; }
   [[nodiscard]] Result<ObjectInfo> object(ObjectId /*id*/) const override { return ObjectInfo{}; }
   [[nodiscard]] Result<BlockInfo> block(std::uint64_t position) const override {

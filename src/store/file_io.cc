@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <string>
 
-#include "base/errno_text.h"
-
 namespace headrace {
 namespace {
 

@@ -12,7 +12,6 @@
 #include <string>
 #include <utility>
 
-#include "base/errno_text.h"
 #include "base/process_id.h"
 #include "base/units.h"
 

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/errno_text.h"
-
 namespace headrace {
 
 ssize_t TierIo::Read(int fd, std::span<std::byte> to, std::uint64_t offset) {

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "ipc/wire.h"
 

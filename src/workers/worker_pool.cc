@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/errno_text.h"
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "workers/worker_messages.h"

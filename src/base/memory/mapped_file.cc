@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "base/check.h"
-#include "base/errno_text.h"
 #include "base/unique_fd.h"
 
 namespace headrace {

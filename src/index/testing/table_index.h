@@ -39,8 +39,7 @@ class TableIndex final : public Index {
   [[nodiscard]] std::uint64_t block_count() const override { return 0; }
   [[nodiscard]] const std::string& root() const override { return text_; }
   [[nodiscard]] const std::string& fingerprint() const override { return text_; }
-  [[nodiscard]] std::string_view attribute(std::string_view) const override { return {}; }
-  [[nodiscard]] std::vector<std::string_view> attribute_keys() const override { return {}; }
+  [[nodiscard]] std::span<const Attribute> attributes() const override { return {}; }
   [[nodiscard]] std::uint64_t file_bytes() const override { return 0; }
   [[nodiscard]] Result<ObjectInfo> object(ObjectId id) const override {
     static constexpr std::string_view kNames[] = {"a", "b", "c", "d"};
