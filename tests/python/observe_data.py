@@ -154,6 +154,7 @@ def full_core() -> dict[str, Any]:
                 "reads",
                 "bytes",
                 "reread_bytes",
+                "left_in_storage",
                 "kept_bytes",
                 "pinned_reads",
                 "pinned_bytes",

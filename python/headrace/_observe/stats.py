@@ -284,6 +284,8 @@ class Io(TypedDict):
     reads: Annotated[int, F("", "engine.reads")]
     blocks: Annotated[int, F("", "engine.blocks.reads")]
     """blocks that the order requested: each took one or more of `reads`, or was pinned"""
+    blocks_left: Annotated[int, F("", "engine.blocks.left_in_storage")]
+    """part of `blocks`: the page cache held them, and rows copy their samples from there"""
     retries: Annotated[int, F("", "store.retries", metric="read_retries_total")]
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]
 
