@@ -21,6 +21,9 @@ constexpr std::uint64_t kRoom = 2;
 // Up to here places are as large as their pieces: pages of small pieces fit others in any case.
 constexpr std::uint64_t kExactMax = 32 * kKiB;
 
+// Pieces to look at first; until then they are no neighbours of other free ones.
+constexpr std::size_t kRecentMax = 64;
+
 // From this size on the last huge page, of which only a part may be wanted, does not matter.
 constexpr std::uint64_t kHugeFrom = 8 * kMiB;
 
@@ -61,22 +64,49 @@ Arena::~Arena() {
 
 std::byte* Arena::Take(std::uint64_t bytes, std::uint64_t used_bytes) {
   HEADRACE_CHECK(used_bytes + bytes <= resident_max_);
-  if (bytes > kExactMax && PlaceBytes(bytes) == bytes) sizes_.insert(bytes);
+  if (std::byte* const piece = TakeRecent(bytes); piece != nullptr) return piece;
+  ForgetRecent();
+  return TakeAt(FindPlace(bytes, used_bytes), bytes, used_bytes);
+}
+
+std::optional<std::byte*> Arena::TakeReady(std::uint64_t bytes, std::uint64_t used_bytes) {
+  HEADRACE_CHECK(used_bytes + bytes <= resident_max_);
+  if (std::byte* const piece = TakeRecent(bytes); piece != nullptr) return piece;
+  ForgetRecent();
   const Place place = FindPlace(bytes, used_bytes);
+  if (place.returns_pages) return std::nullopt;
+  return TakeAt(place, bytes, used_bytes);
+}
+
+// One of the same size has the same pages, so nothing is returned for it. Null: there is none.
+std::byte* Arena::TakeRecent(std::uint64_t bytes) {
+  if (recent_.empty() || recent_.back().second != bytes) return nullptr;
+  std::byte* const piece = base_ + recent_.back().first;
+  recent_.pop_back();
+  return piece;
+}
+
+void Arena::ForgetRecent() {
+  for (const auto& [offset, bytes] : recent_) {
+    const auto place = places_.extract(offset);
+    free_.Add(offset, place.empty() ? bytes : place.mapped());
+    filled_.Add(offset, bytes);
+  }
+  recent_.clear();
+}
+
+std::byte* Arena::TakeAt(const Place& place, std::uint64_t bytes, std::uint64_t used_bytes) {
   if (place.offset == kNone) {
     ReturnPages(filled_.bytes());
     return nullptr;
   }
+  if (bytes > kExactMax && PlaceBytes(bytes) == bytes) sizes_.insert(bytes);
   free_.Remove(place.offset, place.bytes);
   filled_.Remove(place.offset, bytes);
-  places_.emplace(place.offset, place.bytes);
+  if (place.bytes != bytes) places_.emplace(place.offset, place.bytes);
   const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
   if (filled_.bytes() > filled_max) ReturnPages(filled_.bytes() - filled_max);
   return base_ + place.offset;
-}
-
-bool Arena::TakeReturnsPages(std::uint64_t bytes, std::uint64_t used_bytes) const {
-  return FindPlace(bytes, used_bytes).returns_pages;
 }
 
 // The size of the place for a piece: the largest that a piece has had, of those up to half as large
@@ -91,7 +121,8 @@ std::uint64_t Arena::PlaceBytes(std::uint64_t bytes) const {
 Arena::Place Arena::FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) const {
   const std::uint64_t filled_max = resident_max_ - used_bytes - bytes;
   const auto suffices = [&](std::uint64_t offset) {
-    return filled_.bytes() - filled_.BytesIn(offset, bytes) <= filled_max;
+    return filled_.bytes() <= filled_max ||
+           filled_.bytes() - filled_.BytesIn(offset, bytes) <= filled_max;
   };
   const auto any = [](std::uint64_t /*offset*/) { return true; };
   const std::uint64_t wide = PlaceBytes(bytes);
@@ -107,10 +138,8 @@ Arena::Place Arena::FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) con
 }
 
 void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
-  const auto place = places_.extract(static_cast<std::uint64_t>(piece - base_));
-  HEADRACE_CHECK(!place.empty() && place.mapped() >= bytes);
-  free_.Add(place.key(), place.mapped());
-  filled_.Add(place.key(), bytes);
+  if (recent_.size() == kRecentMax) ForgetRecent();
+  recent_.emplace_back(static_cast<std::uint64_t>(piece - base_), bytes);
 }
 
 void Arena::ReturnPages(std::uint64_t bytes) {

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/shared_memory.h"
 
@@ -38,8 +40,8 @@ class Arena {
   // A piece of `bytes`, where `used_bytes` are in use already, here or elsewhere, that count
   // against resident_max. Null if there is no place; then no free page is in memory either.
   std::byte* Take(std::uint64_t bytes, std::uint64_t used_bytes);
-  // Whether Take() would return pages to the system.
-  [[nodiscard]] bool TakeReturnsPages(std::uint64_t bytes, std::uint64_t used_bytes) const;
+  // The same; std::nullopt, and nothing done, if pages would have to be returned to the system.
+  std::optional<std::byte*> TakeReady(std::uint64_t bytes, std::uint64_t used_bytes);
 
   void GiveBack(std::byte* piece, std::uint64_t bytes);
 
@@ -86,6 +88,9 @@ class Arena {
   void UseMapping(void* memory, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t PlaceBytes(std::uint64_t bytes) const;
   [[nodiscard]] Place FindPlace(std::uint64_t bytes, std::uint64_t used_bytes) const;
+  std::byte* TakeAt(const Place& place, std::uint64_t bytes, std::uint64_t used_bytes);
+  std::byte* TakeRecent(std::uint64_t bytes);
+  void ForgetRecent();
   void ReturnPages(std::uint64_t bytes);
 
   const std::uint64_t resident_max_;
@@ -94,8 +99,11 @@ class Arena {
   std::uint64_t mapped_bytes_ = 0;
   Ranges free_;                                    // places
   Ranges filled_;                                  // in no piece, with pages
-  std::map<std::uint64_t, std::uint64_t> places_;  // of the pieces: offset, bytes
-  std::set<std::uint64_t> sizes_;                  // that pieces have had, the largest of each kind
+  std::map<std::uint64_t, std::uint64_t> places_;  // of pieces in larger ones: offset, bytes
+  // Given back and not yet in free_ and filled_: the next piece of the size is taken from here, for
+  // a fiftieth of the work. Offset, bytes of the piece.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> recent_;
+  std::set<std::uint64_t> sizes_;  // that pieces have had, the largest of each kind
 };
 
 }  // namespace headrace

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "base/prng.h"
@@ -70,13 +71,20 @@ TEST(ArenaTest, PiecesOfNearlyOneSizeUseTheSamePagesAgain) {
   std::uint64_t returned = 0;
   for (int i = 0; i < 2000; ++i) {
     const std::uint64_t bytes = (256 + 32 * prng.Below(2)) * kPage;
-    while (used + bytes > kMax || (used > kMax / 2 && arena.TakeReturnsPages(bytes, used))) {
+    std::optional<std::byte*> piece;
+    while (!piece.has_value()) {
+      if (used + bytes <= kMax) piece = arena.TakeReady(bytes, used);
+      if (piece.has_value()) break;
+      if (used <= kMax / 2) {
+        returned += i >= 100 ? 1 : 0;
+        piece = arena.Take(bytes, used);
+        break;
+      }
       used -= held.front().bytes;
       arena.GiveBack(held.front().piece, held.front().bytes);
       held.pop_front();
     }
-    returned += i >= 100 && arena.TakeReturnsPages(bytes, used) ? 1 : 0;
-    held.push_back({arena.Take(bytes, used), bytes});
+    held.push_back({*piece, bytes});
     ASSERT_NE(held.back().piece, nullptr);
     used += bytes;
   }

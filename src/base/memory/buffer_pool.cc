@@ -106,14 +106,19 @@ std::optional<Buffer> BufferPool::AcquireReady(std::uint64_t bytes) {
   const std::uint64_t used = stats_.used_bytes;
   if (charged > stats_.capacity_bytes - used) return std::nullopt;
   const bool much_in_use = used > stats_.capacity_bytes / 2 && used / charged >= kManyBuffers;
-  if (much_in_use && arena_->TakeReturnsPages(charged, used)) return std::nullopt;
-  return AcquireCharged(charged);
+  if (!much_in_use) return AcquireCharged(charged);
+  const std::optional<std::byte*> memory = arena_->TakeReady(charged, used);
+  return memory.has_value() ? Charge(*memory, charged) : std::nullopt;
 }
 
 std::optional<Buffer> BufferPool::AcquireCharged(std::uint64_t charged) {
   if (charged > stats_.capacity_bytes - stats_.used_bytes) return std::nullopt;
+  return Charge(arena_->Take(charged, stats_.used_bytes), charged);
+}
+
+// `memory`: of the arena; null: it has no place.
+std::optional<Buffer> BufferPool::Charge(std::byte* memory, std::uint64_t charged) {
   BufferPlace place;
-  std::byte* memory = arena_->Take(charged, stats_.used_bytes);
   if (memory != nullptr) {
     if (shared_) place = {arena_->memory(), arena_->OffsetOf(memory)};
   } else {
