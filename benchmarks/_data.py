@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import headrace as hr
+from headrace import _core
 from headrace.formats.pack import PackParameters, write_pack
 
 MEAN_BYTES = 100_000
@@ -53,6 +54,33 @@ def raw_data(root: Path, total_bytes: int) -> BenchData:
 def image_data(root: Path, total_bytes: int) -> BenchData:
     """Textured JPEG files, about `total_bytes` of them."""
     return _make(root / f"images-{total_bytes // 10**6}MB", total_bytes, _write_images)
+
+
+def record_data(root: Path, count: int, record_bytes: int) -> tuple[Path, Path]:
+    """`count` records of random bytes: one file of them, for NumPy to map, and a shuffled pack."""
+    folder = root / f"records-{count}x{record_bytes}"
+    records, pack = folder / "records.bin", folder / "pack"
+    if not pack.exists():
+        print(f"making {folder}: {count * record_bytes / 1e6:.0f} MB", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        rng = np.random.default_rng(0)
+        with records.open("wb") as file:
+            for begin in range(0, count, 8192):
+                file.write(rng.bytes(min(8192, count - begin) * record_bytes))
+        contents = _core.IndexContents(count, str(folder))
+        stat = records.stat()
+        sizes, times = np.array([stat.st_size], np.uint64), np.array([stat.st_mtime_ns])
+        contents.add_objects([records.name], sizes, times)
+        offsets = np.arange(count, dtype=np.uint64) * np.uint64(record_bytes)
+        lengths = np.full(count, record_bytes, np.uint64)
+        extents = (np.zeros(count, np.uint64), offsets, lengths)
+        contents.add_extent_field("record", ("array", "uint8", (record_bytes,)), extents)
+        contents.set_attribute("format", "records")
+        _core.write_index(contents, str(folder / "records.hri"))
+        write_pack(hr.open(folder / "records.hri"), pack, PackParameters(order="shuffled"))
+        os.sync()
+    return records, pack
 
 
 def _make(root: Path, total_bytes: int, write: Callable[[Path, int, int], None]) -> BenchData:
