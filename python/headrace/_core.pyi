@@ -226,7 +226,9 @@ class StoredReader:
     """Reads stored bytes as a loader does: same stores, retries, errors."""
 
     def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0) -> None:
-        """`threads`: number of reads that run at once; 0: the number of a loader."""
+        """
+        `threads`: number of reads that run at once; 0: the number of a loader.
+        """
 
     def read_into(self, objects: NDArray[numpy.uint64], offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], target: bytearray | memoryview) -> None:
         """
@@ -418,6 +420,12 @@ class LoaderOptions:
 
     @epochs.setter
     def epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def bijection_from(self) -> int: ...
+
+    @bijection_from.setter
+    def bijection_from(self, arg: int, /) -> None: ...
 
     @property
     def placement(self) -> str: ...

@@ -154,11 +154,11 @@ def full_core() -> dict[str, Any]:
                 "reads",
                 "bytes",
                 "reread_bytes",
-                "left_in_storage",
                 "kept_bytes",
                 "pinned_reads",
                 "pinned_bytes",
-            ),
+            )
+            | {"left_in_storage": 12},
             **counts("reads_in_flight", "steps_in_work"),
             "staging": pool(),
             "batch": pool(),
