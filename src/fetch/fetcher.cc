@@ -27,7 +27,11 @@ bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
 }  // namespace
 
 bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool) {
-  return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireReady(bytes); });
+  // What the first takes is no reason for the others of its group to wait.
+  bool first = true;
+  return AcquireAll(group, [&](std::uint64_t bytes) {
+    return std::exchange(first, false) ? pool.AcquireReady(bytes) : pool.Acquire(bytes);
+  });
 }
 
 Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool) {
@@ -35,7 +39,8 @@ Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool
   const BufferPool::Stats stats = pool.stats();
   if (stats.used_bytes != 0 || stats.beyond_bytes != 0) return Memory::kWait;
   // Other threads may have given it all back after the first attempt.
-  if (AcquireWithin(group, pool)) return Memory::kTaken;
+  const auto within = [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); };
+  if (AcquireAll(group, within)) return Memory::kTaken;
   const bool taken =
       AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireBeyond(bytes); });
   return taken ? Memory::kTaken : Memory::kNone;

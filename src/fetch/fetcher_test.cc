@@ -87,6 +87,22 @@ TEST_F(FetcherTest, MemoryGoesBeyondThePoolOnlyWhereThatIsFreeAndTooSmall) {
       << "the first will give it back";
 }
 
+// The places of buffers of nearly one size leave the pages of a free pool in pieces.
+TEST_F(FetcherTest, AGroupThatFitsTheFreePoolStaysInItWhereverItsPagesLie) {
+  const auto pool = BufferPool::Make(10 * kMiB);
+  pool->Acquire(11 * kMiB / 8)->Reset();
+  std::vector<Buffer> held;
+  for (int i = 0; i < 10; ++i) held.push_back(*pool->Acquire(kMiB));
+  held.clear();
+  fetches_[0].extent.range.size = 6 * kMiB;
+  fetches_[1].extent.range.size = 5 * kMiB / 4;
+  EXPECT_EQ(fetcher_.Acquire(Group(2), *pool), Fetcher::Memory::kTaken);
+  EXPECT_EQ(pool->stats().beyond_count, 0U);
+  fetches_[0].buffer.Reset();
+  fetches_[1].buffer.Reset();
+  EXPECT_TRUE(fetcher_.AcquireWithin(Group(2), *pool));
+}
+
 TEST_F(FetcherTest, MemoryThatComesBackDuringTheAttemptIsTakenWithinTheBudget) {
   const auto pool = BufferPool::Make(16 * kKiB);
   for (int round = 0; round < 2000; ++round) {

@@ -109,8 +109,8 @@ class ByteStore {
     }
   }
 
-  // Whether ReadAllNow() would now copy any part of `extent` without a system call. Asks the page
-  // cache itself at most every other second, so the answer may be that old.
+  // Whether the page cache holds all of `extent`, for ReadAllNow() to copy from a mapped file.
+  // Waits for no device.
   virtual bool HoldsNow(const Extent& /*extent*/) { return false; }
 
   // Whether to try ReadNow() for the next read. Mostly false after many misses.

@@ -1,5 +1,6 @@
 #include "store/page_cache.h"
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -86,10 +87,24 @@ class FilesOfReads {
   OpenFile* Find(const Extent& extent) {
     for (const auto& [object, file] : found_) {
       if (object != extent.object) continue;
-      return file != nullptr && extent.range.end() <= file->size() ? file.get() : nullptr;
+      return extent.range.end() <= file->size() ? file.get() : nullptr;
     }
-    found_.emplace_back(extent.object, files_.FindOpen(extent));
-    return found_.back().second.get();
+    std::shared_ptr<OpenFile> file = files_.FindOpen(extent);
+    if (file == nullptr) return nullptr;
+    return found_.emplace_back(extent.object, std::move(file)).second.get();
+  }
+
+  // Those that have become shorter: the last page of one that is mapped has zeros in place of what
+  // was cut off.
+  [[nodiscard]] std::vector<const OpenFile*> Shortened() const {
+    std::vector<const OpenFile*> shortened;
+    for (const auto& [object, file] : found_) {
+      struct stat now = {};
+      const bool whole =
+          ::fstat(file->fd(), &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= file->size();
+      if (!whole) shortened.push_back(file.get());
+    }
+    return shortened;
   }
 
  private:
@@ -97,10 +112,14 @@ class FilesOfReads {
   std::vector<std::pair<ObjectId, std::shared_ptr<OpenFile>>> found_;
 };
 
-// Null: it cannot be mapped, is not worth that, or the system cannot tell what the page cache holds
-// of it.
+// Whether it is large enough, and the system can tell what the page cache holds of it.
+bool IsWorthMapping(const OpenFile& file) {
+  return file.cache_is_its_own() && file.size() >= kMappedBytesMin;
+}
+
+// Null: it cannot be mapped, or is not worth that.
 FileMapping* MappingOf(OpenFile& file) {
-  if (!file.cache_is_its_own() || file.size() < kMappedBytesMin) return nullptr;
+  if (!IsWorthMapping(file)) return nullptr;
   return file.mapping([&file](ByteRange range) { return CachedPages(file, range).value_or(0); });
 }
 
@@ -152,13 +171,16 @@ void PageCacheReader::ReadAll(FileTable& files, std::span<NowRead> reads) {
     }
     read.answer = hit ? ReadNowAnswer::kRead : ReadNowAnswer::kNotHeld;
   }
+  for (const OpenFile* const file : open.Shortened()) {
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      if (sources[i].file == file) reads[i].answer = ReadNowAnswer::kNotHeld;
+    }
+  }
 }
 
 bool PageCacheReader::HoldsMapped(FileTable& files, const Extent& extent) {
-  FilesOfReads open(files);
-  OpenFile* const file = open.Find(extent);
-  FileMapping* const mapping = file != nullptr ? MappingOf(*file) : nullptr;
-  return mapping != nullptr && mapping->MayCopy(extent.range, CoarseSeconds());
+  const std::shared_ptr<OpenFile> file = files.FindOpen(extent);
+  return file != nullptr && IsWorthMapping(*file) && HoldsAll(*file, extent.range).value_or(false);
 }
 
 // Writes only on a change: threads share the cache line.

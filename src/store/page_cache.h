@@ -27,7 +27,7 @@ class PageCacheReader {
   // mapped files where the system can tell what the page cache holds of them.
   void ReadAll(FileTable& files, std::span<NowRead> reads);
 
-  // Whether ReadAll() would copy any part of `extent` from a mapped file.
+  // Whether ReadAll() would copy any part of `extent` from a mapped file. Touches no page.
   static bool HoldsMapped(FileTable& files, const Extent& extent);
 
   [[nodiscard]] bool WorthAsking();

@@ -230,6 +230,18 @@ TEST_F(UringFileStoreTest, ReadAllNowGivesWhatThePageCacheHoldsAndHoldsNowSaysSo
   EXPECT_TRUE(store->HoldsNow({kObject, {5000, 4096}}));
 }
 
+TEST_F(UringFileStoreTest, AFileThatWasCutInsideAPageIsNotReadAtOnce) {
+  const auto store = Open();
+  ExpectBytes(*store, {0, 4096});
+  const std::string path = files_.file(kObject).value().path;
+  ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(bytes_.size() - 10)), 0);
+  std::string got(100, '\0');
+  std::vector<NowRead> reads = {{.extent = {kObject, {bytes_.size() - 100, 100}},
+                                 .dst = std::as_writable_bytes(std::span(got))}};
+  store->ReadAllNow(reads);
+  EXPECT_EQ(reads[0].answer, ReadNowAnswer::kNotHeld);
+}
+
 TEST_F(UringFileStoreTest, ReadNowIsNotForAFileThatIsGoneNorForStoresThatDoNotAsk) {
   EXPECT_FALSE(Open({.page_cache = false})->MayReadNow());
   EXPECT_FALSE(Open({.page_cache = false})->HoldsNow({kObject, {0, 4096}}));

@@ -20,7 +20,7 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::string_view kSharedName = "headrace-batches";
 constexpr std::uint64_t kFineMax = 32 * kKiB;  // Up to here a class for every number of pages.
 
-// With so many buffers in use, one will soon come back.
+// With so many times the bytes of a buffer in use, one will soon come back.
 constexpr std::uint64_t kManyBuffers = 4;
 
 std::byte* Map(std::uint64_t bytes) {

@@ -1,5 +1,7 @@
 #include "base/memory/guarded_copy.h"
 
+#include <pthread.h>
+
 #include <csetjmp>
 #include <csignal>
 #include <cstring>
@@ -17,45 +19,33 @@ struct Landing {
   sigjmp_buf jump{};
 };
 
-// The model makes access to it safe in a handler: nothing is allocated.
-thread_local Landing* current_landing __attribute__((tls_model("initial-exec"))) = nullptr;
+// Of each thread its Landing. No thread_local: access to that may allocate, in a handler, too.
+pthread_key_t landing_key;
 
 Mutex guard_mutex;
 // Written before the handler is installed, and read by it.
 struct sigaction action_before = {};
-volatile std::sig_atomic_t passed_on = 0;
 
-void PassOn(int signal, siginfo_t* info, void* context) {
-  const bool function = action_before.sa_handler != SIG_DFL && action_before.sa_handler != SIG_IGN;
-  // A handler that ends the process may raise the signal anew, and find this one again.
-  if (function && passed_on == 0) {
-    passed_on = 1;
-    if ((action_before.sa_flags & SA_SIGINFO) != 0) {
-      action_before.sa_sigaction(signal, info, context);
-    } else {
-      action_before.sa_handler(signal);
-    }
-    passed_on = 0;
-    return;
-  }
-  struct sigaction fatal = {};
-  fatal.sa_handler = SIG_DFL;
-  (void)::sigaction(signal, &fatal, nullptr);
+// The handler before is installed again, and hears of the signal as if this one had not been there.
+void PassOn(int signal, const siginfo_t* info) {
+  (void)::sigaction(signal, &action_before, nullptr);
   if (info->si_code <= 0) (void)::raise(signal);  // Sent by a process: it does not come back.
 }
 
-void OnBusError(int signal, siginfo_t* info, void* context) {
-  Landing* const landing = current_landing;
+void OnBusError(int signal, siginfo_t* info, void* /*context*/) {
+  auto* const landing = static_cast<Landing*>(::pthread_getspecific(landing_key));
   const auto* const at = static_cast<const std::byte*>(info->si_addr);
   if (landing != nullptr && info->si_code > 0 && at >= landing->begin && at < landing->end) {
     siglongjmp(landing->jump, 1);
   }
-  PassOn(signal, info, context);
+  PassOn(signal, info);
 }
 
 }  // namespace
 
 void InstallCopyGuard() {
+  static const bool has_key = ::pthread_key_create(&landing_key, nullptr) == 0;
+  HEADRACE_CHECK(has_key);
   struct sigaction now = {};
   HEADRACE_CHECK(::sigaction(SIGBUS, nullptr, &now) == 0);
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnBusError) return;
@@ -76,14 +66,15 @@ bool GuardedCopy(std::span<const std::byte> from, std::span<std::byte> to) {
   landing.begin = from.data();
   landing.end = from.data() + from.size();
   if (sigsetjmp(landing.jump, /*savemask=*/0) != 0) {
-    current_landing = nullptr;
+    (void)::pthread_setspecific(landing_key, nullptr);
     return false;
   }
-  current_landing = &landing;
-  std::memcpy(to.data(), from.data(), from.size());
-  // The copy must not move out of the two assignments.
+  if (::pthread_setspecific(landing_key, &landing) != 0) return false;
+  // The copy must not move out of the two calls.
   asm volatile("" ::: "memory");
-  current_landing = nullptr;
+  std::memcpy(to.data(), from.data(), from.size());
+  asm volatile("" ::: "memory");
+  (void)::pthread_setspecific(landing_key, nullptr);
   return true;
 }
 

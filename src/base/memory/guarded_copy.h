@@ -6,7 +6,7 @@
 namespace headrace {
 
 // Has GuardedCopy() survive bytes that are gone. Installs a handler of SIGBUS, again if somebody
-// has replaced it since; every SIGBUS of others goes on to the handler that was there before. Cheap
+// has replaced it since. A SIGBUS of others puts the handler before back, which then gets it. Cheap
 // enough for each group of copies.
 //
 // Thread safety: may be called from any thread.

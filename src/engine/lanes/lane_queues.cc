@@ -33,6 +33,15 @@ void LaneQueues::AddReads(const StepWork& work, Reads reads, bool first) {
   ++waiting_;
 }
 
+void LaneQueues::AddLateReads(const StepWork& work, Reads reads) {
+  std::deque<Reads>& queue = queues_[work.lane].to_read;
+  const auto later = std::find_if(queue.begin(), queue.end(), [&](const Reads& each) {
+    return each.front()->work->deadline > work.deadline;
+  });
+  queue.insert(later, std::move(reads));
+  ++waiting_;
+}
+
 const LaneQueues::Reads* LaneQueues::NextReads() const {
   const Reads* next = nullptr;
   const auto deadline = [](const Reads& reads) {

@@ -35,6 +35,8 @@ class LaneQueues {
 
   // `first`: ahead of all others of the lane.
   void AddReads(const StepWork& work, Reads reads, bool first = false);
+  // The same, before those of later steps that are queued already.
+  void AddLateReads(const StepWork& work, Reads reads);
   [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
   // The reads that are due next, of the lanes that may read; null: there are none.
   [[nodiscard]] const Reads* NextReads() const;

@@ -55,8 +55,7 @@ void Rows::Plan(StepWork& work) {
     const Delivery& delivery = work.plan.deliveries[slot];
     if (delivery.block_read != kNoBlockRead) {
       HEADRACE_CHECK(blocks_ != nullptr);
-      kept.row = {&work, slot};
-      kept.in_storage = false;
+      kept = {.row = {&work, slot}};
       if (!blocks_->Take(delivery, kept)) continue;
       if (kept.in_storage) {
         tried.push_back(slot);
@@ -109,7 +108,7 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
     std::vector<RowReader::Piece> pieces;
     for (const auto& [slot, lacks] : task.missed) {
       if (lacks != not_held) continue;
-      if (work.plan.deliveries[slot].block_read != kNoBlockRead) blocks_->OnLeftCache();
+      if (lacks && work.plan.deliveries[slot].block_read != kNoBlockRead) blocks_->OnLeftCache();
       const std::size_t before = pieces.size();
       if (const Status status = FindPieces(work, slot, pieces); !status.ok()) {
         pieces.resize(before);
@@ -122,7 +121,7 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
     for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) {
       unit->tried = true;
       unit->not_held = not_held;
-      queues_.AddReads(work, {unit});
+      queues_.AddLateReads(work, {unit});
     }
   }
 }

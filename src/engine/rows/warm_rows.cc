@@ -8,6 +8,9 @@ namespace {
 // Of a task, in multiples of what is worth a thread to decode: a copy is quicker.
 constexpr std::uint64_t kTaskFactor = 4;
 
+// Of a task, whatever their size: they may lie in as many files.
+constexpr std::size_t kTaskRows = 256;
+
 // Rows whose index entries are fetched while the entry of one is looked at.
 constexpr std::size_t kPrefetchAhead = 8;
 
@@ -31,7 +34,7 @@ void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
     }
     task->slots.push_back(slot);
     task->stored_bytes += RoomBytes(work, slot);
-    if (task->stored_bytes >= bytes_max) Submit(std::move(task));
+    if (task->stored_bytes >= bytes_max || task->slots.size() >= kTaskRows) Submit(std::move(task));
   }
   if (task != nullptr) Submit(std::move(task));
 }
