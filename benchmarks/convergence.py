@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import _harness
-import _learners
 import numpy as np
-from _learners import Problem
+from _convergence import learners
+from _convergence.learners import Problem
 
 import headrace as hr
 from headrace import _core
@@ -49,29 +49,29 @@ class Experiment:
 
 EXPERIMENTS = {
     "E1 digits": Experiment(
-        _learners.digits,
-        lambda p, s: _learners.Network(p, 32, s, rate=0.02, norm=False),
+        learners.digits,
+        lambda p, s: learners.Network(p, 32, s, rate=0.02, norm=False),
         batch=16,
         epochs=5,
         points=0.5,
     ),
     "E2 mixture": Experiment(
-        _learners.mixture,
-        lambda p, s: _learners.Network(p, 64, s, rate=0.05, norm=False),
+        learners.mixture,
+        lambda p, s: learners.Network(p, 64, s, rate=0.05, norm=False),
         batch=64,
         epochs=3,
         points=0.5,
     ),
     "E2 mixture, BatchNorm": Experiment(
-        _learners.mixture,
-        lambda p, s: _learners.Network(p, 64, s, rate=0.05, norm=True),
+        learners.mixture,
+        lambda p, s: learners.Network(p, 64, s, rate=0.05, norm=True),
         batch=64,
         epochs=3,
         points=0.5,
     ),
     "E3 drift": Experiment(
-        _learners.drift,
-        lambda p, s: _learners.Regression(p, rate=0.02),
+        learners.drift,
+        lambda p, s: learners.Regression(p, rate=0.02),
         batch=32,
         epochs=2,
         points=None,

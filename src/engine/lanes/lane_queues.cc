@@ -23,22 +23,15 @@ LaneQueues::LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy)
   for (std::size_t i = 0; i < lanes.size(); ++i) queues_[i].parts = std::move(lanes[i]);
 }
 
-void LaneQueues::AddReads(const StepWork& work, Reads reads, bool first) {
+void LaneQueues::AddReads(const StepWork& work, Reads reads, bool early) {
   std::deque<Reads>& queue = queues_[work.lane].to_read;
-  if (first) {
-    queue.push_front(std::move(reads));
-  } else {
-    queue.push_back(std::move(reads));
+  auto place = queue.end();
+  if (early) {
+    place = std::find_if(queue.begin(), queue.end(), [&](const Reads& each) {
+      return each.front()->work->deadline >= work.deadline;
+    });
   }
-  ++waiting_;
-}
-
-void LaneQueues::AddLateReads(const StepWork& work, Reads reads) {
-  std::deque<Reads>& queue = queues_[work.lane].to_read;
-  const auto later = std::find_if(queue.begin(), queue.end(), [&](const Reads& each) {
-    return each.front()->work->deadline > work.deadline;
-  });
-  queue.insert(later, std::move(reads));
+  queue.insert(place, std::move(reads));
   ++waiting_;
 }
 

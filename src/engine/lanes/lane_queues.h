@@ -33,10 +33,8 @@ class LaneQueues {
     return queues_[work.lane].parts;
   }
 
-  // `first`: ahead of all others of the lane.
-  void AddReads(const StepWork& work, Reads reads, bool first = false);
-  // The same, before those of later steps that are queued already.
-  void AddLateReads(const StepWork& work, Reads reads);
+  // `early`: ahead of those of its step and of later ones that are queued already.
+  void AddReads(const StepWork& work, Reads reads, bool early = false);
   [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
   // The reads that are due next, of the lanes that may read; null: there are none.
   [[nodiscard]] const Reads* NextReads() const;

@@ -223,7 +223,7 @@ void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
         const StoredPiece at = work.pieces[ref.slot * loop_.fields.size() + ref.field];
         const Extent extent{unit.extent.object, {unit.extent.range.offset + at.offset, at.size}};
         const Piece alone(extent, ref);
-        queues_.AddReads(work, {MakeUnit(work, extent, {&alone, 1})}, /*first=*/true);
+        queues_.AddReads(work, {MakeUnit(work, extent, {&alone, 1})}, /*early=*/true);
       }
       return;
     }
@@ -277,7 +277,7 @@ void RowReader::ReadAgain(ReadUnit& unit) {
   loop_.fetcher.Finish();
   queues_.EndReads(work);
   work.issued_bytes -= unit.extent.range.size;
-  if (!loop_.ended) queues_.AddReads(work, {&unit}, /*first=*/true);
+  if (!loop_.ended) queues_.AddReads(work, {&unit}, /*early=*/true);
 }
 
 }  // namespace headrace

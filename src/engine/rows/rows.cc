@@ -121,7 +121,7 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
     for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) {
       unit->tried = true;
       unit->not_held = not_held;
-      queues_.AddLateReads(work, {unit});
+      queues_.AddReads(work, {unit}, /*early=*/true);
     }
   }
 }
@@ -198,7 +198,7 @@ void Rows::PlanFromStorage(StepWork& work, std::uint32_t slot) {
   if (!status.ok()) return Fail(work, slot, status);
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(pieces.size());
   ++work.samples_unread;
-  queues_.AddReads(work, reader_.MakeReads(work, pieces), /*first=*/true);
+  queues_.AddReads(work, reader_.MakeReads(work, pieces), /*early=*/true);
 }
 
 // Gives a ragged row as much room as the bytes of `piece` need.

@@ -1,0 +1,1 @@
+"""What `convergence.py` trains."""
