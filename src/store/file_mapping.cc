@@ -85,7 +85,7 @@ std::uint32_t FileMapping::Look(std::uint64_t part) const {
 
 // The same page by page, for a part that is held not as a whole.
 std::uint32_t FileMapping::LookAtPages(std::span<const std::byte> part) const {
-  std::array<unsigned char, kPart / kPageMin> pages;
+  std::array<unsigned char, kPart / kPageMin> pages{};
   if (::mincore(const_cast<std::byte*>(part.data()), part.size(), pages.data()) != 0) return 0;
   std::uint32_t held = kAllBlocks;
   for (std::uint64_t offset = 0; offset < part.size(); offset += PageBytes()) {

@@ -19,12 +19,14 @@ struct Landing {
   sigjmp_buf jump{};
 };
 
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): a handler has no other place.
 // Of each thread its Landing. No thread_local: access to that may allocate, in a handler, too.
 pthread_key_t landing_key;
 
 Mutex guard_mutex;
 // Written before the handler is installed, and read by it.
 struct sigaction action_before = {};
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 // The handler before is installed again, and hears of the signal as if this one had not been there.
 void PassOn(int signal, const siginfo_t* info) {

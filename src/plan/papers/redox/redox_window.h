@@ -93,7 +93,7 @@ class RedoxWindow {
   }
   [[nodiscard]] std::size_t FirstPlace(std::uint32_t node, std::uint32_t slot) const {
     const RedoxLayout::Slot& home = layout_->slots()[slot];
-    return std::size_t{home.first_place} * nodes_ + home.places * node;
+    return std::size_t{home.first_place} * nodes_ + std::size_t{home.places} * node;
   }
   [[nodiscard]] Slot& of(std::uint32_t node, std::uint32_t slot) {
     return slots_[std::size_t{slot} * nodes_ + node];
