@@ -223,7 +223,8 @@ bool Residency::MayStay(const BlockWork& block) const {
   const std::uint64_t begin = first.value().range.offset;
   const std::uint64_t end = last.value().range.end();
   // Otherwise the block lies in pieces.
-  if (begin >= end || end - begin > 2 * block.plan.count * fields[0].row_bytes) return false;
+  if (begin >= end || end - begin > std::uint64_t{2} * block.plan.count * fields[0].row_bytes)
+    return false;
   return loop_.storage.HoldsNow({first.value().object, {begin, end - begin}});
 }
 

@@ -26,21 +26,18 @@ std::uint64_t WarmRows::RoomBytes(const StepWork& work, std::uint32_t slot) cons
 
 void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
   const std::uint64_t bytes_max = kTaskFactor * loop_.options.decode_task_bytes;
-  std::unique_ptr<WarmTask> task;
+  auto task = std::make_unique<WarmTask>();
   for (const std::uint32_t slot : slots) {
-    if (task == nullptr) {
-      task = std::make_unique<WarmTask>();
-      task->work = &work;
-    }
     task->slots.push_back(slot);
     task->stored_bytes += RoomBytes(work, slot);
-    if (task->stored_bytes >= bytes_max || task->slots.size() >= kTaskRows) Submit(std::move(task));
+    if (task->stored_bytes < bytes_max && task->slots.size() < kTaskRows) continue;
+    Submit(work, std::exchange(task, std::make_unique<WarmTask>()));
   }
-  if (task != nullptr) Submit(std::move(task));
+  if (!task->slots.empty()) Submit(work, std::move(task));
 }
 
-void WarmRows::Submit(std::unique_ptr<WarmTask> task) {
-  StepWork& work = *task->work;
+void WarmRows::Submit(StepWork& work, std::unique_ptr<WarmTask> task) {
+  task->work = &work;
   work.samples_tried += task->slots.size();
   const std::uint64_t deadline = work.Deadline(work.issued_bytes);
   work.issued_bytes += task->stored_bytes;

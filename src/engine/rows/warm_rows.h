@@ -54,7 +54,7 @@ class WarmRows {
   void Try(StepWork& work, std::span<const std::uint32_t> slots);
 
  private:
-  void Submit(std::unique_ptr<WarmTask> task);
+  void Submit(StepWork& work, std::unique_ptr<WarmTask> task);
   void Read(WarmTask& task) const;
   [[nodiscard]] std::uint64_t RoomBytes(const StepWork& work, std::uint32_t slot) const;
 
