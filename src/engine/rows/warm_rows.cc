@@ -25,6 +25,7 @@ std::uint64_t WarmRows::RoomBytes(const StepWork& work, std::uint32_t slot) cons
 }
 
 void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
+  if (slots.empty()) return;
   const std::uint64_t bytes_max = kTaskFactor * loop_.options.decode_task_bytes;
   auto task = std::make_unique<WarmTask>();
   for (const std::uint32_t slot : slots) {
