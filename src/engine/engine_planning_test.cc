@@ -224,7 +224,7 @@ class SlowOrderTest : public ::testing::Test {
     engine_->Start();
     executor_.RunAll();
   }
-  ~SlowOrderTest() override {
+  void TearDown() override {
     engine_->Stop();
     executor_.RunAll();
     engine_->Close();
