@@ -420,6 +420,22 @@ TEST(ImageCodecTest, ATruncatedImageIsDataLossWhereverItEndsAndWhateverTheCrop) 
   }
 }
 
+// What looks right may be wrong: the checksums of a PNG's pixels come behind the last row.
+TEST(ImageCodecTest, AWrongByteOfAPngIsDataLossWhateverTheCrop) {
+  ImageTransform crop = Plain(16, 16);
+  crop.random_resized_crop.emplace();
+  const Encoded whole = EncodePng(MakeTexture(160, 160));
+  constexpr std::size_t kPixelsBegin = 60;  // behind the header
+  constexpr std::size_t kPixelsEnd = 16;    // before the end chunk and the last checksum
+  for (std::size_t part = 0; part < 24; ++part) {
+    Encoded wrong = whole;
+    wrong[kPixelsBegin + (whole.size() - kPixelsBegin - kPixelsEnd) * part / 24] ^= std::byte{0x10};
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(Decode(crop, wrong, {.seed = i}).status.code(), StatusCode::kDataLoss) << part;
+    }
+  }
+}
+
 TEST(ImageCodecTest, FlippedBytesNeverDoMoreThanAnError) {
   Prng prng(20261121, 0, RandomStream::kAugment, 0);
   ImageTransform crop = Plain(16, 16);

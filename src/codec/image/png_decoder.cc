@@ -17,9 +17,6 @@
 namespace headrace {
 namespace {
 
-// The chunk that ends a file: its length, its name, its checksum.
-constexpr unsigned char kEndChunk[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0x42, 0x60, 0x82};
-
 // State of a decoder, its input buffer and its inflater: they do not grow with the image.
 constexpr std::uint64_t kStateBytes = std::uint64_t{88} << 10;
 
@@ -81,7 +78,6 @@ class PngDecoder final : public ImageDecoder {
 
   PngStream stream_;
   std::unique_ptr<spng_ctx, FreeContext> context_;  // reads stream_
-  bool complete_ = false;                           // has its end chunk
   bool interlaced_ = false;
   std::uint32_t next_row_ = 0;
   std::uint32_t region_y_ = 0;
@@ -121,9 +117,6 @@ Status PngDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels
   const bool alpha = (header.color_type & 4) != 0;
   const bool colour = (header.color_type & 3) == 2;
   pixel_bits_ = header.bit_depth * ((colour ? std::uint64_t{3} : 1) + (alpha ? 1 : 0));
-  complete_ = encoded.size() >= sizeof(kEndChunk) &&
-              std::memcmp(encoded.data() + encoded.size() - sizeof(kEndChunk), kEndChunk,
-                          sizeof(kEndChunk)) == 0;
   return {};
 }
 
@@ -167,8 +160,10 @@ Status PngDecoder::ReadRow(std::uint8_t* row) {
   return ReadOne(row);
 }
 
+// To the last row: the checksums of the pixels come behind it, and a wrong byte above may have made
+// wrong rows that look right.
 Status PngDecoder::Finish(std::uint8_t* row) {
-  if (complete_ || interlaced_) return {};
+  if (interlaced_) return {};
   while (next_row_ < size_.height) HEADRACE_RETURN_IF_ERROR(ReadOne(row));
   return {};
 }
