@@ -1,6 +1,7 @@
 #include "base/memory/guarded_copy.h"
 
 #include <pthread.h>
+#include <ucontext.h>
 
 #include <csetjmp>
 #include <csignal>
@@ -34,10 +35,12 @@ void PassOn(int signal, const siginfo_t* info) {
   if (info->si_code <= 0) (void)::raise(signal);  // Sent by a process: it does not come back.
 }
 
-void OnBusError(int signal, siginfo_t* info, void* /*context*/) {
+void OnBusError(int signal, siginfo_t* info, void* context) {
   auto* const landing = static_cast<Landing*>(::pthread_getspecific(landing_key));
   const auto* const at = static_cast<const std::byte*>(info->si_addr);
   if (landing != nullptr && info->si_code > 0 && at >= landing->begin && at < landing->end) {
+    // The jump leaves the mask as it is in the handler.
+    (void)::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(landing->jump, 1);
   }
   PassOn(signal, info);
@@ -57,7 +60,6 @@ void InstallCopyGuard() {
   action_before = now;
   struct sigaction ours = {};
   ours.sa_sigaction = OnBusError;
-  // SA_NODEFER: the jump out of the handler leaves no signal blocked.
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   HEADRACE_CHECK(::sigaction(SIGBUS, &ours, nullptr) == 0);
 }
