@@ -59,7 +59,7 @@ TEST(ArenaTest, FreePagesGoToTheSystemWhereTheirPlacesAreTooSmall) {
 // What a loader's memory does: a dozen pieces in use at a time, each up to an eighth larger or
 // smaller than the others. Places come to fit all of them, so that no page is returned.
 TEST(ArenaTest, PiecesOfNearlyOneSizeUseTheSamePagesAgain) {
-  constexpr std::uint64_t kMax = std::uint64_t{12 * 288} * kPage;
+  constexpr std::uint64_t kMax = std::uint64_t{12} * 288 * kPage;
   Arena arena(kMax);
   Prng prng(1, 0, RandomStream::kOrder);
   struct Held {
