@@ -1,5 +1,8 @@
 #pragma once
 
+// engine/ runs a plan: reads, verifies, decodes, assembles batches, within byte budgets. A state
+// machine fed by completions, which owns no thread and reads no clock but those it is given.
+
 #include <cstdint>
 #include <memory>
 #include <optional>
