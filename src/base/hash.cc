@@ -1,5 +1,7 @@
 #include "base/hash.h"
 
+#include "base/hash/xxh3.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -10,10 +12,15 @@ namespace {
 
 XXH3_state_t* State(void* state) { return static_cast<XXH3_state_t*>(state); }
 
+const internal::Xxh3& Fastest() {
+  static const internal::Xxh3& fastest = internal::SupportedXxh3().front();
+  return fastest;
+}
+
 }  // namespace
 
 std::uint64_t Hash64(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
+  return Fastest().hash(bytes.data(), bytes.size());
 }
 
 Hasher64::Hasher64() : state_(XXH3_createState()) { XXH3_64bits_reset(State(state_)); }
@@ -21,7 +28,7 @@ Hasher64::Hasher64() : state_(XXH3_createState()) { XXH3_64bits_reset(State(stat
 Hasher64::~Hasher64() { XXH3_freeState(State(state_)); }
 
 void Hasher64::Add(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(State(state_), bytes.data(), bytes.size());
+  Fastest().update(state_, bytes.data(), bytes.size());
 }
 
 std::uint64_t Hasher64::Digest() const { return XXH3_64bits_digest(State(state_)); }

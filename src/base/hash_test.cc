@@ -1,7 +1,12 @@
 #include "base/hash.h"
 
-#include <string_view>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
+#include <string_view>
+#include <vector>
+
+#include "base/hash/xxh3.h"
 #include "gtest/gtest.h"
 
 namespace headrace {
@@ -31,6 +36,26 @@ TEST(HashTest, BytesInPiecesHashAsInOne) {
   parts.Add(bytes.subspan(1501));
   EXPECT_EQ(parts.Digest(), Hash64(bytes));
   EXPECT_EQ(Hasher64().Digest(), Hash64({}));
+}
+
+// Of lengths on both sides of each limit inside XXH3, at every alignment to 8.
+TEST(HashTest, EveryWayToComputeItGivesTheSame) {
+  std::vector<std::byte> bytes(20'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i + i / 251);
+  const std::span<const internal::Xxh3> ways = internal::SupportedXxh3();
+  for (const std::size_t size : {0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1023, 1024, 1025,
+                                 4095, 4096, 4097, 16'384, 19'990}) {
+    const std::span<const std::byte> part = std::span(bytes).subspan(size % 8, size);
+    for (const internal::Xxh3& way : ways) {
+      EXPECT_EQ(way.hash(part.data(), size), XXH3_64bits(part.data(), size)) << way.name << size;
+      XXH3_state_t* const state = XXH3_createState();
+      XXH3_64bits_reset(state);
+      way.update(state, part.data(), size / 3);
+      way.update(state, part.data() + size / 3, size - size / 3);
+      EXPECT_EQ(XXH3_64bits_digest(state), XXH3_64bits(part.data(), size)) << way.name << size;
+      XXH3_freeState(state);
+    }
+  }
 }
 
 TEST(HashTest, TextIsHashedWithItsLength) {

@@ -30,7 +30,6 @@ struct KeptSample {
     kExpected,   // its bytes are not all there
     kUnwanted,   // the same, and nobody will ask for them
     kResident,   // in cells
-    kInStorage,  // where the page cache holds it: the row is to read it
     kFailed,     // BlockWork::failures has the error
     kGone,       // delivered or released
   };
@@ -91,6 +90,7 @@ struct BlockWork {
   std::uint64_t samples_left = 0;                 // not gone
   std::uint64_t units_left = 0;                   // not done
   bool planned = false;
+  bool in_storage = false;  // the page cache holds them: rows read them there; no `samples`
   bool to_be_kept = false;  // its reads go to memory of kept blocks
 };
 

@@ -66,7 +66,7 @@ void Residency::Prefetch(const Step& step) const {
   for (const Delivery& delivery : step.deliveries) __builtin_prefetch(FindBlock(delivery));
   for (const Delivery& delivery : step.deliveries) {
     const BlockWork* const block = FindBlock(delivery);
-    if (block == nullptr || !block->plan.kept.empty()) continue;
+    if (block == nullptr || block->in_storage || !block->plan.kept.empty()) continue;
     const std::uint64_t position = Raw(delivery.sample) - Raw(block->plan.first);
     __builtin_prefetch(block->samples.data() + std::min(position, block->samples.size()), 1);
   }
@@ -74,6 +74,10 @@ void Residency::Prefetch(const Step& step) const {
 
 void Residency::Drop(const Release& release) {
   const auto [block, kept] = FindKept(release.block_read, release.sample);
+  if (block->in_storage) {
+    --block->samples_left;
+    return ForgetBlock(*block);
+  }
   KeptSample& sample = block->samples[kept];
   HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
                  sample.state != KeptSample::State::kGone);
@@ -112,6 +116,13 @@ bool Residency::HaveCome(std::uint64_t number) {
 
 bool Residency::Take(const Delivery& delivery, KeptBytes& kept) {
   const auto [block, place] = FindKept(delivery.block_read, delivery.sample);
+  if (block->in_storage) {
+    HEADRACE_CHECK(block->samples_left > 0);
+    kept.in_storage = true;
+    --block->samples_left;
+    ForgetBlock(*block);
+    return true;
+  }
   KeptSample& sample = block->samples[place];
   if (sample.state == KeptSample::State::kExpected) {
     HEADRACE_CHECK(sample.waiter == 0);
@@ -129,8 +140,6 @@ void Residency::Give(BlockWork& block, KeptSample& sample, KeptBytes& to) {
   if (sample.state == KeptSample::State::kFailed) {
     const auto place = static_cast<std::uint32_t>(&sample - block.samples.data());
     to.error = std::move(block.failures.extract(place).mapped());
-  } else if (sample.state == KeptSample::State::kInStorage) {
-    to.in_storage = true;
   } else {
     HEADRACE_CHECK(sample.state == KeptSample::State::kResident);
     to.cells = std::exchange(sample.cells, kNoCells);
@@ -230,18 +239,15 @@ bool Residency::MayStay(const BlockWork& block) const {
 
 void Residency::LeaveInStorage(BlockWork& block) {
   block.planned = true;
+  block.in_storage = true;
   ++next_block_;
   ++counts_.reads;
   ++counts_.left_in_storage;
   std::vector<KeptBytes> come;
-  for (KeptSample& sample : block.samples) {
-    if (sample.state != KeptSample::State::kExpected) continue;
-    sample.state = KeptSample::State::kInStorage;
-    if (sample.waiter == 0) continue;
-    come.push_back({.row = block.waiters[sample.waiter - 1]});
-    Give(block, sample, come.back());
-  }
+  for (const RowRef row : block.waiters) come.push_back({.row = row, .in_storage = true});
+  block.samples_left -= come.size();
   std::vector<RowRef>().swap(block.waiters);
+  std::vector<KeptSample>().swap(block.samples);
   ForgetBlock(block);
   if (!come.empty()) client_.OnKept(come);
 }
