@@ -1,4 +1,4 @@
-// What the engine itself costs: engine_bench [seconds a point]
+// What the engine itself costs: engine_bench [seconds a point [position of the only shape]]
 //
 // Runs the real engine over data in memory, without decoding: a store that points its answers at
 // the bytes, the codec for raw bytes, an executor that runs tasks on the calling thread. So all of
@@ -256,8 +256,11 @@ void RunBareLoop(const Shape& shape, const TableIndex& index, const Memory& memo
       out += shape.sample_bytes;
       ++delivery;
     };
+    const auto deliver_all = [&] {
+      while (delivery != step.deliveries.end()) deliver();
+    };
     for (const BlockRead& read : step.reads) {
-      while (free.size() < read.count) deliver();
+      while (free.size() < read.count && delivery != step.deliveries.end()) deliver_all();
       for (std::uint32_t i = 0; i < read.count; ++i) {
         const SampleId sample{Raw(read.first) + i};
         std::memcpy(free.back(), stored(sample), shape.sample_bytes);
@@ -265,7 +268,7 @@ void RunBareLoop(const Shape& shape, const TableIndex& index, const Memory& memo
         free.pop_back();
       }
     }
-    while (delivery != step.deliveries.end()) deliver();
+    deliver_all();
   }
   cost.copy_us += static_cast<double>(ThreadNanos() - begin_ns) / 1e3;
   for (const CellRun place : all) memory.residents->Release(place);
@@ -353,7 +356,9 @@ int Main(int argc, char** argv) {
   }};
   std::vector<std::array<double, 3>> rows;
   bool holds = true;
+  const std::size_t only = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : kShapes.size();
   for (const Shape& shape : kShapes) {
+    if (only < kShapes.size() && &shape != &kShapes[only]) continue;
     const Cost cost = Measure(shape, seconds);
     const double beside_us = cost.engine_us - cost.copy_us;
     const double events = cost.reads + cost.batches;

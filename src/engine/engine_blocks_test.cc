@@ -52,7 +52,7 @@ class EngineBlocksTest : public ::testing::Test {
       index_.columns[0].checksums.push_back(
           Hash64(std::as_bytes(std::span(bytes).last(kSampleBytes))));
     }
-    index_.columns[0].info.name = "bytes";
+    index_.columns[0].info = {.name = "bytes", .has_checksums = true};
     index_.infos.push_back(index_.columns[0].info);
     stored_ = bytes;
     schema_ = {{.name = "bytes", .codec = MakeBytesCodec(), .ragged = true}};

@@ -45,7 +45,7 @@ void FillIndex(TableIndex& index, std::vector<BatchField>& schema, std::uint64_t
     column.checksums.push_back(
         Hash64(std::as_bytes(std::span(index.objects[0]).subspan(offset, size))));
   }
-  column.info.name = "bytes";
+  column.info = {.name = "bytes", .has_checksums = true};
   index.infos.push_back(column.info);
   schema.push_back({.name = "bytes", .codec = MakeBytesCodec(), .ragged = true});
 }

@@ -8,9 +8,15 @@
 
 namespace headrace {
 
+Verifier::Verifier(const Index& index, bool verify) : index_(index), verify_(verify) {
+  for (const FieldInfo& field : index.fields()) {
+    has_checksums_.push_back(verify && field.has_checksums);
+  }
+}
+
 Status Verifier::Check(std::size_t field, SampleId sample,
                        std::span<const std::byte> stored) const {
-  if (!verify_) return Status();
+  if (!has_checksums_[field]) return Status();
   const std::optional<std::uint64_t> expected = index_.checksum(field, sample);
   if (!expected.has_value() || Hash64(stored) == *expected) return Status();
   return DataLoss(

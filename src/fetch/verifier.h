@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -16,7 +17,7 @@ namespace headrace {
 class Verifier {
  public:
   // `verify` false: everything is taken as it is.
-  Verifier(const Index& index, bool verify) : index_(index), verify_(verify) {}
+  Verifier(const Index& index, bool verify);
 
   [[nodiscard]] bool verifies() const { return verify_; }
 
@@ -29,6 +30,7 @@ class Verifier {
  private:
   const Index& index_;
   const bool verify_;
+  std::vector<bool> has_checksums_;  // by field; all false without `verify`
 };
 
 }  // namespace headrace

@@ -17,7 +17,7 @@ TEST(VerifierTest, ComparesWithTheIndexWhereItHasAChecksum) {
   index.samples = 1;
   index.columns.resize(2);
   index.columns[0].checksums = {Hash64(bytes)};
-  index.infos = {{.name = "image"}, {.name = "text"}};
+  index.infos = {{.name = "image", .has_checksums = true}, {.name = "text"}};
 
   EXPECT_TRUE(Verifier(index, true).Check(0, SampleId{0}, bytes).ok());
   const Status damaged = Verifier(index, true).Check(0, SampleId{0}, bytes.first(5));

@@ -36,7 +36,7 @@ class SampleDecoderTest : public ::testing::Test {
   SampleDecoderTest() {
     const std::vector<std::string> samples = {"first", "second sample", ""};
     index_.samples = samples.size();
-    TableIndex::Column column{.info = {.name = "text"}};
+    TableIndex::Column column{.info = {.name = "text", .has_checksums = true}};
     std::string object;
     for (const std::string& sample : samples) {
       column.extents.push_back({ObjectId{0}, {object.size(), sample.size()}});

@@ -86,6 +86,9 @@ void WarmRows::Read(WarmTask& task) const {
   SampleDecoder::GatheredBytes scratch;
   ScratchLimit limit;
   for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i + kPrefetchAhead < slots.size()) {  // Its checksum; the copies drove it out.
+      fields.index().Prefetch(field.index_field, batch.samples[slots[i + kPrefetchAhead]]);
+    }
     const NowRead& read = reads[i];
     const std::uint32_t slot = slots[i];
     if (read.answer != ReadNowAnswer::kRead) {

@@ -102,7 +102,7 @@ struct LoopHarness {
     index.samples = samples;
     index.objects.resize(1);
     index.columns.resize(1);
-    index.infos = {{.name = "bytes"}};
+    index.infos = {{.name = "bytes", .has_checksums = true}};
     for (std::uint64_t i = 0; i < samples; ++i) {
       const std::string payload(kSampleBytes, static_cast<char>('a' + i));
       index.objects[0] += payload;

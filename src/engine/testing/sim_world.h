@@ -51,6 +51,7 @@ class SimWorld {
     auto& out = index_.columns[column];
     out.extents.push_back({ObjectId{object}, {offset, size}});
     if (!checksums) return;
+    out.info.has_checksums = true;
     out.checksums.push_back(Hash64(std::as_bytes(std::span(bytes).subspan(offset, size))));
   }
 
