@@ -16,7 +16,7 @@ Verifier::Verifier(const Index& index, bool verify) : index_(index), verify_(ver
 
 Status Verifier::Check(std::size_t field, SampleId sample,
                        std::span<const std::byte> stored) const {
-  if (!has_checksums_[field]) return Status();
+  if (field >= has_checksums_.size() || !has_checksums_[field]) return Status();
   const std::optional<std::uint64_t> expected = index_.checksum(field, sample);
   if (!expected.has_value() || Hash64(stored) == *expected) return Status();
   return DataLoss(

@@ -17,7 +17,7 @@
 namespace headrace {
 
 struct UringFileStoreOptions {
-  int queue_depth = 128;  // reads in flight, [1, 4096]
+  int queue_depth = 256;  // reads in flight, [1, 4096]
 
   // Reads past the page cache if the file system supports it; with `page_cache`, checks the page
   // cache first.

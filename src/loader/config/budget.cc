@@ -13,6 +13,10 @@ constexpr std::uint32_t kBatchesLeast = 2;
 constexpr std::uint32_t kBatchesAhead = 4;
 constexpr std::uint32_t kBatchesAheadMax = 64;
 
+// Rows that wait for reads: so many reads, or as many as hold so many bytes.
+constexpr std::uint32_t kReadsLeast = 64;
+constexpr std::uint64_t kRowBytesAhead = 16 * kMiB;
+
 // Without memory=, a loader takes at most 1 / kDefaultShare of the machine's memory.
 constexpr std::uint64_t kDefaultShare = 4;
 
@@ -33,9 +37,12 @@ Flow FlowOf(const BudgetNeeds& needs) {
   Flow flow;
   flow.batch = std::max<std::uint64_t>(needs.batch_bytes, 1);
   flow.staging_least = std::max(needs.read_bytes_max, 2 * needs.read_bytes);
-  // Enough samples ahead to keep the device busy twice over, however small the batches.
-  const std::uint64_t ahead_for_reads =
-      std::uint64_t{2} * needs.reads_in_flight / needs.batch_size + 2;
+  // Enough samples ahead to keep the device busy twice over, however small the batches; of rows that
+  // are much larger than what is read for them, fewer.
+  const std::uint64_t rows = std::clamp<std::uint64_t>(
+      kRowBytesAhead * needs.batch_size / flow.batch, std::min(kReadsLeast, needs.reads_in_flight),
+      needs.reads_in_flight);
+  const std::uint64_t ahead_for_reads = 2 * rows / needs.batch_size + 2;
   flow.ahead = needs.batches_ahead != 0
                    ? needs.batches_ahead
                    : std::clamp<std::uint64_t>(ahead_for_reads, kBatchesAhead, kBatchesAheadMax);

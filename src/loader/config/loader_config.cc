@@ -20,6 +20,11 @@ namespace {
 // Reads of whole blocks are large: this many keep any device busy.
 constexpr std::uint32_t kBlockReadsInFlight = 16;
 
+// Reads of samples: as many as hold so many bytes. An answer passes through three threads before
+// the read that takes its place begins, and a fast device gives dozens of small ones in that time.
+constexpr std::uint64_t kBytesInFlight = 16 * kMiB;
+constexpr std::uint32_t kSampleReadsInFlightMax = 256;
+
 constexpr int kThreadsMax = 1024;
 
 // Least scratch budget of a rank: enough for images of moderate size.
@@ -49,6 +54,12 @@ std::uint64_t BlockReadBytes(std::uint64_t staging_bytes) {
 Status CheckThreads(int threads) {
   if (threads >= 0 && threads <= kThreadsMax) return Status();
   return InvalidArgument("threads: got {}, must be in [0, {}]", threads, kThreadsMax);
+}
+
+std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
+  const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      reads, EngineOptions().reads_in_flight_max, kSampleReadsInFlightMax));
 }
 
 }  // namespace
@@ -92,6 +103,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
     read_bytes = std::max(
         read_bytes, std::min(order->mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
+  const std::uint32_t reads_in_flight =
+      order->reads_blocks() ? kBlockReadsInFlight : SampleReadsInFlight(read_bytes);
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max = ScratchBytesMax(schema);
   const std::uint64_t stand_in_bytes =
@@ -105,8 +118,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
         .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
         .batches_ahead = options.batches_ahead,
-        .reads_in_flight =
-            order->reads_blocks() ? kBlockReadsInFlight : EngineOptions().reads_in_flight_max,
+        .reads_in_flight = reads_in_flight,
         .stand_in_bytes = stand_in_bytes * count,
         .tier_bytes = options.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
@@ -123,6 +135,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                       .steps_per_epoch = steps,
                       .order = order,
                       .budget = budget,
+                      .reads_in_flight_max =
+                          std::max(reads_in_flight, EngineOptions().reads_in_flight_max),
                       .scratch_share = MemoryPerScratch(needs, budget) / ranks};
 }
 
@@ -135,6 +149,7 @@ EngineOptions LoaderConfig::engine_options() const {
   const bool reads_storage = ReadsStorage(options.io);
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
+  engine.reads_in_flight_max = reads_in_flight_max;
   engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
   engine.block_read_bytes_max =
       std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));
