@@ -39,18 +39,18 @@ class KeptTiers;
 // calls, and answer by message.
 // Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
 // as Session does.
-class HostedSession {
+class HostedJob {
  public:
   // Called with the bytes that the job needs, before it takes any. Returns the bytes that are then
   // left for tiers that are kept for other jobs.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
-  static Result<std::unique_ptr<HostedSession>> Make(const OpenSession& first, Admit admit,
-                                                     std::shared_ptr<KeptTiers> kept);
-  ~HostedSession();
-  HostedSession(const HostedSession&) = delete;
-  HostedSession& operator=(const HostedSession&) = delete;
+  static Result<std::unique_ptr<HostedJob>> Make(const OpenSession& first, Admit admit,
+                                                 std::shared_ptr<KeptTiers> kept);
+  ~HostedJob();
+  HostedJob(const HostedJob&) = delete;
+  HostedJob& operator=(const HostedJob&) = delete;
 
   // A rank joins. Answered by SessionOpened, or by Refused: then the job has failed, and all of its
   // ranks get the error. The rank takes part from the answer until Close().
@@ -81,7 +81,7 @@ class HostedSession {
     bool answered = false;
   };
 
-  HostedSession(const OpenSession& first, Admit admit, std::shared_ptr<KeptTiers> kept)
+  HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<KeptTiers> kept)
       : first_(first),
         admit_(std::move(admit)),
         kept_(std::move(kept)),
