@@ -24,13 +24,13 @@ using ::testing::Not;
 // Notes what would be sent, as "worker: what [slots)".
 class NotedTasks final : public TaskSink {
  public:
-  Status Compute(std::size_t worker, const Task& task, const Batch& in,
+  Status Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
                  const TransformedBatch& /*out*/, bool direct) override {
     sent.push_back({.worker = worker, .task = task});
     Note(worker, direct ? "compute and write" : "compute", in.step, task);
     return result;
   }
-  Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) override {
+  Status Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) override {
     EXPECT_FALSE(out.memory.bytes().empty());
     Note(worker, "write", out.step, task);
     return result;
@@ -46,13 +46,13 @@ class NotedTasks final : public TaskSink {
 
   struct Sent {
     std::size_t worker = 0;
-    Task task;
+    TaskSlots task;
   };
   std::vector<Sent> sent;  // to compute, by number from 1 on
   Status result;           // of sending
 
  private:
-  void Note(std::size_t worker, const char* what, std::uint64_t step, const Task& task) {
+  void Note(std::size_t worker, const char* what, std::uint64_t step, const TaskSlots& task) {
     noted_.push_back(
         fmt::format("{}: {} {}:[{}, {})", worker, what, step, task.first, task.first + task.rows));
   }
