@@ -419,7 +419,7 @@ TEST_F(EngineBlocksTest, ADamagedSampleIsReportedWhenItIsDeliveredAndNotWhenItIs
   EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 sample 2 (a): field bytes: its "));
 }
 
-TEST_F(EngineBlocksTest, WhatWasResidentBeforeARestartIsCountedApart) {
+TEST_F(EngineBlocksTest, WhatWasResidentBeforeARestartIsCountedSeparately) {
   std::vector<Step> plan(1);
   plan[0].reads = {Whole(0, 0, 4), Whole(1, 4, 2)};
   plan[0].reads[0].kept = {1};

@@ -107,8 +107,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::optional<Buffer> AcquireCharged(std::uint64_t charged) HEADRACE_LOCKS_REQUIRED(mutex_);
   std::optional<Buffer> Charge(std::byte* memory, std::uint64_t charged)
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Memory apart from the arena, and its place; null if the system has none.
-  std::pair<std::byte*, BufferPlace> MapApart(std::uint64_t bytes) const;
+  // Memory outside the arena, and its place; null if the system has none.
+  std::pair<std::byte*, BufferPlace> MapDedicated(std::uint64_t bytes) const;
   void Release(std::span<std::byte> bytes, bool beyond, BufferPlace place);
 
   const bool shared_;

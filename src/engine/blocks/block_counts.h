@@ -11,7 +11,7 @@ namespace headrace {
 struct BlockCounts {
   std::uint64_t reads = 0;  // begun, those of samples that were resident before a restart too
   std::uint64_t bytes = 0;  // asked of the store for them ...
-  std::uint64_t reread_bytes = 0;     // ... apart: for what was resident before a restart
+  std::uint64_t reread_bytes = 0;     // of those for what was resident before a restart
   std::uint64_t left_in_storage = 0;  // reads that were not made: the page cache held the samples
   std::uint64_t kept_bytes = 0;       // of samples that became resident
   std::uint64_t pinned_reads = 0;     // block reads that found samples in kept blocks

@@ -122,17 +122,17 @@ std::uint32_t LaneClient::NumberOf(const Buffer& buffer, Sent& sent, Memories& u
     return found->second.number;
   }
   // An arena is larger than any of its buffers.
-  const bool apart = memory->bytes().size() == buffer.bytes().size();
+  const bool dedicated = memory->bytes().size() == buffer.bytes().size();
   const std::uint32_t number = ++last_memory_;
   known_.emplace(memory.get(), Known{.number = number, .memory = memory});
-  if (apart) sent.apart.push_back(memory.get());
-  unknown.emplace_back(NewMemory{.memory = number, .bytes = memory->bytes().size(), .apart = apart},
-                       memory);
+  if (dedicated) sent.dedicated.push_back(memory.get());
+  unknown.emplace_back(
+      NewMemory{.memory = number, .bytes = memory->bytes().size(), .dedicated = dedicated}, memory);
   return number;
 }
 
 void LaneClient::Forget(const Sent& sent) {
-  for (const SharedMemory* memory : sent.apart) known_.erase(memory);
+  for (const SharedMemory* memory : sent.dedicated) known_.erase(memory);
 }
 
 std::shared_ptr<const Batch> LaneClient::Take(std::uint64_t number) {

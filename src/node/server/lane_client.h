@@ -49,7 +49,7 @@ class LaneClient {
   struct Sent {
     std::shared_ptr<Batch> batch;
     bool taken = false;
-    std::vector<const SharedMemory*> apart;  // memories of this batch alone
+    std::vector<const SharedMemory*> dedicated;  // memories of this batch alone
   };
   using Memories = std::vector<std::pair<NewMemory, std::shared_ptr<SharedMemory>>>;
 
