@@ -21,8 +21,8 @@ Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
                          std::vector<std::byte>& scratch) const {
   const ByteRange range = piece.extent.range;
   std::span<const std::byte> bytes;
-  if (piece.from_kept_block != nullptr) {
-    bytes = std::span(piece.from_kept_block, range.size);
+  if (piece.from_pinned_block != nullptr) {
+    bytes = std::span(piece.from_pinned_block, range.size);
   } else if (piece.entry == nullptr) {
     bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
   } else if (!piece.entry->tier()->in_memory()) {

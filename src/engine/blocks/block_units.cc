@@ -17,7 +17,7 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   if (!std::is_sorted(pieces.begin(), pieces.end(), by_place)) {
     std::sort(pieces.begin(), pieces.end(), by_place);
   }
-  if (memory_.kept_blocks != nullptr) TakeFromKeptBlocks(block, pieces);
+  if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
@@ -28,7 +28,7 @@ void BlockUnits::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
         BlockUnit* const unit = Make(block, extent, together);
         if (tiers_ != nullptr) PlanInserts(block, *unit);
       });
-  KeepBlock(block);
+  PinBlock(block);
 }
 
 BlockUnit* BlockUnits::Make(BlockWork& block, const Extent& extent,
@@ -45,21 +45,21 @@ BlockUnit* BlockUnits::Make(BlockWork& block, const Extent& extent,
   return block.units.emplace_back(std::move(unit)).get();
 }
 
-// Takes those of `pieces` that are in kept blocks.
-void BlockUnits::TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces) {
+// Takes those of `pieces` that are in pinned blocks.
+void BlockUnits::TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces) {
   std::vector<BlockPiece> taken;
   for (BlockPiece& piece : pieces) {
     if (piece.extent.range.size == 0) continue;
-    const auto bytes = memory_.kept_blocks->Find(piece.extent);
+    const auto bytes = memory_.pinned_blocks->Find(piece.extent);
     if (!bytes.has_value()) continue;
-    piece.from_kept_block = bytes->data();
+    piece.from_pinned_block = bytes->data();
     taken.push_back(piece);
     counts_.pinned_bytes += piece.extent.range.size;
   }
   if (taken.empty()) return;
   Make(block, taken.front().extent, taken)->in_memory = true;
   ++counts_.pinned_reads;
-  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.from_kept_block != nullptr; });
+  std::erase_if(pieces, [](const BlockPiece& piece) { return piece.from_pinned_block != nullptr; });
 }
 
 // Takes those of `pieces` that tiers have: what is in memory is copied at once, what is not is read
@@ -111,21 +111,21 @@ void BlockUnits::PlanInserts(const BlockWork& block, BlockUnit& unit) {
   }
 }
 
-// A whole block is read straight into memory of kept blocks, while there is room for all of it. Not
-// one of which a tier has a sample: what a tier reads is laid out as an entry, not as the block is.
-void BlockUnits::KeepBlock(BlockWork& block) const {
-  if (memory_.kept_blocks == nullptr || !block.entries.empty()) return;
+// A whole block is read straight into memory of pinned blocks, while there is room for all of it.
+// Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
+void BlockUnits::PinBlock(BlockWork& block) const {
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty()) return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockUnit>& unit : block.units) {
     std::optional<Buffer> buffer;
-    if (!unit->in_memory) buffer = memory_.kept_blocks->Acquire(unit->source->BufferBytes(*unit));
+    if (!unit->in_memory) buffer = memory_.pinned_blocks->Acquire(unit->source->BufferBytes(*unit));
     if (!buffer.has_value()) {
       for (const std::unique_ptr<BlockUnit>& taken : block.units) taken->buffer.Reset();
       return;
     }
     unit->buffer = *std::move(buffer);
   }
-  block.to_be_kept = true;
+  block.to_be_pinned = true;
 }
 
 }  // namespace headrace

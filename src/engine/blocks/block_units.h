@@ -10,15 +10,15 @@
 #include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
-#include "engine/memory/kept_blocks.h"
+#include "engine/memory/pinned_blocks.h"
 #include "engine/tiers/tier_filler.h"
 
 namespace headrace {
 
 // Memory for the samples of block reads.
 struct BlockMemory {
-  std::shared_ptr<CellPool> residents;      // null: the plan has no block reads
-  std::shared_ptr<KeptBlocks> kept_blocks;  // null: no block stays in memory
+  std::shared_ptr<CellPool> residents;          // null: the plan has no block reads
+  std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
 };
 
 // Divides a block read into units: reads of storage and of tiers, and what is in memory already.
@@ -27,7 +27,7 @@ struct BlockMemory {
 // Ownership: the arguments of the constructor outlive it.
 class BlockUnits {
  public:
-  // `tiers` may be null. Counts what kept blocks give in `counts`; `client` hears of the units'
+  // `tiers` may be null. Counts what pinned blocks give in `counts`; `client` hears of the units'
   // reads.
   BlockUnits(LoopContext& loop, const BlockMemory& memory, TierFiller* tiers, FetchClient& client,
              BlockCounts& counts)
@@ -39,10 +39,10 @@ class BlockUnits {
   BlockUnit* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
 
  private:
-  void TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
   void PlanInserts(const BlockWork& block, BlockUnit& unit);
-  void KeepBlock(BlockWork& block) const;
+  void PinBlock(BlockWork& block) const;
 
   LoopContext& loop_;
   const BlockMemory& memory_;

@@ -51,7 +51,7 @@ struct BlockPiece {
   std::uint32_t kept = 0;   // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
-  const std::byte* from_kept_block = nullptr;  // its bytes, if one has them
+  const std::byte* from_pinned_block = nullptr;  // its bytes, if one has them
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
@@ -91,7 +91,7 @@ struct BlockWork {
   std::uint64_t samples_left = 0;                 // not gone
   std::uint64_t units_left = 0;                   // not done
   bool planned = false;
-  bool to_be_kept = false;  // its reads go to memory of kept blocks
+  bool to_be_pinned = false;  // its reads go to memory of pinned blocks
 };
 
 }  // namespace headrace

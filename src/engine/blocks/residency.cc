@@ -315,7 +315,7 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   BlockWork& block = *unit.block;
   unit.buffer.Reset();
   unit.inserts.clear();
-  block.to_be_kept = false;
+  block.to_be_pinned = false;
   if (unit.pieces.front().entry != nullptr) {
     for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
     RetryFromStorage(unit);
@@ -341,7 +341,7 @@ void Residency::OnCopied(BlockUnit& unit) {
   }
   unit.inserts.clear();
   if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
-  if (!unit.block->to_be_kept) unit.buffer.Reset();
+  if (!unit.block->to_be_pinned) unit.buffer.Reset();
   FinishUnit(unit);
 }
 
@@ -375,7 +375,7 @@ void Residency::FinishUnit(BlockUnit& unit) {
     Status status;
     if (failure != unit.failures.end() && failure->first == i) {
       status = std::move((failure++)->second);
-      block.to_be_kept = false;
+      block.to_be_pinned = false;
     } else {
       counts_.kept_bytes += piece.extent.range.size;
     }
@@ -411,13 +411,13 @@ void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& statu
 
 // All of a block read is done: its samples wait in cells, if any are left.
 void Residency::FinishBlock(BlockWork& block) {
-  if (block.to_be_kept) {
-    std::vector<KeptBlocks::Part> parts;
+  if (block.to_be_pinned) {
+    std::vector<PinnedBlocks::Part> parts;
     for (const std::unique_ptr<BlockUnit>& unit : block.units) {
       if (unit->data.empty()) continue;
       parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
     }
-    memory_.kept_blocks->Keep(std::move(parts));
+    memory_.pinned_blocks->Add(std::move(parts));
   }
   // The block may have to live long.
   std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);

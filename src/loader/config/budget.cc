@@ -187,14 +187,14 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
       std::max(flow.least(), std::min(flow.useful(), memory - needs.resident_bytes));
   DivideFlow(needs, flow, flow_bytes, budget);
   budget.resident_bytes = needs.resident_bytes;
-  // Kept blocks have what is left of `memory`: nothing by default.
-  const std::uint64_t for_kept_blocks = memory - flow_bytes - budget.resident_bytes;
+  // Pinned blocks have what is left of `memory`: nothing by default.
+  const std::uint64_t for_pinned_blocks = memory - flow_bytes - budget.resident_bytes;
   const std::uint64_t batch_bytes = budget.batch_bytes;
   const std::uint64_t taken = shares.all() + flow_bytes + budget.resident_bytes;
   const std::uint64_t left = memory_max - std::min(memory_max, taken);
   AddStandIns(needs, left, budget);
   budget.pinned_bytes = std::min(
-      needs.pinned_bytes, std::min(for_kept_blocks, left - (budget.batch_bytes - batch_bytes)));
+      needs.pinned_bytes, std::min(for_pinned_blocks, left - (budget.batch_bytes - batch_bytes)));
   return budget;
 }
 

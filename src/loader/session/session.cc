@@ -69,9 +69,9 @@ struct Session::Impl {
               .inflation = parts.inflation},
         schedule(std::move(parts.schedule)),
         residents(std::move(parts.residents)),
-        kept_blocks(config.budget.pinned_bytes == 0
-                        ? nullptr
-                        : std::make_shared<KeptBlocks>(config.budget.pinned_bytes)),
+        pinned_blocks(config.budget.pinned_bytes == 0
+                          ? nullptr
+                          : std::make_shared<PinnedBlocks>(config.budget.pinned_bytes)),
         scratch(MakeScratch(config)),
         tiers(std::move(parts.tiers)),
         near(std::move(parts.near)),
@@ -125,7 +125,7 @@ struct Session::Impl {
                         .clock = &clock,
                         .staging = near.staging(),
                         .residents = residents,
-                        .kept_blocks = kept_blocks,
+                        .pinned_blocks = pinned_blocks,
                         .scratch = scratch,
                         .model = model ? &*model : nullptr,
                         .first_rank = config.options.job.rank,
@@ -149,10 +149,10 @@ struct Session::Impl {
   const std::shared_ptr<const Index> index;
   const LoaderConfig config;
   const SessionFacts facts;
-  const std::unique_ptr<LaneSchedule> schedule;   // keeps the newest run's policy
-  const std::shared_ptr<CellPool> residents;      // null: the order reads no blocks
-  const std::shared_ptr<KeptBlocks> kept_blocks;  // null: there is no memory for them
-  const std::shared_ptr<ScratchBudget> scratch;   // null: nothing decodes
+  const std::unique_ptr<LaneSchedule> schedule;       // keeps the newest run's policy
+  const std::shared_ptr<CellPool> residents;          // null: the order reads no blocks
+  const std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: there is no memory for them
+  const std::shared_ptr<ScratchBudget> scratch;       // null: nothing decodes
   MonotonicClock clock;
   const std::unique_ptr<SessionTiers> tiers;  // null: none
   const NearLanes near;

@@ -40,7 +40,7 @@ class PinnedPlacement final : public NodesPlanner {
     --missing_;
   }
 
-  // Fixes the owner of every kept block, and its tier.
+  // Fixes the owner of every pinned block, and its tier.
   void Deal() {
     std::vector<NodeTiers> plan;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
@@ -89,7 +89,7 @@ class PinnedPlacement final : public NodesPlanner {
   std::vector<std::uint32_t> owner_;  // of each block; kNobody: not kept
   std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
-  std::uint64_t missing_ = 0;  // kept blocks that their owner does not have yet
+  std::uint64_t missing_ = 0;  // pinned blocks that their owner does not have yet
   StepUses uses_;
 };
 
