@@ -482,7 +482,7 @@ TEST_P(LoaderTest, AFolderThatAClosedLoaderStillHoldsIsNamedSo) {
                           "keeps the folder until storage answers; wait for that, or use another "
                           "folder"));
   storage_answers.release();
-  while (KeptCount() != 0) std::this_thread::yield();
+  while (KeeperObjectCount() != 0) std::this_thread::yield();
   EXPECT_TRUE(Loader::Open(dataset_->index(), again).ok());
 }
 

@@ -50,8 +50,8 @@ class Buffer {
 
 // A byte budget and the memory it is for. Sizes are rounded up to classes (whole pages; an eighth
 // of a power of two above 32 KiB, so at most 12.5 % is lost), so that what one buffer leaves often
-// fits the next, and the rounded bytes are what is charged: memory in use and memory kept for the
-// next user together never pass the capacity.
+// fits the next, and the rounded bytes are what is charged: memory in use and memory retained for
+// the next user together never pass the capacity.
 //
 // Thread safety: every method may be called from any thread.
 // Fork: a child leaves the memory as it is; its pages are the child's own until it ends. Those of a

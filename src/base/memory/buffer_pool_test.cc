@@ -146,7 +146,7 @@ TEST_P(BufferPoolEachKindTest, GivesNothingBeyondItsCapacity) {
   EXPECT_EQ(pool->stats().used_bytes_peak, 12288);
 }
 
-TEST_P(BufferPoolEachKindTest, MemoryKeptForOneClassGoesToAnother) {
+TEST_P(BufferPoolEachKindTest, MemoryRetainedForOneClassGoesToAnother) {
   const auto pool = Make(16384);
   (void)pool->Acquire(16384);
   for (int i = 0; i < 4; ++i) {

@@ -92,16 +92,16 @@ Shares SharesOf(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
 
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_bytes;
-  const std::uint64_t kept = resident + needs.tier_bytes;
+  const std::uint64_t resident_and_tiers = resident + needs.tier_bytes;
   const Shares shares = LeastShares(needs, flow);
-  const std::uint64_t least = flow.least() + kept + shares.all();
+  const std::uint64_t least = flow.least() + resident_and_tiers + shares.all();
   std::string keeps;
   if (needs.tier_bytes != 0) keeps = "tiers= take " + FormatBytes(needs.tier_bytes);
   if (resident != 0) {
     keeps.append(keeps.empty() ? "" : ", and ").append("the order keeps ");
     keeps.append(FormatBytes(resident)).append(" resident");
   }
-  if (needs.memory_bytes == 0 && kept > needs.memory_limit_bytes) {
+  if (needs.memory_bytes == 0 && resident_and_tiers > needs.memory_limit_bytes) {
     return Status(StatusCode::kInvalidArgument, "memory: " + keeps + ", the machine has " +
                                                     FormatBytes(needs.memory_limit_bytes) +
                                                     "; lower what is kept");

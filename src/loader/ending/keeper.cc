@@ -131,6 +131,6 @@ bool DestroyWithin(std::shared_ptr<void> what, std::int64_t timeout_ns,
 
 bool KeeperHolds(const std::string& folder) { return Keeper::OfProcess().Holds(Absolute(folder)); }
 
-std::size_t KeptCount() { return Keeper::OfProcess().Reap(); }
+std::size_t KeeperObjectCount() { return Keeper::OfProcess().Reap(); }
 
 }  // namespace headrace

@@ -28,6 +28,6 @@ bool DestroyWithin(std::shared_ptr<void> what, std::int64_t timeout_ns,
 bool KeeperHolds(const std::string& folder);
 
 // The number of objects whose destructors the keeper of this process still runs. For tests.
-std::size_t KeptCount();
+std::size_t KeeperObjectCount();
 
 }  // namespace headrace

@@ -34,7 +34,7 @@ TEST(KeeperTest, WhatEndsInTimeIsGoneWhenTheCallReturns) {
   std::atomic<bool> destroyed = false;
   EXPECT_TRUE(DestroyWithin(std::make_shared<Slow>(release, destroyed), kForEverNs));
   EXPECT_TRUE(destroyed);
-  EXPECT_EQ(KeptCount(), 0U);
+  EXPECT_EQ(KeeperObjectCount(), 0U);
 }
 
 TEST(KeeperTest, WhatDoesNotEndIsKeptUntilItDoes) {
@@ -42,9 +42,9 @@ TEST(KeeperTest, WhatDoesNotEndIsKeptUntilItDoes) {
   std::atomic<bool> destroyed = false;
   EXPECT_FALSE(DestroyWithin(std::make_shared<Slow>(release, destroyed), 0));
   EXPECT_FALSE(destroyed);
-  EXPECT_EQ(KeptCount(), 1U);
+  EXPECT_EQ(KeeperObjectCount(), 1U);
   release.release();
-  while (KeptCount() != 0) std::this_thread::yield();
+  while (KeeperObjectCount() != 0) std::this_thread::yield();
   EXPECT_TRUE(destroyed);
 }
 
@@ -55,7 +55,7 @@ TEST(KeeperTest, TheFoldersOfWhatIsKeptAreKnownUntilItEnds) {
   EXPECT_TRUE(KeeperHolds("/tier/./rank-0"));
   EXPECT_FALSE(KeeperHolds("/tier/rank-1"));
   release.release();
-  while (KeptCount() != 0) std::this_thread::yield();
+  while (KeeperObjectCount() != 0) std::this_thread::yield();
   EXPECT_FALSE(KeeperHolds("/tier/rank-0"));
 }
 
@@ -63,13 +63,13 @@ TEST(KeeperTest, TheFoldersOfWhatIsKeptAreKnownUntilItEnds) {
 TEST(KeeperTest, AForkedChildHasAKeeperOfItsOwn) {
   std::atomic<bool> over = false;
   std::jthread busy([&] {
-    while (!over) KeptCount();
+    while (!over) KeeperObjectCount();
   });
   for (int i = 0; i < 100; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(10);
-      _exit(KeptCount() == 0 ? 0 : 1);
+      _exit(KeeperObjectCount() == 0 ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);

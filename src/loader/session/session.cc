@@ -165,7 +165,8 @@ struct Session::Impl {
 };
 
 Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> index,
-                                               LoaderConfig config, std::shared_ptr<KeptTiers> kept,
+                                               LoaderConfig config,
+                                               std::shared_ptr<RetainedTiers> retained,
                                                const NumaRequest& numa) {
   const ResolvedOrder& order = *config.order;
   Impl::Parts parts;
@@ -174,7 +175,7 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
-                                        config.options.verify, std::move(kept)));
+                                        config.options.verify, std::move(retained)));
   }
   if (order.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(parts.residents,

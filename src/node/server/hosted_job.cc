@@ -7,7 +7,7 @@
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 #include "loader/session/session_reports.h"
 #include "node/server/open_request.h"
 
@@ -20,11 +20,11 @@ constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 }  // namespace
 
 Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenSession& first, Admit admit,
-                                                   std::shared_ptr<KeptTiers> kept) {
+                                                   std::shared_ptr<RetainedTiers> retained) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(first));
   HEADRACE_ASSIGN_OR_RETURN(auto thread,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-job"}));
-  std::unique_ptr<HostedJob> job(new HostedJob(first, std::move(admit), std::move(kept)));
+  std::unique_ptr<HostedJob> job(new HostedJob(first, std::move(admit), std::move(retained)));
   job->thread_ = std::move(thread);
   return job;
 }
@@ -88,9 +88,9 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
   batches_ahead_ = config.budget.batches_max;
   HEADRACE_ASSIGN_OR_RETURN(session_,
-                            Session::Open(std::move(index), std::move(config), kept_, numa));
-  // What jobs need comes before what is kept for others; its own it has taken by now.
-  if (kept_ != nullptr) kept_->ShrinkTo(left);
+                            Session::Open(std::move(index), std::move(config), retained_, numa));
+  // What jobs need comes before what is retained for others; its own it has taken by now.
+  if (retained_ != nullptr) retained_->ShrinkTo(left);
   return Status();
 }
 

@@ -178,8 +178,9 @@ void LaneClient::DropAll() {
 void LaneSink::Release() {
   MutexLock lock(mutex_);
   released_ = true;
-  for (std::shared_ptr<Batch>& batch : kept_) client_->SendBatch(start_, schema_, std::move(batch));
-  kept_.clear();
+  for (std::shared_ptr<Batch>& batch : unsent_)
+    client_->SendBatch(start_, schema_, std::move(batch));
+  unsent_.clear();
   if (end_.has_value()) client_->Send(RunEnded{.start = start_, .status = *end_});
 }
 
@@ -187,7 +188,7 @@ void LaneSink::OnBatch(std::shared_ptr<Batch> batch) {
   if (client_ == nullptr) return;  // It leaves the run in a moment.
   MutexLock lock(mutex_);
   if (!released_) {
-    kept_.push_back(std::move(batch));
+    unsent_.push_back(std::move(batch));
   } else {
     client_->SendBatch(start_, schema_, std::move(batch));
   }

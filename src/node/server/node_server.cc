@@ -11,7 +11,7 @@
 #include "base/process_id.h"
 #include "base/units.h"
 #include "loader/machine/machine.h"
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 #include "node/protocol/messages.h"
 
 namespace headrace {
@@ -42,7 +42,7 @@ Result<std::unique_ptr<NodeServer>> NodeServer::Make(NodeServerOptions options) 
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-open"}));
   if (node->options_.service) {
     const std::uint64_t limit = node->options_.memory_bytes;
-    node->kept_ = std::make_shared<KeptTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
+    node->retained_ = std::make_shared<RetainedTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
   }
   IpcServerOptions server{.name = node->options_.name, .peers_max = 1024, .queue = kQueueLimits};
   HEADRACE_ASSIGN_OR_RETURN(node->server_, IpcServer::Make(std::move(server), *node));
@@ -157,7 +157,8 @@ Status NodeServer::OnMessage(Connection& connection, OpenSession open) {
   }
   if (found == jobs_.end()) {
     const auto admit = [this, name = open.job](std::uint64_t bytes) { return Admit(name, bytes); };
-    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job, HostedJob::Make(open, admit, kept_));
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job,
+                              HostedJob::Make(open, admit, retained_));
     Hosted hosted{.job = std::move(job), .folders = FoldersOf(open)};
     found = jobs_.emplace(open.job, std::move(hosted)).first;
   }

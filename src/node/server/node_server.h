@@ -17,7 +17,7 @@
 
 namespace headrace {
 
-class KeptTiers;
+class RetainedTiers;
 
 struct NodeServerOptions {
   std::string name;                // of the socket, in the abstract namespace
@@ -94,7 +94,7 @@ class NodeServer final : private IpcHandler {
   void WatchIdle(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const NodeServerOptions options_;
-  std::shared_ptr<KeptTiers> kept_;  // null: not a service
+  std::shared_ptr<RetainedTiers> retained_;  // null: not a service
   std::stop_source stop_;
 
   // Used by the thread of Run().

@@ -24,7 +24,7 @@ class PinnedPlacement final : public NodesPlanner {
     for (const auto& [each, block] : doubled_) nodes_[each].Move(block, kNoTier);
     doubled_.clear();
     if (missing_ > 0) {
-      for (const std::uint32_t block : uses_.blocks) Keep(block);
+      for (const std::uint32_t block : uses_.blocks) Pin(block);
     }
     Finish(step, nodes_[node()]);
     return step;
@@ -33,7 +33,7 @@ class PinnedPlacement final : public NodesPlanner {
  private:
   static constexpr std::uint32_t kNobody = 0xffff'ffff;
 
-  void Keep(std::uint32_t block) {
+  void Pin(std::uint32_t block) {
     const std::uint32_t owner = owner_[block];
     if (owner == kNobody || nodes_[owner].Has(block)) return;
     nodes_[owner].Move(block, tier_[block]);
@@ -86,7 +86,7 @@ class PinnedPlacement final : public NodesPlanner {
   }
 
   const std::unique_ptr<UseStream> stream_;
-  std::vector<std::uint32_t> owner_;  // of each block; kNobody: not kept
+  std::vector<std::uint32_t> owner_;  // of each block; kNobody: not pinned
   std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
   std::uint64_t missing_ = 0;  // pinned blocks that their owner does not have yet
