@@ -9,7 +9,7 @@
 #include "base/format/errors.h"
 #include "engine/engine.h"
 #include "loader/config/resolved_order.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/engine_run.h"

@@ -55,7 +55,7 @@ class SessionRun {
 // Ownership: batches handed out may outlive the session; sinks must outlive the run that uses them.
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
-// in time, the process's keeper (loader/ending/) holds the session's threads, memory and tier
+// in time, the process's reaper (loader/ending/) holds the session's threads, memory and tier
 // folders until it does. A forked child must not destroy the session (see forked()); in the child
 // every method returns FailedPrecondition.
 class Session {

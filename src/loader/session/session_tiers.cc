@@ -5,7 +5,7 @@
 #include "base/format/errors.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/retained_tiers.h"
 #include "tier/ram_tier.h"
@@ -80,7 +80,7 @@ Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerp
                                                              .unit_bytes = unit_bytes,
                                                              .dataset = fingerprint},
                                                             *executor);
-    if (opened.status().code() == StatusCode::kFailedPrecondition && KeeperHolds(folder)) {
+    if (opened.status().code() == StatusCode::kFailedPrecondition && ReaperHolds(folder)) {
       return Status(StatusCode::kFailedPrecondition,
                     "SSD tier '" + folder +
                         "': reads of a closed loader of this process are still out, and it keeps "
