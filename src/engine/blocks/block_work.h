@@ -44,7 +44,7 @@ struct KeptSample {
   State state = State::kExpected;
 };
 
-// A piece of a block unit: one stored field of one kept sample.
+// A piece of a block part: one stored field of one kept sample.
 struct BlockPiece {
   Extent extent;
   SampleId sample{};
@@ -55,18 +55,18 @@ struct BlockPiece {
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
-// A sample of a block unit that a tier is to take: its pieces, in the order of fields.
+// A sample of a block part that a tier is to take: its pieces, in the order of fields.
 struct BlockInsert {
   SampleId sample{};
   Tier* tier = nullptr;
-  std::vector<std::size_t> pieces;  // positions in BlockUnit::pieces
+  std::vector<std::size_t> pieces;  // positions in BlockPart::pieces
   Status status{StatusCode::kCancelled, "not tried"};
 };
 
 struct BlockWork;
 
 // One read of a block read, or those of its pieces that are in memory.
-struct BlockUnit : Fetch {
+struct BlockPart : Fetch {
   BlockWork* block = nullptr;
   std::vector<BlockPiece> pieces;                        // by place
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
@@ -85,11 +85,11 @@ struct BlockWork {
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
   std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
-  std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
+  std::vector<std::unique_ptr<BlockPart>> parts;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
-  std::uint64_t demand_units = 0;                 // sum of those
+  std::uint64_t demand_cells = 0;                 // sum of those
   std::uint64_t samples_left = 0;                 // not gone
-  std::uint64_t units_left = 0;                   // not done
+  std::uint64_t parts_left = 0;                   // not done
   bool planned = false;
   bool to_be_pinned = false;  // its reads go to memory of pinned blocks
 };

@@ -90,7 +90,7 @@ void Rows::Plan(StepWork& work) {
   }
   decoder_.Submit(work, resident);
   warm_.Try(work, tried);
-  for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {unit});
+  for (RowRead* const read : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {read});
 }
 
 void Rows::OnWarm(WarmTask& task) {
@@ -118,10 +118,10 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
       }
       work.samples[slot].pieces_left = 1;
     }
-    for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) {
-      unit->tried = true;
-      unit->not_held = not_held;
-      queues_.AddReads(work, {unit}, /*early=*/true);
+    for (RowRead* const read : reader_.MakeReads(work, pieces)) {
+      read->tried = true;
+      read->not_held = not_held;
+      queues_.AddReads(work, {read}, /*early=*/true);
     }
   }
 }
@@ -345,8 +345,8 @@ void Rows::Release(StepWork& work, std::uint32_t slot) const {
   if (row.cells != kNoCells) residents_->Release(std::exchange(row.cells, kNoCells));
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
-    auto* const unit = static_cast<ReadUnit*>(std::exchange(piece.read, nullptr));
-    if (unit != nullptr && --unit->pieces_left == 0) unit->buffer.Reset();
+    auto* const read = static_cast<RowRead*>(std::exchange(piece.read, nullptr));
+    if (read != nullptr && --read->pieces_left == 0) read->buffer.Reset();
   }
 }
 
