@@ -41,7 +41,7 @@ Status BlockCopier::Copy(const BlockPart& part, const BlockPiece& piece,
     const std::size_t field = loop_.fields[piece.field].index_field;
     HEADRACE_RETURN_IF_ERROR(loop_.verifier.Check(field, piece.sample, bytes));
   }
-  cells_->CopyIn(part.block->samples[piece.kept].cells, piece.cells_offset, bytes);
+  cells_->CopyIn(part.block->samples[piece.place].cells, piece.cells_offset, bytes);
   return Status();
 }
 

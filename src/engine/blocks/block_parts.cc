@@ -66,25 +66,25 @@ void BlockParts::TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>&
 // sample by sample.
 void BlockParts::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) {
   std::vector<std::uint64_t> bytes(block.samples.size());
-  for (const BlockPiece& piece : pieces) bytes[piece.kept] += piece.extent.range.size;
+  for (const BlockPiece& piece : pieces) bytes[piece.place] += piece.extent.range.size;
   std::vector<BlockPiece> in_memory;
   std::map<std::uint32_t, std::vector<BlockPiece>> on_disk;
   for (BlockPiece& piece : pieces) {
-    const Tier::EntryRef& entry = block.entries[piece.kept];
-    if (!entry || entry.bytes() != bytes[piece.kept]) continue;
+    const Tier::EntryRef& entry = block.entries[piece.place];
+    if (!entry || entry.bytes() != bytes[piece.place]) continue;
     piece.entry = &entry;
     if (entry.tier()->in_memory()) {
       in_memory.push_back(piece);
     } else {
-      on_disk[piece.kept].push_back(piece);
+      on_disk[piece.place].push_back(piece);
     }
     if (piece.cells_offset == 0 && piece.field == 0) tiers_->CountUse(piece.sample, entry);
   }
   std::erase_if(pieces, [](const BlockPiece& piece) { return piece.entry != nullptr; });
   if (!in_memory.empty()) Make(block, in_memory.front().extent, in_memory)->in_memory = true;
-  for (const auto& [kept, of_sample] : on_disk) {
+  for (const auto& [place, of_sample] : on_disk) {
     Extent extent = of_sample.front().extent;
-    extent.range.size = block.entries[kept].bytes();
+    extent.range.size = block.entries[place].bytes();
     Make(block, extent, of_sample);
   }
 }
@@ -93,15 +93,15 @@ void BlockParts::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
 void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
   std::map<std::uint32_t, std::vector<std::size_t>> by_sample;
   for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    by_sample[part.pieces[i].kept].push_back(i);
+    by_sample[part.pieces[i].place].push_back(i);
   }
   const auto field_of = [&](std::size_t i) { return part.pieces[i].field; };
-  for (auto& [kept, positions] : by_sample) {
+  for (auto& [place, positions] : by_sample) {
     const SampleId sample = part.pieces[positions.front()].sample;
     // Once a sample, in however many reads it comes.
     if (std::ranges::count(positions, 0U, field_of) > 0) tiers_->Count(&TierCounts::storage_uses);
     Tier* const tier = tiers_->Wanted(sample);
-    if (tier == nullptr || (!block.entries.empty() && block.entries[kept])) continue;
+    if (tier == nullptr || (!block.entries.empty() && block.entries[place])) continue;
     if (positions.size() != loop_.fields.size()) {
       tiers_->Count(&TierCounts::not_kept);  // Its fields come in several reads.
       continue;

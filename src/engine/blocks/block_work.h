@@ -19,9 +19,9 @@
 
 namespace headrace {
 
-// The sample that a block read keeps in place `kept`.
-inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
-  return SampleId{Raw(read.first) + (read.kept.empty() ? kept : read.kept[kept])};
+// The kept sample of a block read at position `place`.
+inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t place) {
+  return SampleId{Raw(read.first) + (read.kept.empty() ? place : read.kept[place])};
 }
 
 // A sample that a block read keeps, until it is the row's that waits for it.
@@ -48,7 +48,7 @@ struct KeptSample {
 struct BlockPiece {
   Extent extent;
   SampleId sample{};
-  std::uint32_t kept = 0;   // position in BlockWork::samples
+  std::uint32_t place = 0;  // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
   const std::byte* from_pinned_block = nullptr;  // its bytes, if one has them
@@ -68,7 +68,7 @@ struct BlockWork;
 // One read of a block read, or those of its pieces that are in memory.
 struct BlockPart : Fetch {
   BlockWork* block = nullptr;
-  std::vector<BlockPiece> pieces;                        // by place
+  std::vector<BlockPiece> pieces;                        // by offset
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
   std::vector<BlockInsert> inserts;                      // samples that a tier takes
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers

@@ -34,11 +34,11 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 }
 
 void Residency::FindInTiers(BlockWork& block) const {
-  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
-    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, kept));
+  for (std::uint32_t place = 0; place < block.samples.size(); ++place) {
+    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, place));
     if (!entry || tiers_->PassesOver(entry)) continue;
     if (block.entries.empty()) block.entries.resize(block.samples.size());
-    block.entries[kept] = std::move(entry);
+    block.entries[place] = std::move(entry);
   }
 }
 
@@ -73,8 +73,8 @@ void Residency::Prefetch(const Step& step) const {
 }
 
 void Residency::Drop(const Release& release) {
-  const auto [block, kept] = FindKept(release.block_read, release.sample);
-  KeptSample& sample = block->samples[kept];
+  const auto [block, place] = FindKept(release.block_read, release.sample);
+  KeptSample& sample = block->samples[place];
   HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
                  sample.state != KeptSample::State::kGone);
   if (sample.state == KeptSample::State::kExpected && block->planned) {
@@ -216,9 +216,9 @@ bool Residency::MayStay(const BlockWork& block) const {
   if (fields[0].ragged || !fields[0].codec->is_copy()) return false;
   if (fields[0].row_bytes > loop_.options.decode_task_bytes) return false;
   const Index& index = fields.index();
-  const std::uint32_t last_kept = static_cast<std::uint32_t>(block.samples.size()) - 1;
+  const std::uint32_t last_place = static_cast<std::uint32_t>(block.samples.size()) - 1;
   const auto first = index.extent(fields[0].index_field, KeptSampleId(block.plan, 0));
-  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_kept));
+  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_place));
   if (!first.ok() || !last.ok() || first.value().object != last.value().object) return false;
   const std::uint64_t begin = first.value().range.offset;
   const std::uint64_t end = last.value().range.end();
@@ -253,27 +253,27 @@ void Residency::PlanBlock(BlockWork& block) {
   std::vector<BlockPiece> pieces;
   pieces.reserve(block.samples.size() * loop_.fields.size());
   std::vector<KeptBytes> failed;
-  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
-    KeptSample& sample = block.samples[kept];
+  for (std::uint32_t place = 0; place < block.samples.size(); ++place) {
+    KeptSample& sample = block.samples[place];
     if (sample.state == KeptSample::State::kGone) continue;
-    const SampleId id = KeptSampleId(block.plan, kept);
+    const SampleId id = KeptSampleId(block.plan, place);
     const std::size_t before = pieces.size();
     std::uint64_t bytes = 0;
     Status status = loop_.fields.VisitExtents(id, [&](std::uint32_t field, const Extent& extent) {
       pieces.push_back(
-          {.extent = extent, .sample = id, .kept = kept, .field = field, .cells_offset = bytes});
+          {.extent = extent, .sample = id, .place = place, .field = field, .cells_offset = bytes});
       bytes += extent.range.size;
     });
     if (!status.ok()) {
       pieces.resize(before);
       sample.pieces_left = 1;
-      FinishPiece(block, kept, std::move(status), failed);
+      FinishPiece(block, place, std::move(status), failed);
       continue;
     }
     sample.pieces_left = static_cast<std::uint16_t>(loop_.fields.size());
     sample.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, KeptSample::kLarge));
     const std::uint64_t cells = memory_.residents->Units(bytes);
-    block.demand[kept] = static_cast<std::uint32_t>(
+    block.demand[place] = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(cells, std::numeric_limits<std::uint32_t>::max()));
     block.demand_cells += cells;
   }
@@ -379,7 +379,7 @@ void Residency::FinishPart(BlockPart& part) {
     } else {
       counts_.kept_bytes += piece.extent.range.size;
     }
-    FinishPiece(block, piece.kept, std::move(status), come);
+    FinishPiece(block, piece.place, std::move(status), come);
   }
   if (!come.empty()) client_.OnKept(come);
   if (--block.parts_left > 0) return;
@@ -387,18 +387,18 @@ void Residency::FinishPart(BlockPart& part) {
 }
 
 // Adds to `come` what the row gets that waits for the sample, once all of its pieces are finished.
-void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+void Residency::FinishPiece(BlockWork& block, std::uint32_t place, Status&& status,
                             std::vector<KeptBytes>& come) {
-  KeptSample& sample = block.samples[kept];
-  if (!status.ok()) block.failures.try_emplace(kept, std::move(status));
+  KeptSample& sample = block.samples[place];
+  if (!status.ok()) block.failures.try_emplace(place, std::move(status));
   if (--sample.pieces_left > 0) return;
   if (sample.state == KeptSample::State::kUnwanted) {
-    block.failures.erase(kept);
+    block.failures.erase(place);
     Forget(block, sample);
     return;
   }
   sample.state = KeptSample::State::kResident;
-  if (block.failures.contains(kept)) {
+  if (block.failures.contains(place)) {
     sample.state = KeptSample::State::kFailed;
     if (sample.cells != kNoCells) {
       memory_.residents->Release(std::exchange(sample.cells, kNoCells));

@@ -106,7 +106,7 @@ class Residency final : public FetchClient {
   void OnCopied(BlockPart& part);
   void RetryFromStorage(BlockPart& part);
   void FinishPart(BlockPart& part);
-  void FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+  void FinishPiece(BlockWork& block, std::uint32_t place, Status&& status,
                    std::vector<KeptBytes>& come);
   void FinishBlock(BlockWork& block);
 

@@ -228,19 +228,19 @@ void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
       return;
     }
   }
-  std::vector<std::uint32_t> read;
+  std::vector<std::uint32_t> complete;
   for (const PieceRef ref : read.pieces) {
     SampleWork& sample = work.samples[ref.slot];
     if (!data.ok() && sample.read_error.ok()) sample.read_error = data.status();
     if (--sample.pieces_left > 0) continue;
     work.MarkRead(loop_.now_ns);
     if (sample.read_error.ok()) {
-      read.push_back(ref.slot);
+      complete.push_back(ref.slot);
     } else {
       client_.OnReadFailed(work, ref.slot, std::exchange(sample.read_error, Status()));
     }
   }
-  if (!read.empty()) client_.OnRead(work, read);
+  if (!complete.empty()) client_.OnRead(work, complete);
 }
 
 // What a task read is decoded.
