@@ -9,7 +9,7 @@ is possible (root, cgroup v1), under a limit of 400 MB/s and 1,500 reads/s; ther
 beside it, which needs a read a sample.
 
 The ratio is bytes of samples delivered, from the first batch on, to bytes that it read in the same
-time; the first fill of the pools is reported apart.
+time; the first fill of the pools is reported separately.
 
 The dip at an epoch boundary is one minus the rate of the batches around it (a tenth of an epoch,
 half before and half after) over that of all. It is measured of a consumer that takes batches at 0.9

@@ -19,7 +19,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/session/open_store.h"
 #include "loader/session/session.h"
 #include "module.h"
@@ -35,7 +35,7 @@ using Ids = InArray<std::uint64_t>;
 // Reads through a store of its own.
 //
 // Thread safety: every method may be called from any thread.
-// Shutdown: Close() and the destructor wait for reads up to kCloseNs; then the process's keeper
+// Shutdown: Close() and the destructor wait for reads up to kCloseNs; then the process's reaper
 // does.
 class PyStoredReader {
  public:

@@ -58,7 +58,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kBlockUnit = 4096;  // for direct reads
+constexpr std::uint64_t kDirectBlockBytes = 4096;  // for direct reads
 
 // Of seeds that the clock gives: short enough to type.
 constexpr std::uint64_t kSeedsMax = 1'000'000'000;
@@ -148,9 +148,9 @@ Status ParseValues(Config& config) {
   auto& values = config.values;
   for (const std::string& item : Split(values["--block"])) {
     HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t bytes, ToSize("--block", item));
-    if (bytes == 0 || bytes % kBlockUnit != 0 || bytes > kGiB) {
+    if (bytes == 0 || bytes % kDirectBlockBytes != 0 || bytes > kGiB) {
       return InvalidArgument("--block: got {}, must be a multiple of {} up to 1G", item,
-                             kBlockUnit);
+                             kDirectBlockBytes);
     }
     config.blocks.push_back(bytes);
   }
@@ -233,7 +233,7 @@ class Measurements {
         block * static_cast<std::uint64_t>(depth) * static_cast<std::uint64_t>(threads);
     HEADRACE_ASSIGN_OR_RETURN(
         DeviceReads device,
-        DeviceReads::Make(*files, config.flags.at("--cold") ? bytes : kBlockUnit,
+        DeviceReads::Make(*files, config.flags.at("--cold") ? bytes : kDirectBlockBytes,
                           config.flags.at("--buffered")));
     HEADRACE_ASSIGN_OR_RETURN(MemoryReads memory, MemoryReads::Make(*files, threads, block));
     return std::unique_ptr<Measurements>(

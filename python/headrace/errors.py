@@ -19,6 +19,7 @@ Unavailable         `UnavailableError`         OSError            may succeed if
 DataLoss            `DataLossError`            OSError            bytes are missing or damaged
 (none)              `TransformError`           RuntimeError       a Python transform failed
 (none)              `WorkerLostError`          RuntimeError       a worker process died
+                                                                  or can no longer be used
 ==================  =========================  =================  ===============================
 
 The message gives the operation, its object, the numbers, the cause and the remedy.
@@ -115,7 +116,7 @@ class TransformError(HeadraceError, RuntimeError):
 
 
 class WorkerLostError(HeadraceError, RuntimeError):
-    """A worker process died: the next iteration of the loader starts new ones."""
+    """A worker process is lost: the next iteration of the loader starts new ones."""
 
     pid: int | None = None
     exitcode: int | None = None

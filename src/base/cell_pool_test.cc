@@ -107,7 +107,7 @@ TEST(CellPoolTest, RunsOfOneSizeStayInOnePieceForEver) {
 }
 
 // Against a plain model: every run has the bytes that were last written to it.
-TEST(CellPoolTest, RunsKeepTheirBytesApart) {
+TEST(CellPoolTest, RunsShareNoBytes) {
   struct Held {
     CellRun run;
     std::string bytes;

@@ -18,9 +18,9 @@ namespace headrace {
 struct ScratchLimit {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-  std::uint64_t bytes_max = kNone;          // a decode that needs more fails before it allocates
-  std::uint64_t kept_bytes_max = 1U << 20;  // what a thread may keep for its next decode
-  std::uint64_t bytes_needed = 0;           // out: an upper bound, known from the header alone
+  std::uint64_t bytes_max = kNone;  // a decode that needs more fails before it allocates
+  std::uint64_t retained_bytes_max = 1U << 20;  // what a thread may retain for its next decode
+  std::uint64_t bytes_needed = 0;               // out: an upper bound, known from the header alone
 };
 
 // The key of the random choices of a sample's transforms. The choices depend on nothing else: not

@@ -75,8 +75,8 @@ struct Engine::Components {
              {.residents = parts.residents, .scratch = parts.scratch, .observer = parts.observer}),
         filler(cache == nullptr ? nullptr
                                 : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
-        blocks(loop, {.residents = parts.residents, .kept_blocks = parts.kept_blocks}, filler.get(),
-               rows),
+        blocks(loop, {.residents = parts.residents, .pinned_blocks = parts.pinned_blocks},
+               filler.get(), rows),
         lanes(loop,
               {.first_rank = parts.first_rank,
                .sources = cache != nullptr,
@@ -212,7 +212,7 @@ EngineStats Engine::stats() const {
     stats.steps_in_work += stats.lanes[lane].steps_in_work;
   }
   if (parts_.residents != nullptr) stats.resident = parts_.residents->stats();
-  if (parts_.kept_blocks != nullptr) stats.pinned = parts_.kept_blocks->stats();
+  if (parts_.pinned_blocks != nullptr) stats.pinned = parts_.pinned_blocks->stats();
   if (parts_.scratch != nullptr) stats.scratch = parts_.scratch->stats();
   return stats;
 }

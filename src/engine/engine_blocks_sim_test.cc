@@ -124,7 +124,8 @@ class World final : public SimWorld {
     // From nothing (each read is beyond) to far too much.
     staging_ = BufferPool::Make(random_.Below(2) == 0 ? random_.Below(40000) : 1 << 20);
     batch_memory_ = BufferPool::Make(random_.Below(2) == 0 ? random_.Below(40000) : 4 << 20);
-    if (random_.Below(3) == 0) kept_blocks_ = std::make_shared<KeptBlocks>(random_.Below(300000));
+    if (random_.Below(3) == 0)
+      pinned_blocks_ = std::make_shared<PinnedBlocks>(random_.Below(300000));
     hold_share_ = random_.Below(4) == 0 ? 1 + random_.Below(100) : 0;
     cores_ = 1 + static_cast<int>(random_.Below(4));
     delay_max_ns_ = 1 + static_cast<std::int64_t>(random_.Below(5'000'000));
@@ -204,7 +205,7 @@ class World final : public SimWorld {
                    .lanes = {{.sink = &sink, .batch_memory = batch_memory_}},
                    .staging = staging_,
                    .residents = residents_,
-                   .kept_blocks = kept_blocks_},
+                   .pinned_blocks = pinned_blocks_},
                   options_, std::make_unique<ListedSteps>(StepsFrom(plan_, begin)),
                   BeginTiers(begin));
     engine.Start();
@@ -232,7 +233,7 @@ class World final : public SimWorld {
   std::shared_ptr<BufferPool> staging_;
   std::shared_ptr<BufferPool> batch_memory_;
   std::shared_ptr<CellPool> residents_;
-  std::shared_ptr<KeptBlocks> kept_blocks_;
+  std::shared_ptr<PinnedBlocks> pinned_blocks_;
   std::unique_ptr<MemoryStore> store_bytes_;
 };
 

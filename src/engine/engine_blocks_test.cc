@@ -86,7 +86,7 @@ class EngineBlocksTest : public ::testing::Test {
                    .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                    .staging = BufferPool::Make(kMiB),
                    .residents = residents_,
-                   .kept_blocks = kept_blocks_},
+                   .pinned_blocks = pinned_blocks_},
                   options, std::make_unique<ListedSteps>(std::move(plan)));
     std::function<void()> consume = [&] {
       if (sink.ready.empty()) {
@@ -134,7 +134,7 @@ class EngineBlocksTest : public ::testing::Test {
   std::vector<BatchField> schema_;
   std::function<SimRead(const Extent&)> decide_ = [](const Extent&) { return SimRead{}; };
   std::shared_ptr<CellPool> residents_ = CellPool::Make(100, 64).value();
-  std::shared_ptr<KeptBlocks> kept_blocks_;
+  std::shared_ptr<PinnedBlocks> pinned_blocks_;
   std::vector<std::vector<std::uint64_t>> ids_;  // delivered, by batch
   std::vector<ByteRange> reads_;
   EngineStats stats_;
@@ -419,7 +419,7 @@ TEST_F(EngineBlocksTest, ADamagedSampleIsReportedWhenItIsDeliveredAndNotWhenItIs
   EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 sample 2 (a): field bytes: its "));
 }
 
-TEST_F(EngineBlocksTest, WhatWasResidentBeforeARestartIsCountedApart) {
+TEST_F(EngineBlocksTest, WhatWasResidentBeforeARestartIsCountedSeparately) {
   std::vector<Step> plan(1);
   plan[0].reads = {Whole(0, 0, 4), Whole(1, 4, 2)};
   plan[0].reads[0].kept = {1};
@@ -442,8 +442,8 @@ TEST_F(EngineBlocksTest, APlanThatNeedsMoreThanThereIsFailsAndDoesNotHang) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("take 8 cells of memory, the lane has 7"));
 }
 
-TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
-  kept_blocks_ = std::make_shared<KeptBlocks>(3 * BufferPool::ChargedBytes(484 + 4096));
+TEST_F(EngineBlocksTest, PinnedBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
+  pinned_blocks_ = std::make_shared<PinnedBlocks>(3 * BufferPool::ChargedBytes(484 + 4096));
   std::vector<Step> plan(4);
   for (std::uint64_t i = 0; i < 4; ++i) {
     plan[i].reads = {Whole(i, 4 * i, 4)};
@@ -456,7 +456,7 @@ TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
   const auto first = ids_;
   ids_.clear();
   reads_.clear();
-  plan[1].reads[0].kept = {0, 3};  // A part of a kept block is as good.
+  plan[1].reads[0].kept = {0, 3};  // A part of a pinned block is as good.
   plan[1].deliveries.clear();
   Deliver(plan[1], 1, {7, 4});
   EXPECT_TRUE(Run(plan).ok());
@@ -468,17 +468,17 @@ TEST_F(EngineBlocksTest, KeptBlocksAreReadOnceInAllRunsAndTheOthersEveryTime) {
   EXPECT_THAT(ids_[1], ElementsAre(7, 4));
 }
 
-TEST_F(EngineBlocksTest, ABlockWithADamagedSampleIsNotKept) {
-  kept_blocks_ = std::make_shared<KeptBlocks>(kMiB);
+TEST_F(EngineBlocksTest, ABlockWithADamagedSampleIsNotPinned) {
+  pinned_blocks_ = std::make_shared<PinnedBlocks>(kMiB);
   stored_[2 * kStride] ^= 1;
   std::vector<Step> plan(1);
   plan[0].reads = {Whole(0, 0, 4)};
   Deliver(plan[0], 0, {3, 2, 1, 0});
   EXPECT_FALSE(Run(plan).ok());
-  EXPECT_EQ(kept_blocks_->stats().used_bytes, 0);
+  EXPECT_EQ(pinned_blocks_->stats().used_bytes, 0);
   stored_ = index_.objects[0];  // Whoever reads it again may find it whole.
   EXPECT_TRUE(Run(plan).ok());
-  EXPECT_NE(kept_blocks_->stats().used_bytes, 0);
+  EXPECT_NE(pinned_blocks_->stats().used_bytes, 0);
 }
 
 TEST_F(EngineBlocksTest, BytesThatOneSampleIsGatheredInAreNotChargedToTheNext) {

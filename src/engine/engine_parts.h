@@ -13,7 +13,7 @@
 #include "engine/batch/batch.h"
 #include "engine/lanes/lane_parts.h"
 #include "engine/lanes/lane_policy.h"
-#include "engine/memory/kept_blocks.h"
+#include "engine/memory/pinned_blocks.h"
 #include "engine/memory/scratch_budget.h"
 #include "index/index.h"
 #include "model/machine_model.h"
@@ -31,9 +31,9 @@ struct EngineParts {
   std::vector<EngineLane> lanes;        // at least one; of ranks first_rank, first_rank + 1, ...
   std::shared_ptr<BufferPool> staging;  // for bytes read and not decoded yet
   std::shared_ptr<CellPool> residents;  // for samples of block reads; null: the plan has none
-  std::shared_ptr<KeptBlocks> kept_blocks;  // null: no block stays in memory
-  std::shared_ptr<ScratchBudget> scratch;   // for decodes; null: no limit
-  const MachineModel* model = nullptr;      // says when storage is faster than a tier; null: never
+  std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
+  std::shared_ptr<ScratchBudget> scratch;       // for decodes; null: no limit
+  const MachineModel* model = nullptr;  // says when storage is faster than a tier; null: never
   std::uint32_t first_rank = 0;
   LanePolicy* policy = nullptr;        // null: everything is every lane's, earliest deadline first
   DecodeObserver* observer = nullptr;  // null: nobody wants to know

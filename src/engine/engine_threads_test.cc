@@ -251,7 +251,7 @@ TEST(EngineThreadsTest, BlockPlansAreDeliveredAndStopAtAnyMoment) {
   MonotonicClock clock;
   const auto staging = BufferPool::Make(64 * kKiB);
   const auto batch_memory = BufferPool::Make(128 * kKiB);
-  const auto kept_blocks = std::make_shared<KeptBlocks>(64 * kKiB);
+  const auto pinned_blocks = std::make_shared<PinnedBlocks>(64 * kKiB);
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng random(seed, 0, RandomStream::kOrder, 0x53u);
@@ -275,7 +275,7 @@ TEST(EngineThreadsTest, BlockPlansAreDeliveredAndStopAtAnyMoment) {
                      .lanes = {{.sink = &sink, .batch_memory = batch_memory}},
                      .staging = staging,
                      .residents = residents,
-                     .kept_blocks = seed % 2 == 0 ? kept_blocks : nullptr},
+                     .pinned_blocks = seed % 2 == 0 ? pinned_blocks : nullptr},
                     {.batches_max = 4, .block_read_bytes_max = 4 * kKiB, .decode_task_bytes = 1000},
                     std::make_unique<ListedSteps>(steps));
       engine.Start();

@@ -9,9 +9,9 @@ namespace headrace::internal {
 namespace {
 
 // Verifies an index section by section, then entry by entry.
-class Verifier {
+class IndexVerifier {
  public:
-  Verifier(const IndexParts& parts, const Index& index) : parts_(parts), index_(index) {}
+  IndexVerifier(const IndexParts& parts, const Index& index) : parts_(parts), index_(index) {}
 
   [[nodiscard]] Status Run() const {
     HEADRACE_RETURN_IF_ERROR(VerifySections());
@@ -101,7 +101,7 @@ class Verifier {
 }  // namespace
 
 Status VerifyParts(const IndexParts& parts, const Index& index) {
-  return Verifier(parts, index).Run();
+  return IndexVerifier(parts, index).Run();
 }
 
 }  // namespace headrace::internal

@@ -49,9 +49,9 @@ class OutPacket {
   // Errors: ResourceExhausted  no descriptor is left
   Status Own();
 
-  // The memory and descriptors of a packet that is kept until its socket has room.
-  [[nodiscard]] std::uint64_t kept_bytes() const { return kHeaderBytes + payload_bytes_; }
-  [[nodiscard]] std::size_t kept_fds() const { return fd_count_; }
+  // The memory and descriptors of a packet that waits until its socket has room.
+  [[nodiscard]] std::uint64_t waiting_bytes() const { return kHeaderBytes + payload_bytes_; }
+  [[nodiscard]] std::size_t waiting_fds() const { return fd_count_; }
 
  private:
   std::array<std::byte, kHeaderBytes> header_{};

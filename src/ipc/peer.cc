@@ -30,9 +30,9 @@ Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds)
       return failed;
     }
     if (sent.value()) return {};
-  } else if (waiting_bytes_ + packet.kept_bytes() > limits_.bytes_max ||
+  } else if (waiting_bytes_ + packet.waiting_bytes() > limits_.bytes_max ||
              waiting_.size() >= limits_.messages_max ||
-             waiting_fds_ + packet.kept_fds() > limits_.fds_max) {
+             waiting_fds_ + packet.waiting_fds() > limits_.fds_max) {
     CloseLocked(
         ResourceExhausted("{}: dropped, it does not read: {} messages of {} with {} descriptors "
                           "are queued, must be at most {}, {}, {}",
@@ -41,8 +41,8 @@ Status IpcPeer::Send(std::span<const std::byte> bytes, std::span<const int> fds)
     return why_;
   }
   if (const Status owned = packet.Own(); !owned.ok()) return owned.WithContext(name());
-  waiting_bytes_ += packet.kept_bytes();
-  waiting_fds_ += packet.kept_fds();
+  waiting_bytes_ += packet.waiting_bytes();
+  waiting_fds_ += packet.waiting_fds();
   waiting_.push_back(std::move(packet));
   if (waiting_.size() == 1) WatchForRoom(true);
   return {};
@@ -91,8 +91,8 @@ void IpcPeer::Flush() {
     const auto sent = first.Send(socket_.get(), /*wait=*/false);
     if (!sent.ok()) return CloseLocked(sent.status().WithContext(name()));
     if (!sent.value()) return;
-    waiting_bytes_ -= first.kept_bytes();
-    waiting_fds_ -= first.kept_fds();
+    waiting_bytes_ -= first.waiting_bytes();
+    waiting_fds_ -= first.waiting_fds();
     waiting_.pop_front();
   }
   WatchForRoom(false);

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "loader/config/loader_config.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
 #include "loader/testing/bytes_dataset.h"
@@ -482,7 +482,7 @@ TEST_P(LoaderTest, AFolderThatAClosedLoaderStillHoldsIsNamedSo) {
                           "keeps the folder until storage answers; wait for that, or use another "
                           "folder"));
   storage_answers.release();
-  while (KeptCount() != 0) std::this_thread::yield();
+  while (ReaperObjectCount() != 0) std::this_thread::yield();
   EXPECT_TRUE(Loader::Open(dataset_->index(), again).ok());
 }
 

@@ -75,20 +75,21 @@ void Count(Iteration before, Iteration steps, Imbalance& counts) {
 
 }  // namespace
 
-StepRecorder::StepRecorder(std::uint32_t lanes, std::size_t kept) : kept_(kept), rings_(lanes) {
-  HEADRACE_CHECK(kept > 0);
-  for (Ring& ring : rings_) ring.steps.reserve(kept);
+StepRecorder::StepRecorder(std::uint32_t lanes, std::size_t capacity)
+    : capacity_(capacity), rings_(lanes) {
+  HEADRACE_CHECK(capacity > 0);
+  for (Ring& ring : rings_) ring.steps.reserve(capacity);
 }
 
 void StepRecorder::Add(const StepTime& step) {
   MutexLock lock(mutex_);
   Ring& ring = rings_.at(step.lane);
-  if (ring.steps.size() < kept_) {
+  if (ring.steps.size() < capacity_) {
     ring.steps.push_back(step);
     return;
   }
   ring.steps[ring.oldest] = step;
-  ring.oldest = (ring.oldest + 1) % kept_;
+  ring.oldest = (ring.oldest + 1) % capacity_;
 }
 
 std::vector<StepTime> StepRecorder::steps() const {

@@ -41,15 +41,15 @@ struct StepTime {
 HEADRACE_MEMBERS(StepTime, run, epoch, step, lane, admitted_ns, read_ns, done_ns, busy_ns,
                  handed_ns, taken_ns, stall_ns, samples, bytes)
 
-inline constexpr std::size_t kStepsKept = 4096;
+inline constexpr std::size_t kStepsRecorded = 4096;
 
 // The newest batches of each lane, in memory that is taken at once.
 //
 // Thread safety: every method may be called from any thread.
 class StepRecorder {
  public:
-  // Keeps `kept` batches a lane.
-  explicit StepRecorder(std::uint32_t lanes, std::size_t kept = kStepsKept);
+  // Keeps `capacity` batches a lane.
+  explicit StepRecorder(std::uint32_t lanes, std::size_t capacity = kStepsRecorded);
 
   // Forgets the lane's oldest if it keeps as many as it may.
   void Add(const StepTime& step);
@@ -62,7 +62,7 @@ class StepRecorder {
     std::size_t oldest = 0;  // once it is full
   };
 
-  const std::size_t kept_;
+  const std::size_t capacity_;
   mutable Mutex mutex_;
   std::vector<Ring> rings_ HEADRACE_GUARDED_BY(mutex_);  // by lane
 };

@@ -20,23 +20,23 @@ TEST(StepRecorderTest, KeepsTheNewestOfEachLaneInTheirOrder) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng random(seed, 0, RandomStream::kOrder, 0x5e7);
     const auto lanes = 1 + static_cast<std::uint32_t>(random.Below(4));
-    const std::size_t kept = 1 + random.Below(9);
-    StepRecorder recorder(lanes, kept);
+    const std::size_t capacity = 1 + random.Below(9);
+    StepRecorder recorder(lanes, capacity);
     std::vector<std::deque<std::uint64_t>> model(lanes);
     const std::uint64_t steps = random.Below(60);
     for (std::uint64_t i = 0; i < steps; ++i) {
       const auto lane = static_cast<std::uint32_t>(random.Below(lanes));
       recorder.Add(StepOf(lane, i));
       model[lane].push_back(i);
-      if (model[lane].size() > kept) model[lane].pop_front();
+      if (model[lane].size() > capacity) model[lane].pop_front();
     }
     std::vector<std::pair<std::uint32_t, std::uint64_t>> expected;
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
       for (const std::uint64_t step : model[lane]) expected.emplace_back(lane, step);
     }
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> kept_now;
-    for (const StepTime& step : recorder.steps()) kept_now.emplace_back(step.lane, step.step);
-    EXPECT_EQ(kept_now, expected);
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> recorded;
+    for (const StepTime& step : recorder.steps()) recorded.emplace_back(step.lane, step.step);
+    EXPECT_EQ(recorded, expected);
   }
 }
 
@@ -69,8 +69,8 @@ TEST(PercentilesTest, AreThoseOfTheDefinition) {
 }
 
 // Ranks that train in step, with a seed's delays; some leave, and runs begin anew.
-std::vector<StepTime> TrainInStep(Prng& random, std::uint32_t lanes, std::size_t kept) {
-  StepRecorder recorder(lanes, kept);
+std::vector<StepTime> TrainInStep(Prng& random, std::uint32_t lanes, std::size_t capacity) {
+  StepRecorder recorder(lanes, capacity);
   std::int64_t now_ns = 1'000'000;
   const std::uint64_t runs = 1 + random.Below(3);
   for (std::uint64_t run = 1; run <= runs; ++run) {
@@ -148,8 +148,8 @@ TEST(ImbalanceTest, IsThatOfTheSlowModel) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng random(seed, 0, RandomStream::kOrder, 0x1b1);
     const auto lanes = 1 + static_cast<std::uint32_t>(random.Below(5));
-    const std::size_t kept = random.Below(2) == 0 ? 13 : 100;
-    const std::vector<StepTime> steps = TrainInStep(random, lanes, kept);
+    const std::size_t capacity = random.Below(2) == 0 ? 13 : 100;
+    const std::vector<StepTime> steps = TrainInStep(random, lanes, capacity);
     const Imbalance slow = SlowImbalance(steps, lanes);
     const Imbalance fast = ImbalanceOf(steps, lanes);
     EXPECT_EQ(fast.iterations, slow.iterations);

@@ -290,7 +290,7 @@ TEST(FileTableTest, KeepsNoMoreFilesThanAskedAndTheLatestUsed) {
   descriptor(1);
   EXPECT_EQ(descriptor(0), first);  // Now 1 is the least recently used.
   descriptor(2);
-  EXPECT_EQ(table.kept(), 2U);
+  EXPECT_EQ(table.open_files(), 2U);
   std::filesystem::remove(files.path(ObjectId{0}));
   std::filesystem::remove(files.path(ObjectId{1}));
   EXPECT_TRUE(table.Open({ObjectId{0}, {0, 10}}).ok());
@@ -305,7 +305,7 @@ TEST(FileTableTest, NeverClosesAFileInUse) {
   for (std::uint64_t i = 0; i < 5; ++i) {
     used.push_back(table.Open({ObjectId{i}, {0, 10}}).value());
   }
-  EXPECT_EQ(table.kept(), 2U);
+  EXPECT_EQ(table.open_files(), 2U);
   EXPECT_EQ(table.Open({ObjectId{0}, {0, 10}}).value(), used[0]);  // Not forgotten for a later one.
   for (std::uint64_t i = 0; i < 5; ++i) {
     std::string bytes(100, '\0');
@@ -319,7 +319,7 @@ TEST(FileTableTest, WholeFilesAreNotKeptOpen) {
   files.Add(kObject, RandomBytes(1, 100));
   FileTable table(files, {});
   EXPECT_TRUE(table.Open({kObject, {0, 100}}).ok());
-  EXPECT_EQ(table.kept(), 0U);
+  EXPECT_EQ(table.open_files(), 0U);
 }
 
 TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
@@ -338,19 +338,20 @@ TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
       std::optional<FileTable> first(std::in_place, files, FileTableOptions{.direct = direct});
       FileTable second(files, {.direct = direct});
       const std::size_t all = direct ? 8 : 16;
-      if (!fill(*first) || first->kept() != all / 2 || !fill(second)) return false;
-      if (second.kept() != all / 2) return false;
+      if (!fill(*first) || first->open_files() != all / 2 || !fill(second)) return false;
+      if (second.open_files() != all / 2) return false;
       std::optional<FileTable> third(std::in_place, files, FileTableOptions{.direct = direct});
       // The older tables close files at their next use.
       if (!fill(*third) || !fill(*first) || !second.Open({ObjectId{15}, {0, 10}}).ok()) {
         return false;
       }
-      if (first->kept() + second.kept() + third->kept() > all || third->kept() < all / 4) {
+      if (first->open_files() + second.open_files() + third->open_files() > all ||
+          third->open_files() < all / 4) {
         return false;
       }
       third.reset();
       first.reset();
-      return fill(second) && second.kept() == all;
+      return fill(second) && second.open_files() == all;
     }));
   }
 }
@@ -368,7 +369,7 @@ TEST(FileTableTest, OutOfDescriptorsItClosesThoseThatNobodyUses) {
     for (std::uint64_t i = 0; i < 3; ++i) {
       if (!table.Open({ObjectId{i}, {0, 10}}).ok()) return false;
     }
-    return table.kept() == 1;
+    return table.open_files() == 1;
   }));
 }
 

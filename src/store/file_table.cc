@@ -144,8 +144,8 @@ Status FileTable::Check(const Extent& extent) const {
 }
 
 Status FileTable::CheckObject(ObjectId object) {
-  if (const std::shared_ptr<OpenFile> kept = Find(object); kept != nullptr) {
-    return kept->CheckAsIndexed().WithContext("opening " + kept->path());
+  if (const std::shared_ptr<OpenFile> found = Find(object); found != nullptr) {
+    return found->CheckAsIndexed().WithContext("opening " + found->path());
   }
   Result<FileInfo> info = catalog_.file(object);
   if (!info.ok()) return info.status().WithContext("opening " + ObjectName(object));
@@ -154,10 +154,10 @@ Status FileTable::CheckObject(ObjectId object) {
 }
 
 Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
-  if (std::shared_ptr<OpenFile> kept = Find(extent.object); kept != nullptr) {
-    const Status status = CheckRange(extent.range, kept->size());
-    if (status.ok()) return kept;
-    return status.WithContext(Doing(kept->path(), extent.range));
+  if (std::shared_ptr<OpenFile> found = Find(extent.object); found != nullptr) {
+    const Status status = CheckRange(extent.range, found->size());
+    if (status.ok()) return found;
+    return status.WithContext(Doing(found->path(), extent.range));
   }
   Result<FileInfo> found = catalog_.file(extent.object);
   if (!found.ok()) {
@@ -171,18 +171,18 @@ Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
   if (extent.range.size == info.size) return file;
   // Ranges come in random order: reading ahead would be useless.
   ::posix_fadvise(file.value()->fd(), 0, 0, POSIX_FADV_RANDOM);
-  return Keep(extent.object, std::move(file).value());
+  return Add(extent.object, std::move(file).value());
 }
 
 std::shared_ptr<OpenFile> FileTable::FindOpen(const Extent& extent) {
-  std::shared_ptr<OpenFile> kept = Find(extent.object);
-  const bool has_range = kept != nullptr && CheckRange(extent.range, kept->size()).ok();
-  return has_range ? std::move(kept) : nullptr;
+  std::shared_ptr<OpenFile> found = Find(extent.object);
+  const bool has_range = found != nullptr && CheckRange(extent.range, found->size()).ok();
+  return has_range ? std::move(found) : nullptr;
 }
 
-std::size_t FileTable::kept() const {
+std::size_t FileTable::open_files() const {
   MutexLock lock(mutex_);
-  return kept_.size();
+  return files_.size();
 }
 
 Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
@@ -242,36 +242,36 @@ Status FileTable::OpenDirect(OpenFile& file) {
 std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
   std::vector<std::shared_ptr<OpenFile>> closing;
   MutexLock lock(mutex_);
-  const auto found = kept_.find(object);
-  if (found == kept_.end()) return nullptr;
+  const auto found = files_.find(object);
+  if (found == files_.end()) return nullptr;
   recent_.splice(recent_.begin(), recent_, found->second.recent);
   std::shared_ptr<OpenFile> file = found->second.file;
   closing = ForgetIdle(FilesMax());  // Tables may have been made meanwhile.
   return file;
 }
 
-std::shared_ptr<OpenFile> FileTable::Keep(ObjectId object, std::shared_ptr<OpenFile> file) {
+std::shared_ptr<OpenFile> FileTable::Add(ObjectId object, std::shared_ptr<OpenFile> file) {
   std::vector<std::shared_ptr<OpenFile>> closing;
   MutexLock lock(mutex_);
   // Another thread may have opened it meanwhile.
-  if (const auto found = kept_.find(object); found != kept_.end()) return found->second.file;
+  if (const auto found = files_.find(object); found != files_.end()) return found->second.file;
   const std::size_t files_max = FilesMax();
   closing = ForgetIdle(files_max - 1);
-  if (kept_.size() >= files_max) return file;
+  if (files_.size() >= files_max) return file;
   recent_.push_front(object);
-  kept_.emplace(object, Kept{file, recent_.begin()});
+  files_.emplace(object, Cached{file, recent_.begin()});
   return file;
 }
 
 std::vector<std::shared_ptr<OpenFile>> FileTable::ForgetIdle(std::size_t files) {
   std::vector<std::shared_ptr<OpenFile>> forgotten;
-  for (auto it = recent_.end(); it != recent_.begin() && kept_.size() > files;) {
+  for (auto it = recent_.end(); it != recent_.begin() && files_.size() > files;) {
     --it;
-    const auto found = kept_.find(*it);
+    const auto found = files_.find(*it);
     // One use is the table's own. Only the table, under its lock, adds uses.
     if (found->second.file.use_count() > 1) continue;
     forgotten.push_back(std::move(found->second.file));
-    kept_.erase(found);
+    files_.erase(found);
     it = recent_.erase(it);
   }
   return forgotten;

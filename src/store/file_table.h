@@ -121,7 +121,7 @@ struct FileTableOptions {
 // Opens the files of a catalogue, and keeps those open that are read in parts.
 //
 // A file that is read whole is opened for one read and closed: such files are many and small. For
-// other ranges the descriptor is kept; beyond `descriptors_max` the least recently used one is
+// other ranges the descriptor stays open; beyond `descriptors_max` the least recently used one is
 // closed. A file in use is never closed: while all are in use, a further file is open only during
 // its read.
 //
@@ -154,12 +154,12 @@ class FileTable {
   // As ByteStore::CheckObject().
   Status CheckObject(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The number of files kept open. For tests.
-  [[nodiscard]] std::size_t kept() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // For tests.
+  [[nodiscard]] std::size_t open_files() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
   using Recent = std::list<ObjectId>;  // most recently used first
-  struct Kept {
+  struct Cached {
     std::shared_ptr<OpenFile> file;
     Recent::iterator recent;
   };
@@ -170,12 +170,12 @@ class FileTable {
   int OpenDescriptor(const std::string& path, int flags) HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status OpenDirect(OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Find(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  std::shared_ptr<OpenFile> Keep(ObjectId object, std::shared_ptr<OpenFile> file)
+  std::shared_ptr<OpenFile> Add(ObjectId object, std::shared_ptr<OpenFile> file)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   [[nodiscard]] std::size_t FilesMax() const;  // the current limit, at least 1
 
-  // Removes unused files from the table until at most `files` are kept, and returns them: the
+  // Removes unused files from the table until at most `files` are left, and returns them: the
   // caller closes them after releasing the lock.
   std::vector<std::shared_ptr<OpenFile>> ForgetIdle(std::size_t files)
       HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -188,7 +188,7 @@ class FileTable {
 
   mutable Mutex mutex_;
   Recent recent_ HEADRACE_GUARDED_BY(mutex_);
-  std::unordered_map<ObjectId, Kept> kept_ HEADRACE_GUARDED_BY(mutex_);
+  std::unordered_map<ObjectId, Cached> files_ HEADRACE_GUARDED_BY(mutex_);
   std::set<std::uint64_t> devices_without_direct_ HEADRACE_GUARDED_BY(mutex_);  // st_dev
 };
 

@@ -45,7 +45,7 @@ class RetryStore final : public ByteStore {
   const std::unique_ptr<ByteStore> inner_;
   const int tries_max_;
   StoreCounters counters_;
-  Gate gate_;  // one unit per request
+  Gate gate_;  // entered once per request
 };
 
 }  // namespace headrace

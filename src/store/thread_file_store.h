@@ -60,7 +60,7 @@ class ThreadFileStore final : public ByteStore {
   FileTable files_;
   PageCacheReader page_cache_;
   StoreCounters counters_;
-  Gate gate_;  // one unit per request
+  Gate gate_;  // entered once per request
 };
 
 }  // namespace headrace

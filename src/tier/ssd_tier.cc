@@ -94,7 +94,7 @@ Status SsdTier::Start() {
     entry->number = each.number;
     entry->runs = std::move(each.runs);
     units_.Charge(Units(entry->bytes));
-    units_.Keep(*entry);
+    units_.AddRecord(*entry);
     HEADRACE_CHECK(table_.Add(std::move(entry)) == nullptr);
   }
   stats_.used_bytes_peak = units_.charged() * unit_bytes();
@@ -307,7 +307,7 @@ std::vector<Tier::Done> SsdTier::Settle(Insertion& insertion, std::unique_ptr<Ss
     }
     return std::move(insertion.done);
   }
-  units_.Keep(*entry);
+  units_.AddRecord(*entry);
   if (insertion.cancelled) {
     // The journal has the entry, so it needs an erase record.
     units_.Drop(std::move(entry), units);

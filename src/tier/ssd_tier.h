@@ -132,7 +132,7 @@ class SsdTier final : public Tier {
   std::string note_;
   std::unique_ptr<TierFolder> folder_;  // data() from any thread, the rest under journal_mutex_
   EntryTable<SsdEntry> table_;
-  Gate gate_;  // one unit per call in progress
+  Gate gate_;  // entered once per call in progress
 
   // Taken before mutex_, by executor threads only: held while the journal is written.
   Mutex journal_mutex_;

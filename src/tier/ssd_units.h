@@ -32,7 +32,7 @@ class SsdUnits {
 
   [[nodiscard]] std::uint64_t charged() const { return charged_; }
   [[nodiscard]] std::uint64_t not_charged() const { return capacity_ - charged_; }
-  // Bytes of the records of entries that were kept and not dropped.
+  // Bytes of the records of entries that were added and not dropped.
   [[nodiscard]] std::uint64_t live_bytes() const { return live_bytes_; }
 
   void Charge(std::uint64_t units) { charged_ += units; }
@@ -44,9 +44,9 @@ class SsdUnits {
   void Free(std::span<const UnitRun> runs) { space_.Free(runs); }
 
   // The journal has a record of an entry.
-  void Keep(const SsdEntry& entry) { live_bytes_ += InsertRecordBytes(entry.runs.size()); }
-  // A kept entry has no references, so it is to be erased from the journal. Its `units` are no
-  // longer charged.
+  void AddRecord(const SsdEntry& entry) { live_bytes_ += InsertRecordBytes(entry.runs.size()); }
+  // An entry with a record has no references, so it is to be erased from the journal. Its `units`
+  // are no longer charged.
   void Drop(std::unique_ptr<SsdEntry> entry, std::uint64_t units) {
     Uncharge(units);
     live_bytes_ -= InsertRecordBytes(entry->runs.size());

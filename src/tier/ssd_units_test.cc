@@ -15,7 +15,7 @@ TEST(SsdUnitsTest, ADroppedEntryIsNotChargedButItsUnitsAreNotFreeYet) {
   EXPECT_EQ(units.not_charged(), 1U);
   auto entry = std::make_unique<SsdEntry>();
   entry->runs = units.Take(3).value();
-  units.Keep(*entry);
+  units.AddRecord(*entry);
   EXPECT_EQ(units.live_bytes(), InsertRecordBytes(entry->runs.size()));
 
   units.Drop(std::move(entry), 3);

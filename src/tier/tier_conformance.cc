@@ -181,7 +181,7 @@ TEST_P(TierConformanceTest, NoRoomIsLostToGaps) {
   EXPECT_TRUE(Copied(tier(), entry, 4000, 10'000) == large.substr(4000, 10'000));
 }
 
-TEST_P(TierConformanceTest, APinKeepsBytesAndRoomWhateverIsErased) {
+TEST_P(TierConformanceTest, AReferenceHoldsBytesAndRoomWhateverIsErased) {
   const std::string old = BytesOfUnits(1, kUnits / 2);
   ASSERT_TRUE(Insert(1, old).ok());
   Tier::EntryRef entry = tier().Find(SampleId{1});

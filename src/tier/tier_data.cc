@@ -18,7 +18,7 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kChunkBytes = kMiB;
-constexpr std::size_t kChunksKept = 8;
+constexpr std::size_t kChunksRetained = 8;
 
 // Iterates over the pieces of an entry in the file.
 class Cursor {
@@ -74,7 +74,7 @@ TierData::Chunk TierData::TakeChunk() {
 
 void TierData::GiveChunk(Chunk chunk) {
   MutexLock lock(mutex_);
-  if (chunks_.size() < kChunksKept) chunks_.push_back(std::move(chunk));
+  if (chunks_.size() < kChunksRetained) chunks_.push_back(std::move(chunk));
 }
 
 // Collects parts into blocks and writes these.

@@ -37,20 +37,20 @@ std::span<BatchWork::Task> BatchWork::OnMemory() {
 }
 
 bool BatchWork::Awaits(const Task& task, ReplyMessage kind) const {
-  if (!task.kept.has_value()) return kind != ReplyMessage::kDone || has_memory();
-  // TakeKept() leaves a dropped batch what is being written.
+  if (!task.buffered.has_value()) return kind != ReplyMessage::kDone || has_memory();
+  // TakeBuffered() leaves a dropped batch what is being written.
   const bool writes = phase_ == Phase::kWriting || phase_ == Phase::kDropped;
   return kind != ReplyMessage::kShaped && writes;
 }
 
 bool BatchWork::OnReply(Task& task, WorkerReply reply) {
   if (reply.kind == ReplyMessage::kShaped) {
-    task.kept = std::move(reply.shapes);
-    task.kept->first_slot = task.first;
+    task.buffered = std::move(reply.shapes);
+    task.buffered->first_slot = task.first;
   } else {
     task.written = reply.kind == ReplyMessage::kDone;
     task.objects = std::move(reply.objects);
-    task.kept.reset();
+    task.buffered.reset();
   }
   if (reply.kind == ReplyMessage::kError &&
       (!failure_.has_value() || failure_->tasks[0].first_slot > reply.slot)) {
@@ -69,7 +69,7 @@ bool BatchWork::Settle(RaggedRows ragged) {
   if (all_written || phase_ == Phase::kDropped || failure_.has_value()) return false;
   std::vector<TaskShapes> shapes;
   for (const Task& task : tasks_) {
-    shapes.push_back(task.written ? ShapesOf(out_->layout, task.first, task.rows) : *task.kept);
+    shapes.push_back(task.written ? ShapesOf(out_->layout, task.first, task.rows) : *task.buffered);
   }
   ShapeMismatch mismatch;
   if (!MakeOutputLayout(shapes, ragged, out_->layout, mismatch)) {
@@ -89,15 +89,15 @@ void BatchWork::Fail(std::string text, std::uint64_t slot) {
               .tasks = {out_->SamplesAt(slot, 1)}};
 }
 
-std::vector<BatchWork::Task*> BatchWork::TakeKept() {
-  std::vector<Task*> kept;
-  if (phase_ == Phase::kWriting) return kept;
+std::vector<BatchWork::Task*> BatchWork::TakeBuffered() {
+  std::vector<Task*> buffered;
+  if (phase_ == Phase::kWriting) return buffered;
   for (Task& task : tasks_) {
-    if (!task.kept.has_value()) continue;
-    task.kept.reset();
-    kept.push_back(&task);
+    if (!task.buffered.has_value()) continue;
+    task.buffered.reset();
+    buffered.push_back(&task);
   }
-  return kept;
+  return buffered;
 }
 
 void BatchWork::Finish() {

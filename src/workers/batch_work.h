@@ -32,15 +32,15 @@ class BatchWork {
     std::uint64_t rows = 0;
     std::uint64_t number = 0;  // of the message that sent it
     std::size_t worker = 0;
-    bool written = false;            // its results lie in the batch
-    std::optional<TaskShapes> kept;  // set if the worker keeps the results: their shapes
+    bool written = false;                // its results lie in the batch
+    std::optional<TaskShapes> buffered;  // shapes of results that the worker buffers
     std::string objects;
   };
 
   enum class Phase : std::uint8_t {
-    kComputing,  // workers compute, and write if the batch has memory; else they keep the results
+    kComputing,  // workers compute, and write if the batch has memory; else they buffer the results
     kWaiting,    // for memory; workers have no task of this batch
-    kWriting,    // workers write what they kept
+    kWriting,    // workers write what they buffered
     kDropped,    // the batch is no longer needed
     kComplete,
   };
@@ -70,8 +70,9 @@ class BatchWork {
   // The results form no batch, for a reason in that slot. Call Finish() next.
   void Fail(std::string text, std::uint64_t slot);
   void Drop() { phase_ = Phase::kDropped; }
-  // Tasks whose workers are to forget the results that they keep, each once. None while they write.
-  std::vector<Task*> TakeKept();
+  // Tasks whose workers are to forget the results that they buffer, each once. None while they
+  // write.
+  std::vector<Task*> TakeBuffered();
   void Finish();
 
   // Once it is complete, and once only.

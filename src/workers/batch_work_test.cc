@@ -27,7 +27,7 @@ std::shared_ptr<Batch> MakeBatch(std::uint64_t rows) {
   return batch;
 }
 
-// The worker keeps rows of `items` numbers of 8 bytes.
+// The worker buffers rows of `items` numbers of 8 bytes.
 WorkerReply Shaped(const Task& task, std::uint64_t items = 2) {
   WorkerReply reply{.kind = ReplyMessage::kShaped};
   reply.shapes = {
@@ -192,20 +192,20 @@ TEST_F(BatchWorkTest, ABatchThatFailsWithoutMemoryHasNoTaskToSend) {
 
 TEST_F(BatchWorkTest, ResultsAreForgottenUnlessTheyAreBeingWritten) {
   const std::vector<Task*> tasks = SendAll();
-  EXPECT_TRUE(work_.TakeKept().empty());
+  EXPECT_TRUE(work_.TakeBuffered().empty());
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
   EXPECT_TRUE(work_.Settle(RaggedRows::kError));
   GiveMemory();
   EXPECT_EQ(work_.OnMemory().size(), 3U);
-  EXPECT_TRUE(work_.TakeKept().empty());
+  EXPECT_TRUE(work_.TakeBuffered().empty());
 }
 
 TEST_F(BatchWorkTest, ResultsOfABatchThatWaitsAreForgottenOnce) {
   const std::vector<Task*> tasks = SendAll();
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
   EXPECT_TRUE(work_.Settle(RaggedRows::kError));
-  EXPECT_EQ(work_.TakeKept(), tasks);
-  EXPECT_TRUE(work_.TakeKept().empty());
+  EXPECT_EQ(work_.TakeBuffered(), tasks);
+  EXPECT_TRUE(work_.TakeBuffered().empty());
 }
 
 TEST_F(BatchWorkTest, ADroppedBatchAsksForNoMemory) {
@@ -213,7 +213,7 @@ TEST_F(BatchWorkTest, ADroppedBatchAsksForNoMemory) {
   work_.Drop();
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
   EXPECT_FALSE(work_.Settle(RaggedRows::kError));
-  EXPECT_EQ(work_.TakeKept(), tasks);
+  EXPECT_EQ(work_.TakeBuffered(), tasks);
 }
 
 TEST_F(BatchWorkTest, AWorkerIsDoneOnlyWithWhatItWasAskedToWrite) {
@@ -239,7 +239,7 @@ TEST_F(BatchWorkTest, AWorkerIsDoneOnlyWithWhatItWasAskedToWrite) {
   EXPECT_THAT(awaited(), ElementsAre(ReplyMessage::kError, ReplyMessage::kDone));
 }
 
-TEST_F(BatchWorkTest, AWorkerThatComputesIntoMemoryMayWriteOrKeep) {
+TEST_F(BatchWorkTest, AWorkerThatComputesIntoMemoryMayWriteOrBuffer) {
   work_.Expect(LayoutOf(5));
   GiveMemory();
   EXPECT_TRUE(work_.OnMemory().empty());

@@ -21,7 +21,7 @@ class ResultMemory {
   struct Options {
     std::uint64_t bytes = 0;
     std::uint32_t batches_max = 1;  // in transformation; at least 1
-    bool twice = false;  // workers keep results that they may not write yet: as much memory again
+    bool twice = false;  // workers buffer results that they may not write yet: as much memory again
   };
 
   // `on_free` runs after every release, on the releasing thread; not after the destructor.

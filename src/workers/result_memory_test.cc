@@ -58,7 +58,7 @@ TEST_F(ResultMemoryTest, BatchesAreNoMoreThanTheMostAndNeverNone) {
   EXPECT_EQ(small.BatchesMax(), 1U);
 }
 
-TEST_F(ResultMemoryTest, ResultsThatWorkersKeepTakeAsMuchAgain) {
+TEST_F(ResultMemoryTest, ResultsThatWorkersBufferTakeAsMuchAgain) {
   ResultMemory memory({.bytes = 8 * kBatchBytes, .batches_max = 8, .twice = true}, on_free_);
   TransformedBatch batch = BatchOf(1);
   EXPECT_TRUE(Give(memory, batch));
@@ -92,17 +92,17 @@ TEST_F(ResultMemoryTest, ABatchLargerThanAllMemoryWaitsUntilAllIsFree) {
 }
 
 TEST_F(ResultMemoryTest, EachReleaseIsToldUntilTheEnd) {
-  TransformedBatch kept = BatchOf(1);
+  TransformedBatch held = BatchOf(1);
   {
     ResultMemory memory({.bytes = 4 * kBatchBytes, .batches_max = 4}, on_free_);
     TransformedBatch batch = BatchOf(1);
     EXPECT_TRUE(Give(memory, batch));
-    EXPECT_TRUE(Give(memory, kept));
+    EXPECT_TRUE(Give(memory, held));
     EXPECT_EQ(freed_, 0);
     batch.memory.Reset();
     EXPECT_EQ(freed_, 1);
   }
-  kept.memory.Reset();
+  held.memory.Reset();
   EXPECT_EQ(freed_, 1);
 }
 

@@ -20,7 +20,7 @@ void AddOnce(const std::shared_ptr<SharedMemory>& memory,
 
 }  // namespace
 
-Status TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in,
+Status TaskSender::Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
                            const TransformedBatch& out, bool direct) {
   std::vector<std::shared_ptr<SharedMemory>> memories;
   WireWriter layout;
@@ -57,7 +57,7 @@ Status TaskSender::Compute(std::size_t worker, const Task& task, const Batch& in
   return Send(worker, memories, body);
 }
 
-Status TaskSender::Write(std::size_t worker, const Task& task, const TransformedBatch& out) {
+Status TaskSender::Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) {
   const BufferPlace& place = out.memory.place();
   const std::uint64_t memory = NumberOf(place.memory);
   WireWriter body;

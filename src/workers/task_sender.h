@@ -22,8 +22,8 @@ namespace headrace {
 //                              others       it was not sent and never will be: the worker is lost
 class TaskSink {
  public:
-  // Slots [first, first + rows) of a batch.
-  struct Task {
+  // A task by its number, and its slots [first, first + rows) of a batch.
+  struct TaskSlots {
     std::uint64_t number = 0;
     std::uint64_t first = 0;
     std::uint64_t rows = 0;
@@ -32,12 +32,12 @@ class TaskSink {
   virtual ~TaskSink() = default;
 
   // Asks the worker to transform rows of `in`. `direct`: it writes the results into `out`, which
-  // has its layout and memory; otherwise it keeps them.
-  virtual Status Compute(std::size_t worker, const Task& task, const Batch& in,
+  // has its layout and memory; otherwise it buffers them.
+  virtual Status Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
                          const TransformedBatch& out, bool direct) = 0;
-  // Asks the worker to write the results that it kept into `out`.
-  virtual Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) = 0;
-  // Asks the worker to drop the results that it kept.
+  // Asks the worker to write the results that it buffers into `out`.
+  virtual Status Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) = 0;
+  // Asks the worker to drop the results that it buffers.
   virtual Status Forget(std::size_t worker, std::uint64_t number) = 0;
   // Sends nothing more to the worker.
   virtual void Close(std::size_t worker) = 0;
@@ -55,9 +55,9 @@ class TaskSender final : public TaskSink {
   TaskSender(std::span<const BatchField> schema, const Connections& workers)
       : schema_(schema), connections_(workers), workers_(workers.size()) {}
 
-  Status Compute(std::size_t worker, const Task& task, const Batch& in, const TransformedBatch& out,
-                 bool direct) override;
-  Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) override;
+  Status Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
+                 const TransformedBatch& out, bool direct) override;
+  Status Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) override;
   Status Forget(std::size_t worker, std::uint64_t number) override;
   void Close(std::size_t worker) override { workers_[worker].closed = true; }
 

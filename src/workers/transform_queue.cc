@@ -33,8 +33,8 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
                          .text = "it answered what it was not asked"});
   }
   const auto& [work, task] = *held;
-  const bool keeps = reply.kind == ReplyMessage::kShaped;
-  if (keeps && reply.shapes.rows != (form_.whole_batches ? 1 : task->rows)) {
+  const bool buffers = reply.kind == ReplyMessage::kShaped;
+  if (buffers && reply.shapes.rows != (form_.whole_batches ? 1 : task->rows)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered for other rows than it was asked for"});
   }
@@ -45,10 +45,10 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
     stats_.busy_ns += reply.busy_ns;
   }
   const bool round_ends = work->OnReply(*task, std::move(reply));
-  if (!keeps) {
+  if (!buffers) {
     tasks_.Release(task->number);
   } else if (work->phase() == Phase::kDropped) {
-    ForgetKept(*work);
+    ForgetBuffered(*work);
   }
   if (round_ends) {
     if (work->Settle(form_.ragged)) {
@@ -94,7 +94,7 @@ TransformTaken TransformQueue::Take() {
 
 void TransformQueue::Clear() {
   for (const Work& work : works_) {
-    ForgetKept(*work);
+    ForgetBuffered(*work);
     work->Drop();
   }
   works_.clear();
@@ -158,13 +158,13 @@ void TransformQueue::OnSent(std::size_t worker, const Status& sent) {
 }
 
 void TransformQueue::Finish(BatchWork& work) {
-  ForgetKept(work);
+  ForgetBuffered(work);
   work.Finish();
   on_change_();
 }
 
-void TransformQueue::ForgetKept(BatchWork& work) {
-  for (const BatchWork::Task* task : work.TakeKept()) {
+void TransformQueue::ForgetBuffered(BatchWork& work) {
+  for (const BatchWork::Task* task : work.TakeBuffered()) {
     OnSent(task->worker, sink_.Forget(task->worker, task->number));
     tasks_.Release(task->number);
   }

@@ -87,7 +87,7 @@ class TransformQueue {
   // Loses the worker if what it was to get could not be sent.
   void OnSent(std::size_t worker, const Status& sent);
   void Finish(BatchWork& work);
-  void ForgetKept(BatchWork& work);
+  void ForgetBuffered(BatchWork& work);
 
   const ResultForm form_;
   ResultMemory& memory_;

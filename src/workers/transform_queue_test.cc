@@ -24,13 +24,13 @@ using ::testing::Not;
 // Notes what would be sent, as "worker: what [slots)".
 class NotedTasks final : public TaskSink {
  public:
-  Status Compute(std::size_t worker, const Task& task, const Batch& in,
+  Status Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
                  const TransformedBatch& /*out*/, bool direct) override {
     sent.push_back({.worker = worker, .task = task});
     Note(worker, direct ? "compute and write" : "compute", in.step, task);
     return result;
   }
-  Status Write(std::size_t worker, const Task& task, const TransformedBatch& out) override {
+  Status Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) override {
     EXPECT_FALSE(out.memory.bytes().empty());
     Note(worker, "write", out.step, task);
     return result;
@@ -46,13 +46,13 @@ class NotedTasks final : public TaskSink {
 
   struct Sent {
     std::size_t worker = 0;
-    Task task;
+    TaskSlots task;
   };
   std::vector<Sent> sent;  // to compute, by number from 1 on
   Status result;           // of sending
 
  private:
-  void Note(std::size_t worker, const char* what, std::uint64_t step, const Task& task) {
+  void Note(std::size_t worker, const char* what, std::uint64_t step, const TaskSlots& task) {
     noted_.push_back(
         fmt::format("{}: {} {}:[{}, {})", worker, what, step, task.first, task.first + task.rows));
   }
@@ -91,7 +91,7 @@ class TransformQueueTest : public ::testing::Test {
     reply.task = number;
     queue_->OnReply(sink_.sent.at(number - 1).worker, std::move(reply));
   }
-  void Keep(std::initializer_list<std::uint64_t> numbers, std::uint64_t items = 1) {
+  void ReplyShaped(std::initializer_list<std::uint64_t> numbers, std::uint64_t items = 1) {
     for (const std::uint64_t number : numbers) {
       WorkerReply reply{.kind = ReplyMessage::kShaped, .busy_ns = 1000};
       reply.shapes = {.rows = sink_.sent.at(number - 1).task.rows,
@@ -114,7 +114,7 @@ class TransformQueueTest : public ::testing::Test {
   // With one worker: of the first batch, whose tasks have the numbers 1 and 2.
   void TakeTheFirst() {
     Add();
-    Keep({1, 2});
+    ReplyShaped({1, 2});
     Finish({1, 2});
     EXPECT_EQ(Take(), 0U);
     sink_.Noted();
@@ -135,9 +135,9 @@ TEST_F(TransformQueueTest, TheFirstBatchShowsTheLayoutOfThoseThatFollow) {
   EXPECT_FALSE(queue_->has_room()) << "no result has shown its size";
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute 0:[0, 1)", "1: compute 0:[1, 2)",
                                          "0: compute 0:[2, 3)", "1: compute 0:[3, 4)"));
-  Keep({1, 2, 3});
+  ReplyShaped({1, 2, 3});
   EXPECT_THAT(sink_.Noted(), IsEmpty());
-  Keep({4});
+  ReplyShaped({4});
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: write 0:[0, 1)", "1: write 0:[1, 2)",
                                          "0: write 0:[2, 3)", "1: write 0:[3, 4)"));
   EXPECT_TRUE(queue_->has_room());
@@ -218,14 +218,14 @@ TEST_F(TransformQueueTest, ABatchWhoseSizeIsUnknownHoldsUpTheMemoryOfThoseAfterI
   Add();
   Add();
   EXPECT_EQ(sink_.Noted().size(), 4U);
-  Keep({1, 2, 3});
+  ReplyShaped({1, 2, 3});
   EXPECT_THAT(sink_.Noted(),
               ElementsAre("0: compute 1:[0, 1)", "1: compute 1:[1, 2)", "0: compute 1:[2, 3)"));
-  Keep({5, 6, 7}, /*items=*/3);
+  ReplyShaped({5, 6, 7}, /*items=*/3);
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute 1:[3, 4)"));
-  Keep({8});
+  ReplyShaped({8});
   EXPECT_THAT(sink_.Noted(), IsEmpty());
-  Keep({4});
+  ReplyShaped({4});
   EXPECT_EQ(sink_.Noted().size(), 2 * kRows) << "both are written now";
 }
 
@@ -246,7 +246,7 @@ TEST_F(TransformQueueTest, ATaskOfWholeBatchesIsABatch) {
 TEST_F(TransformQueueTest, AFailedBatchComesInItsPlaceAndItsResultsAreForgotten) {
   Make({}, 1);
   Add();
-  Keep({1});
+  ReplyShaped({1});
   sink_.Noted();
   Reply(2, {.kind = ReplyMessage::kError, .slot = 2, .text = "bad"});
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: forget 1"));
@@ -261,11 +261,11 @@ TEST_F(TransformQueueTest, AFailedBatchComesInItsPlaceAndItsResultsAreForgotten)
 TEST_F(TransformQueueTest, ABatchFailsForWhichTheSystemHasNoMemory) {
   Make({}, 1);
   Add();
-  Keep({1});
+  ReplyShaped({1});
   sink_.Noted();
   {
     const NoMemory no_memory;
-    Keep({2});
+    ReplyShaped({2});
   }
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: forget 1", "0: forget 2"));
   ASSERT_TRUE(queue_->is_ready());
@@ -291,13 +291,13 @@ TEST_F(TransformQueueTest, ABatchThatFailsBeforeItIsComputedIsSentToNobody) {
 TEST_F(TransformQueueTest, ResultsOfBatchesThatAreClearedAreForgottenNowOrWhenTheyCome) {
   Make({}, 1);
   const std::weak_ptr<Batch> in = Add();
-  Keep({1});
+  ReplyShaped({1});
   sink_.Noted();
   queue_->Clear();
   EXPECT_TRUE(queue_->empty());
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: forget 1"));
   EXPECT_FALSE(in.expired()) << "the worker may read it";
-  Keep({2});
+  ReplyShaped({2});
   EXPECT_THAT(sink_.Noted(), ElementsAre("0: forget 2"));
   EXPECT_TRUE(in.expired());
   EXPECT_FALSE(queue_->loss().has_value());
@@ -306,7 +306,7 @@ TEST_F(TransformQueueTest, ResultsOfBatchesThatAreClearedAreForgottenNowOrWhenTh
 TEST_F(TransformQueueTest, MemoryIsKeptUntilWorkersHaveWrittenWhatIsCleared) {
   Make({}, 1);
   Add();
-  Keep({1, 2});
+  ReplyShaped({1, 2});
   sink_.Noted();
   queue_->Clear();
   EXPECT_THAT(sink_.Noted(), IsEmpty());
@@ -329,10 +329,10 @@ TEST_F(TransformQueueTest, AWorkerThatAnswersWhatItWasNotAskedIsLost) {
   EXPECT_EQ(queue_->loss().value().tasks.size(), 2U);
 }
 
-TEST_F(TransformQueueTest, AWorkerThatIsDoneUnaskedWithWhatItKeepsIsLost) {
+TEST_F(TransformQueueTest, AWorkerThatIsDoneUnaskedWithWhatItBuffersIsLost) {
   Make({}, 1);
   Add();
-  Keep({1});
+  ReplyShaped({1});
   Finish({1});
   ASSERT_TRUE(queue_->is_lost(0));
   EXPECT_EQ(queue_->loss().value().text, "it answered what it was not asked");
@@ -386,7 +386,7 @@ TEST_F(TransformQueueTest, AWorkerThatCannotBeToldToWriteIsLost) {
   Make({}, 1);
   Add();
   sink_.result = NoDescriptor();
-  Keep({1, 2});
+  ReplyShaped({1, 2});
   EXPECT_THAT(sink_.Noted(), Contains("0: close"));
   EXPECT_EQ(queue_->loss().value().text, "no descriptor");
 }
@@ -394,7 +394,7 @@ TEST_F(TransformQueueTest, AWorkerThatCannotBeToldToWriteIsLost) {
 TEST_F(TransformQueueTest, AWorkerThatCannotBeToldToForgetIsLost) {
   Make({}, 1);
   Add();
-  Keep({1});
+  ReplyShaped({1});
   sink_.result = NoDescriptor();
   queue_->Clear();
   EXPECT_THAT(sink_.Noted(), Contains("0: close"));
@@ -413,9 +413,9 @@ TEST_F(TransformQueueTest, WhoWaitsIsToldOfMemoryBatchesAndTheFirstLoss) {
   Make({}, 2);
   const auto changed = [this] { return std::exchange(changes_, 0) > 0; };
   Add();
-  Keep({1, 2, 3});
+  ReplyShaped({1, 2, 3});
   EXPECT_FALSE(changed());
-  Keep({4});
+  ReplyShaped({4});
   EXPECT_TRUE(changed()) << "the size is known: there may be room";
   Finish({1, 2, 3});
   EXPECT_FALSE(changed());

@@ -21,7 +21,7 @@
 //     kShaped   ShapedHead; layout: a string, the tree; list of leaves: LeafHead, dtype (a string),
 //               rank of 32 bits, list of dims, of one row or of all
 //
-// A worker answers kCompute by kDone (written into its place), kShaped (it keeps the results
+// A worker answers kCompute by kDone (written into its place), kShaped (it buffers the results
 // until kWrite) or kError; and kWrite of leaves by kDone or kError.
 
 #include <cstddef>

@@ -136,13 +136,13 @@ class DoublingWorker {
     }
     const std::uint64_t task = words[1];
     if (words[2] == 0) {
-      kept_.erase(task);
+      buffered_.erase(task);
       return true;
     }
-    const std::vector<std::uint64_t>& rows = kept_.at(task);
+    const std::vector<std::uint64_t>& rows = buffered_.at(task);
     std::memcpy(memories_.at(words[4])->bytes().data() + words[5], rows.data(),
                 rows.size() * kRowBytes);
-    kept_.erase(task);
+    buffered_.erase(task);
     Reply(channel, Done(task, 0));
     return true;
   }
@@ -162,7 +162,7 @@ class DoublingWorker {
       Reply(channel, Done(task, 100));
       return true;
     }
-    kept_[task] = results;
+    buffered_[task] = results;
     WireWriter shaped = MakeReply(ReplyMessage::kShaped, {task, 100});
     shaped.PutU32(static_cast<std::uint32_t>(rows));
     AppendLayout({.tree = "t", .leaves = {{.dtype = "uint64", .item_bytes = 8}}}, shaped);
@@ -172,7 +172,7 @@ class DoublingWorker {
 
   const Instead instead_;
   std::map<std::uint64_t, std::shared_ptr<SharedMemory>> memories_;
-  std::map<std::uint64_t, std::vector<std::uint64_t>> kept_;
+  std::map<std::uint64_t, std::vector<std::uint64_t>> buffered_;
   std::jthread thread_;
 };
 
@@ -214,8 +214,8 @@ class WorkerPoolTest : public ::testing::Test {
     Result<WorkerPool::Taken> taken = pool_->Next(-1);
     EXPECT_TRUE(taken.ok() && taken.value().batch != nullptr) << taken.status().ToString();
     if (!taken.ok() || taken.value().batch == nullptr) return {};
-    kept_.push_back(std::move(taken).value().batch);
-    const TransformedBatch& batch = *kept_.back();
+    held_.push_back(std::move(taken).value().batch);
+    const TransformedBatch& batch = *held_.back();
     std::vector<std::uint64_t> rows(batch.samples.size());
     std::memcpy(rows.data(), batch.memory.bytes().data() + batch.layout.leaves[0].offset,
                 rows.size() * kRowBytes);
@@ -242,7 +242,7 @@ class WorkerPoolTest : public ::testing::Test {
   std::uint64_t memory_bytes_ = kMiB;
   std::vector<std::unique_ptr<DoublingWorker>> workers_;
   std::unique_ptr<WorkerPool> pool_;  // Dies first: then the workers see their end.
-  std::vector<std::unique_ptr<TransformedBatch>> kept_;
+  std::vector<std::unique_ptr<TransformedBatch>> held_;
 };
 
 TEST_F(WorkerPoolTest, BatchesComeInOrderWithWhatWorkersMadeOfThem) {
@@ -263,8 +263,8 @@ TEST_F(WorkerPoolTest, ResultsStayWithinTheirMemoryWhereTheConsumerHoldsTwoBatch
   Begin(200);
   for (std::uint64_t step = 0; step < 200; ++step) {
     EXPECT_EQ(NextRows(), Expected(step)) << step;
-    EXPECT_FALSE(kept_.back()->beyond_budget) << step;
-    if (kept_.size() == 2) kept_.erase(kept_.begin());
+    EXPECT_FALSE(held_.back()->beyond_budget) << step;
+    if (held_.size() == 2) held_.erase(held_.begin());
   }
   const BufferPool::Stats memory = pool_->stats().memory;
   EXPECT_EQ(memory.capacity_bytes, memory_bytes_);
@@ -280,8 +280,8 @@ TEST_F(WorkerPoolTest, AConsumerThatHoldsAllMemoryGetsBatchesBeyondItOneAtATime)
   const BufferPool::Stats memory = pool_->stats().memory;
   EXPECT_EQ(memory.used_bytes_peak, memory_bytes_);
   EXPECT_EQ(memory.beyond_count, 7U);  // Those that it asked for, and no other.
-  EXPECT_TRUE(kept_.back()->beyond_budget);
-  kept_.clear();
+  EXPECT_TRUE(held_.back()->beyond_budget);
+  held_.clear();
   EXPECT_EQ(pool_->stats().memory.used_bytes + pool_->stats().memory.beyond_bytes, 0U);
 }
 
@@ -291,7 +291,7 @@ TEST_F(WorkerPoolTest, ABatchLargerThanAllMemoryComesAlone) {
   Begin(20);
   for (std::uint64_t step = 0; step < 20; ++step) {
     EXPECT_EQ(NextRows(), Expected(step)) << step;
-    kept_.clear();
+    held_.clear();
   }
   EXPECT_EQ(pool_->stats().memory.beyond_count, 20U);
   EXPECT_LE(pool_->stats().memory.beyond_bytes_peak, 2 * BufferPool::ChargedBytes(1));
@@ -329,7 +329,7 @@ TEST_F(WorkerPoolTest, AHaltedPoolBeginsAnewWithAnotherSource) {
     }
     pool_->Halt([] {});
     EXPECT_EQ(pool_->Next(-1).status().code(), StatusCode::kCancelled);
-    kept_.clear();
+    held_.clear();
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace headrace {
 
-// The tasks that each worker has, or keeps the results of; how many rows a task should have; which
-// worker was lost first, and with what.
+// The tasks that each worker has, or buffers the results of; how many rows a task should have;
+// which worker was lost first, and with what.
 //
 // A task takes about kTaskNs: long enough to make messages cheap, short enough that all workers
 // finish a batch at about the same time.

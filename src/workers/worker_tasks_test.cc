@@ -65,7 +65,8 @@ TEST_F(WorkerTasksTest, AWorkerAnswersForItsOwnTasksUntilTheyAreReleased) {
   EXPECT_FALSE(tasks_.Answer(1, number).has_value());
   EXPECT_FALSE(tasks_.Answer(0, number + 1).has_value());
   EXPECT_TRUE(tasks_.Answer(0, number).has_value());
-  EXPECT_TRUE(tasks_.Answer(0, number).has_value()) << "it kept the results, and has written them";
+  EXPECT_TRUE(tasks_.Answer(0, number).has_value())
+      << "it buffered the results, and has written them";
   tasks_.Release(number);
   EXPECT_FALSE(tasks_.Answer(0, number).has_value());
 }

@@ -18,7 +18,7 @@ from headrace.errors import (
 )
 
 _JOIN_SECONDS = 2.0
-"""Seconds to wait until a process that closed its connection has ended."""
+"""Seconds to wait until a process that was lost has ended."""
 _SAMPLES_NAMED = 8
 
 
@@ -70,11 +70,13 @@ def make_transform_error(
 
 
 def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
-    """The error if a worker closed its connection; most often it died."""
-    why = f" ({found['text']})" if found["text"] else ""
-    error = WorkerLostError(
-        f"worker {found['worker']} {_end_of(process)}{why}, {_in_hand(found['tasks'])}"
-    )
+    """The error if a worker is gone or, with a text, the host stopped using it."""
+    if found["text"]:
+        end = _end_of(process, alive="still runs but can no longer be used")
+        end += f" ({found['text']})"
+    else:
+        end = _end_of(process)
+    error = WorkerLostError(f"worker {found['worker']} {end}, {_in_hand(found['tasks'])}")
     error.pid, error.exitcode = process.pid, process.exitcode
     return error
 
@@ -101,11 +103,12 @@ def start_failure(
     )
 
 
-def _end_of(process: BaseProcess) -> str:
+def _end_of(process: BaseProcess, alive: str = "closed its connection but still runs") -> str:
+    """How the process ended; `alive` if it has not."""
     process.join(_JOIN_SECONDS)
     code = process.exitcode
     if code is None:
-        return f"(process {process.pid}) closed its connection"
+        return f"(process {process.pid}) {alive}"
     if code >= 0:
         return f"(process {process.pid}) ended with exit code {code}"
     try:

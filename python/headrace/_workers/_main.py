@@ -109,7 +109,7 @@ class _Worker:
         self._decoded = functions.positions(names)
         self._memories: dict[int, Any] = {}
         # Results that wait for their places in a batch.
-        self._kept: dict[int, tuple[Columns, int]] = {}
+        self._buffered: dict[int, tuple[Columns, int]] = {}
         self._known: KnownLayout | None = None
 
     def serve(self) -> None:
@@ -132,7 +132,7 @@ class _Worker:
         if kind == protocol.COMPUTE:
             return self._compute(Task.parse(body, self._settings.fields, self._memories))
         number, leaves, places = protocol.write_head(body)
-        columns, first_slot = self._kept.pop(number)
+        columns, first_slot = self._buffered.pop(number)
         if leaves == 0:
             return None
         try:
@@ -167,7 +167,7 @@ class _Worker:
             return _error(task.number, task.first_slot + error.row, error)
         except BaseException as error:
             return _error(task.number, task.first_slot, error)
-        self._kept[task.number] = made, task.first_slot
+        self._buffered[task.number] = made, task.first_slot
         return protocol.shaped(task.number, time.perf_counter_ns() - begin, made, layout)
 
     def _columns(self, results: list[Any]) -> Columns:

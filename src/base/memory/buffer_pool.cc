@@ -122,7 +122,7 @@ std::optional<Buffer> BufferPool::Charge(std::byte* memory, std::uint64_t charge
   if (memory != nullptr) {
     if (shared_) place = {arena_->memory(), arena_->OffsetOf(memory)};
   } else {
-    std::tie(memory, place) = MapApart(charged);
+    std::tie(memory, place) = MapDedicated(charged);
   }
   if (memory == nullptr) return std::nullopt;
   stats_.used_bytes += charged;
@@ -136,7 +136,7 @@ std::optional<Buffer> BufferPool::Charge(std::byte* memory, std::uint64_t charge
 
 std::optional<Buffer> BufferPool::AcquireBeyond(std::uint64_t bytes) {
   const std::uint64_t charged = RoundUp(std::max(bytes, std::uint64_t{1}), kPage);
-  auto [memory, place] = MapApart(charged);
+  auto [memory, place] = MapDedicated(charged);
   if (memory == nullptr) return std::nullopt;
   MutexLock lock(mutex_);
   stats_.beyond_bytes += charged;
@@ -165,7 +165,7 @@ BufferPool::Stats BufferPool::stats() const {
   return stats_;
 }
 
-std::pair<std::byte*, BufferPlace> BufferPool::MapApart(std::uint64_t bytes) const {
+std::pair<std::byte*, BufferPlace> BufferPool::MapDedicated(std::uint64_t bytes) const {
   if (!shared_) return {Map(bytes), BufferPlace{}};
   auto memory = SharedMemory::Make(kSharedName, bytes);
   if (!memory.ok()) return {nullptr, BufferPlace{}};
@@ -183,7 +183,7 @@ void BufferPool::Release(std::span<std::byte> bytes, bool beyond, BufferPlace pl
     } else if (!shared_) {
       Unmap(bytes.data(), bytes.size());
     }
-    place.memory.reset();  // What lies apart is gone before its bytes are asked for again.
+    place.memory.reset();  // Dedicated memory is gone before its bytes are asked for again.
   }
   MutexLock lock(hook_mutex_);
   if (hook_) hook_();

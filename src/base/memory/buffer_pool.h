@@ -50,8 +50,8 @@ class Buffer {
 
 // A byte budget and the memory it is for. Sizes are rounded up to classes (whole pages; an eighth
 // of a power of two above 32 KiB, so at most 12.5 % is lost), so that what one buffer leaves often
-// fits the next, and the rounded bytes are what is charged: memory in use and memory kept for the
-// next user together never pass the capacity.
+// fits the next, and the rounded bytes are what is charged: memory in use and memory retained for
+// the next user together never pass the capacity.
 //
 // Thread safety: every method may be called from any thread.
 // Fork: a child leaves the memory as it is; its pages are the child's own until it ends. Those of a
@@ -107,8 +107,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::optional<Buffer> AcquireCharged(std::uint64_t charged) HEADRACE_LOCKS_REQUIRED(mutex_);
   std::optional<Buffer> Charge(std::byte* memory, std::uint64_t charged)
       HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Memory apart from the arena, and its place; null if the system has none.
-  std::pair<std::byte*, BufferPlace> MapApart(std::uint64_t bytes) const;
+  // Memory outside the arena, and its place; null if the system has none.
+  std::pair<std::byte*, BufferPlace> MapDedicated(std::uint64_t bytes) const;
   void Release(std::span<std::byte> bytes, bool beyond, BufferPlace place);
 
   const bool shared_;

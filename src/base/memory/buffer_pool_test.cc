@@ -146,7 +146,7 @@ TEST_P(BufferPoolEachKindTest, GivesNothingBeyondItsCapacity) {
   EXPECT_EQ(pool->stats().used_bytes_peak, 12288);
 }
 
-TEST_P(BufferPoolEachKindTest, MemoryKeptForOneClassGoesToAnother) {
+TEST_P(BufferPoolEachKindTest, MemoryRetainedForOneClassGoesToAnother) {
   const auto pool = Make(16384);
   (void)pool->Acquire(16384);
   for (int i = 0; i < 4; ++i) {
@@ -156,7 +156,7 @@ TEST_P(BufferPoolEachKindTest, MemoryKeptForOneClassGoesToAnother) {
   }
 }
 
-// Two buffers that lie apart have come back, and a larger one is wanted.
+// Two buffers that are not adjacent have come back, and a larger one is wanted.
 TEST_P(BufferPoolEachKindTest, WhoCanWaitTakesNoNewPagesForThoseOfFreeBuffers) {
   const std::uint64_t bytes = std::uint64_t{64} * 1024;
   const auto pool = Make(12 * bytes);
@@ -171,7 +171,7 @@ TEST_P(BufferPoolEachKindTest, WhoCanWaitTakesNoNewPagesForThoseOfFreeBuffers) {
   EXPECT_TRUE(pool->AcquireReady(2 * bytes).has_value());
 }
 
-TEST_P(BufferPoolEachKindTest, BeyondIsCountedApart) {
+TEST_P(BufferPoolEachKindTest, BeyondIsCountedSeparately) {
   const auto pool = Make(0);
   EXPECT_FALSE(pool->Acquire(1).has_value());
   {

@@ -83,12 +83,12 @@ std::uint64_t ResizedLonger(std::uint32_t resize_shorter, std::uint32_t shorter,
   return static_cast<std::uint64_t>(product / static_cast<double>(shorter));
 }
 
-// The most halvings that keep kResolutionKept times the row's resolution.
+// The most halvings that leave kResolutionFactor times the row's resolution.
 unsigned HalvingsOf(const AxisSpan& span, const DecoderScaling& scaling) {
   const std::uint64_t pixels = span.end - span.begin;
-  const std::uint64_t kept = kResolutionKept * span.outputs_total << scaling.chroma_halvings;
+  const std::uint64_t needed = kResolutionFactor * span.outputs_total << scaling.chroma_halvings;
   unsigned halvings = 0;
-  while (halvings < scaling.halvings_max && pixels >= kept << (halvings + 1)) ++halvings;
+  while (halvings < scaling.halvings_max && pixels >= needed << (halvings + 1)) ++halvings;
   return halvings;
 }
 

@@ -50,11 +50,11 @@ struct DecoderScaling {
 // A scaled image, and its chroma, must have at least this many times the resolution of the row. The
 // difference from an exact row is inversely proportional to the square of this number;
 // docs/codec.md gives the bound for 4.
-inline constexpr unsigned kResolutionKept = 4;
+inline constexpr unsigned kResolutionFactor = 4;
 
 // The framing of an image of `size`, both sides at least 1, for the sample of `key`.
 //
-// Chooses the largest number of halvings that `scaling` allows and that leaves kResolutionKept
+// Chooses the largest number of halvings that `scaling` allows and that leaves kResolutionFactor
 // times the row's resolution on both axes; 0 if transform.exact. The random choices do not depend
 // on halvings.
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,

@@ -175,9 +175,9 @@ class ImageCodec final : public FieldCodec {
       return TakesTooMuch(decoder->size(), limit.bytes_needed);
     }
     Scratch& scratch = ThreadScratch();
-    if (limit.bytes_needed > limit.kept_bytes_max) scratch = Scratch();
+    if (limit.bytes_needed > limit.retained_bytes_max) scratch = Scratch();
     Status status = DecodeOpened(*decoder, framing, row, scratch);
-    scratch.Shrink(limit.kept_bytes_max);
+    scratch.Shrink(limit.retained_bytes_max);
     return status;
   }
 

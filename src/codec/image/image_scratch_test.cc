@@ -27,8 +27,8 @@ using Encoded = std::vector<std::byte>;
 struct Decoded {
   Status status;
   ScratchLimit limit;
-  std::size_t taken = 0;  // peak, beside the memory that the thread had kept
-  std::size_t kept = 0;
+  std::size_t taken = 0;  // peak, beside the memory that the thread had retained
+  std::size_t retained = 0;
   Encoded row;
 };
 
@@ -42,13 +42,13 @@ Decoded Decode(const ImageTransform& transform, const Encoded& encoded, const Sc
   Decoded decoded{.limit = limit};
   decoded.status = codec->DecodeWithin(encoded, {.seed = seed}, row, decoded.limit);
   decoded.taken = use.bytes_peak - before;
-  decoded.kept = use.bytes;
+  decoded.retained = use.bytes;
   decoded.row = std::move(row);
   return decoded;
 }
 
 // Threads keep nothing between decodes, so that each decode allocates all that it needs.
-constexpr ScratchLimit kForgetful{.kept_bytes_max = 0};
+constexpr ScratchLimit kForgetful{.retained_bytes_max = 0};
 
 std::vector<Encoded> KindsOf(const RgbImage& image) {
   std::vector<Encoded> kinds;
@@ -85,7 +85,7 @@ TEST(ImageScratchTest, NoDecodeTakesMoreThanItsHeaderTellsNorFarLess) {
       const Decoded decoded = Decode(transform, encoded, kForgetful, width);
       ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
       ASSERT_LE(decoded.taken, decoded.limit.bytes_needed) << width << " x " << height;
-      ASSERT_EQ(decoded.kept, 0U);
+      ASSERT_EQ(decoded.retained, 0U);
       if (decoded.taken < kMiB) continue;
       ++large;
       ASSERT_LE(decoded.limit.bytes_needed, 2 * decoded.taken) << width << " x " << height;
@@ -120,12 +120,12 @@ TEST(ImageScratchTest, AThreadKeepsNoMoreThanItMay) {
   const Encoded wide = EncodePng(MakeTexture(40000, 8));
   ImageTransform transform;
   transform.exact = true;
-  const ScratchLimit limit{.kept_bytes_max = 256 * kKiB};
-  EXPECT_GT(Decode(transform, small, limit).kept, 0U);
+  const ScratchLimit limit{.retained_bytes_max = 256 * kKiB};
+  EXPECT_GT(Decode(transform, small, limit).retained, 0U);
   const Decoded decoded = Decode(transform, wide, limit);
   EXPECT_GT(decoded.taken, kMiB);
-  EXPECT_LE(decoded.kept, limit.kept_bytes_max);
-  EXPECT_LE(Decode(transform, small, limit).kept, limit.kept_bytes_max);
+  EXPECT_LE(decoded.retained, limit.retained_bytes_max);
+  EXPECT_LE(Decode(transform, small, limit).retained, limit.retained_bytes_max);
   // No decode adds its memory to that of an earlier one of another kind.
   const Decoded again = Decode(transform, wide, limit);
   EXPECT_LE(again.taken, again.limit.bytes_needed);

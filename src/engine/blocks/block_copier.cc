@@ -7,26 +7,26 @@
 
 namespace headrace {
 
-void BlockCopier::CopyToCells(BlockUnit& unit) const {
+void BlockCopier::CopyToCells(BlockPart& part) const {
   std::vector<std::byte> scratch;
-  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
     if (loop_.stop.stop_requested()) return;
-    if (Status status = Copy(unit, unit.pieces[i], scratch); !status.ok()) {
-      unit.failures.emplace_back(i, std::move(status));
+    if (Status status = Copy(part, part.pieces[i], scratch); !status.ok()) {
+      part.failures.emplace_back(i, std::move(status));
     }
   }
 }
 
-Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
+Status BlockCopier::Copy(const BlockPart& part, const BlockPiece& piece,
                          std::vector<std::byte>& scratch) const {
   const ByteRange range = piece.extent.range;
   std::span<const std::byte> bytes;
-  if (piece.from_kept_block != nullptr) {
-    bytes = std::span(piece.from_kept_block, range.size);
+  if (piece.from_pinned_block != nullptr) {
+    bytes = std::span(piece.from_pinned_block, range.size);
   } else if (piece.entry == nullptr) {
-    bytes = unit.data.subspan(range.offset - unit.extent.range.offset, range.size);
+    bytes = part.data.subspan(range.offset - part.extent.range.offset, range.size);
   } else if (!piece.entry->tier()->in_memory()) {
-    bytes = unit.data.subspan(piece.cells_offset, range.size);
+    bytes = part.data.subspan(piece.cells_offset, range.size);
   } else {
     Tier& tier = *piece.entry->tier();
     if (loop_.verifier.verifies()) HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry));
@@ -41,29 +41,29 @@ Status BlockCopier::Copy(const BlockUnit& unit, const BlockPiece& piece,
     const std::size_t field = loop_.fields[piece.field].index_field;
     HEADRACE_RETURN_IF_ERROR(loop_.verifier.Check(field, piece.sample, bytes));
   }
-  cells_->CopyIn(unit.block->samples[piece.kept].cells, piece.cells_offset, bytes);
+  cells_->CopyIn(part.block->samples[piece.place].cells, piece.cells_offset, bytes);
   return Status();
 }
 
-void BlockCopier::CopyToTiers(BlockUnit& unit, const std::function<void()>& inserted) const {
+void BlockCopier::CopyToTiers(BlockPart& part, const std::function<void()>& inserted) const {
   if (loop_.stop.stop_requested()) return;
-  const auto failed = [&unit](std::size_t piece) {
-    return std::any_of(unit.failures.begin(), unit.failures.end(),
+  const auto failed = [&part](std::size_t piece) {
+    return std::any_of(part.failures.begin(), part.failures.end(),
                        [piece](const auto& failure) { return failure.first == piece; });
   };
-  std::erase_if(unit.inserts, [&](const BlockInsert& insert) {
+  std::erase_if(part.inserts, [&](const BlockInsert& insert) {
     return std::any_of(insert.pieces.begin(), insert.pieces.end(), failed);
   });
   const auto on_disk = static_cast<std::uint64_t>(
-      std::count_if(unit.inserts.begin(), unit.inserts.end(),
+      std::count_if(part.inserts.begin(), part.inserts.end(),
                     [](const BlockInsert& insert) { return !insert.tier->in_memory(); }));
-  unit.ends_left += on_disk;  // All before the first can come back to the loop.
+  part.ends_left += on_disk;  // All before the first can come back to the loop.
   loop_.inbox.BeginWork(on_disk);
-  for (BlockInsert& insert : unit.inserts) {
+  for (BlockInsert& insert : part.inserts) {
     std::vector<std::span<const std::byte>> parts;
     for (const std::size_t i : insert.pieces) {
-      const ByteRange range = unit.pieces[i].extent.range;
-      parts.push_back(unit.data.subspan(range.offset - unit.extent.range.offset, range.size));
+      const ByteRange range = part.pieces[i].extent.range;
+      parts.push_back(part.data.subspan(range.offset - part.extent.range.offset, range.size));
     }
     insert.tier->Insert(insert.sample, std::move(parts), [this, &insert, inserted](Status status) {
       insert.status = std::move(status);

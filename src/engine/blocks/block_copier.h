@@ -11,24 +11,24 @@
 
 namespace headrace {
 
-// Copies the samples of a unit, whose bytes are there, to their cells, and gives them to the tiers
+// Copies the samples of a part, whose bytes are there, to their cells, and gives them to the tiers
 // that are to take them. Work for tasks.
 //
-// Thread safety: every method may be called from any thread, one at a time for a unit.
+// Thread safety: every method may be called from any thread, one at a time for a part.
 // Ownership: the arguments of the constructor outlive it.
 class BlockCopier {
  public:
-  // `cells` may be null: then there is no unit.
+  // `cells` may be null: then there is no part.
   BlockCopier(const LoopContext& loop, CellPool* cells) : loop_(loop), cells_(cells) {}
 
-  // Verifies the samples while their bytes are hot, and copies them. Adds to unit.failures.
-  void CopyToCells(BlockUnit& unit) const;
-  // After it. Inserts into tiers on disk go on: unit.ends_left counts them, and the loop calls
+  // Verifies the samples while their bytes are hot, and copies them. Adds to part.failures.
+  void CopyToCells(BlockPart& part) const;
+  // After it. Inserts into tiers on disk go on: part.ends_left counts them, and the loop calls
   // `inserted` once for each.
-  void CopyToTiers(BlockUnit& unit, const std::function<void()>& inserted) const;
+  void CopyToTiers(BlockPart& part, const std::function<void()>& inserted) const;
 
  private:
-  Status Copy(const BlockUnit& unit, const BlockPiece& piece,
+  Status Copy(const BlockPart& part, const BlockPiece& piece,
               std::vector<std::byte>& scratch) const;
 
   const LoopContext& loop_;

@@ -19,9 +19,9 @@
 
 namespace headrace {
 
-// The sample that a block read keeps in place `kept`.
-inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t kept) {
-  return SampleId{Raw(read.first) + (read.kept.empty() ? kept : read.kept[kept])};
+// The kept sample of a block read at position `place`.
+inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t place) {
+  return SampleId{Raw(read.first) + (read.kept.empty() ? place : read.kept[place])};
 }
 
 // A sample that a block read keeps, until it is the row's that waits for it.
@@ -43,31 +43,31 @@ struct KeptSample {
   State state = State::kExpected;
 };
 
-// A piece of a block unit: one stored field of one kept sample.
+// A piece of a block part: one stored field of one kept sample.
 struct BlockPiece {
   Extent extent;
   SampleId sample{};
-  std::uint32_t kept = 0;   // position in BlockWork::samples
+  std::uint32_t place = 0;  // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
-  const std::byte* from_kept_block = nullptr;  // its bytes, if one has them
+  const std::byte* from_pinned_block = nullptr;  // its bytes, if one has them
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
 
-// A sample of a block unit that a tier is to take: its pieces, in the order of fields.
+// A sample of a block part that a tier is to take: its pieces, in the order of fields.
 struct BlockInsert {
   SampleId sample{};
   Tier* tier = nullptr;
-  std::vector<std::size_t> pieces;  // positions in BlockUnit::pieces
+  std::vector<std::size_t> pieces;  // positions in BlockPart::pieces
   Status status{StatusCode::kCancelled, "not tried"};
 };
 
 struct BlockWork;
 
 // One read of a block read, or those of its pieces that are in memory.
-struct BlockUnit : Fetch {
+struct BlockPart : Fetch {
   BlockWork* block = nullptr;
-  std::vector<BlockPiece> pieces;                        // by place
+  std::vector<BlockPiece> pieces;                        // by offset
   std::vector<std::pair<std::size_t, Status>> failures;  // by position in `pieces`, ascending
   std::vector<BlockInsert> inserts;                      // samples that a tier takes
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
@@ -84,14 +84,14 @@ struct BlockWork {
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
   std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
-  std::vector<std::unique_ptr<BlockUnit>> units;  // planned and not all done
+  std::vector<std::unique_ptr<BlockPart>> parts;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
-  std::uint64_t demand_units = 0;                 // sum of those
+  std::uint64_t demand_cells = 0;                 // sum of those
   std::uint64_t samples_left = 0;                 // not gone
-  std::uint64_t units_left = 0;                   // not done
+  std::uint64_t parts_left = 0;                   // not done
   bool planned = false;
   bool in_storage = false;  // the page cache holds them: rows read them there; no `samples`
-  bool to_be_kept = false;  // its reads go to memory of kept blocks
+  bool to_be_pinned = false;  // its reads go to memory of pinned blocks
 };
 
 }  // namespace headrace

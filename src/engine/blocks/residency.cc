@@ -14,7 +14,7 @@ Residency::Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers,
       memory_(std::move(memory)),
       tiers_(tiers),
       client_(client),
-      units_(loop, memory_, tiers, *this, counts_),
+      parts_(loop, memory_, tiers, *this, counts_),
       copier_(loop, memory_.residents.get()) {}
 
 // A first step may bring thousands: what one needs beside its record is made when its turn comes.
@@ -34,11 +34,11 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 }
 
 void Residency::FindInTiers(BlockWork& block) const {
-  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
-    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, kept));
+  for (std::uint32_t place = 0; place < block.samples.size(); ++place) {
+    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, place));
     if (!entry || tiers_->PassesOver(entry)) continue;
     if (block.entries.empty()) block.entries.resize(block.samples.size());
-    block.entries[kept] = std::move(entry);
+    block.entries[place] = std::move(entry);
   }
 }
 
@@ -73,12 +73,12 @@ void Residency::Prefetch(const Step& step) const {
 }
 
 void Residency::Drop(const Release& release) {
-  const auto [block, kept] = FindKept(release.block_read, release.sample);
+  const auto [block, place] = FindKept(release.block_read, release.sample);
   if (block->in_storage) {
     --block->samples_left;
     return ForgetBlock(*block);
   }
-  KeptSample& sample = block->samples[kept];
+  KeptSample& sample = block->samples[place];
   HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
                  sample.state != KeptSample::State::kGone);
   if (sample.state == KeptSample::State::kExpected && block->planned) {
@@ -99,7 +99,7 @@ void Residency::Forget(BlockWork& block, KeptSample& sample) {
 
 void Residency::ForgetBlock(const BlockWork& block) {
   const std::uint64_t number = block.plan.number;
-  if (block.samples_left > 0 || block.units_left > 0 || number >= next_block_) return;
+  if (block.samples_left > 0 || block.parts_left > 0 || number >= next_block_) return;
   blocks_[number - blocks_begin_].reset();
   for (; !blocks_.empty() && blocks_.front() == nullptr; ++blocks_begin_) blocks_.pop_front();
 }
@@ -109,7 +109,7 @@ bool Residency::HaveCome(std::uint64_t number) {
     if (come_ >= next_block_) return false;
     if (come_ < blocks_begin_) continue;
     const BlockWork* const block = blocks_[come_ - blocks_begin_].get();
-    if (block != nullptr && block->units_left > 0) return false;
+    if (block != nullptr && block->parts_left > 0) return false;
   }
   return true;
 }
@@ -157,30 +157,30 @@ Status Residency::IssueReads() {
       if (!status.ok() || !begun.value()) break;
       continue;
     }
-    BlockUnit& unit = *queued_.front();
-    if (unit.in_memory) {
-      SubmitCopy(unit);
+    BlockPart& part = *queued_.front();
+    if (part.in_memory) {
+      SubmitCopy(part);
       queued_.pop_front();
       continue;
     }
-    Fetch* const fetch = &unit;
+    Fetch* const fetch = &part;
     const Fetcher::Memory memory = loop_.fetcher.Acquire({&fetch, 1}, loop_.staging);
     if (memory == Fetcher::Memory::kWait) break;
     queued_.pop_front();
-    unit.reading = true;
+    part.reading = true;
     if (memory == Fetcher::Memory::kNone) {
-      loop_.fetcher.Refuse(unit);
+      loop_.fetcher.Refuse(part);
       continue;
     }
-    const std::uint64_t bytes = unit.extent.range.size;
-    if (unit.entry == nullptr) {
-      (unit.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
+    const std::uint64_t bytes = part.extent.range.size;
+    if (part.entry == nullptr) {
+      (part.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
     }
-    if (bytes > 0 && unit.source->MayReadNow()) {
-      loop_.fetcher.Begin(unit);
-      loop_.Submit(unit.deadline, [this, &unit] { ReadNowOrRead(unit); });
+    if (bytes > 0 && part.source->MayReadNow()) {
+      loop_.fetcher.Begin(part);
+      loop_.Submit(part.deadline, [this, &part] { ReadNowOrRead(part); });
     } else {
-      loop_.fetcher.Start(unit);
+      loop_.fetcher.Start(part);
     }
   }
   loop_.fetcher.Flush();
@@ -198,11 +198,11 @@ Result<bool> Residency::BeginBlock() {
   }
   if (!block.planned) PlanBlock(block);
   CellPool& cells = *memory_.residents;
-  if (block.demand_units > cells.capacity_units()) {
+  if (block.demand_cells > cells.capacity_units()) {
     return Status(StatusCode::kInternal,
                   fmt::format("planning block read {}: its samples take {} cells of memory, the "
                               "lane has {}; report this defect of headrace",
-                              block.plan.number, block.demand_units, cells.capacity_units()));
+                              block.plan.number, block.demand_cells, cells.capacity_units()));
   }
   std::vector<CellRun> runs(block.demand.size());
   if (!cells.Take(block.demand, runs)) return false;
@@ -211,7 +211,7 @@ Result<bool> Residency::BeginBlock() {
   block.demand = {};
   ++next_block_;
   ++counts_.reads;
-  for (const std::unique_ptr<BlockUnit>& unit : block.units) queued_.push_back(unit.get());
+  for (const std::unique_ptr<BlockPart>& part : block.parts) queued_.push_back(part.get());
   ForgetBlock(block);
   return true;
 }
@@ -225,9 +225,9 @@ bool Residency::MayStay(const BlockWork& block) const {
   if (fields[0].ragged || !fields[0].codec->is_copy()) return false;
   if (fields[0].row_bytes > loop_.options.decode_task_bytes) return false;
   const Index& index = fields.index();
-  const std::uint32_t last_kept = static_cast<std::uint32_t>(block.samples.size()) - 1;
+  const std::uint32_t last_place = static_cast<std::uint32_t>(block.samples.size()) - 1;
   const auto first = index.extent(fields[0].index_field, KeptSampleId(block.plan, 0));
-  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_kept));
+  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_place));
   if (!first.ok() || !last.ok() || first.value().object != last.value().object) return false;
   const std::uint64_t begin = first.value().range.offset;
   const std::uint64_t end = last.value().range.end();
@@ -259,152 +259,152 @@ void Residency::PlanBlock(BlockWork& block) {
   std::vector<BlockPiece> pieces;
   pieces.reserve(block.samples.size() * loop_.fields.size());
   std::vector<KeptBytes> failed;
-  for (std::uint32_t kept = 0; kept < block.samples.size(); ++kept) {
-    KeptSample& sample = block.samples[kept];
+  for (std::uint32_t place = 0; place < block.samples.size(); ++place) {
+    KeptSample& sample = block.samples[place];
     if (sample.state == KeptSample::State::kGone) continue;
-    const SampleId id = KeptSampleId(block.plan, kept);
+    const SampleId id = KeptSampleId(block.plan, place);
     const std::size_t before = pieces.size();
     std::uint64_t bytes = 0;
     Status status = loop_.fields.VisitExtents(id, [&](std::uint32_t field, const Extent& extent) {
       pieces.push_back(
-          {.extent = extent, .sample = id, .kept = kept, .field = field, .cells_offset = bytes});
+          {.extent = extent, .sample = id, .place = place, .field = field, .cells_offset = bytes});
       bytes += extent.range.size;
     });
     if (!status.ok()) {
       pieces.resize(before);
       sample.pieces_left = 1;
-      FinishPiece(block, kept, std::move(status), failed);
+      FinishPiece(block, place, std::move(status), failed);
       continue;
     }
     sample.pieces_left = static_cast<std::uint16_t>(loop_.fields.size());
     sample.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, KeptSample::kLarge));
-    const std::uint64_t units = memory_.residents->Units(bytes);
-    block.demand[kept] = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(units, std::numeric_limits<std::uint32_t>::max()));
-    block.demand_units += units;
+    const std::uint64_t cells = memory_.residents->Units(bytes);
+    block.demand[place] = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(cells, std::numeric_limits<std::uint32_t>::max()));
+    block.demand_cells += cells;
   }
-  units_.MakeAll(block, std::move(pieces));
+  parts_.MakeAll(block, std::move(pieces));
   if (!failed.empty()) client_.OnKept(failed);
 }
 
 // A task. Bytes that need no device are read and copied in one go; others take the usual way.
-void Residency::ReadNowOrRead(BlockUnit& unit) {
-  const std::span<std::byte> target = unit.buffer.bytes().first(unit.extent.range.size);
-  if (!loop_.fetcher.ReadNow(unit, target)) {
-    Fetch* const fetch = &unit;
+void Residency::ReadNowOrRead(BlockPart& part) {
+  const std::span<std::byte> target = part.buffer.bytes().first(part.extent.range.size);
+  if (!loop_.fetcher.ReadNow(part, target)) {
+    Fetch* const fetch = &part;
     return loop_.ReadFromTask({&fetch, 1});
   }
-  unit.data = target;
-  Copy(unit);
+  part.data = target;
+  Copy(part);
 }
 
-void Residency::SubmitCopy(BlockUnit& unit) {
-  loop_.Submit(unit.block->deadline, [this, &unit] { Copy(unit); });
+void Residency::SubmitCopy(BlockPart& part) {
+  loop_.Submit(part.block->deadline, [this, &part] { Copy(part); });
 }
 
 // A task.
-void Residency::Copy(BlockUnit& unit) {
-  const auto copied = [this, &unit] { OnCopied(unit); };
-  copier_.CopyToCells(unit);
-  copier_.CopyToTiers(unit, copied);
+void Residency::Copy(BlockPart& part) {
+  const auto copied = [this, &part] { OnCopied(part); };
+  copier_.CopyToCells(part);
+  copier_.CopyToTiers(part, copied);
   loop_.Post(copied);
 }
 
 void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
-  auto& unit = static_cast<BlockUnit&>(fetch);
-  unit.reading = false;
-  if (loop_.ended) return unit.buffer.Reset();
+  auto& part = static_cast<BlockPart&>(fetch);
+  part.reading = false;
+  if (loop_.ended) return part.buffer.Reset();
   if (data.ok()) {
-    unit.data = data.value();
-    return SubmitCopy(unit);
+    part.data = data.value();
+    return SubmitCopy(part);
   }
-  BlockWork& block = *unit.block;
-  unit.buffer.Reset();
-  unit.inserts.clear();
-  block.to_be_kept = false;
-  if (unit.pieces.front().entry != nullptr) {
-    for (std::size_t i = 0; i < unit.pieces.size(); ++i) unit.failures.emplace_back(i, Status());
-    RetryFromStorage(unit);
-  } else if (unit.pieces.size() > 1) {
+  BlockWork& block = *part.block;
+  part.buffer.Reset();
+  part.inserts.clear();
+  block.to_be_pinned = false;
+  if (part.pieces.front().entry != nullptr) {
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, Status());
+    RetryFromStorage(part);
+  } else if (part.pieces.size() > 1) {
     // One of several samples may be the cause: each alone, so that the others are not lost with it.
-    for (auto piece = unit.pieces.rbegin(); piece != unit.pieces.rend(); ++piece) {
-      queued_.push_front(units_.Make(block, piece->extent, {&*piece, 1}));
+    for (auto piece = part.pieces.rbegin(); piece != part.pieces.rend(); ++piece) {
+      queued_.push_front(parts_.Make(block, piece->extent, {&*piece, 1}));
     }
-    unit.pieces.clear();
+    part.pieces.clear();
   } else {
-    unit.failures.emplace_back(0, data.status());
+    part.failures.emplace_back(0, data.status());
   }
-  FinishUnit(unit);
+  FinishPart(part);
 }
 
-// A unit is in its cells, or a sample of it in a tier.
-void Residency::OnCopied(BlockUnit& unit) {
-  if (std::exchange(unit.reading, false)) loop_.fetcher.Finish();
-  if (--unit.ends_left > 0) return;
-  if (loop_.ended) return unit.buffer.Reset();
-  for (const BlockInsert& each : unit.inserts) {
+// A part is in its cells, or a sample of it in a tier.
+void Residency::OnCopied(BlockPart& part) {
+  if (std::exchange(part.reading, false)) loop_.fetcher.Finish();
+  if (--part.ends_left > 0) return;
+  if (loop_.ended) return part.buffer.Reset();
+  for (const BlockInsert& each : part.inserts) {
     tiers_->Finish(each.sample, *each.tier, each.status);
   }
-  unit.inserts.clear();
-  if (!unit.pieces.empty() && unit.pieces.front().entry != nullptr) RetryFromStorage(unit);
-  if (!unit.block->to_be_kept) unit.buffer.Reset();
-  FinishUnit(unit);
+  part.inserts.clear();
+  if (!part.pieces.empty() && part.pieces.front().entry != nullptr) RetryFromStorage(part);
+  if (!part.block->to_be_pinned) part.buffer.Reset();
+  FinishPart(part);
 }
 
-// The pieces of a unit that a tier has and could not give come from storage, each alone.
-void Residency::RetryFromStorage(BlockUnit& unit) {
+// The pieces of a part that a tier has and could not give come from storage, each alone.
+void Residency::RetryFromStorage(BlockPart& part) {
   std::vector<BlockPiece> left;
-  auto failure = unit.failures.begin();
-  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
-    BlockPiece piece = unit.pieces[i];
-    if (failure == unit.failures.end() || failure->first != i) {
+  auto failure = part.failures.begin();
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    BlockPiece piece = part.pieces[i];
+    if (failure == part.failures.end() || failure->first != i) {
       left.push_back(piece);
       continue;
     }
     ++failure;
     if (piece.field == 0) tiers_->Count(&TierCounts::fallbacks);
     piece.entry = nullptr;
-    queued_.push_front(units_.Make(*unit.block, piece.extent, {&piece, 1}));
+    queued_.push_front(parts_.Make(*part.block, piece.extent, {&piece, 1}));
   }
-  unit.pieces = std::move(left);
-  unit.failures.clear();
+  part.pieces = std::move(left);
+  part.failures.clear();
 }
 
-// Tells the samples of a unit that their bytes are in cells, or why not. The unit may be gone after
+// Tells the samples of a part that their bytes are in cells, or why not. The part may be gone after
 // that.
-void Residency::FinishUnit(BlockUnit& unit) {
-  BlockWork& block = *unit.block;
+void Residency::FinishPart(BlockPart& part) {
+  BlockWork& block = *part.block;
   std::vector<KeptBytes> come;
-  auto failure = unit.failures.begin();
-  for (std::size_t i = 0; i < unit.pieces.size(); ++i) {
-    const BlockPiece& piece = unit.pieces[i];
+  auto failure = part.failures.begin();
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const BlockPiece& piece = part.pieces[i];
     Status status;
-    if (failure != unit.failures.end() && failure->first == i) {
+    if (failure != part.failures.end() && failure->first == i) {
       status = std::move((failure++)->second);
-      block.to_be_kept = false;
+      block.to_be_pinned = false;
     } else {
       counts_.kept_bytes += piece.extent.range.size;
     }
-    FinishPiece(block, piece.kept, std::move(status), come);
+    FinishPiece(block, piece.place, std::move(status), come);
   }
   if (!come.empty()) client_.OnKept(come);
-  if (--block.units_left > 0) return;
+  if (--block.parts_left > 0) return;
   FinishBlock(block);
 }
 
 // Adds to `come` what the row gets that waits for the sample, once all of its pieces are finished.
-void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+void Residency::FinishPiece(BlockWork& block, std::uint32_t place, Status&& status,
                             std::vector<KeptBytes>& come) {
-  KeptSample& sample = block.samples[kept];
-  if (!status.ok()) block.failures.try_emplace(kept, std::move(status));
+  KeptSample& sample = block.samples[place];
+  if (!status.ok()) block.failures.try_emplace(place, std::move(status));
   if (--sample.pieces_left > 0) return;
   if (sample.state == KeptSample::State::kUnwanted) {
-    block.failures.erase(kept);
+    block.failures.erase(place);
     Forget(block, sample);
     return;
   }
   sample.state = KeptSample::State::kResident;
-  if (block.failures.contains(kept)) {
+  if (block.failures.contains(place)) {
     sample.state = KeptSample::State::kFailed;
     if (sample.cells != kNoCells) {
       memory_.residents->Release(std::exchange(sample.cells, kNoCells));
@@ -417,16 +417,16 @@ void Residency::FinishPiece(BlockWork& block, std::uint32_t kept, Status&& statu
 
 // All of a block read is done: its samples wait in cells, if any are left.
 void Residency::FinishBlock(BlockWork& block) {
-  if (block.to_be_kept) {
-    std::vector<KeptBlocks::Part> parts;
-    for (const std::unique_ptr<BlockUnit>& unit : block.units) {
-      if (unit->data.empty()) continue;
-      parts.push_back({unit->extent, std::move(unit->buffer), unit->data});
+  if (block.to_be_pinned) {
+    std::vector<PinnedBlocks::Part> parts;
+    for (const std::unique_ptr<BlockPart>& part : block.parts) {
+      if (part->data.empty()) continue;
+      parts.push_back({part->extent, std::move(part->buffer), part->data});
     }
-    memory_.kept_blocks->Keep(std::move(parts));
+    memory_.pinned_blocks->Add(std::move(parts));
   }
   // The block may have to live long.
-  std::vector<std::unique_ptr<BlockUnit>>().swap(block.units);
+  std::vector<std::unique_ptr<BlockPart>>().swap(block.parts);
   std::vector<RowRef>().swap(block.waiters);
   std::vector<Tier::EntryRef>().swap(block.entries);
   ForgetBlock(block);

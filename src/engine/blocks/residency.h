@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "engine/blocks/block_copier.h"
 #include "engine/blocks/block_counts.h"
-#include "engine/blocks/block_units.h"
+#include "engine/blocks/block_parts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
 #include "engine/tiers/tier_filler.h"
@@ -100,13 +100,13 @@ class Residency final : public FetchClient {
   [[nodiscard]] bool MayStay(const BlockWork& block) const;
   void LeaveInStorage(BlockWork& block);
   void PlanBlock(BlockWork& block);
-  void ReadNowOrRead(BlockUnit& unit);
-  void SubmitCopy(BlockUnit& unit);
-  void Copy(BlockUnit& unit);
-  void OnCopied(BlockUnit& unit);
-  void RetryFromStorage(BlockUnit& unit);
-  void FinishUnit(BlockUnit& unit);
-  void FinishPiece(BlockWork& block, std::uint32_t kept, Status&& status,
+  void ReadNowOrRead(BlockPart& part);
+  void SubmitCopy(BlockPart& part);
+  void Copy(BlockPart& part);
+  void OnCopied(BlockPart& part);
+  void RetryFromStorage(BlockPart& part);
+  void FinishPart(BlockPart& part);
+  void FinishPiece(BlockWork& block, std::uint32_t place, Status&& status,
                    std::vector<KeptBytes>& come);
   void FinishBlock(BlockWork& block);
 
@@ -115,14 +115,14 @@ class Residency final : public FetchClient {
   TierFiller* const tiers_;
   ResidencyClient& client_;
   BlockCounts counts_;
-  BlockUnits units_;
+  BlockParts parts_;
   const BlockCopier copier_;
   // Block reads by number, from blocks_begin_ on; null where all is done.
   std::deque<std::unique_ptr<BlockWork>> blocks_;
   std::uint64_t blocks_begin_ = 0;
   std::uint64_t next_block_ = 0;   // the next to take cells
   std::uint64_t come_ = 0;         // all before it are done
-  std::deque<BlockUnit*> queued_;  // to be issued
+  std::deque<BlockPart*> queued_;  // to be issued
   // So many block reads are made, whatever the page cache holds.
   static constexpr std::uint32_t kReadAfterMiss = 64;
   std::uint32_t blocks_to_read_ = 0;

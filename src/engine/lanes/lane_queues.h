@@ -20,10 +20,10 @@ namespace headrace {
 // With a LanePolicy the limit is the lane's share; without one there is none.
 //
 // Thread safety: called by the engine's loop, one call at a time.
-// Ownership: the arguments of the constructor outlive it; units are their steps'.
+// Ownership: the arguments of the constructor outlive it; reads are their steps'.
 class LaneQueues {
  public:
-  using Reads = std::vector<ReadUnit*>;  // of one step; their memory is taken together
+  using Reads = std::vector<RowRead*>;  // of one step; their memory is taken together
 
   // `policy` may be null. `lanes` have an executor and staging memory each.
   LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy);

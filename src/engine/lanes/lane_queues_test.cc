@@ -28,10 +28,10 @@ class LaneQueuesTest : public ::testing::Test {
       works_[lane].lane = lane;
       works_[lane].deadline = 100;
       works_[lane].stored_bytes = 1000;
-      for (ReadUnit& unit : units_[lane]) {
-        unit.work = &works_[lane];
-        unit.extent.range.size = 300;
-        queues_.AddReads(works_[lane], {&unit});
+      for (RowRead& read : reads_[lane]) {
+        read.work = &works_[lane];
+        read.extent.range.size = 300;
+        queues_.AddReads(works_[lane], {&read});
       }
     }
   }
@@ -40,8 +40,8 @@ class LaneQueuesTest : public ::testing::Test {
     const LaneQueues::Reads* const next = queues_.NextReads();
     if (next == nullptr) return -1;
     StepWork& work = *next->front()->work;
-    for (const ReadUnit* const unit : queues_.TakeReads(work)) {
-      work.issued_bytes += unit->extent.range.size;
+    for (const RowRead* const read : queues_.TakeReads(work)) {
+      work.issued_bytes += read->extent.range.size;
     }
     return static_cast<int>(work.lane);
   }
@@ -53,7 +53,7 @@ class LaneQueuesTest : public ::testing::Test {
 
   WrittenPolicy policy_;
   StepWork works_[2];
-  ReadUnit units_[2][3];
+  RowRead reads_[2][3];
   LaneQueues queues_{std::vector<EngineLane>(2), &policy_};
 };
 

@@ -35,7 +35,7 @@ ScratchBudget::ScratchBudget(const Options& options)
 }
 
 ScratchLimit ScratchBudget::small() const {
-  return {.bytes_max = thread_bytes_ / 2, .kept_bytes_max = thread_bytes_ / 2};
+  return {.bytes_max = thread_bytes_ / 2, .retained_bytes_max = thread_bytes_ / 2};
 }
 
 Status ScratchBudget::Check(std::uint64_t bytes) const {

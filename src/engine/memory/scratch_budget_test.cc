@@ -12,7 +12,7 @@ namespace {
 TEST(ScratchBudgetTest, EachThreadHasItsPartAndLargeDecodesTheRest) {
   const auto budget = ScratchBudget::Make({.capacity_bytes = 16 * kMiB, .threads = 3});
   EXPECT_EQ(budget->small().bytes_max, kMiB);
-  EXPECT_EQ(budget->small().kept_bytes_max, kMiB);
+  EXPECT_EQ(budget->small().retained_bytes_max, kMiB);
   EXPECT_EQ(budget->stats().used_bytes, 6 * kMiB);
   EXPECT_TRUE(budget->Check(10 * kMiB).ok());
   EXPECT_EQ(budget->Check(10 * kMiB + 1).code(), StatusCode::kInvalidArgument);

@@ -47,10 +47,10 @@ class RowDecoderTest : public ::testing::Test, public RowDecoderClient {
     const auto object = std::as_writable_bytes(std::span(test_.index.objects[0]));
     for (std::uint32_t slot = 0; slot < samples.size(); ++slot) {
       const ByteRange range = LoopHarness::ExtentOf(samples[slot]).range;
-      auto unit = std::make_unique<ReadUnit>();
-      unit->data = object.subspan(range.offset, range.size);
-      work->pieces[slot] = {.read = unit.get(), .size = range.size};
-      work->units.push_back(std::move(unit));
+      auto read = std::make_unique<RowRead>();
+      read->data = object.subspan(range.offset, range.size);
+      work->pieces[slot] = {.read = read.get(), .size = range.size};
+      work->reads.push_back(std::move(read));
     }
     return work;
   }

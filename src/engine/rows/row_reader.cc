@@ -24,7 +24,7 @@ RowReader::Reads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
   Coalesce(
       pieces, limits, extent_of, [this](const Piece& piece) { return InPlace(piece); },
       [&](const Extent& extent, std::span<const Piece> together) {
-        reads.push_back(MakeUnit(work, extent, together));
+        reads.push_back(MakeRead(work, extent, together));
       });
   return reads;
 }
@@ -33,42 +33,42 @@ bool RowReader::InPlace(const Piece& piece) const {
   return ReadInPlace(loop_.fields[piece.second.field], piece.first.range.size);
 }
 
-ReadUnit* RowReader::MakeUnit(StepWork& work, const Extent& extent, std::span<const Piece> pieces) {
-  auto unit = std::make_unique<ReadUnit>();
-  unit->source = &loop_.storage;
-  unit->client = this;
-  unit->work = &work;
-  unit->extent = extent;
-  unit->pieces.reserve(pieces.size());
+RowRead* RowReader::MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces) {
+  auto read = std::make_unique<RowRead>();
+  read->source = &loop_.storage;
+  read->client = this;
+  read->work = &work;
+  read->extent = extent;
+  read->pieces.reserve(pieces.size());
   for (const auto& [at, ref] : pieces) {
-    unit->pieces.push_back(ref);
+    read->pieces.push_back(ref);
     work.pieces[ref.slot * loop_.fields.size() + ref.field] = {
-        .read = unit.get(), .offset = at.range.offset - extent.range.offset, .size = at.range.size};
+        .read = read.get(), .offset = at.range.offset - extent.range.offset, .size = at.range.size};
   }
-  unit->pieces_left = pieces.size();
+  read->pieces_left = pieces.size();
   if (InPlace(pieces.front())) {
     const PieceRef ref = pieces.front().second;
-    unit->room = work.batch->fields[loop_.fields.position(ref.field)].rows[ref.slot];
+    read->room = work.batch->fields[loop_.fields.position(ref.field)].rows[ref.slot];
   }
-  return work.units.emplace_back(std::move(unit)).get();
+  return work.reads.emplace_back(std::move(read)).get();
 }
 
-ReadUnit* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
-  auto unit = std::make_unique<ReadUnit>();
-  unit->source = &loop_.entries;
-  unit->client = this;
-  unit->deadline = work.deadline;
-  unit->work = &work;
-  unit->entry = &work.samples[slot].entry;
-  unit->checked = true;
-  unit->extent.range.size = unit->entry->bytes();
+RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
+  auto read = std::make_unique<RowRead>();
+  read->source = &loop_.entries;
+  read->client = this;
+  read->deadline = work.deadline;
+  read->work = &work;
+  read->entry = &work.samples[slot].entry;
+  read->checked = true;
+  read->extent.range.size = read->entry->bytes();
   for (std::uint32_t field = 0; field < loop_.fields.size(); ++field) {
-    unit->pieces.push_back({slot, field});
-    work.pieces[slot * loop_.fields.size() + field].read = unit.get();
+    read->pieces.push_back({slot, field});
+    work.pieces[slot * loop_.fields.size() + field].read = read.get();
   }
-  unit->pieces_left = unit->pieces.size();
-  work.samples[slot].pieces_left = static_cast<std::uint32_t>(unit->pieces.size());
-  return work.units.emplace_back(std::move(unit)).get();
+  read->pieces_left = read->pieces.size();
+  work.samples[slot].pieces_left = static_cast<std::uint32_t>(read->pieces.size());
+  return work.reads.emplace_back(std::move(read)).get();
 }
 
 void RowReader::Issue() {
@@ -81,7 +81,7 @@ void RowReader::Issue() {
   while (fetcher.has_room()) {
     const Reads* const next = queues_.NextReads();
     if (next == nullptr) break;
-    ReadUnit& first = *next->front();
+    RowRead& first = *next->front();
     StepWork& work = *first.work;
     const bool tried = MayBeTried(first);
     auto memory = Fetcher::Memory::kTaken;
@@ -95,18 +95,18 @@ void RowReader::Issue() {
         continue;
       }
     }
-    for (ReadUnit* const unit : queues_.TakeReads(work)) {
-      unit->issued_ns = loop_.now_ns;
-      work.issued_bytes += unit->extent.range.size;
+    for (RowRead* const read : queues_.TakeReads(work)) {
+      read->issued_ns = loop_.now_ns;
+      work.issued_bytes += read->extent.range.size;
       if (memory == Fetcher::Memory::kNone) {
-        fetcher.Refuse(*unit);
+        fetcher.Refuse(*read);
       } else if (tried) {
-        fetcher.Begin(*unit);
-        unit->counted = true;
+        fetcher.Begin(*read);
+        read->counted = true;
         ++tried_reads;
-        AddTry(tries, *unit);
+        AddTry(tries, *read);
       } else {
-        fetcher.Start(*unit, /*first=*/!unit->counted);
+        fetcher.Start(*read, /*first=*/!read->counted);
       }
     }
   }
@@ -123,44 +123,44 @@ void RowReader::Issue() {
 }
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.
-bool RowReader::MayBeTried(const ReadUnit& unit) const {
-  return loop_.fields.size() == 1 && unit.entry == nullptr && unit.extent.range.size > 0 &&
-         !unit.tried && unit.source->MayReadNow();
+bool RowReader::MayBeTried(const RowRead& read) const {
+  return loop_.fields.size() == 1 && read.entry == nullptr && read.extent.range.size > 0 &&
+         !read.tried && read.source->MayReadNow();
 }
 
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
-bool RowReader::InOneGo(const ReadUnit& unit) const {
-  return unit.pieces.size() == 1 && unit.extent.range.size <= loop_.options.decode_task_bytes &&
-         !unit.outlasts && unit.work->samples[unit.pieces.front().slot].insert_into == nullptr;
+bool RowReader::InOneGo(const RowRead& read) const {
+  return read.pieces.size() == 1 && read.extent.range.size <= loop_.options.decode_task_bytes &&
+         !read.outlasts && read.work->samples[read.pieces.front().slot].insert_into == nullptr;
 }
 
 // To a task of reads of its step: of more than one where they are small, as decodes are, but so
 // that every thread has some of the reads that may be in flight.
-void RowReader::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const {
+void RowReader::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, RowRead& read) const {
   auto task = std::find_if(tries.rbegin(), tries.rend(),
-                           [&](const auto& each) { return each->work == unit.work; });
-  const int threads = queues_.parts(*unit.work).executor->concurrency();
+                           [&](const auto& each) { return each->work == read.work; });
+  const int threads = queues_.parts(*read.work).executor->concurrency();
   const std::uint32_t part =
       loop_.options.reads_in_flight_max / static_cast<std::uint32_t>(threads);
-  if (task == tries.rend() || (*task)->units.size() >= std::clamp(part, 1U, kTriesMax) ||
+  if (task == tries.rend() || (*task)->reads.size() >= std::clamp(part, 1U, kTriesMax) ||
       (*task)->stored_bytes >= loop_.options.decode_task_bytes) {
     tries.push_back(std::make_unique<DecodeTask>());
     task = tries.rbegin();
-    (*task)->work = unit.work;
-    (*task)->deadline = unit.work->Deadline(unit.work->issued_bytes - unit.extent.range.size);
+    (*task)->work = read.work;
+    (*task)->deadline = read.work->Deadline(read.work->issued_bytes - read.extent.range.size);
   }
-  unit.work->samples_tried += unit.pieces.size();
-  (*task)->units.push_back(&unit);
-  (*task)->stored_bytes += unit.extent.range.size;
+  read.work->samples_tried += read.pieces.size();
+  (*task)->reads.push_back(&read);
+  (*task)->stored_bytes += read.extent.range.size;
 }
 
 // Where to try to read to: without staging memory the row itself, if that holds what is stored, or
 // memory of the task's.
-std::span<std::byte> RowReader::RoomOf(DecodeTask& task, const ReadUnit& unit) const {
-  const std::uint64_t size = unit.extent.range.size;
-  if (!unit.memory().empty()) return unit.memory().first(size);
+std::span<std::byte> RowReader::RoomOf(DecodeTask& task, const RowRead& read) const {
+  const std::uint64_t size = read.extent.range.size;
+  if (!read.memory().empty()) return read.memory().first(size);
   const std::span<std::byte> row = task.work->batch->row(
-      loop_.fields.schema(), loop_.fields.position(0), unit.pieces.front().slot);
+      loop_.fields.schema(), loop_.fields.position(0), read.pieces.front().slot);
   if (loop_.fields[0].codec->is_copy() && row.size() == size) return row;
   return {task.bytes.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get(), size};
 }
@@ -169,25 +169,25 @@ std::span<std::byte> RowReader::RoomOf(DecodeTask& task, const ReadUnit& unit) c
 void RowReader::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   task->stored_bytes = 0;
   std::vector<Fetch*> missed;
-  for (ReadUnit* const unit : task->units) {
-    const std::span<std::byte> target = RoomOf(*task, *unit);
-    if (!loop_.fetcher.ReadNow(*unit, target)) {
-      task->work->samples_tried -= unit->pieces.size();
-      if (!unit->memory().empty()) {
-        missed.push_back(unit);
+  for (RowRead* const read : task->reads) {
+    const std::span<std::byte> target = RoomOf(*task, *read);
+    if (!loop_.fetcher.ReadNow(*read, target)) {
+      task->work->samples_tried -= read->pieces.size();
+      if (!read->memory().empty()) {
+        missed.push_back(read);
         continue;
       }
-      loop_.Post([this, unit] {  // It is read like others, before what waits.
-        unit->tried = true;
-        ReadAgain(*unit);
+      loop_.Post([this, read] {  // It is read like others, before what waits.
+        read->tried = true;
+        ReadAgain(*read);
       });
-    } else if (unit->pieces.size() > 1) {  // Decoding them may be work for several threads.
-      task->work->samples_tried -= unit->pieces.size();
-      loop_.inbox.Post({.fetch = unit, .data = target});
+    } else if (read->pieces.size() > 1) {  // Decoding them may be work for several threads.
+      task->work->samples_tried -= read->pieces.size();
+      loop_.inbox.Post({.fetch = read, .data = target});
     } else {
-      SetData(*unit, target);
+      SetData(*read, target);
       task->stored_bytes += target.size();
-      task->slots.push_back(unit->pieces.front().slot);
+      task->slots.push_back(read->pieces.front().slot);
     }
   }
   if (!missed.empty()) loop_.ReadFromTask(missed);
@@ -198,49 +198,49 @@ void RowReader::ReadNowOrRead(std::unique_ptr<DecodeTask> task) {
   loop_.Post([this, raw = task.release()] { OnTried(*std::unique_ptr<DecodeTask>(raw)); }, count);
 }
 
-// The bytes of a unit are there. Where they were read into the batch, its row is where they lie.
-void RowReader::SetData(ReadUnit& unit, std::span<std::byte> data) const {
-  unit.data = data;
-  if (unit.room.empty()) return;
-  const PieceRef ref = unit.pieces.front();
-  unit.work->batch->fields[loop_.fields.position(ref.field)].rows[ref.slot] = data;
+// The bytes of a read are there. Where they were read into the batch, its row is where they lie.
+void RowReader::SetData(RowRead& read, std::span<std::byte> data) const {
+  read.data = data;
+  if (read.room.empty()) return;
+  const PieceRef ref = read.pieces.front();
+  read.work->batch->fields[loop_.fields.position(ref.field)].rows[ref.slot] = data;
 }
 
 void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
-  auto& unit = static_cast<ReadUnit&>(fetch);
-  StepWork& work = *unit.work;
+  auto& read = static_cast<RowRead&>(fetch);
+  StepWork& work = *read.work;
   queues_.EndReads(work);
   if (data.ok()) {
-    queues_.LearnRead(work, loop_.now_ns - unit.issued_ns, unit.extent.range.size);
-    SetData(unit, data.value());
+    queues_.LearnRead(work, loop_.now_ns - read.issued_ns, read.extent.range.size);
+    SetData(read, data.value());
   } else {
-    unit.buffer.Reset();
-    const bool joined = unit.pieces.size() > 1 && loop_.fields.size() == 1;
+    read.buffer.Reset();
+    const bool joined = read.pieces.size() > 1 && loop_.fields.size() == 1;
     if (joined && !loop_.ended && data.status().code() != StatusCode::kCancelled) {
       // One of several samples may be the cause: each alone, so that the others are not lost with
       // it.
-      for (const PieceRef ref : unit.pieces) {
+      for (const PieceRef ref : read.pieces) {
         const StoredPiece at = work.pieces[ref.slot * loop_.fields.size() + ref.field];
-        const Extent extent{unit.extent.object, {unit.extent.range.offset + at.offset, at.size}};
+        const Extent extent{read.extent.object, {read.extent.range.offset + at.offset, at.size}};
         const Piece alone(extent, ref);
-        queues_.AddReads(work, {MakeUnit(work, extent, {&alone, 1})}, /*early=*/true);
+        queues_.AddReads(work, {MakeRead(work, extent, {&alone, 1})}, /*early=*/true);
       }
       return;
     }
   }
-  std::vector<std::uint32_t> read;
-  for (const PieceRef ref : unit.pieces) {
+  std::vector<std::uint32_t> complete;
+  for (const PieceRef ref : read.pieces) {
     SampleWork& sample = work.samples[ref.slot];
     if (!data.ok() && sample.read_error.ok()) sample.read_error = data.status();
     if (--sample.pieces_left > 0) continue;
     work.MarkRead(loop_.now_ns);
     if (sample.read_error.ok()) {
-      read.push_back(ref.slot);
+      complete.push_back(ref.slot);
     } else {
       client_.OnReadFailed(work, ref.slot, std::exchange(sample.read_error, Status()));
     }
   }
-  if (!read.empty()) client_.OnRead(work, read);
+  if (!complete.empty()) client_.OnRead(work, complete);
 }
 
 // What a task read is decoded.
@@ -259,25 +259,25 @@ void RowReader::OnTried(DecodeTask& task) {
 void RowReader::ReadLargeAgain(DecodeTask& task) {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> stay;
   for (const auto& large : task.large) {
-    ReadUnit& unit = static_cast<ReadUnit&>(*task.work->pieces[large.first].read);
-    if (!unit.memory().empty()) {
+    RowRead& read = static_cast<RowRead&>(*task.work->pieces[large.first].read);
+    if (!read.memory().empty()) {
       stay.push_back(large);
       continue;
     }
-    unit.outlasts = true;
-    ReadAgain(unit);
+    read.outlasts = true;
+    ReadAgain(read);
     std::erase(task.slots, large.first);
   }
   task.large = std::move(stay);
 }
 
 // A read in flight begins anew, ahead of others.
-void RowReader::ReadAgain(ReadUnit& unit) {
-  StepWork& work = *unit.work;
+void RowReader::ReadAgain(RowRead& read) {
+  StepWork& work = *read.work;
   loop_.fetcher.Finish();
   queues_.EndReads(work);
-  work.issued_bytes -= unit.extent.range.size;
-  if (!loop_.ended) queues_.AddReads(work, {&unit}, /*early=*/true);
+  work.issued_bytes -= read.extent.range.size;
+  if (!loop_.ended) queues_.AddReads(work, {&read}, /*early=*/true);
 }
 
 }  // namespace headrace

@@ -33,7 +33,7 @@ class RowReaderClient {
 // LaneQueues. Where the page cache may have a sample, the task that decodes it reads it, too.
 //
 // Thread safety: called by the engine's loop, one call at a time.
-// Ownership: the arguments of the constructor outlive it; the step owns its units.
+// Ownership: the arguments of the constructor outlive it; the step owns its reads.
 // Shutdown: the owner waits until nothing is in flight.
 class RowReader final : public FetchClient {
  public:
@@ -47,7 +47,7 @@ class RowReader final : public FetchClient {
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
   Reads MakeReads(StepWork& work, std::span<Piece> pieces);
   // The read of the entry of a row's sample, whose pieces are its parts.
-  ReadUnit* MakeEntryRead(StepWork& work, std::uint32_t slot);
+  RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
 
   // Issues what the lanes have to read, as far as memory and reads in flight allow.
   void Issue();
@@ -56,16 +56,16 @@ class RowReader final : public FetchClient {
 
  private:
   [[nodiscard]] bool InPlace(const Piece& piece) const;
-  ReadUnit* MakeUnit(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
-  [[nodiscard]] bool MayBeTried(const ReadUnit& unit) const;
-  [[nodiscard]] bool InOneGo(const ReadUnit& unit) const;
-  void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, ReadUnit& unit) const;
-  [[nodiscard]] std::span<std::byte> RoomOf(DecodeTask& task, const ReadUnit& unit) const;
+  RowRead* MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
+  [[nodiscard]] bool MayBeTried(const RowRead& read) const;
+  [[nodiscard]] bool InOneGo(const RowRead& read) const;
+  void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, RowRead& read) const;
+  [[nodiscard]] std::span<std::byte> RoomOf(DecodeTask& task, const RowRead& read) const;
   void ReadNowOrRead(std::unique_ptr<DecodeTask> task);
-  void SetData(ReadUnit& unit, std::span<std::byte> data) const;
+  void SetData(RowRead& read, std::span<std::byte> data) const;
   void OnTried(DecodeTask& task);
   void ReadLargeAgain(DecodeTask& task);
-  void ReadAgain(ReadUnit& unit);
+  void ReadAgain(RowRead& read);
 
   LoopContext& loop_;
   LaneQueues& queues_;

@@ -46,7 +46,7 @@ class RowReaderTest : public ::testing::Test, public RowReaderClient {
       pieces.emplace_back(LoopHarness::ExtentOf(Raw(work.batch->samples[slot])), PieceRef{slot, 0});
       work.samples[slot].pieces_left = 1;
     }
-    for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {unit});
+    for (RowRead* const read : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {read});
   }
   static std::string Bytes(const StepWork& work, std::uint32_t slot) {
     const StoredPiece& piece = work.pieces[slot];
@@ -154,7 +154,7 @@ TEST_F(RowReaderTest, AnEntryOfATierIsOneRead) {
   EXPECT_THAT(read_, ElementsAre(0));
   EXPECT_EQ(Bytes(*work, 0), "an entry");
   EXPECT_TRUE(work->pieces[0].read->checked);
-  work->units.clear();
+  work->reads.clear();
   work->samples[0].entry.Reset();
 }
 

@@ -1,6 +1,7 @@
 #include "engine/rows/rows.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -90,7 +91,7 @@ void Rows::Plan(StepWork& work) {
   }
   decoder_.Submit(work, resident);
   warm_.Try(work, tried);
-  for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {unit});
+  for (RowRead* const read : reader_.MakeReads(work, pieces)) queues_.AddReads(work, {read});
 }
 
 void Rows::OnWarm(WarmTask& task) {
@@ -104,24 +105,24 @@ void Rows::OnWarm(WarmTask& task) {
 
 // Plans the reads of rows that were tried in vain.
 void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
-  for (const bool not_held : {false, true}) {
-    std::vector<RowReader::Piece> pieces;
-    for (const auto& [slot, lacks] : task.missed) {
-      if (lacks != not_held) continue;
-      if (lacks && work.plan.deliveries[slot].block_read != kNoBlockRead) blocks_->OnLeftCache();
-      const std::size_t before = pieces.size();
-      if (const Status status = FindPieces(work, slot, pieces); !status.ok()) {
-        pieces.resize(before);
-        work.MarkRead(loop_.now_ns);
-        Fail(work, slot, status);
-        continue;
-      }
-      work.samples[slot].pieces_left = 1;
+  std::array<std::vector<RowReader::Piece>, 2> pieces;  // by whether the page cache lacks the row
+  for (const auto& [slot, not_held] : task.missed) {
+    if (not_held && work.plan.deliveries[slot].block_read != kNoBlockRead) blocks_->OnLeftCache();
+    std::vector<RowReader::Piece>& alike = pieces[not_held ? 1 : 0];
+    const std::size_t before = alike.size();
+    if (const Status status = FindPieces(work, slot, alike); !status.ok()) {
+      alike.resize(before);
+      work.MarkRead(loop_.now_ns);
+      Fail(work, slot, status);
+      continue;
     }
-    for (ReadUnit* const unit : reader_.MakeReads(work, pieces)) {
-      unit->tried = true;
-      unit->not_held = not_held;
-      queues_.AddReads(work, {unit}, /*early=*/true);
+    work.samples[slot].pieces_left = 1;
+  }
+  for (const bool not_held : {false, true}) {
+    for (RowRead* const read : reader_.MakeReads(work, pieces[not_held ? 1 : 0])) {
+      read->tried = true;
+      read->not_held = not_held;
+      queues_.AddReads(work, {read}, /*early=*/true);
     }
   }
 }
@@ -345,8 +346,8 @@ void Rows::Release(StepWork& work, std::uint32_t slot) const {
   if (row.cells != kNoCells) residents_->Release(std::exchange(row.cells, kNoCells));
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
-    auto* const unit = static_cast<ReadUnit*>(std::exchange(piece.read, nullptr));
-    if (unit != nullptr && --unit->pieces_left == 0) unit->buffer.Reset();
+    auto* const read = static_cast<RowRead*>(std::exchange(piece.read, nullptr));
+    if (read != nullptr && --read->pieces_left == 0) read->buffer.Reset();
   }
 }
 

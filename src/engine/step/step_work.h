@@ -32,14 +32,14 @@ struct PieceRef {
 };
 
 // One read of rows: one or several pieces that lie near each other, or the entry of one sample.
-struct ReadUnit : Fetch {
+struct RowRead : Fetch {
   StepWork* work = nullptr;
   std::vector<PieceRef> pieces;
   std::uint64_t pieces_left = 0;  // whose sample is not done; at 0 the staging memory goes back
   std::int64_t issued_ns = 0;
   bool tried = false;     // to read at once: not again
   bool counted = false;   // as a read, when it was tried
-  bool outlasts = false;  // the unit lives longer than its task: it needs staging memory
+  bool outlasts = false;  // the read lives longer than its task: it needs staging memory
 };
 
 // One row of a step, from planned to done.
@@ -65,11 +65,11 @@ struct StepWork {
   std::uint64_t issued_bytes = 0;    // ... of those whose reads were issued ...
   std::uint64_t decoding_bytes = 0;  // ... and that executors have to decode
   std::shared_ptr<Batch> batch;
-  std::vector<SampleWork> samples;               // by slot
-  std::vector<StoredPiece> pieces;               // [slot][stored field]
-  std::vector<std::unique_ptr<ReadUnit>> units;  // all there ever were
-  std::uint64_t samples_left = 0;                // not done
-  std::uint64_t samples_unread = 0;              // of those, with pieces left
+  std::vector<SampleWork> samples;              // by slot
+  std::vector<StoredPiece> pieces;              // [slot][stored field]
+  std::vector<std::unique_ptr<RowRead>> reads;  // all there ever were
+  std::uint64_t samples_left = 0;               // not done
+  std::uint64_t samples_unread = 0;             // of those, with pieces left
   // Of those, that tasks have, which decode what they read: none of them waits for a device. Any
   // thread.
   std::atomic<std::uint64_t> samples_tried = 0;
@@ -96,8 +96,8 @@ struct StepWork {
 // Decodes some samples of a step, all read, on one thread.
 struct DecodeTask {
   StepWork* work = nullptr;
-  std::uint64_t deadline = 0;                       // of `units`
-  std::vector<ReadUnit*> units;                     // to be read first, where that takes no device
+  std::uint64_t deadline = 0;                       // of `reads`
+  std::vector<RowRead*> reads;                      // to be read first, where that takes no device
   std::vector<std::unique_ptr<std::byte[]>> bytes;  // of those without room of their own
   std::vector<std::uint32_t> slots;
   std::vector<std::pair<std::uint32_t, Status>> failures;

@@ -99,16 +99,16 @@ Shares SharesOf(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
 
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_bytes;
-  const std::uint64_t kept = resident + needs.tier_bytes;
+  const std::uint64_t resident_and_tiers = resident + needs.tier_bytes;
   const Shares shares = LeastShares(needs, flow);
-  const std::uint64_t least = flow.least() + kept + shares.all();
+  const std::uint64_t least = flow.least() + resident_and_tiers + shares.all();
   std::string keeps;
   if (needs.tier_bytes != 0) keeps = "tiers= take " + FormatBytes(needs.tier_bytes);
   if (resident != 0) {
     keeps.append(keeps.empty() ? "" : ", and ").append("the order keeps ");
     keeps.append(FormatBytes(resident)).append(" resident");
   }
-  if (needs.memory_bytes == 0 && kept > needs.memory_limit_bytes) {
+  if (needs.memory_bytes == 0 && resident_and_tiers > needs.memory_limit_bytes) {
     return Status(StatusCode::kInvalidArgument, "memory: " + keeps + ", the machine has " +
                                                     FormatBytes(needs.memory_limit_bytes) +
                                                     "; lower what is kept");
@@ -194,14 +194,14 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
       std::max(flow.least(), std::min(flow.useful(), memory - needs.resident_bytes));
   DivideFlow(needs, flow, flow_bytes, budget);
   budget.resident_bytes = needs.resident_bytes;
-  // Kept blocks have what is left of `memory`: nothing by default.
-  const std::uint64_t for_kept_blocks = memory - flow_bytes - budget.resident_bytes;
+  // Pinned blocks have what is left of `memory`: nothing by default.
+  const std::uint64_t for_pinned_blocks = memory - flow_bytes - budget.resident_bytes;
   const std::uint64_t batch_bytes = budget.batch_bytes;
   const std::uint64_t taken = shares.all() + flow_bytes + budget.resident_bytes;
   const std::uint64_t left = memory_max - std::min(memory_max, taken);
   AddStandIns(needs, left, budget);
   budget.pinned_bytes = std::min(
-      needs.pinned_bytes, std::min(for_kept_blocks, left - (budget.batch_bytes - batch_bytes)));
+      needs.pinned_bytes, std::min(for_pinned_blocks, left - (budget.batch_bytes - batch_bytes)));
   return budget;
 }
 

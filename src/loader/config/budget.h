@@ -60,7 +60,7 @@ std::uint64_t ResidentRoom(const BudgetNeeds& rank, std::uint32_t world_size);
 // next, but a third of the memory beyond all minimums (or less, if less is useful) is left for
 // reads and batches. Reads get enough to keep the device busy while the same amount is decoded;
 // batches get the rest; both get at least their minimum. If there are residents, reads and batches
-// get no more than they can use, and kept blocks get the rest. Each batch also gets room for one
+// get no more than they can use, and pinned blocks get the rest. Each batch also gets room for one
 // stand-in, if memory is left. Pure.
 //
 // Errors: InvalidArgument  memory_bytes is below the sum of two batches, one read, the least for

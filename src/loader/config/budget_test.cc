@@ -64,7 +64,7 @@ TEST(BudgetTest, TiersHaveWhatWasAskedForAndTheRestIsDividedAsWithout) {
   EXPECT_EQ(MakeBudget(needs).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(BudgetTest, ResidentsAreWholeAndKeptBlocksStayInsideTheMemory) {
+TEST(BudgetTest, ResidentsAreWholeAndPinnedBlocksStayInsideTheMemory) {
   Prng random(2, 0, RandomStream::kOrder);
   int made = 0;
   for (int i = 0; i < 20000; ++i) {

@@ -41,7 +41,7 @@ class ResolvedOrder {
     return factory_->Make(request_, start);
   }
   [[nodiscard]] const OrderOptions& job() const { return request_.job; }
-  // The units in which tiers keep data: the order's blocks, or single samples if the order reads no
+  // The blocks that tiers keep: those of the order, or single samples if the order reads no
   // blocks. Sizes are counted in units of at least `unit_bytes_min`.
   //
   // Errors: those of MakeIndexBlocks

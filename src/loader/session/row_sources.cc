@@ -16,7 +16,7 @@ void RowSources::OnTaken(std::uint32_t lane, const Batch& batch) {
   if (tiers_ == nullptr) return;
   MutexLock lock(mutex_);
   taken_.push_back({{.epoch = batch.epoch, .step = batch.step}, lane, batch.sources});
-  if (taken_.size() > kStepsKept) taken_.pop_front();
+  if (taken_.size() > kStepsRemembered) taken_.pop_front();
 }
 
 std::vector<TierNumber> RowSources::ActualOf(Position position, std::uint32_t lane) const {

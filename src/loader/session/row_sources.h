@@ -30,10 +30,10 @@ class RowSources {
   RowSources(std::shared_ptr<const Index> index, std::span<const BatchField> schema,
              std::shared_ptr<const ResolvedOrder> order, const SessionTiers* tiers);
 
-  // The consumer of `lane` took a batch. If there are tiers, the newest kStepsKept batches are
-  // remembered.
+  // The consumer of `lane` took a batch. If there are tiers, the newest kStepsRemembered batches
+  // are remembered.
   void OnTaken(std::uint32_t lane, const Batch& batch) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  static constexpr std::size_t kStepsKept = 256;
+  static constexpr std::size_t kStepsRemembered = 256;
 
   // The rows of one lane in a step of the session's own order. Reads nothing. With tiers, plans the
   // run again up to that step.

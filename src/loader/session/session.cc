@@ -9,7 +9,7 @@
 #include "base/format/errors.h"
 #include "engine/engine.h"
 #include "loader/config/resolved_order.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/engine_run.h"
@@ -69,9 +69,9 @@ struct Session::Impl {
               .inflation = parts.inflation},
         schedule(std::move(parts.schedule)),
         residents(std::move(parts.residents)),
-        kept_blocks(config.budget.pinned_bytes == 0
-                        ? nullptr
-                        : std::make_shared<KeptBlocks>(config.budget.pinned_bytes)),
+        pinned_blocks(config.budget.pinned_bytes == 0
+                          ? nullptr
+                          : std::make_shared<PinnedBlocks>(config.budget.pinned_bytes)),
         scratch(MakeScratch(config)),
         tiers(std::move(parts.tiers)),
         near(std::move(parts.near)),
@@ -125,7 +125,7 @@ struct Session::Impl {
                         .clock = &clock,
                         .staging = near.staging(),
                         .residents = residents,
-                        .kept_blocks = kept_blocks,
+                        .pinned_blocks = pinned_blocks,
                         .scratch = scratch,
                         .model = model ? &*model : nullptr,
                         .first_rank = config.options.job.rank,
@@ -149,10 +149,10 @@ struct Session::Impl {
   const std::shared_ptr<const Index> index;
   const LoaderConfig config;
   const SessionFacts facts;
-  const std::unique_ptr<LaneSchedule> schedule;   // keeps the newest run's policy
-  const std::shared_ptr<CellPool> residents;      // null: the order reads no blocks
-  const std::shared_ptr<KeptBlocks> kept_blocks;  // null: there is no memory for them
-  const std::shared_ptr<ScratchBudget> scratch;   // null: nothing decodes
+  const std::unique_ptr<LaneSchedule> schedule;       // keeps the newest run's policy
+  const std::shared_ptr<CellPool> residents;          // null: the order reads no blocks
+  const std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: there is no memory for them
+  const std::shared_ptr<ScratchBudget> scratch;       // null: nothing decodes
   MonotonicClock clock;
   const std::unique_ptr<SessionTiers> tiers;  // null: none
   const NearLanes near;
@@ -165,7 +165,8 @@ struct Session::Impl {
 };
 
 Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> index,
-                                               LoaderConfig config, std::shared_ptr<KeptTiers> kept,
+                                               LoaderConfig config,
+                                               std::shared_ptr<RetainedTiers> retained,
                                                const NumaRequest& numa) {
   const ResolvedOrder& order = *config.order;
   Impl::Parts parts;
@@ -174,7 +175,7 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
-                                        config.options.verify, std::move(kept)));
+                                        config.options.verify, std::move(retained)));
   }
   if (order.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(parts.residents,

@@ -19,7 +19,7 @@
 namespace headrace {
 
 class BatchSink;
-class KeptTiers;
+class RetainedTiers;
 class SessionReports;
 
 // How long a session's destructor waits for reads of storage, and then for the rest of its
@@ -55,19 +55,19 @@ class SessionRun {
 // Ownership: batches handed out may outlive the session; sinks must outlive the run that uses them.
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
-// in time, the process's keeper (loader/ending/) holds the session's threads, memory and tier
+// in time, the process's reaper (loader/ending/) holds the session's threads, memory and tier
 // folders until it does. A forked child must not destroy the session (see forked()); in the child
 // every method returns FailedPrecondition.
 class Session {
  public:
-  // `kept`: keeps tiers in memory before and after this session; null: tiers in memory end with it.
-  // With several lanes on several NUMA nodes, the threads, staging and batch memory of a lane are
-  // on its NUMA node.
+  // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
+  // with it. With several lanes on several NUMA nodes, the threads, staging and batch memory of a
+  // lane are on its NUMA node.
   //
   // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config,
-                                               std::shared_ptr<KeptTiers> kept = nullptr,
+                                               std::shared_ptr<RetainedTiers> retained = nullptr,
                                                const NumaRequest& numa = NumaRequest());
   ~Session();
   Session(const Session&) = delete;

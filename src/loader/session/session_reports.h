@@ -59,7 +59,7 @@ class SessionReports {
   [[nodiscard]] Result<LoaderStats> stats(std::uint32_t lane) const;
   // The tiers' part of stats(); cheap enough to call between batches.
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const;
-  // Times of the newest kStepsKept batches that each lane took, lane after lane, over all runs.
+  // Times of the newest kStepsRecorded batches that each lane took, lane after lane, over all runs.
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const;
   // Measured preprocessing times of this session and of the runs that options.preprocess comes
   // from.

@@ -5,9 +5,9 @@
 #include "base/format/errors.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/machine/thread_executor.h"
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 #include "tier/ram_tier.h"
 #include "tier/ssd_tier.h"
 
@@ -36,22 +36,22 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
                                                          const TiersSpec& spec,
                                                          std::shared_ptr<const ResolvedOrder> order,
                                                          bool verified,
-                                                         std::shared_ptr<KeptTiers> kept) {
+                                                         std::shared_ptr<RetainedTiers> retained) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
   std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
-  node->kept_ = std::move(kept);
+  node->retained_ = std::move(retained);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
 }
 
 SessionTiers::~SessionTiers() {
-  for (std::size_t i = 0; kept_ != nullptr && i < tiers_.size(); ++i) {
+  for (std::size_t i = 0; retained_ != nullptr && i < tiers_.size(); ++i) {
     // An empty tier is useless to others, and would take the place of one with entries.
     if (keys_[i].empty() || tiers_[i]->stats().entries == 0) continue;
-    kept_->Put(std::move(keys_[i]), std::move(tiers_[i]));
+    retained_->Put(std::move(keys_[i]), std::move(tiers_[i]));
   }
 }
 
@@ -62,8 +62,8 @@ Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerp
     if (each.path.empty()) {
       key = fmt::format("{}/{}/{}/{}", fingerprint, each.capacity_bytes, unit_bytes,
                         order_->job().rank);
-      if (std::unique_ptr<Tier> kept = kept_ != nullptr ? kept_->Take(key) : nullptr) {
-        tiers_.push_back(std::move(kept));
+      if (std::unique_ptr<Tier> retained = retained_ != nullptr ? retained_->Take(key) : nullptr) {
+        tiers_.push_back(std::move(retained));
         continue;
       }
       HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<RamTier> tier,
@@ -80,7 +80,7 @@ Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerp
                                                              .unit_bytes = unit_bytes,
                                                              .dataset = fingerprint},
                                                             *executor);
-    if (opened.status().code() == StatusCode::kFailedPrecondition && KeeperHolds(folder)) {
+    if (opened.status().code() == StatusCode::kFailedPrecondition && ReaperHolds(folder)) {
       return Status(StatusCode::kFailedPrecondition,
                     "SSD tier '" + folder +
                         "': reads of a closed loader of this process are still out, and it keeps "

@@ -25,7 +25,7 @@
 namespace headrace {
 
 class Index;
-class KeptTiers;
+class RetainedTiers;
 class ResolvedOrder;
 
 // The tiers of a node: the job's ranks in this process. They are opened once and kept over the runs
@@ -33,24 +33,22 @@ class ResolvedOrder;
 //
 // Thread safety: every method may be called from any thread. At most one run exists at a time.
 // Shutdown: users of the tiers must end before the destructor, which waits for the tiers' threads
-// and passes tiers in memory to `kept`.
+// and passes tiers in memory to `retained`.
 class SessionTiers {
  public:
   // Makes the tiers. Reuses the contents of folders from an earlier run with the same dataset,
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
   // a sample stored without comparison would never be compared. Tiers in memory are taken from
-  // `kept`, if it is not null.
+  // `retained`, if it is not null.
   //
   // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
   //                             folder
   //         FailedPrecondition  the folder is in use
   //         ResourceExhausted   no memory; those of SsdTier::Open
-  static Result<std::unique_ptr<SessionTiers>> Open(const std::shared_ptr<const Index>& index,
-                                                    std::span<const BatchField> schema,
-                                                    const TiersSpec& spec,
-                                                    std::shared_ptr<const ResolvedOrder> order,
-                                                    bool verified,
-                                                    std::shared_ptr<KeptTiers> kept = nullptr);
+  static Result<std::unique_ptr<SessionTiers>> Open(
+      const std::shared_ptr<const Index>& index, std::span<const BatchField> schema,
+      const TiersSpec& spec, std::shared_ptr<const ResolvedOrder> order, bool verified,
+      std::shared_ptr<RetainedTiers> retained = nullptr);
   ~SessionTiers();
   SessionTiers(const SessionTiers&) = delete;
   SessionTiers& operator=(const SessionTiers&) = delete;
@@ -94,8 +92,8 @@ class SessionTiers {
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;
-  std::shared_ptr<KeptTiers> kept_;  // null: tiers in memory end with this object
-  std::vector<std::string> keys_;    // by tier; empty: in a folder
+  std::shared_ptr<RetainedTiers> retained_;  // null: tiers in memory end with this object
+  std::vector<std::string> keys_;            // by tier; empty: in a folder
   std::vector<std::string> folders_;
 
   mutable Mutex mutex_;

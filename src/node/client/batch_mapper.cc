@@ -19,7 +19,7 @@ Status BatchMapper::Add(const NewMemory& memory, IpcMessage& message) {
   HEADRACE_ASSIGN_OR_RETURN(auto mapped,
                             SharedMemory::Map(std::move(message.fds.front()), memory.bytes));
   memories_[memory.memory] = std::move(mapped);
-  if (memory.apart) apart_.insert(memory.memory);
+  if (memory.dedicated) dedicated_.insert(memory.memory);
   return Status();
 }
 
@@ -67,8 +67,8 @@ Result<std::shared_ptr<Batch>> BatchMapper::Map(BatchReady ready,
                                       schema[i].name, field.packed.size(), schema[i].row_bytes));
     }
   }
-  for (const std::uint32_t memory : apart_) memories_.erase(memory);
-  apart_.clear();
+  for (const std::uint32_t memory : dedicated_) memories_.erase(memory);
+  dedicated_.clear();
   batch->epoch = ready.epoch;
   batch->step = ready.step;
   batch->ends_epoch = ready.ends_epoch;

@@ -36,7 +36,7 @@ class BatchMapper {
   Result<std::span<std::byte>> Find(const BytesPlace& place, Used& used) const;
 
   std::map<std::uint32_t, std::shared_ptr<SharedMemory>> memories_;
-  std::set<std::uint32_t> apart_;  // memories for the next batch alone
+  std::set<std::uint32_t> dedicated_;  // memories for the next batch alone
 };
 
 // The error that says that the node process broke the protocol.

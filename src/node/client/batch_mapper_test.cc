@@ -31,12 +31,13 @@ class BatchMapperTest : public ::testing::Test {
   }
 
   // A memory of the node that holds `text`, under a number.
-  void Add(std::uint32_t number, const std::string& text, bool apart = false) {
+  void Add(std::uint32_t number, const std::string& text, bool dedicated = false) {
     const auto memory = SharedMemory::Make("test", 4096).value();
     std::memcpy(memory->bytes().data(), text.data(), text.size());
     IpcMessage message;
     message.fds.emplace_back(::fcntl(memory->fd(), F_DUPFD_CLOEXEC, 0));
-    const Status added = mapper_.Add({.memory = number, .bytes = 4096, .apart = apart}, message);
+    const Status added =
+        mapper_.Add({.memory = number, .bytes = 4096, .dedicated = dedicated}, message);
     ASSERT_TRUE(added.ok()) << added.ToString();
   }
 
@@ -72,9 +73,9 @@ TEST_F(BatchMapperTest, RowsLieWhereTheNodeSays) {
   EXPECT_EQ(Text(batch.value()->row(schema_, 1, 1)), "cd");
 }
 
-TEST_F(BatchMapperTest, AMemoryApartIsTheNextBatchsAlone) {
+TEST_F(BatchMapperTest, ADedicatedMemoryIsTheNextBatchsAlone) {
   Add(1, "zeroone");
-  Add(2, "-abcd", /*apart=*/true);
+  Add(2, "-abcd", /*dedicated=*/true);
   EXPECT_TRUE(mapper_.Map(TwoSamples(), schema_).ok());
   EXPECT_EQ(Refusal(TwoSamples()), "a batch lies in memory 2, which is unknown");
 }

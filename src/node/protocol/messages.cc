@@ -13,10 +13,10 @@ namespace {
 // A message is the position of its type among the alternatives, and its fields.
 template <typename Message>
 std::vector<std::byte> EncodeAny(const Message& message,
-                                 std::vector<std::span<const std::byte>>* apart = nullptr) {
+                                 std::vector<std::span<const std::byte>>* out_of_band = nullptr) {
   WireWriter writer;
   writer.PutU8(static_cast<std::uint8_t>(message.index()));
-  WirePut codec(writer, apart);
+  WirePut codec(writer, out_of_band);
   std::visit([&](const auto& alternative) { codec(alternative); }, message);
   return {writer.bytes().begin(), writer.bytes().end()};
 }
@@ -55,9 +55,9 @@ std::vector<std::byte> Encode(const ClientMessage& message) { return EncodeAny(m
 std::vector<std::byte> Encode(const NodeMessage& message) { return EncodeAny(message); }
 
 Result<IpcMessage> Pack(const ClientMessage& message) {
-  std::vector<std::span<const std::byte>> apart;
-  IpcMessage packed{.bytes = EncodeAny(message, &apart), .fds = {}};
-  for (const std::span<const std::byte> list : apart) {
+  std::vector<std::span<const std::byte>> out_of_band;
+  IpcMessage packed{.bytes = EncodeAny(message, &out_of_band), .fds = {}};
+  for (const std::span<const std::byte> list : out_of_band) {
     HEADRACE_ASSIGN_OR_RETURN(packed.fds.emplace_back(), MakeSealed(list));
   }
   return packed;

@@ -125,9 +125,9 @@ HEADRACE_MEMBERS(SessionOpened, facts, batches_ahead)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;
-  bool apart = false;  // one batch's alone: gone with it
+  bool dedicated = false;  // to one batch: gone with it
 };
-HEADRACE_MEMBERS(NewMemory, memory, bytes, apart)
+HEADRACE_MEMBERS(NewMemory, memory, bytes, dedicated)
 struct BytesPlace {
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
@@ -184,8 +184,8 @@ using NodeMessage = std::variant<Refused, SessionOpened, NewMemory, BatchReady, 
 std::vector<std::byte> Encode(const ClientMessage& message);
 std::vector<std::byte> Encode(const NodeMessage& message);
 
-// As it is sent: lists that may be as long as a dataset lie apart from a message, which is bounded,
-// each behind a descriptor of its own.
+// As it is sent: lists that may be as long as a dataset go out of band, because a message is
+// bounded, each behind a descriptor of its own.
 //
 // Errors: ResourceExhausted  no memory or descriptor for one
 Result<IpcMessage> Pack(const ClientMessage& message);

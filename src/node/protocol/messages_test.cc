@@ -187,7 +187,7 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   const auto rows = std::get<RowsReply>(
       Returned(NodeMessage(RowsReply{.call = 3, .rows = {{.slot = 2, .field = "image"}}})));
   EXPECT_EQ(rows.rows[0].field, "image");
-  Returned(NodeMessage(NewMemory{.memory = 1, .bytes = 4096, .apart = true}));
+  Returned(NodeMessage(NewMemory{.memory = 1, .bytes = 4096, .dedicated = true}));
   Returned(NodeMessage(RunEnded{.start = 1, .status = Status()}));
   Returned(NodeMessage(TierTrouble{.tiers = stats.tiers}));
 }
@@ -202,7 +202,7 @@ TEST(MessagesTest, EveryShorterMessageIsAnErrorAndSoIsALongerOne) {
   EXPECT_EQ(DecodeClientMessage(bytes).status().code(), StatusCode::kDataLoss);
 }
 
-TEST(MessagesTest, ListsAsLongAsADatasetLieApart) {
+TEST(MessagesTest, ListsAsLongAsADatasetGoOutOfBand) {
   StartListRun run{.start = 3, .list = {.epoch = 4}};
   for (std::uint64_t i = 0; i < 300'000; ++i) run.list.ids.push_back(SampleId{i * i});
   run.list.batch_ends = {7, 300'000};
@@ -222,7 +222,7 @@ TEST(MessagesTest, ListsAsLongAsADatasetLieApart) {
   EXPECT_EQ(*std::get<OpenSession>(opened).options.order.costs, *options.order.costs);
 }
 
-TEST(MessagesTest, AListApartThatCanNotBeIsAnError) {
+TEST(MessagesTest, AnInvalidListOutOfBandIsAnError) {
   const AskRowsOf ask{.call = 1, .samples = std::vector<SampleId>(200'000)};
   IpcMessage packed = Pack(ClientMessage(ask)).value();
   const auto refused = [&](UniqueFd fd) {

@@ -30,8 +30,8 @@ namespace headrace {
 // What is read is bounded and checked as WireReader does it.
 
 inline constexpr std::size_t kWireTextBytesMax = std::size_t{64} * 1024;
-// From here on a list of numbers lies apart.
-inline constexpr std::size_t kWireApartBytes = std::size_t{1} << 20;
+// From here on a list of numbers goes out of band: in a descriptor beside the message.
+inline constexpr std::size_t kWireOutOfBandBytes = std::size_t{1} << 20;
 // Elements of a list, at most.
 template <typename T>
 inline constexpr std::size_t kWireListMax = std::size_t{1} << 26;
@@ -43,8 +43,7 @@ template <typename T>
 concept WireChoosable = requires {
   WireChoice<T>::kLast;
 };
-// A list of these lies in a message as in memory if it lies apart: who reads it is on the same
-// machine.
+// A list of these goes out of band as it lies in memory: its reader is on the same machine.
 template <typename T>
 concept WireNumber =
     !std::is_class_v<T> && !WireChoosable<T> && std::has_unique_object_representations_v<T>;
@@ -52,9 +51,10 @@ concept WireNumber =
 // Writes. Thread safety: none. Ownership: the writer must outlive it.
 class WirePut {
  public:
-  // `apart`: where lists go that are too long for a message, in order; null: no list is.
-  explicit WirePut(WireWriter& writer, std::vector<std::span<const std::byte>>* apart = nullptr)
-      : writer_(writer), apart_(apart) {}
+  // `out_of_band`: where lists go that are too long for a message, in order; null: no list is.
+  explicit WirePut(WireWriter& writer,
+                   std::vector<std::span<const std::byte>>* out_of_band = nullptr)
+      : writer_(writer), out_of_band_(out_of_band) {}
 
   template <typename... Ts>
   void operator()(const Ts&... values) {
@@ -92,9 +92,9 @@ class WirePut {
   void One(const std::vector<T>& values) {
     if constexpr (WireNumber<T>) {
       const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
-      const bool apart = apart_ != nullptr && bytes.size() >= kWireApartBytes;
-      One(apart);
-      if (apart) return apart_->push_back(bytes);
+      const bool out_of_band = out_of_band_ != nullptr && bytes.size() >= kWireOutOfBandBytes;
+      One(out_of_band);
+      if (out_of_band) return out_of_band_->push_back(bytes);
     }
     writer_.PutCount(values.size());
     for (const T& value : values) One(value);
@@ -120,15 +120,15 @@ class WirePut {
   }
 
   WireWriter& writer_;
-  std::vector<std::span<const std::byte>>* const apart_;
+  std::vector<std::span<const std::byte>>* const out_of_band_;
 };
 
 // Reads. Thread safety: none. Ownership: the reader must outlive it.
 class WireTake {
  public:
-  // `apart`: descriptors that came with the message, of lists that lie apart.
-  explicit WireTake(WireReader& reader, std::span<const UniqueFd> apart = {})
-      : reader_(reader), apart_(apart) {}
+  // `out_of_band`: descriptors that came with the message, of lists that went out of band.
+  explicit WireTake(WireReader& reader, std::span<const UniqueFd> out_of_band = {})
+      : reader_(reader), out_of_band_(out_of_band) {}
 
   template <typename... Ts>
   void operator()(Ts&... values) {
@@ -174,7 +174,7 @@ class WireTake {
   void One(std::vector<T>& values) {
     values.clear();
     if constexpr (WireNumber<T>) {
-      if (reader_.TakeBool()) return TakeApart(values);
+      if (reader_.TakeBool()) return TakeOutOfBand(values);
     }
     const std::size_t count = reader_.TakeCount(kWireListMax<T>, 1);
     for (std::size_t i = 0; i < count && reader_.ok(); ++i) {
@@ -184,14 +184,14 @@ class WireTake {
     }
   }
   template <typename T>
-  void TakeApart(std::vector<T>& values) {
-    if (apart_.empty()) return Refuse("a list apart, without a descriptor");
-    const int fd = apart_.front().get();
-    apart_ = apart_.subspan(1);
+  void TakeOutOfBand(std::vector<T>& values) {
+    if (out_of_band_.empty()) return Refuse("a list out of band, without a descriptor");
+    const int fd = out_of_band_.front().get();
+    out_of_band_ = out_of_band_.subspan(1);
     const Result<std::uint64_t> bytes = SealedBytes(fd);
     if (!bytes.ok()) return Refuse(bytes.status().message());
     if (bytes.value() % sizeof(T) != 0) {
-      return Refuse("a list apart of " + std::to_string(bytes.value()) + " bytes");
+      return Refuse("a list out of band of " + std::to_string(bytes.value()) + " bytes");
     }
     values.resize(bytes.value() / sizeof(T));
     const Status read = ReadSealed(fd, std::as_writable_bytes(std::span(values)));
@@ -221,7 +221,7 @@ class WireTake {
   }
 
   WireReader& reader_;
-  std::span<const UniqueFd> apart_;  // not taken yet
+  std::span<const UniqueFd> out_of_band_;  // not taken yet
 };
 
 }  // namespace headrace

@@ -122,17 +122,17 @@ std::uint32_t LaneClient::NumberOf(const Buffer& buffer, Sent& sent, Memories& u
     return found->second.number;
   }
   // An arena is larger than any of its buffers.
-  const bool apart = memory->bytes().size() == buffer.bytes().size();
+  const bool dedicated = memory->bytes().size() == buffer.bytes().size();
   const std::uint32_t number = ++last_memory_;
   known_.emplace(memory.get(), Known{.number = number, .memory = memory});
-  if (apart) sent.apart.push_back(memory.get());
-  unknown.emplace_back(NewMemory{.memory = number, .bytes = memory->bytes().size(), .apart = apart},
-                       memory);
+  if (dedicated) sent.dedicated.push_back(memory.get());
+  unknown.emplace_back(
+      NewMemory{.memory = number, .bytes = memory->bytes().size(), .dedicated = dedicated}, memory);
   return number;
 }
 
 void LaneClient::Forget(const Sent& sent) {
-  for (const SharedMemory* memory : sent.apart) known_.erase(memory);
+  for (const SharedMemory* memory : sent.dedicated) known_.erase(memory);
 }
 
 std::shared_ptr<const Batch> LaneClient::Take(std::uint64_t number) {
@@ -178,8 +178,9 @@ void LaneClient::DropAll() {
 void LaneSink::Release() {
   MutexLock lock(mutex_);
   released_ = true;
-  for (std::shared_ptr<Batch>& batch : kept_) client_->SendBatch(start_, schema_, std::move(batch));
-  kept_.clear();
+  for (std::shared_ptr<Batch>& batch : unsent_)
+    client_->SendBatch(start_, schema_, std::move(batch));
+  unsent_.clear();
   if (end_.has_value()) client_->Send(RunEnded{.start = start_, .status = *end_});
 }
 
@@ -187,7 +188,7 @@ void LaneSink::OnBatch(std::shared_ptr<Batch> batch) {
   if (client_ == nullptr) return;  // It leaves the run in a moment.
   MutexLock lock(mutex_);
   if (!released_) {
-    kept_.push_back(std::move(batch));
+    unsent_.push_back(std::move(batch));
   } else {
     client_->SendBatch(start_, schema_, std::move(batch));
   }

@@ -49,7 +49,7 @@ class LaneClient {
   struct Sent {
     std::shared_ptr<Batch> batch;
     bool taken = false;
-    std::vector<const SharedMemory*> apart;  // memories of this batch alone
+    std::vector<const SharedMemory*> dedicated;  // memories of this batch alone
   };
   using Memories = std::vector<std::pair<NewMemory, std::shared_ptr<SharedMemory>>>;
 
@@ -74,7 +74,8 @@ class LaneClient {
   std::uint32_t last_memory_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-// Sends an engine's batches to a client. Keeps them until Release(). Without a client, drops them.
+// Sends an engine's batches to a client. Holds them back until Release(). Without a client, drops
+// them.
 class LaneSink final : public BatchSink {
  public:
   // `schema` must outlive the sink.
@@ -82,7 +83,7 @@ class LaneSink final : public BatchSink {
            std::span<const BatchField> schema)
       : client_(std::move(client)), start_(start), schema_(schema) {}
 
-  // Sends the kept batches. From now on the client may answer.
+  // Sends the batches that it held back. From now on the client may answer.
   void Release() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -95,8 +96,8 @@ class LaneSink final : public BatchSink {
 
   Mutex mutex_;
   bool released_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::vector<std::shared_ptr<Batch>> kept_ HEADRACE_GUARDED_BY(mutex_);
-  std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // kept
+  std::vector<std::shared_ptr<Batch>> unsent_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // not sent
 };
 
 }  // namespace headrace

@@ -11,7 +11,7 @@
 #include "base/process_id.h"
 #include "base/units.h"
 #include "loader/machine/machine.h"
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 #include "node/protocol/messages.h"
 
 namespace headrace {
@@ -42,7 +42,7 @@ Result<std::unique_ptr<NodeServer>> NodeServer::Make(NodeServerOptions options) 
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-open"}));
   if (node->options_.service) {
     const std::uint64_t limit = node->options_.memory_bytes;
-    node->kept_ = std::make_shared<KeptTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
+    node->retained_ = std::make_shared<RetainedTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
   }
   IpcServerOptions server{.name = node->options_.name, .peers_max = 1024, .queue = kQueueLimits};
   HEADRACE_ASSIGN_OR_RETURN(node->server_, IpcServer::Make(std::move(server), *node));
@@ -84,7 +84,7 @@ void NodeServer::WatchIdle(const std::stop_token& stop) {
 void NodeServer::SetIdle() {
   ForgetFailures();
   bool idle = !options_.service;
-  for (const auto& [id, session] : sessions_) idle = idle && session.closed;
+  for (const auto& [id, connection] : connections_) idle = idle && connection.closed;
   const bool awaits = !had_client_ || !failures_.empty();
   const std::int64_t wait_ns = awaits ? options_.await_ns : 0;
   MutexLock lock(mutex_);
@@ -93,88 +93,91 @@ void NodeServer::SetIdle() {
 }
 
 void NodeServer::OnConnected(const std::shared_ptr<IpcPeer>& peer) {
-  sessions_[peer->id()].client = std::make_shared<LaneClient>(peer);
+  connections_[peer->id()].client = std::make_shared<LaneClient>(peer);
   SetIdle();
 }
 
 void NodeServer::OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& /*why*/) {
-  const auto found = sessions_.find(peer->id());
-  if (found == sessions_.end()) return;
+  const auto found = connections_.find(peer->id());
+  if (found == connections_.end()) return;
   LeaveJob(found->second);
   found->second.client->DropAll();
-  sessions_.erase(found);
+  connections_.erase(found);
   SetIdle();
 }
 
 Status NodeServer::OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage message) {
-  const auto found = sessions_.find(peer->id());
-  if (found == sessions_.end()) return Status(StatusCode::kInternal, "a peer without a session");
-  Session& session = found->second;
+  const auto found = connections_.find(peer->id());
+  if (found == connections_.end())
+    return Status(StatusCode::kInternal, "a peer without a connection");
+  Connection& connection = found->second;
   Result<ClientMessage> decoded = DecodeClientMessage(message.bytes, message.fds);
   Status status = decoded.status();
   if (status.ok()) {
     ClientMessage said = std::move(decoded).value();
     const bool hello = std::holds_alternative<ClientHello>(said);
-    if (hello == session.greeted || (session.closed && !std::holds_alternative<BatchNote>(said))) {
-      const char* const why = !session.greeted ? "it must say hello first"
-                              : hello          ? "it has said hello already"
-                                               : "it has closed its session";
-      status = OutOfOrder(*session.client, fmt::format("a message of kind {}", said.index()), why);
+    if (hello == connection.greeted ||
+        (connection.closed && !std::holds_alternative<BatchNote>(said))) {
+      const char* const why = !connection.greeted ? "it must say hello first"
+                              : hello             ? "it has said hello already"
+                                                  : "it has closed its session";
+      status =
+          OutOfOrder(*connection.client, fmt::format("a message of kind {}", said.index()), why);
     } else {
-      status = std::visit([&](auto& each) { return OnMessage(session, std::move(each)); }, said);
+      status = std::visit([&](auto& each) { return OnMessage(connection, std::move(each)); }, said);
     }
   }
-  if (!status.ok()) session.client->Send(Refused{.status = status});
+  if (!status.ok()) connection.client->Send(Refused{.status = status});
   return status;
 }
 
-Status NodeServer::OnMessage(Session& session, const ClientHello& hello) {
+Status NodeServer::OnMessage(Connection& connection, const ClientHello& hello) {
   if (hello.protocol != kNodeProtocol || hello.library != HEADRACE_VERSION) {
     return FailedPrecondition(
         "the node process is headrace {} (protocol {}), the rank's headrace {} (protocol {}): use "
         "one version for both",
         HEADRACE_VERSION, kNodeProtocol, hello.library, hello.protocol);
   }
-  session.greeted = true;
+  connection.greeted = true;
   had_client_ = true;
   return Status();
 }
 
-Status NodeServer::OnMessage(Session& session, OpenSession open) {
-  if (!session.job.empty() || open.job.empty()) {
+Status NodeServer::OnMessage(Connection& connection, OpenSession open) {
+  if (!connection.job.empty() || open.job.empty()) {
     return OutOfOrder(
-        *session.client, "the opening of job '" + open.job + "'",
-        open.job.empty() ? "the job needs a name" : "it has opened job '" + session.job + "'");
+        *connection.client, "the opening of job '" + open.job + "'",
+        open.job.empty() ? "the job needs a name" : "it has opened job '" + connection.job + "'");
   }
-  HEADRACE_RETURN_IF_ERROR(FailureFor(session, open));
+  HEADRACE_RETURN_IF_ERROR(FailureFor(connection, open));
   auto found = jobs_.find(open.job);
   if (found == jobs_.end() && HasToWait(open)) {
-    session.delayed = std::move(open);
+    connection.delayed = std::move(open);
     return Status();
   }
   if (found == jobs_.end()) {
     const auto admit = [this, name = open.job](std::uint64_t bytes) { return Admit(name, bytes); };
-    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedSession> job,
-                              HostedSession::Make(open, admit, kept_));
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job,
+                              HostedJob::Make(open, admit, retained_));
     Hosted hosted{.job = std::move(job), .folders = FoldersOf(open)};
     found = jobs_.emplace(open.job, std::move(hosted)).first;
   }
   ++found->second.clients;
-  session.job = open.job;
+  connection.job = open.job;
   opener_->Submit(
-      0, [job = found->second.job, client = session.client, open = std::move(open)]() mutable {
+      0, [job = found->second.job, client = connection.client, open = std::move(open)]() mutable {
         job->Open(std::move(client), std::move(open));
       });
   return Status();
 }
 
-Status NodeServer::FailureFor(const Session& session, const OpenSession& open) {
+Status NodeServer::FailureFor(const Connection& connection, const OpenSession& open) {
   ForgetFailures();
   const std::int64_t now_ns = MonotonicClock().NowNanos();
   const auto found = failures_.find(open.job);
   if (found == failures_.end()) return Status();
-  HostedSession::Failure& failure = found->second;
-  const std::optional<std::int64_t> age_ns = ProcessAgeNs(session.client->pid());
+  HostedJob::Failure& failure = found->second;
+  const std::optional<std::int64_t> age_ns = ProcessAgeNs(connection.client->pid());
   Status why = failure.why;
   if (age_ns.has_value() && *age_ns < now_ns - failure.at_ns) why = Status();
   failure.untold.erase(open.local_rank);
@@ -199,54 +202,54 @@ bool NodeServer::HasToWait(const OpenSession& open) const {
 }
 
 void NodeServer::OpenDelayed() {
-  for (auto& [id, session] : sessions_) {
-    if (!session.delayed.has_value()) continue;
-    OpenSession open = *std::exchange(session.delayed, std::nullopt);
-    const Status status = OnMessage(session, std::move(open));
-    if (!status.ok()) session.client->Send(Refused{.status = status});
+  for (auto& [id, connection] : connections_) {
+    if (!connection.delayed.has_value()) continue;
+    OpenSession open = *std::exchange(connection.delayed, std::nullopt);
+    const Status status = OnMessage(connection, std::move(open));
+    if (!status.ok()) connection.client->Send(Refused{.status = status});
   }
 }
 
 template <typename Request>
-Status NodeServer::OnMessage(Session& session, Request request) {
-  const auto found = jobs_.find(session.job);
+Status NodeServer::OnMessage(Connection& connection, Request request) {
+  const auto found = jobs_.find(connection.job);
   if (found == jobs_.end()) {
-    return OutOfOrder(*session.client, "a request", "it must open a job first");
+    return OutOfOrder(*connection.client, "a request", "it must open a job first");
   }
-  found->second.job->Do(session.client, std::move(request));
+  found->second.job->Do(connection.client, std::move(request));
   return Status();
 }
 
-Status NodeServer::OnMessage(Session& session, const BatchNote& note) {
-  if (session.closed) {  // What its consumer held on to.
-    for (const std::uint64_t number : note.let_go) session.client->LetGo(number);
+Status NodeServer::OnMessage(Connection& connection, const BatchNote& note) {
+  if (connection.closed) {  // What its consumer held on to.
+    for (const std::uint64_t number : note.let_go) connection.client->LetGo(number);
     return Status();
   }
-  const auto found = jobs_.find(session.job);
+  const auto found = jobs_.find(connection.job);
   if (found == jobs_.end()) {
-    return OutOfOrder(*session.client, "a note of batches", "it must open a job first");
+    return OutOfOrder(*connection.client, "a note of batches", "it must open a job first");
   }
-  found->second.job->Note(session.client, note);
+  found->second.job->Note(connection.client, note);
   return Status();
 }
 
-Status NodeServer::OnMessage(Session& session, const CloseSession& /*close*/) {
-  LeaveJob(session);
-  session.closed = true;
-  session.client->Send(RunEnded{});  // Of no run: the job is left.
+Status NodeServer::OnMessage(Connection& connection, const CloseSession& /*close*/) {
+  LeaveJob(connection);
+  connection.closed = true;
+  connection.client->Send(RunEnded{});  // Of no run: the job is left.
   SetIdle();
   return Status();
 }
 
-void NodeServer::LeaveJob(Session& session) {
-  const auto found = jobs_.find(session.job);
-  session.job.clear();
-  session.delayed.reset();
+void NodeServer::LeaveJob(Connection& connection) {
+  const auto found = jobs_.find(connection.job);
+  connection.job.clear();
+  connection.delayed.reset();
   if (found == jobs_.end()) return;
   --found->second.clients;
   found->second.ending = true;
   // Behind the client's opening, which may not have begun.
-  opener_->Submit(0, [job = found->second.job, client = session.client] { job->Close(client); });
+  opener_->Submit(0, [job = found->second.job, client = connection.client] { job->Close(client); });
   Reap(found->first);
   OpenDelayed();
 }
@@ -255,10 +258,10 @@ void NodeServer::Reap(const std::string& name) {
   const auto found = jobs_.find(name);
   if (found->second.clients > 0) return;
   std::string gone = name;  // That of the entry.
-  if (std::optional<HostedSession::Failure> failure = found->second.job->failure()) {
+  if (std::optional<HostedJob::Failure> failure = found->second.job->failure()) {
     failures_.insert_or_assign(gone, *std::move(failure));
   }
-  std::shared_ptr<HostedSession> job = std::move(found->second.job);
+  std::shared_ptr<HostedJob> job = std::move(found->second.job);
   jobs_.erase(found);
   opener_->Submit(0, [this, gone = std::move(gone), job = std::move(job)]() mutable {
     job.reset();  // Waits for its reads.

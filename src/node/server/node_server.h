@@ -12,12 +12,12 @@
 #include "base/status.h"
 #include "ipc/server.h"
 #include "loader/machine/thread_executor.h"
-#include "node/server/hosted_session.h"
+#include "node/server/hosted_job.h"
 #include "node/server/lane_client.h"
 
 namespace headrace {
 
-class KeptTiers;
+class RetainedTiers;
 
 struct NodeServerOptions {
   std::string name;                // of the socket, in the abstract namespace
@@ -49,12 +49,12 @@ class NodeServer final : private IpcHandler {
  private:
   // A job that has clients.
   struct Hosted {
-    std::shared_ptr<HostedSession> job;
+    std::shared_ptr<HostedJob> job;
     std::uint32_t clients = 0;
     bool ending = false;               // a client has left
     std::vector<std::string> folders;  // of its tiers
   };
-  struct Session {
+  struct Connection {
     std::shared_ptr<LaneClient> client;
     bool greeted = false;
     bool closed = false;                 // sent CloseSession; may still hold batches
@@ -68,23 +68,23 @@ class NodeServer final : private IpcHandler {
   Status OnMessage(const std::shared_ptr<IpcPeer>& peer, IpcMessage message) override;
   void OnClosed(const std::shared_ptr<IpcPeer>& peer, const Status& why) override;
 
-  Status OnMessage(Session& session, const ClientHello& hello);
-  Status OnMessage(Session& session, OpenSession open);
-  Status OnMessage(Session& session, const BatchNote& note);
-  Status OnMessage(Session& session, const CloseSession& close);
+  Status OnMessage(Connection& connection, const ClientHello& hello);
+  Status OnMessage(Connection& connection, OpenSession open);
+  Status OnMessage(Connection& connection, const BatchNote& note);
+  Status OnMessage(Connection& connection, const CloseSession& close);
   template <typename Request>
-  Status OnMessage(Session& session, Request request);
+  Status OnMessage(Connection& connection, Request request);
 
   // True if a job that is about to end has a folder that this one needs: ranks that make new
   // loaders close the old ones one after the other.
   [[nodiscard]] bool HasToWait(const OpenSession& open) const;
   void OpenDelayed();
-  void LeaveJob(Session& session);
+  void LeaveJob(Connection& connection);
   // Ends the job if it has no client.
   void Reap(const std::string& name);
   // Returns why the job could not be opened, if the client belongs to the launch that failed. A
   // process that began later belongs to the next launch, which may use the same name and succeed.
-  Status FailureFor(const Session& session, const OpenSession& open);
+  Status FailureFor(const Connection& connection, const OpenSession& open);
   // Forgets failures that are too old for any rank.
   void ForgetFailures();
   Result<std::uint64_t> Admit(const std::string& job, std::uint64_t bytes)
@@ -94,14 +94,14 @@ class NodeServer final : private IpcHandler {
   void WatchIdle(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const NodeServerOptions options_;
-  std::shared_ptr<KeptTiers> kept_;  // null: not a service
+  std::shared_ptr<RetainedTiers> retained_;  // null: not a service
   std::stop_source stop_;
 
   // Used by the thread of Run().
-  std::map<std::uint64_t, Session> sessions_;  // by peer
+  std::map<std::uint64_t, Connection> connections_;  // by peer
   std::map<std::string, Hosted> jobs_;
   // Failures of jobs that have ended, by name; each is dropped after await_ns.
-  std::map<std::string, HostedSession::Failure> failures_;
+  std::map<std::string, HostedJob::Failure> failures_;
   bool had_client_ = false;
 
   Mutex mutex_;

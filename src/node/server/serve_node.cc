@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 #include "loader/session/session.h"
 
 namespace headrace {

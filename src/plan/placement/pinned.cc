@@ -24,7 +24,7 @@ class PinnedPlacement final : public NodesPlanner {
     for (const auto& [each, block] : doubled_) nodes_[each].Move(block, kNoTier);
     doubled_.clear();
     if (missing_ > 0) {
-      for (const std::uint32_t block : uses_.blocks) Keep(block);
+      for (const std::uint32_t block : uses_.blocks) Pin(block);
     }
     Finish(step, nodes_[node()]);
     return step;
@@ -33,14 +33,14 @@ class PinnedPlacement final : public NodesPlanner {
  private:
   static constexpr std::uint32_t kNobody = 0xffff'ffff;
 
-  void Keep(std::uint32_t block) {
+  void Pin(std::uint32_t block) {
     const std::uint32_t owner = owner_[block];
     if (owner == kNobody || nodes_[owner].Has(block)) return;
     nodes_[owner].Move(block, tier_[block]);
     --missing_;
   }
 
-  // Fixes the owner of every kept block, and its tier.
+  // Fixes the owner of every pinned block, and its tier.
   void Deal() {
     std::vector<NodeTiers> plan;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
@@ -86,10 +86,10 @@ class PinnedPlacement final : public NodesPlanner {
   }
 
   const std::unique_ptr<UseStream> stream_;
-  std::vector<std::uint32_t> owner_;  // of each block; kNobody: not kept
+  std::vector<std::uint32_t> owner_;  // of each block; kNobody: not pinned
   std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
-  std::uint64_t missing_ = 0;  // kept blocks that their owner does not have yet
+  std::uint64_t missing_ = 0;  // pinned blocks that their owner does not have yet
   StepUses uses_;
 };
 

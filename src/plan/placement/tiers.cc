@@ -97,7 +97,7 @@ Planner::Planner(PlacementRequest request)
       sizes_(std::make_shared<BlockSizes>(*request_.blocks)),
       marks_(sizes_->count() / kMarked + 1) {
   ForHeld(node(), [&](std::uint32_t block, TierNumber /*tier*/) {
-    marks_[block / kMarked] |= kKept << Shift(block);
+    marks_[block / kMarked] |= kInUse << Shift(block);
   });
 }
 
@@ -114,11 +114,11 @@ PlacedStep Planner::Begin(Position at, std::span<const std::uint32_t> blocks) {
     kind.uses += 1;
     kind.units += units;
     std::uint64_t& marks = marks_[block / kMarked];
-    if (local && (marks >> Shift(block) & kKept) != 0) {
+    if (local && (marks >> Shift(block) & kInUse) != 0) {
       reuse_.uses += 1;
       reuse_.units += units;
     }
-    marks |= (kKept | kUsed) << Shift(block);
+    marks |= (kInUse | kUsed) << Shift(block);
     step.uses.push_back(use);
   }
   step_used_.assign(blocks.begin(), blocks.end());
@@ -136,7 +136,7 @@ void Planner::Finish(PlacedStep& step, NodeTiers& own) {
     kind.uses += 1;
     kind.units += units;
     if (op.ahead) {
-      marks &= ~(kKept << Shift(op.block));
+      marks &= ~(kInUse << Shift(op.block));
       ahead_.uses += 1;
       ahead_.units += units;
     }
@@ -202,8 +202,8 @@ std::map<std::string, double> NodesPlanner::counters() const {
   std::map<std::string, double> all = Planner::counters();
   double& units = all["coverage_units"];  // of the blocks that are in a tier of any node
   for (std::uint32_t block = 0; block < block_count(); ++block) {
-    const bool kept = std::ranges::any_of(nodes_, [&](const NodeTiers& n) { return n.Has(block); });
-    if (kept) units += static_cast<double>(sizes().Of(block));
+    const bool held = std::ranges::any_of(nodes_, [&](const NodeTiers& n) { return n.Has(block); });
+    if (held) units += static_cast<double>(sizes().Of(block));
   }
   return all;
 }

@@ -168,7 +168,7 @@ class Planner : public Placement {
 
   // Two bits of marks for each block.
   static constexpr std::uint32_t kMarked = 32;  // blocks a word
-  static constexpr std::uint64_t kKept = 1;     // used by the node, or held, and not loaded ahead
+  static constexpr std::uint64_t kInUse = 1;    // used by the node, or held, and not loaded ahead
                                                 // since
   static constexpr std::uint64_t kUsed = 2;     // by the current step
   static constexpr std::uint32_t Shift(std::uint32_t block) { return block % kMarked * 2; }

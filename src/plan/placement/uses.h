@@ -13,7 +13,7 @@
 
 namespace headrace {
 
-// The blocks that the nodes of a job use in one step. A block is the unit that a tier keeps: the
+// The blocks that the nodes of a job use in one step. A block is what a tier keeps as a whole: the
 // order's block if it reads blocks, otherwise a single sample (a BlockMap of blocks of one).
 struct StepUses {
   Position at;

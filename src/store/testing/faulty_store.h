@@ -57,7 +57,7 @@ class FaultyStore final : public ByteStore {
   const std::unique_ptr<ByteStore> inner_;
   const FaultyStoreOptions options_;
   StoreCounters counters_;
-  Gate gate_;  // one unit per request
+  Gate gate_;  // entered once per request
 
   Mutex mutex_;
   std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;  // with `inner_`

@@ -48,7 +48,7 @@ class GatedStore final : public ByteStore {
 
   const std::unique_ptr<ByteStore> inner_;
   StoreCounters counters_;
-  Gate gate_;  // one unit per request
+  Gate gate_;  // entered once per request
   mutable Mutex mutex_;
   std::vector<Waiting> waiting_ HEADRACE_GUARDED_BY(mutex_);
 };

@@ -40,7 +40,7 @@ class SlowStore final : public ByteStore {
   const Clock& clock_;
   const Latency latency_;
   StoreCounters counters_;
-  Gate gate_;  // one unit per request
+  Gate gate_;  // entered once per request
 };
 
 }  // namespace headrace

@@ -110,7 +110,7 @@ class SimTier final : public Tier {
 
   Executor& executor_;
   const SimTierOptions options_;
-  Gate gate_;  // one unit per call in progress
+  Gate gate_;  // entered once per call in progress
   std::atomic<std::uint64_t> used_units_ = 0;
   std::atomic<bool> inserts_fail_ = false;
   std::atomic<bool> reads_fail_ = false;

@@ -62,7 +62,7 @@ TEST_F(CopyListsTest, ALastCopyGoesOnlyForALastOneAndAfterSpareOnes) {
   EXPECT_TRUE(found_);
 }
 
-TEST_F(CopyListsTest, UnitsCountAndEachTierOfEachNodeIsApart) {
+TEST_F(CopyListsTest, UnitsCountAndEachTierOfEachNodeHasItsOwn) {
   lists_.Add(0, 0, {.need = 7});
   lists_.Add(0, 1, {.need = 3});
   lists_.Add(1, 0, {.need = 2});

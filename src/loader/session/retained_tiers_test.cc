@@ -1,4 +1,4 @@
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 
 #include <functional>
 #include <memory>
@@ -53,37 +53,37 @@ class EmptyTier final : public Tier {
   const std::function<void()> destroyed_;
 };
 
-TEST(KeptTiersTest, TheOldestAreDroppedForThoseThatFollow) {
-  KeptTiers kept(100);
-  kept.Put("a", std::make_unique<EmptyTier>(40));
-  kept.Put("b", std::make_unique<EmptyTier>(40));
-  kept.Put("c", std::make_unique<EmptyTier>(60));
-  EXPECT_EQ(kept.bytes(), 100U);
-  EXPECT_EQ(kept.Take("a"), nullptr);
-  EXPECT_NE(kept.Take("b"), nullptr);
-  EXPECT_EQ(kept.Take("b"), nullptr) << "it was taken";
-  EXPECT_EQ(kept.bytes(), 60U);
-  kept.ShrinkTo(59);
-  EXPECT_EQ(kept.bytes(), 0U);
+TEST(RetainedTiersTest, TheOldestAreDroppedForThoseThatFollow) {
+  RetainedTiers retained(100);
+  retained.Put("a", std::make_unique<EmptyTier>(40));
+  retained.Put("b", std::make_unique<EmptyTier>(40));
+  retained.Put("c", std::make_unique<EmptyTier>(60));
+  EXPECT_EQ(retained.bytes(), 100U);
+  EXPECT_EQ(retained.Take("a"), nullptr);
+  EXPECT_NE(retained.Take("b"), nullptr);
+  EXPECT_EQ(retained.Take("b"), nullptr) << "it was taken";
+  EXPECT_EQ(retained.bytes(), 60U);
+  retained.ShrinkTo(59);
+  EXPECT_EQ(retained.bytes(), 0U);
 }
 
-TEST(KeptTiersTest, ATierLargerThanAllThatIsKeptDropsNone) {
-  KeptTiers kept(100);
-  kept.Put("a", std::make_unique<EmptyTier>(40));
-  kept.Put("b", std::make_unique<EmptyTier>(101));
-  EXPECT_EQ(kept.bytes(), 40U);
-  EXPECT_EQ(kept.Take("b"), nullptr);
+TEST(RetainedTiersTest, ATierLargerThanTheLimitDropsNone) {
+  RetainedTiers retained(100);
+  retained.Put("a", std::make_unique<EmptyTier>(40));
+  retained.Put("b", std::make_unique<EmptyTier>(101));
+  EXPECT_EQ(retained.bytes(), 40U);
+  EXPECT_EQ(retained.Take("b"), nullptr);
 }
 
 // Destroying a tier takes its time, in which other sessions end.
-TEST(KeptTiersTest, ATierThatIsPutWhileAnotherIsDroppedDoesNotExceedTheLimit) {
-  KeptTiers kept(100);
-  kept.Put("a", std::make_unique<EmptyTier>(
-                    60, [&kept] { kept.Put("c", std::make_unique<EmptyTier>(60)); }));
-  kept.Put("b", std::make_unique<EmptyTier>(60));
-  EXPECT_EQ(kept.bytes(), 60U);
-  EXPECT_EQ(kept.Take("b"), nullptr) << "dropped for the newer one";
-  EXPECT_NE(kept.Take("c"), nullptr);
+TEST(RetainedTiersTest, ATierThatIsPutWhileAnotherIsDroppedDoesNotExceedTheLimit) {
+  RetainedTiers retained(100);
+  retained.Put("a", std::make_unique<EmptyTier>(
+                        60, [&retained] { retained.Put("c", std::make_unique<EmptyTier>(60)); }));
+  retained.Put("b", std::make_unique<EmptyTier>(60));
+  EXPECT_EQ(retained.bytes(), 60U);
+  EXPECT_EQ(retained.Take("b"), nullptr) << "dropped for the newer one";
+  EXPECT_NE(retained.Take("c"), nullptr);
 }
 
 }  // namespace

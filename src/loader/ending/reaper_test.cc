@@ -1,4 +1,4 @@
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -29,47 +29,47 @@ struct Slow {
   std::atomic<bool>& destroyed;
 };
 
-TEST(KeeperTest, WhatEndsInTimeIsGoneWhenTheCallReturns) {
+TEST(ReaperTest, WhatEndsInTimeIsGoneWhenTheCallReturns) {
   std::binary_semaphore release(1);
   std::atomic<bool> destroyed = false;
   EXPECT_TRUE(DestroyWithin(std::make_shared<Slow>(release, destroyed), kForEverNs));
   EXPECT_TRUE(destroyed);
-  EXPECT_EQ(KeptCount(), 0U);
+  EXPECT_EQ(ReaperObjectCount(), 0U);
 }
 
-TEST(KeeperTest, WhatDoesNotEndIsKeptUntilItDoes) {
+TEST(ReaperTest, WhatDoesNotEndIsHeldUntilItDoes) {
   std::binary_semaphore release(0);
   std::atomic<bool> destroyed = false;
   EXPECT_FALSE(DestroyWithin(std::make_shared<Slow>(release, destroyed), 0));
   EXPECT_FALSE(destroyed);
-  EXPECT_EQ(KeptCount(), 1U);
+  EXPECT_EQ(ReaperObjectCount(), 1U);
   release.release();
-  while (KeptCount() != 0) std::this_thread::yield();
+  while (ReaperObjectCount() != 0) std::this_thread::yield();
   EXPECT_TRUE(destroyed);
 }
 
-TEST(KeeperTest, TheFoldersOfWhatIsKeptAreKnownUntilItEnds) {
+TEST(ReaperTest, TheFoldersOfWhatItHoldsAreKnownUntilItEnds) {
   std::binary_semaphore release(0);
   std::atomic<bool> destroyed = false;
   EXPECT_FALSE(DestroyWithin(std::make_shared<Slow>(release, destroyed), 0, {"/tier/rank-0"}));
-  EXPECT_TRUE(KeeperHolds("/tier/./rank-0"));
-  EXPECT_FALSE(KeeperHolds("/tier/rank-1"));
+  EXPECT_TRUE(ReaperHolds("/tier/./rank-0"));
+  EXPECT_FALSE(ReaperHolds("/tier/rank-1"));
   release.release();
-  while (KeptCount() != 0) std::this_thread::yield();
-  EXPECT_FALSE(KeeperHolds("/tier/rank-0"));
+  while (ReaperObjectCount() != 0) std::this_thread::yield();
+  EXPECT_FALSE(ReaperHolds("/tier/rank-0"));
 }
 
 // Whatever other threads were doing in the parent: a child that hangs is killed by its alarm.
-TEST(KeeperTest, AForkedChildHasAKeeperOfItsOwn) {
+TEST(ReaperTest, AForkedChildHasAReaperOfItsOwn) {
   std::atomic<bool> over = false;
   std::jthread busy([&] {
-    while (!over) KeptCount();
+    while (!over) ReaperObjectCount();
   });
   for (int i = 0; i < 100; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(10);
-      _exit(KeptCount() == 0 ? 0 : 1);
+      _exit(ReaperObjectCount() == 0 ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -1,4 +1,4 @@
-#include "loader/ending/keeper.h"
+#include "loader/ending/reaper.h"
 
 #include <pthread.h>
 
@@ -67,18 +67,18 @@ class Ending {
   std::jthread thread_;  // Last: joined before the rest goes.
 };
 
-class Keeper {
+class Reaper {
  public:
   // Never destroyed. Takes no lock: another thread may hold it when this process is forked.
-  static Keeper& OfProcess() {
-    static std::atomic<Keeper*> newest = nullptr;
-    Keeper* keeper = newest;
-    while (keeper == nullptr || keeper->pid_ != ProcessId()) {
-      auto* fresh = new Keeper();
-      if (newest.compare_exchange_strong(keeper, fresh)) return *fresh;
+  static Reaper& OfProcess() {
+    static std::atomic<Reaper*> newest = nullptr;
+    Reaper* reaper = newest;
+    while (reaper == nullptr || reaper->pid_ != ProcessId()) {
+      auto* fresh = new Reaper();
+      if (newest.compare_exchange_strong(reaper, fresh)) return *fresh;
       delete fresh;
     }
-    return *keeper;
+    return *reaper;
   }
 
   void Add(std::unique_ptr<Ending> ending) {
@@ -105,7 +105,7 @@ class Keeper {
   }
 
  private:
-  Keeper() = default;
+  Reaper() = default;
 
   const pid_t pid_ = ProcessId();
   Mutex mutex_;
@@ -116,7 +116,7 @@ class Keeper {
 
 bool DestroyWithin(std::shared_ptr<void> what, std::int64_t timeout_ns,
                    const std::vector<std::string>& folders) {
-  Keeper::OfProcess().Reap();
+  Reaper::OfProcess().Reap();
   auto ending = std::make_unique<Ending>(std::move(what), folders);
   try {
     ending->Start();
@@ -125,12 +125,12 @@ bool DestroyWithin(std::shared_ptr<void> what, std::int64_t timeout_ns,
     return true;
   }
   if (ending->Wait(timeout_ns)) return true;
-  Keeper::OfProcess().Add(std::move(ending));
+  Reaper::OfProcess().Add(std::move(ending));
   return false;
 }
 
-bool KeeperHolds(const std::string& folder) { return Keeper::OfProcess().Holds(Absolute(folder)); }
+bool ReaperHolds(const std::string& folder) { return Reaper::OfProcess().Holds(Absolute(folder)); }
 
-std::size_t KeptCount() { return Keeper::OfProcess().Reap(); }
+std::size_t ReaperObjectCount() { return Reaper::OfProcess().Reap(); }
 
 }  // namespace headrace

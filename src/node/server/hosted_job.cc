@@ -1,4 +1,4 @@
-#include "node/server/hosted_session.h"
+#include "node/server/hosted_job.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
-#include "loader/session/kept_tiers.h"
+#include "loader/session/retained_tiers.h"
 #include "loader/session/session_reports.h"
 #include "node/server/open_request.h"
 
@@ -19,25 +19,25 @@ constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 
 }  // namespace
 
-Result<std::unique_ptr<HostedSession>> HostedSession::Make(const OpenSession& first, Admit admit,
-                                                           std::shared_ptr<KeptTiers> kept) {
+Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenSession& first, Admit admit,
+                                                   std::shared_ptr<RetainedTiers> retained) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(first));
   HEADRACE_ASSIGN_OR_RETURN(auto thread,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-job"}));
-  std::unique_ptr<HostedSession> job(new HostedSession(first, std::move(admit), std::move(kept)));
+  std::unique_ptr<HostedJob> job(new HostedJob(first, std::move(admit), std::move(retained)));
   job->thread_ = std::move(thread);
   return job;
 }
 
-HostedSession::~HostedSession() { ending_ = true; }
+HostedJob::~HostedJob() { ending_ = true; }
 
-void HostedSession::Post(std::function<void()> work) { thread_->Submit(0, std::move(work)); }
+void HostedJob::Post(std::function<void()> work) { thread_->Submit(0, std::move(work)); }
 
-void HostedSession::Open(std::shared_ptr<LaneClient> client, OpenSession open) {
+void HostedJob::Open(std::shared_ptr<LaneClient> client, OpenSession open) {
   Post([this, client = std::move(client), open = std::move(open)] { DoOpen(client, open); });
 }
 
-void HostedSession::Do(std::shared_ptr<LaneClient> client, Request request) {
+void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
   Post([this, client = std::move(client), request = std::move(request)]() mutable {
     std::optional<std::uint32_t> lane;
     {
@@ -48,18 +48,18 @@ void HostedSession::Do(std::shared_ptr<LaneClient> client, Request request) {
   });
 }
 
-void HostedSession::Close(std::shared_ptr<LaneClient> client) {
+void HostedJob::Close(std::shared_ptr<LaneClient> client) {
   Post([this, client = std::move(client)] { DoClose(client); });
 }
 
-std::optional<std::uint32_t> HostedSession::LaneOf(const LaneClient& client) const {
+std::optional<std::uint32_t> HostedJob::LaneOf(const LaneClient& client) const {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (lanes_[lane].client.get() == &client) return lane;
   }
   return std::nullopt;
 }
 
-std::optional<HostedSession::Failure> HostedSession::failure() const {
+std::optional<HostedJob::Failure> HostedJob::failure() const {
   MutexLock lock(mutex_);
   if (failed_.ok()) return std::nullopt;
   Failure failure{.why = failed_, .at_ns = failed_at_ns_};
@@ -69,7 +69,7 @@ std::optional<HostedSession::Failure> HostedSession::failure() const {
   return failure.untold.empty() ? std::nullopt : std::optional(std::move(failure));
 }
 
-Status HostedSession::OpenFirst(const OpenSession& open, int pid) {
+Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Index> index, Index::Open(open.index_path));
   if (index->fingerprint() != open.fingerprint) {
     return FailedPrecondition(
@@ -88,13 +88,13 @@ Status HostedSession::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
   batches_ahead_ = config.budget.batches_max;
   HEADRACE_ASSIGN_OR_RETURN(session_,
-                            Session::Open(std::move(index), std::move(config), kept_, numa));
-  // What jobs need comes before what is kept for others; its own it has taken by now.
-  if (kept_ != nullptr) kept_->ShrinkTo(left);
+                            Session::Open(std::move(index), std::move(config), retained_, numa));
+  // What jobs need comes before what is retained for others; its own it has taken by now.
+  if (retained_ != nullptr) retained_->ShrinkTo(left);
   return Status();
 }
 
-Status HostedSession::Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
+Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(open));
   HEADRACE_RETURN_IF_ERROR(CompareOpen(first_, open));
   {
@@ -115,7 +115,7 @@ Status HostedSession::Join(const std::shared_ptr<LaneClient>& client, const Open
   return Status();
 }
 
-void HostedSession::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
+void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open) {
   const Status joined = Join(client, open);
   {
     MutexLock lock(mutex_);
@@ -133,8 +133,8 @@ void HostedSession::DoOpen(const std::shared_ptr<LaneClient>& client, const Open
   client->Send(SessionOpened{.facts = session_->facts(), .batches_ahead = batches_ahead_});
 }
 
-void HostedSession::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
-                           Request& request) {
+void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
+                       Request& request) {
   if (auto* start = std::get_if<StartRun>(&request)) {
     DoStart(lane, {.start = start->start, .position = start->position});
   } else if (auto* list = std::get_if<StartListRun>(&request)) {
@@ -171,7 +171,7 @@ void HostedSession::Answer(const std::shared_ptr<LaneClient>& client, std::uint3
   }
 }
 
-void HostedSession::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
+void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
   LeaveRun(lane);
   const std::uint64_t start = wish.start;
   Status failed;
@@ -190,7 +190,7 @@ void HostedSession::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
 }
 
 // What was sent and not taken is the node's again: the client drops it when it finds it.
-void HostedSession::LeaveRun(std::uint32_t lane) {
+void HostedJob::LeaveRun(std::uint32_t lane) {
   std::shared_ptr<SessionRun> run;
   std::shared_ptr<LaneClient> client;
   bool last = false;
@@ -209,7 +209,7 @@ void HostedSession::LeaveRun(std::uint32_t lane) {
   if (client != nullptr) client->DropUntaken();
 }
 
-void HostedSession::BeginIfAllAsked() {
+void HostedJob::BeginIfAllAsked() {
   std::optional<CollectiveStart::Wish> wish;
   Status status;
   {
@@ -228,11 +228,11 @@ void HostedSession::BeginIfAllAsked() {
   if (!status.ok()) EndWait(status);
 }
 
-void HostedSession::Tell(const Told& told, const Status& why) {
+void HostedJob::Tell(const Told& told, const Status& why) {
   for (const auto& [client, start] : told) client->Send(RunEnded{.start = start, .status = why});
 }
 
-void HostedSession::EndWait(const Status& why) {
+void HostedJob::EndWait(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
@@ -245,7 +245,7 @@ void HostedSession::EndWait(const Status& why) {
   Tell(told, why);
 }
 
-void HostedSession::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
+void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
   Status over;
   {
     MutexLock lock(mutex_);
@@ -254,7 +254,7 @@ void HostedSession::DoStillWaiting(std::uint32_t lane, const StillWaiting& still
   if (!over.ok()) EndWait(over);
 }
 
-Status HostedSession::Begin(const CollectiveStart::Wish& wish) {
+Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   std::vector<std::unique_ptr<LaneSink>> sinks;
   std::vector<BatchSink*> pointers;
   std::vector<bool> here;
@@ -291,7 +291,7 @@ Status HostedSession::Begin(const CollectiveStart::Wish& wish) {
   return Status();
 }
 
-void HostedSession::FailAll(const Status& why) {
+void HostedJob::FailAll(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
@@ -305,7 +305,7 @@ void HostedSession::FailAll(const Status& why) {
   Tell(told, why);
 }
 
-void HostedSession::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
+void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
   std::shared_ptr<SessionRun> run;
   std::optional<std::uint32_t> lane;
   {
@@ -334,7 +334,7 @@ void HostedSession::Note(const std::shared_ptr<LaneClient>& client, const BatchN
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 
-void HostedSession::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
+void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
   std::vector<NamedTierStats> tiers = session_->reports().tier_stats();
   const auto failed = static_cast<std::size_t>(std::count_if(
       tiers.begin(), tiers.end(), [](const NamedTierStats& tier) { return tier.stats.degraded; }));
@@ -346,7 +346,7 @@ void HostedSession::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::
   client->Send(TierTrouble{.tiers = std::move(tiers)});
 }
 
-void HostedSession::DoClose(const std::shared_ptr<LaneClient>& client) {
+void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
   std::optional<std::uint32_t> lane;
   {
     MutexLock lock(mutex_);

@@ -21,7 +21,7 @@ namespace headrace {
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: what Find() returns lives as long as the pool.
-class KeptBlocks {
+class PinnedBlocks {
  public:
   // One read: what was asked for, the memory it went to, and where in it the bytes lie.
   struct Part {
@@ -30,14 +30,14 @@ class KeptBlocks {
     std::span<const std::byte> data;
   };
 
-  explicit KeptBlocks(std::uint64_t capacity_bytes) : memory_(BufferPool::Make(capacity_bytes)) {}
+  explicit PinnedBlocks(std::uint64_t capacity_bytes) : memory_(BufferPool::Make(capacity_bytes)) {}
 
-  // Memory for a read of `bytes` that is to be kept; nothing when the budget is full.
+  // Memory for a read of `bytes` whose block is to be pinned; nothing when the budget is full.
   std::optional<Buffer> Acquire(std::uint64_t bytes) { return memory_->Acquire(bytes); }
 
-  void Keep(std::vector<Part>&& parts);
+  void Add(std::vector<Part>&& parts);
 
-  // The bytes of `extent`, if one kept part has all of them. `extent` is not empty.
+  // The bytes of `extent`, if one part has all of them. `extent` is not empty.
   [[nodiscard]] std::optional<std::span<const std::byte>> Find(const Extent& extent) const;
 
   [[nodiscard]] BufferPool::Stats stats() const { return memory_->stats(); }

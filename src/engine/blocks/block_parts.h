@@ -10,39 +10,39 @@
 #include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
-#include "engine/memory/kept_blocks.h"
+#include "engine/memory/pinned_blocks.h"
 #include "engine/tiers/tier_filler.h"
 
 namespace headrace {
 
 // Memory for the samples of block reads.
 struct BlockMemory {
-  std::shared_ptr<CellPool> residents;      // null: the plan has no block reads
-  std::shared_ptr<KeptBlocks> kept_blocks;  // null: no block stays in memory
+  std::shared_ptr<CellPool> residents;          // null: the plan has no block reads
+  std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
 };
 
-// Divides a block read into units: reads of storage and of tiers, and what is in memory already.
+// Divides a block read into parts: reads of storage and of tiers, and what is in memory already.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
-class BlockUnits {
+class BlockParts {
  public:
-  // `tiers` may be null. Counts what kept blocks give in `counts`; `client` hears of the units'
+  // `tiers` may be null. Counts what pinned blocks give in `counts`; `client` hears of the parts'
   // reads.
-  BlockUnits(LoopContext& loop, const BlockMemory& memory, TierFiller* tiers, FetchClient& client,
+  BlockParts(LoopContext& loop, const BlockMemory& memory, TierFiller* tiers, FetchClient& client,
              BlockCounts& counts)
       : loop_(loop), memory_(memory), tiers_(tiers), client_(client), counts_(counts) {}
 
-  // Makes the units of `pieces`, all that is wanted of `block`.
+  // Makes the parts of `pieces`, all that is wanted of `block`.
   void MakeAll(BlockWork& block, std::vector<BlockPiece> pieces);
-  // One unit, of pieces in `extent`.
-  BlockUnit* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
+  // One part, of pieces in `extent`.
+  BlockPart* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
 
  private:
-  void TakeFromKeptBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
-  void PlanInserts(const BlockWork& block, BlockUnit& unit);
-  void KeepBlock(BlockWork& block) const;
+  void PlanInserts(const BlockWork& block, BlockPart& part);
+  void PinBlock(BlockWork& block) const;
 
   LoopContext& loop_;
   const BlockMemory& memory_;

@@ -20,7 +20,7 @@
 
 namespace headrace {
 
-class KeptTiers;
+class RetainedTiers;
 
 // A job of several ranks in their node process: the shared engine and the connected ranks.
 //
@@ -39,18 +39,18 @@ class KeptTiers;
 // calls, and answer by message.
 // Shutdown: the destructor finishes the calls made before it, ends the run, and waits for its reads
 // as Session does.
-class HostedSession {
+class HostedJob {
  public:
   // Called with the bytes that the job needs, before it takes any. Returns the bytes that are then
-  // left for tiers that are kept for other jobs.
+  // left for tiers that are retained for other jobs.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
   // Errors: ResourceExhausted  no thread
-  static Result<std::unique_ptr<HostedSession>> Make(const OpenSession& first, Admit admit,
-                                                     std::shared_ptr<KeptTiers> kept);
-  ~HostedSession();
-  HostedSession(const HostedSession&) = delete;
-  HostedSession& operator=(const HostedSession&) = delete;
+  static Result<std::unique_ptr<HostedJob>> Make(const OpenSession& first, Admit admit,
+                                                 std::shared_ptr<RetainedTiers> retained);
+  ~HostedJob();
+  HostedJob(const HostedJob&) = delete;
+  HostedJob& operator=(const HostedJob&) = delete;
 
   // A rank joins. Answered by SessionOpened, or by Refused: then the job has failed, and all of its
   // ranks get the error. The rank takes part from the answer until Close().
@@ -81,10 +81,10 @@ class HostedSession {
     bool answered = false;
   };
 
-  HostedSession(const OpenSession& first, Admit admit, std::shared_ptr<KeptTiers> kept)
+  HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained)
       : first_(first),
         admit_(std::move(admit)),
-        kept_(std::move(kept)),
+        retained_(std::move(retained)),
         lanes_(first.local_ranks),
         start_(first.job, first.options.job.rank - first.local_rank, first.local_ranks) {}
 
@@ -116,7 +116,7 @@ class HostedSession {
 
   const OpenSession first_;
   const Admit admit_;
-  const std::shared_ptr<KeptTiers> kept_;  // null: tiers in memory end with the job
+  const std::shared_ptr<RetainedTiers> retained_;  // null: tiers in memory end with the job
 
   mutable Mutex mutex_;
   std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);

@@ -1,10 +1,10 @@
-#include "engine/memory/kept_blocks.h"
+#include "engine/memory/pinned_blocks.h"
 
 #include <iterator>
 
 namespace headrace {
 
-void KeptBlocks::Keep(std::vector<Part>&& parts) {
+void PinnedBlocks::Add(std::vector<Part>&& parts) {
   MutexLock lock(mutex_);
   for (Part& part : parts) {
     const std::pair<ObjectId, std::uint64_t> place(part.extent.object, part.extent.range.offset);
@@ -12,7 +12,7 @@ void KeptBlocks::Keep(std::vector<Part>&& parts) {
   }
 }
 
-std::optional<std::span<const std::byte>> KeptBlocks::Find(const Extent& extent) const {
+std::optional<std::span<const std::byte>> PinnedBlocks::Find(const Extent& extent) const {
   MutexLock lock(mutex_);
   const auto after = parts_.upper_bound({extent.object, extent.range.offset});
   if (after == parts_.begin()) return std::nullopt;
