@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex
 from headrace import _core
 from headrace._arguments import given_path, shown, whole
 from headrace._signature import named_arguments
+from headrace._text import os_reason
 from headrace._units import counted, format_bytes
 from headrace.errors import (
     DataLossError,
@@ -337,7 +338,7 @@ def _recognised(path: str) -> Format:
             return row
         names = None if os.path.isfile(path) else sorted(os.listdir(path))
     except OSError as error:
-        raise FailedPreconditionError(f"opening dataset {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
     if names is None:
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
