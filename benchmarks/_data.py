@@ -1,4 +1,4 @@
-"""The data sets that the benchmarks read: made once, kept in a folder outside the project.
+"""The datasets that the benchmarks read: made once, kept in a folder outside the project.
 
 Sizes are log-normal around 100 KB, as photographs' are. `raw` holds random bytes under JPEG names,
 for runs that do not decode; `images` real JPEG files. Each exists as a folder of class folders and
@@ -29,7 +29,7 @@ _SIGMA = 0.4  # of the logarithm of the sizes
 
 @dataclass(frozen=True)
 class BenchData:
-    """One data set in its layouts."""
+    """One dataset in its layouts."""
 
     folder: Path
     pack: Path  # shuffled
@@ -41,7 +41,7 @@ class BenchData:
 
 
 def default_folder() -> Path:
-    """Where data sets are kept if nobody says: the user's cache."""
+    """Where datasets are kept if nobody says: the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "headrace-bench"
 

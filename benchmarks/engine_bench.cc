@@ -104,7 +104,7 @@ class CountingSink final : public BatchSink {
 
 struct Shape {
   std::uint64_t sample_bytes;
-  std::uint64_t samples;  // of the data set
+  std::uint64_t samples;  // of the dataset
   std::uint64_t batch_size;
   bool shuffle;                     // else neighbours are one read
   std::uint64_t block_samples = 0;  // of order `epoch` with a pool of an eighth; 0: order `exact`

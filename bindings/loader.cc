@@ -484,6 +484,9 @@ void BindLoader(nb::module_& module) {
       "What io= may be: a store, or the first that suits.");
   module.def("memory_limit_bytes", &MemoryLimitBytes,
              "Bytes of memory that this process may use: the machine's, or its cgroup's.");
+  module.def(
+      "errno_text", &ErrnoText, nb::arg("error"),
+      "What the system says of an errno; of EACCES also who lacks permission, and a remedy.");
   module.def("permutation", &PermutationArray, nb::arg("size"), nb::arg("seed"), nb::arg("epoch"),
              nb::arg("stream"),
              "The permutation of [0, size) that orders use: headrace docs orders.");

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headrace._text import os_reason
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
@@ -40,4 +41,4 @@ def save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110)
     except OSError as error:
-        raise OSError(f"writing the chart {path}: {error.strerror}") from error
+        raise OSError(f"writing the chart {path}: {os_reason(error)}") from error

@@ -563,6 +563,11 @@ def memory_limit_bytes() -> int:
     Bytes of memory that this process may use: the machine's, or its cgroup's.
     """
 
+def errno_text(error: int) -> str:
+    """
+    What the system says of an errno; of EACCES also who lacks permission, and a remedy.
+    """
+
 def permutation(size: int, seed: int, epoch: int, stream: int) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """The permutation of [0, size) that orders use: headrace docs orders."""
 

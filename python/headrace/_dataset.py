@@ -13,10 +13,12 @@ from typing import Any, SupportsIndex
 from headrace import _core
 from headrace._arguments import given_path, shown, whole
 from headrace._signature import named_arguments
+from headrace._text import os_reason
 from headrace._units import counted, format_bytes
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
+    HeadraceError,
     InvalidArgumentError,
     NotFoundError,
     OutOfRangeError,
@@ -289,7 +291,7 @@ def _find(
     where = os.path.abspath(given_path("opening dataset", path))
     patterns = None if skip is None else skip_patterns(skip)
     if not os.path.exists(where):
-        raise NotFoundError(f"opening dataset {where}: {_absent(where, 'file or folder')}")
+        raise _not_found(f"opening dataset {where}", where, "file or folder")
     opened = _recognised(where).open(where, Wanted(index, patterns, progress))
     return Dataset(opened.index, where, opened.named), opened.is_new
 
@@ -303,7 +305,7 @@ def index_folder(
     """Indexes a folder anew, whatever is cached: the dataset and where its index was written."""
     where = os.path.abspath(given_path("indexing", root))
     if not os.path.isdir(where):
-        raise NotFoundError(f"indexing {where}: {_absent(where, 'folder')}")
+        raise _not_found(f"indexing {where}", where, "folder")
     wanted = Wanted(output, skip_patterns(skip), progress)
     index, target = _recognised(where).build(where, wanted)
     return Dataset(index, where), target
@@ -312,6 +314,17 @@ def index_folder(
 def image_folder(dataset: Dataset) -> str | None:
     """The folder where each file that is added becomes a sample; None: there is none."""
     return dataset.format_row.source_folder(dataset.index)
+
+
+def _not_found(doing: str, path: str, what: str) -> HeadraceError:
+    """The error for a path to no `what`, or to one in a folder that this user may not enter."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        return FailedPreconditionError(f"{doing}: {os_reason(error)}")
+    except OSError:
+        pass
+    return NotFoundError(f"{doing}: {_absent(path, what)}")
 
 
 def _absent(path: str, what: str) -> str:
@@ -337,7 +350,7 @@ def _recognised(path: str) -> Format:
             return row
         names = None if os.path.isfile(path) else sorted(os.listdir(path))
     except OSError as error:
-        raise FailedPreconditionError(f"opening dataset {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
     if names is None:
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"

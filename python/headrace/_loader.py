@@ -59,14 +59,18 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         fields: names of the fields to deliver, in this order; default: all.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
         epochs: number of epochs of the run, if known: nothing is read ahead after the last.
-        memory: budget: bytes, "4GiB", or "20%" of RAM; default: what is useful, at most 25 % of it.
-        threads: number of decode threads; default: one per usable core. A waiting loop helps.
-        tiers: where samples are kept between epochs, fastest first: `headrace.tiers.Ram` and `Ssd`.
+        memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's. Default: as
+            much as is useful, at most a quarter of the machine's.
+        threads: number of threads that decode; default: one per usable core. While the training
+            loop waits for a batch, its own thread decodes, too.
+        tiers: where samples are kept between epochs, fastest first: a list of `headrace.tiers.Ram`
+            and `headrace.tiers.Ssd`.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them.
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
-        ids: add the numbers of the samples as a field, `sample_id`.
+        ids: add the numbers of the samples as a field, `sample_id`. In a pack they are the pack's
+            own numbers, not those of its source.
         cache: `headrace.Cache`: which samples tiers keep.
         sharding: `headrace.Sharding`: rank and world size, if torch does not define them.
         node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.

@@ -12,6 +12,8 @@ import io
 import sys
 import unicodedata
 
+from headrace import _core
+
 PRINTABLE = "headrace.printable"
 """An `errors=` handler for text for people: escapes what cannot be encoded."""
 
@@ -42,6 +44,11 @@ def _numbered(character: str) -> str:
     if number < 0x80:
         return f"\\x{number:02x}"  # Above it would be a byte that is no UTF-8.
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def os_reason(error: OSError) -> str:
+    """The cause of an error of the system, without the path; with a remedy for EACCES."""
+    return _core.errno_text(error.errno) if error.errno else str(error)
 
 
 def print_any_text() -> None:

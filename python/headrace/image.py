@@ -28,6 +28,8 @@ Size = int | tuple[int, int]
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "ImageTransform", "evaluate", "resize", "train"]
 
+_FACTORIES = ("train", "evaluate", "resize")
+
 
 @named_fields
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,11 @@ class ImageTransform:
         core.channels_first = self.layout == "NCHW"
         core.exact = flag("image exact", self.exact)
         return core
+
+
+def factory_name(function: object) -> str | None:
+    """The name of a function of this module that makes a transform; None for anything else."""
+    return next((name for name in _FACTORIES if function is globals()[name]), None)
 
 
 def _pair(size: object) -> tuple[int, int]:

@@ -13,8 +13,9 @@ from numbers import Real
 from typing import Any, SupportsIndex
 
 from headrace import _core
-from headrace._arguments import given_path, integer, items, memory_bytes
+from headrace._arguments import given_path, integer, items, memory_bytes, shown
 from headrace._signature import named_arguments, named_fields
+from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.formats._outside import check_outside
@@ -107,15 +108,13 @@ def core_tiers(
 
 def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     name = f"tiers[{number}] capacity"
-    if isinstance(tier, (int, str)):
-        tier = Ram(tier)
     if isinstance(tier, Ram):
         _check_capacity(tier.capacity, name)
         return CoreTier("", memory_bytes(tier.capacity, name), 1)
     if not isinstance(tier, Ssd):
         raise InvalidArgumentError(
-            f"tiers[{number}]: got {tier!r}, must be headrace.tiers.Ram or Ssd, or a number of "
-            "bytes of memory"
+            f"tiers[{number}]: got {shown(tier)}, must be headrace.tiers.Ram(capacity) for memory, "
+            "or headrace.tiers.Ssd(folder, capacity)"
         )
     path = _folder(number, tier.path)
     try:
@@ -124,7 +123,7 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
         system = os.statvfs(_there(path))
     except OSError as error:
         raise InvalidArgumentError(
-            f"tiers[{number}]: making folder {path}: {error.strerror}"
+            f"tiers[{number}]: making folder {path}: {os_reason(error)}"
         ) from None
     _check_capacity(tier.capacity, name)
     capacity = tier.capacity
@@ -250,7 +249,7 @@ class Budget:
                     os.makedirs(tier.path, exist_ok=True)
                 except OSError as error:
                     raise InvalidArgumentError(
-                        f"part {name!r}: making folder {tier.path}: {error.strerror}"
+                        f"part {name!r}: making folder {tier.path}: {os_reason(error)}"
                     ) from None
         self._parts[name] = share
         return Part(name, int(self.memory * share), tiers)

@@ -21,7 +21,7 @@ Status Verifier::Check(std::size_t field, SampleId sample,
   if (!expected.has_value() || Hash64(stored) == *expected) return Status();
   return DataLoss(
       "field {}: its checksum differs from the index's; the stored {} bytes are damaged, or "
-      "changed since they were indexed: restore them, or index the data set again (headrace index)",
+      "changed since they were indexed: restore them, or index the dataset again (headrace index)",
       index_.fields()[field].name, stored.size());
 }
 

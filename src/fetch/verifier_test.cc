@@ -25,7 +25,7 @@ TEST(VerifierTest, ComparesWithTheIndexWhereItHasAChecksum) {
   EXPECT_EQ(
       damaged.message(),
       "field image: its checksum differs from the index's; the stored 5 bytes are damaged, or "
-      "changed since they were indexed: restore them, or index the data set again (headrace "
+      "changed since they were indexed: restore them, or index the dataset again (headrace "
       "index)");
   EXPECT_TRUE(Verifier(index, true).Check(1, SampleId{0}, bytes.first(5)).ok());
   EXPECT_TRUE(Verifier(index, false).Check(0, SampleId{0}, bytes.first(5)).ok());

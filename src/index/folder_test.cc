@@ -266,8 +266,10 @@ TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
   fs::permissions(folder_ / "a/closed", fs::perms::all);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("folder 'a/closed' cannot be read: Permission denied: make it readable, or "
-                        "leave it out with skip=['/a/closed']"));
+              HasSubstr("folder 'a/closed' cannot be read: Permission denied for user " +
+                        std::to_string(self == 0 ? kNobody : self) +
+                        ": find the file or folder that refuses with `namei -l PATH`, and chmod "
+                        "it; leave it out with skip=['/a/closed'] if you do not need it"));
 }
 
 TEST_F(FolderTest, ProgressIsToldAndCanCancel) {

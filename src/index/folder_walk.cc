@@ -45,7 +45,7 @@ std::int64_t MtimeNs(const struct stat& info) {
 }
 
 Status CannotRead(const char* what, const std::string& path, int error) {
-  return FailedPrecondition("{} {} cannot be read: {}: make it readable, or leave it out with {}",
+  return FailedPrecondition("{} {} cannot be read: {}; leave it out with {} if you do not need it",
                             what, Quoted(path), ErrnoText(error), SkipHint({path}));
 }
 

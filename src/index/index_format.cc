@@ -40,7 +40,7 @@ constexpr unsigned kFlagChecksums = 2;
 constexpr std::size_t kAttributeEntryBytes = 16;
 
 // Of a damaged header.
-constexpr char kRemedy[] = "; copy the file again, or index the data set again (headrace index)";
+constexpr char kRemedy[] = "; copy the file again, or index the dataset again (headrace index)";
 
 template <typename T>
 void Append(T value, std::vector<std::byte>& to) {
@@ -198,7 +198,7 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const auto version = Load<std::uint32_t>(from + kVersionAt);
   if (version != kIndexVersion) {
     return FailedPrecondition(
-        "format version {}, this headrace reads version {}: index the data set again (headrace "
+        "format version {}, this headrace reads version {}: index the dataset again (headrace "
         "index), or install the headrace that made the file",
         version, kIndexVersion);
   }

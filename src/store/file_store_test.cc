@@ -225,7 +225,10 @@ TEST_P(FileStoreTest, AFileThatMayNotBeReadIsRefused) {
     const ReadAnswer answer = ReadAll(store(), {{kObject, {0, kSize}}}).front();
     const bool as_promised =
         answer.status.code() == StatusCode::kFailedPrecondition &&
-        answer.status.message() == Reading("[0, 20000)") + "open: Permission denied";
+        answer.status.message() ==
+            Reading("[0, 20000)") + "open: Permission denied for user " +
+                std::to_string(::geteuid()) +
+                ": find the file or folder that refuses with `namei -l PATH`, and chmod it";
     if (!as_promised) std::cerr << answer.status.ToString() << "\n";
     return as_promised;
   }));

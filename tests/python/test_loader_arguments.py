@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,61 @@ def test_a_batch_sampler_of_numbers_is_named(numbered: Path) -> None:
 def test_a_python_callable_for_a_field_says_what_to_do(numbered: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="given for the whole sample"):
         hr.Loader(numbered, transform={"image": lambda image: image})
+
+
+class Flip:
+    """A callable transform, of which each program makes an object."""
+
+    def __init__(self, probability: float = 0.5) -> None:
+        self.probability = probability
+
+    def __call__(self, sample: Any) -> Any:
+        return sample.label
+
+
+class Pair:
+    def __init__(self, first: int, second: int) -> None:
+        self.sum = first + second
+
+
+class Row:
+    """Made of one sample: a transform itself."""
+
+    def __init__(self, sample: Any) -> None:
+        self.label = int(sample.label)
+
+
+@pytest.mark.parametrize("place", ["alone", "in a dict", "in a pair", "first in a pair"])
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (hr.image.train, r"headrace.image.train, .*call it, as headrace.image.train\(224\)"),
+        (hr.image.evaluate, r"headrace.image.evaluate, .*call it"),
+        (hr.image.resize, r"headrace.image.resize, .*call it"),
+        (functools.partial(hr.image.train, 224), r"headrace.image.train, .*call it"),
+        (hr.image.ImageTransform, r"the class ImageTransform, .*call it"),
+        (Flip, r"the class Flip, .*call it, as Flip\(...\)"),
+        (functools.partial(Flip, probability=0.1), r"the class Flip, .*call it"),
+        (Pair, r"the class Pair, .*call it"),
+    ],
+)
+def test_what_makes_a_transform_is_refused_at_once(
+    numbered: Path, transform: Any, place: str, message: str
+) -> None:
+    given = {
+        "alone": transform,
+        "in a dict": {"image": transform},
+        "in a pair": (FLAT, transform),
+        "first in a pair": (transform, len),
+    }
+    with pytest.raises(errors.InvalidArgumentError, match=f"^transform.*: got .*{message}"):
+        hr.Loader(numbered, transform=given[place], workers=None)
+
+
+def test_a_class_that_is_made_of_a_sample_is_a_transform(numbered: Path) -> None:
+    workers = hr.Workers(0, collate_fn=lambda rows: [row.label for row in rows])
+    with hr.Loader(numbered, 7, shuffle=False, transform=Row, workers=workers) as loader:
+        assert next(iter(loader)) == [0] * 7
 
 
 @pytest.mark.parametrize(

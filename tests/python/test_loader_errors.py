@@ -139,7 +139,7 @@ def test_data_that_is_no_image_is_an_error_at_its_step(
 def test_a_file_of_zero_bytes_fails_at_its_step(numbered_copy: Path) -> None:
     sample_file(numbered_copy, BAD).write_bytes(b"")
     check_raises_at_its_step(
-        hr.open(numbered_copy), errors.DataLossError, "0 bytes when the data set was indexed"
+        hr.open(numbered_copy), errors.DataLossError, "0 bytes when the dataset was indexed"
     )
 
 

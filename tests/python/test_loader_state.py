@@ -149,7 +149,20 @@ def test_a_state_of_another_dataset_is_refused(dataset: hr.Dataset, original: Pa
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        ({"version": 2}, errors.FailedPreconditionError, "version 2"),
+        ({"version": 2}, errors.FailedPreconditionError, "version 2.*: a newer headrace saved it"),
+        (
+            {"version": 0},
+            errors.FailedPreconditionError,
+            "version 0, this headrace reads version 1$",
+        ),
+        ({"place": 1}, errors.InvalidArgumentError, "'place' is not a part of .*a newer headrace"),
+        ({3: 1}, errors.InvalidArgumentError, "state: 3 is not a part of a state"),
+        ({"sampler_hash": None}, errors.InvalidArgumentError, "'sampler_hash' is not a part"),
+        (
+            {"order_parameters": {"bijection_from": 2**24, "spread": 1}},
+            errors.InvalidArgumentError,
+            "'spread' is none of them.*a newer headrace",
+        ),
         ({"epoch": -1}, errors.InvalidArgumentError, "state epoch: got -1"),
         ({"epoch": "1"}, errors.InvalidArgumentError, "state epoch: got '1'"),
         ({"samples": 3}, errors.InvalidArgumentError, "samples 3 is no multiple"),
@@ -161,8 +174,19 @@ def test_a_state_of_another_dataset_is_refused(dataset: hr.Dataset, original: Pa
 def test_a_state_that_was_tampered_with_is_refused(
     dataset: hr.Dataset, change: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    with make(dataset) as loader, pytest.raises(kind, match=message):
-        loader.load_state_dict(loader.state_dict() | change)
+    with make(dataset) as loader:
+        with pytest.raises(kind, match=message):
+            loader.load_state_dict(loader.state_dict() | change)
+        assert next(iter(loader))  # and changed nothing
+
+
+def test_a_state_with_a_sampler_has_no_other_parts(dataset: hr.Dataset) -> None:
+    with make(dataset, batch_size=2, sampler=[1, 2, 3]) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        with pytest.raises(errors.InvalidArgumentError, match="'sampler_seed' is not a part"):
+            loader.load_state_dict(state | {"sampler_seed": 3})
+        loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("garbage", [None, 3, "state", [], {}, {"epoch": 1}])

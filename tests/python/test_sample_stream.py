@@ -366,6 +366,8 @@ def test_arguments_that_can_not_be(numbered: Path) -> None:
     with make(numbered) as loader:
         with pytest.raises(errors.InvalidArgumentError, match="transform: got 5"):
             SampleStream(loader, 5)  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidArgumentError, match=r"the class Dropout, .*call it"):
+            SampleStream(loader, torch.nn.Dropout)
         stream = SampleStream(loader)
         copy = pickle.loads(pickle.dumps(stream))
         with pytest.raises(errors.FailedPreconditionError, match="another process"):

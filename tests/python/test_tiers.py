@@ -412,7 +412,7 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tiers": [5.0]}, r"tiers\[0\]: got 5.0"),
+        ({"tiers": ["1GiB"]}, r"tiers\[0\]: got '1GiB', must be headrace.tiers.Ram\(capacity\)"),
         ({"tiers": 7}, "tiers: got 7"),
         ({"tiers": [Ram(0)]}, r"tiers\[0\] capacity: got 0"),
         ({"tiers": [Ram("5 apples")]}, "not a number of bytes"),

@@ -148,6 +148,40 @@ def test_ctrl_c_ends_all(path: Path, tmp_path: Path, start: str) -> None:
         wait_for_end(workers)
 
 
+STARTING = """
+import os, sys
+import headrace as hr
+import worker_functions as functions
+
+if __name__ == "__main__":
+    loader = hr.Loader(sys.argv[1], 10, transform=functions.record, output="numpy", workers=1)
+    list(loader)
+else:
+    with open(sys.argv[2], "w") as told:  # In a worker, which imports its host's script.
+        print("importing", file=told)
+    open(sys.argv[3])  # Waits for a writer, which never comes.
+"""
+
+
+def test_ctrl_c_while_a_worker_starts_has_one_traceback(path: Path, tmp_path: Path) -> None:
+    script, told, never = (tmp_path / name for name in ("starting.py", "told", "never"))
+    script.write_text(STARTING)
+    os.mkfifo(told)
+    os.mkfifo(never)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(script), str(path), str(told), str(never)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
+    assert told.read_text() == "importing\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=280)
+    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert stderr.count("Traceback") == 1
+
+
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 def test_a_worker_s_end_is_known_though_a_child_that_it_forked_lives_on(
     path: Path, tmp_path: Path, start: str

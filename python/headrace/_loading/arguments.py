@@ -12,6 +12,7 @@ from headrace._arguments import items, shown
 from headrace._dataset import Dataset, open_dataset
 from headrace._loading.sampling import gives_one_epoch
 from headrace._workers._decode import pillow_is_installed
+from headrace._workers._options import check_was_made
 from headrace.errors import InvalidArgumentError
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
@@ -157,6 +158,7 @@ def field_transforms(
 
 
 def _image_transform(field: str, transform: Any) -> ImageTransform:
+    check_was_made(f"transform of {field!r}", transform)
     if not isinstance(transform, ImageTransform):
         raise InvalidArgumentError(
             f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import NoneType
 from typing import Any
 
@@ -16,7 +16,11 @@ from headrace.orders import added_parameters
 
 _VERSION = 1
 
+_POSITION = ("order_parameters", "epoch", "samples")
+_SAMPLER = ("sampler_step", "sampler_hash", "sampler_epoch", "sampler_draws")
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
+
+_NEWER = "a newer headrace saved it: restore it with that version"
 
 
 def _parameters(
@@ -75,17 +79,20 @@ def check_state(
             f"state: got {type(state).__name__} without a version, must be what state_dict() gave"
         )
     if not _same(state["version"], _VERSION):
+        newer = (whole(state["version"]) or 0) > _VERSION
         raise FailedPreconditionError(
             f"state: of version {shown(state['version'])}, this headrace reads version {_VERSION}"
+            + (f": {_NEWER}" if newer else "")
         )
     expected = _parameters(dataset, options, source)
-    _check_keys(state, (*expected, "order_parameters", "epoch", "samples"))
+    _check_keys(state, (*expected, *_POSITION))
     with_sampler = source is not None
     if with_sampler != ("sampler_step" in state):
         saved, now = ("with", "without") if "sampler_step" in state else ("without", "with")
         raise FailedPreconditionError(
             f"state: saved {saved} a sampler, restored in a loader {now} one"
         )
+    _check_unknown(state, (*expected, *_POSITION, *((*_SAMPLER, *_LAST) if with_sampler else ())))
     for key, value in expected.items():
         if not _same(state[key], value):
             raise FailedPreconditionError(
@@ -98,7 +105,7 @@ def check_state(
         )
     epoch = integer("state epoch", state["epoch"], 0, 2**24 - 1)
     if with_sampler:
-        _check_keys(state, ("sampler_hash", "sampler_epoch", "sampler_draws"))
+        _check_keys(state, _SAMPLER)
         if any(key in state for key in _LAST):
             _check_keys(state, _LAST)
         integer("state sampler_draws", state["sampler_draws"], 0, 2**24)
@@ -134,6 +141,7 @@ def order_parameters_to_adopt(
             raise InvalidArgumentError(
                 f"state: order_parameters: {shown(key)} {what}; a state of order {order!r} has "
                 f"{', '.join(known) or 'none'}: give what state_dict() gave, unchanged"
+                + (f"; or {_NEWER}" if key not in known else "")
             )
     for key, value in saved.items():
         saved[key] = _order_parameter(key, value, known[key])
@@ -166,6 +174,16 @@ def _check_keys(state: Mapping[str, Any], keys: Iterable[str]) -> None:
     for key in keys:
         if key not in state:
             raise InvalidArgumentError(f"state: {key!r} is missing")
+
+
+def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuses other keys: a newer version writes one if something else is to be continued, too."""
+    unknown = [key for key in state if key not in known]
+    if unknown:
+        raise InvalidArgumentError(
+            f"state: {shown(unknown[0])} is not a part of a state that this headrace knows: give "
+            f"what state_dict() gave, unchanged; or {_NEWER}"
+        )
 
 
 def _remedy(key: str) -> str:

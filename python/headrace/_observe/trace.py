@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from headrace._text import os_reason
+
 Columns = dict[str, Any]
 """Of each batch: what the core's `step_times` gives, arrays or lists; by rank, oldest first."""
 
@@ -21,7 +23,7 @@ def write_trace(path: Path, steps: Columns, first_rank: int) -> None:
         with path.open("w", encoding="utf-8") as file:
             json.dump(make_trace(steps, first_rank, os.getpid()), file)
     except OSError as error:
-        raise OSError(f"writing the trace {path}: {error.strerror}") from error
+        raise OSError(f"writing the trace {path}: {os_reason(error)}") from error
 
 
 def make_trace(steps: Columns, first_rank: int, pid: int) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 def library_of(transform: Any) -> Library | None:
     """The library of a transform; None for any other callable."""
-    home, homes = _home(_inner(transform)), {_home(each) for each in _parts(transform)}
+    home, homes = _home(innermost(transform)), {_home(each) for each in _parts(transform)}
     if home is None or home == "albumentations" or not homes & {"v1", "v2"}:
         return home if home == "albumentations" else None
     return "torchvision of Pillow images" if "v1" in homes else "torchvision"
@@ -72,7 +72,7 @@ class LibraryTransform:
         if self._channels_first:
             image = image.transpose(1, 2, 0)
         image = np.ascontiguousarray(image)
-        set_seed = getattr(_inner(self._transform), "set_random_seed", None)
+        set_seed = getattr(innermost(self._transform), "set_random_seed", None)
         if set_seed is not None:
             set_seed(seed)
             return self._transform(image=image)["image"]
@@ -140,7 +140,8 @@ def of_library(
     return LibraryTransform(transform, library, fields.index(names[0]), channels_first)
 
 
-def _inner(transform: Any) -> Any:
+def innermost(transform: Any) -> Any:
+    """The function or object that a `functools.partial`, or several, call."""
     while isinstance(transform, functools.partial):
         transform = transform.func
     return transform
@@ -148,7 +149,7 @@ def _inner(transform: Any) -> Any:
 
 def _parts(transform: Any) -> Iterator[Any]:
     """Yields a transform and its parts."""
-    transform = _inner(transform)
+    transform = innermost(transform)
     yield transform
     parts = getattr(transform, "transforms", None)
     if parts is None and _home(transform) == "torch":

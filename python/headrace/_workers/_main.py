@@ -61,6 +61,7 @@ class Settings:
 def run(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
     """Runs a worker until it ends. `connection` is its end of a socket pair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The host handles Ctrl-C.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was blocked until here.
     socket = connection.detach()
     os.register_at_fork(after_in_child=lambda: _let_go(socket))
     channel = _core.WorkerChannel.open(socket, settings.host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from headrace._arguments import choice, flag, integer
 from headrace._options.groups import Workers
 from headrace._signature import Ragged, WorkerStart, words
-from headrace._workers._libraries import LibraryTransform, Rows, of_library
+from headrace._workers._libraries import LibraryTransform, Rows, innermost, of_library
 from headrace.errors import InvalidArgumentError
-from headrace.image import ImageTransform
+from headrace.image import ImageTransform, factory_name
 
 _WORKERS_MAX = 1024
 
@@ -54,6 +55,8 @@ def split_transform(
     collate_fn = pool.collate_fn
     choice("Workers.start", pool.start, words(WorkerStart))
     choice("ragged", ragged, words(Ragged))
+    for each in transform if isinstance(transform, tuple) else (transform,):
+        check_was_made("transform", each)
     native, function = transform, None
     if isinstance(transform, tuple):
         if len(transform) != 2 or not _is_function(transform[1]):
@@ -103,6 +106,42 @@ def split_transform(
         decoded,
         tuple(fields) if library is not None and collate_fn is None else (),
     )
+
+
+def check_was_made(name: str, transform: Any) -> None:
+    """Refuses what makes a transform, given in its place: a class, or `headrace.image.train`.
+
+    Without this check the error would come with the first batch. `name`: of the argument.
+    """
+    made_by = innermost(transform)
+    factory = factory_name(made_by)
+    if factory is not None:
+        raise InvalidArgumentError(
+            f"{name}: got the function headrace.image.{factory}, which makes a transform: call it, "
+            f"as headrace.image.{factory}(224)"
+        )
+    if isinstance(made_by, type) and (_makes_callables(made_by) or not _takes_one(transform)):
+        raise InvalidArgumentError(
+            f"{name}: got the class {made_by.__qualname__}, not an object of it: call it, as "
+            f"{made_by.__qualname__}(...)"
+        )
+
+
+def _makes_callables(kind: type) -> bool:
+    return any("__call__" in vars(each) for each in kind.__mro__)
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with one sample, as far as its signature shows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Some built-in classes have none.
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def for_function(

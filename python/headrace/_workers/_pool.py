@@ -6,9 +6,12 @@ import contextlib
 import multiprocessing
 import multiprocessing.util  # Now: its exit hook ends children before earlier imports end.
 import os
+import signal
 import socket
 import time
 import warnings
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -205,8 +208,28 @@ class WorkerProcesses:
         with warnings.catch_warnings():
             # The user chose fork, so Python's warning about threads does not help.
             warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
+            with _blocked_interrupts(self._options.start):
+                process.start()
         self._processes.append(process)
+
+
+@contextlib.contextmanager
+def _blocked_interrupts(start: str) -> Iterator[None]:
+    """Blocks SIGINT for a process that is started meanwhile, until it can ignore it.
+
+    A terminal's Ctrl-C goes to all processes. One that imports modules would print a traceback. A
+    fork server is left alone: it would pass the blocked signal on to all its processes.
+    """
+    if start == "forkserver":
+        yield
+        return
+    if start == "spawn":
+        resource_tracker.ensure_running()  # Now: its start unblocks the signal.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def batches_in_hand_max(options: WorkerOptions) -> int:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from headrace import _core, errors
-from headrace._text import one_line, print_any_text, printable
+from headrace._text import one_line, os_reason, print_any_text, printable
 from headrace.cli import (
     _commands,
     _docs_commands,
@@ -56,6 +56,13 @@ def _fail(message: str, code: int, cause: BaseException) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _said(error: Exception) -> str:
+    """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
+    return str(error)
+
+
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """The command, whose errors end in one message and an exit code."""
 
@@ -74,7 +81,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
-            _fail(str(error), code, error)
+            _fail(_said(error), code, error)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:

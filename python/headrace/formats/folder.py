@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -16,7 +17,13 @@ from typing import ClassVar
 
 from headrace import _core
 from headrace._arguments import given_path
-from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from headrace._text import os_reason
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from headrace.formats._findings import callers_level, skip_of
 from headrace.formats._format import INDEX_SUFFIX, Format, Opened, Progress, Sample, Wanted
 from headrace.formats._outside import check_outside
@@ -52,7 +59,12 @@ class Folder(Format):
         skip = wanted.skip or ()
         kept = wanted.index
         target = cache_path(path, skip) if kept is None else _index_target(kept, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(
+                f"indexing {path}: making folder {os.path.dirname(target)}: {os_reason(error)}"
+            ) from error
         _core.build_folder_index(path, target, wanted.progress, list(skip))
         return _core.Index.open(target), target
 
@@ -155,12 +167,12 @@ def _open_cached(root: str, skip: tuple[str, ...], progress: Progress | None) ->
         os.makedirs(os.path.dirname(path), exist_ok=True)
         writable = os.access(os.path.dirname(path), os.W_OK)
         if not writable and _open_current(root, path, skip) is None:
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:
         warnings.warn(
             f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
-            f"({error.strerror}): it is made anew in each process; set XDG_CACHE_HOME to a folder "
-            "that can be written, or pass index=",
+            f"({os_reason(error)}): it is made anew in each process; or set XDG_CACHE_HOME to a "
+            "folder that can be written, or pass index=",
             RuntimeWarning,
             stacklevel=callers_level(),
         )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from headrace import _core
 from headrace._arguments import given_path, integer
 from headrace._dataset import Dataset, find_dataset, image_folder
+from headrace._text import os_reason
 from headrace._units import format_bytes
 from headrace.errors import (
     CancelledError,
@@ -198,7 +199,7 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _stopped_by(error: OSError, partial: PartialPack, packer: _Packer | None) -> HeadraceError:
-    what = f"packing to {partial.target}: {error.strerror or error}"
+    what = f"packing to {partial.target}: {os_reason(error)}"
     stopped: HeadraceError
     if error.errno == errno.EFBIG:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]

@@ -22,7 +22,7 @@ from headrace._loader import Loader, feed_of
 from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type
 from headrace._workers._decode import decoded_columns
-from headrace._workers._options import for_function
+from headrace._workers._options import check_was_made, for_function
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, make_samples, sample_type
 from headrace.errors import (
@@ -89,6 +89,7 @@ class SampleStream(IterableDataset[Any]):
                 "loader: it has a Python transform or a collate_fn, which runs in workers of its "
                 "own; give the transform here, and collate_fn to DataLoader"
             )
+        check_was_made("transform", transform)
         if transform is not None and not callable(transform):
             raise InvalidArgumentError(f"transform: got {transform!r}, must be callable")
         flag("decode", decode)

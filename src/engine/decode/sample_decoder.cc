@@ -15,9 +15,9 @@ namespace {
 // link, a pipe) have that size, too.
 Status NoBytes(const BatchField& field) {
   return DataLoss(
-      "field {}: the sample had 0 bytes when the data set was indexed: its file was empty, or "
+      "field {}: the sample had 0 bytes when the dataset was indexed: its file was empty, or "
       "could "
-      "not be read; if it has been written since, index the data set again (headrace index); "
+      "not be read; if it has been written since, index the dataset again (headrace index); "
       "otherwise leave it out with skip=, or give on_error=\"substitute\"",
       field.name);
 }
@@ -57,7 +57,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     if (row.size() != field.codec->RowBytes(at.size)) {
       return DataLoss(
           "field {}: the index contradicts itself: {} stored bytes make a row of {} bytes, the "
-          "batch has room for {}; index the data set again (headrace index)",
+          "batch has room for {}; index the dataset again (headrace index)",
           field.name, at.size, field.codec->RowBytes(at.size), row.size());
     }
     if (field.codec->keeps_bytes()) copied_bytes += row.size();

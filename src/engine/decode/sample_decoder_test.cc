@@ -145,7 +145,7 @@ TEST_F(SampleDecoderTest, ARowOfAnotherSizeThanTheStoredBytesIsAnError) {
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(status.message(),
             "field text: the index contradicts itself: 5 stored bytes make a row of 5 bytes, the "
-            "batch has room for 6; index the data set again (headrace index)");
+            "batch has room for 6; index the dataset again (headrace index)");
 }
 
 TEST_F(SampleDecoderTest, NoBytesAreAnErrorWhereTheFieldMayNotBeEmpty) {
@@ -155,7 +155,7 @@ TEST_F(SampleDecoderTest, NoBytesAreAnErrorWhereTheFieldMayNotBeEmpty) {
   schema_[0].may_be_empty = false;
   const Status status = Decode(2, {.pieces = &piece}, 0).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find("0 bytes when the data set was indexed"), std::string::npos);
+  EXPECT_NE(status.message().find("0 bytes when the dataset was indexed"), std::string::npos);
 }
 
 TEST_F(SampleDecoderTest, SamplesInSeveralCellsAreCopiedOrGathered) {
