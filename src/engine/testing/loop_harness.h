@@ -98,7 +98,12 @@ struct LoopHarness {
     std::int64_t now_ns = 0;
   };
 
-  explicit LoopHarness(std::uint64_t samples = 8) {
+  explicit LoopHarness(std::uint64_t samples = 8) : index(MakeIndex(samples)) {}
+  LoopHarness(const LoopHarness&) = delete;
+  LoopHarness& operator=(const LoopHarness&) = delete;
+
+  static TableIndex MakeIndex(std::uint64_t samples) {
+    TableIndex index;
     index.samples = samples;
     index.objects.resize(1);
     index.columns.resize(1);
@@ -109,9 +114,8 @@ struct LoopHarness {
       index.columns[0].extents.push_back(ExtentOf(i));
       index.columns[0].checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
     }
+    return index;
   }
-  LoopHarness(const LoopHarness&) = delete;
-  LoopHarness& operator=(const LoopHarness&) = delete;
 
   static Extent ExtentOf(std::uint64_t sample) {
     return {ObjectId{0}, {sample * kSampleBytes, kSampleBytes}};
