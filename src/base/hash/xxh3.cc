@@ -24,8 +24,8 @@ constexpr Xxh3 kPortable = {
 
 std::span<const Xxh3> SupportedXxh3() {
 #if defined(__x86_64__)
-  static constexpr Xxh3 all[] = {
-      {.name = "avx2", .hash = Xxh3HashAvx2, .update = Xxh3UpdateAvx2}, kPortable};
+  static constexpr Xxh3 all[] = {{.name = "avx2", .hash = Xxh3HashAvx2, .update = Xxh3UpdateAvx2},
+                                 kPortable};
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
   return std::span<const Xxh3>(all).last(has_avx2 ? 2 : 1);
 #else

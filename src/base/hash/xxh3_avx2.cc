@@ -1,5 +1,5 @@
-// Compiled for processors with AVX2. It includes no C++ library: an inline function of one, compiled
-// here, might be the one that the linker takes for everybody.
+// Compiled for processors with AVX2. It includes no C++ library: an inline function of one,
+// compiled here, might be the one that the linker takes for everybody.
 
 #include "base/hash/xxh3_avx2.h"
 

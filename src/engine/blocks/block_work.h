@@ -27,11 +27,11 @@ inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t place) {
 // A sample that a block read keeps, until it is the row's that waits for it.
 struct KeptSample {
   enum class State : std::uint8_t {
-    kExpected,   // its bytes are not all there
-    kUnwanted,   // the same, and nobody will ask for them
-    kResident,   // in cells
-    kFailed,     // BlockWork::failures has the error
-    kGone,       // delivered or released
+    kExpected,  // its bytes are not all there
+    kUnwanted,  // the same, and nobody will ask for them
+    kResident,  // in cells
+    kFailed,    // BlockWork::failures has the error
+    kGone,      // delivered or released
   };
 
   static constexpr std::uint32_t kLarge = 0xffff'ffff;
@@ -90,7 +90,7 @@ struct BlockWork {
   std::uint64_t samples_left = 0;                 // not gone
   std::uint64_t parts_left = 0;                   // not done
   bool planned = false;
-  bool in_storage = false;  // the page cache holds them: rows read them there; no `samples`
+  bool in_storage = false;    // the page cache holds them: rows read them there; no `samples`
   bool to_be_pinned = false;  // its reads go to memory of pinned blocks
 };
 

@@ -37,8 +37,8 @@ Flow FlowOf(const BudgetNeeds& needs) {
   Flow flow;
   flow.batch = std::max<std::uint64_t>(needs.batch_bytes, 1);
   flow.staging_least = std::max(needs.read_bytes_max, 2 * needs.read_bytes);
-  // Enough samples ahead to keep the device busy twice over, however small the batches; of rows that
-  // are much larger than what is read for them, fewer.
+  // Enough samples ahead to keep the device busy twice over, however small the batches; of rows
+  // that are much larger than what is read for them, fewer.
   const std::uint64_t rows = std::clamp<std::uint64_t>(
       kRowBytesAhead * needs.batch_size / flow.batch, std::min(kReadsLeast, needs.reads_in_flight),
       needs.reads_in_flight);

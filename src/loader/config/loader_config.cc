@@ -130,14 +130,14 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   order->AddNeeds(needs);
   if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
-  return LoaderConfig{.options = std::move(options),
-                      .schema = std::move(schema),
-                      .steps_per_epoch = steps,
-                      .order = order,
-                      .budget = budget,
-                      .reads_in_flight_max =
-                          std::max(reads_in_flight, EngineOptions().reads_in_flight_max),
-                      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
+  return LoaderConfig{
+      .options = std::move(options),
+      .schema = std::move(schema),
+      .steps_per_epoch = steps,
+      .order = order,
+      .budget = budget,
+      .reads_in_flight_max = std::max(reads_in_flight, EngineOptions().reads_in_flight_max),
+      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
 }
 
 std::uint64_t LoaderConfig::memory_bytes() const {

@@ -13,15 +13,15 @@ namespace {
 
 constexpr std::uint64_t kMega = 1'000'000;
 
-// 100 samples of 1,000 bytes, in an object that no file holds.
-std::shared_ptr<const Index> MakeIndex() {
+// 100 samples, in an object that no file holds.
+std::shared_ptr<const Index> MakeIndex(std::uint64_t sample_bytes = 1000) {
   auto index = std::make_shared<TableIndex>();
   index->samples = 100;
-  index->objects.emplace_back(100'000, 'x');
+  index->objects.emplace_back(100 * sample_bytes, 'x');
   TableIndex::Column& bytes = index->columns.emplace_back();
   bytes.info = {.name = "bytes", .kind = FieldKind::kBytes};
   for (std::uint64_t id = 0; id < 100; ++id) {
-    bytes.extents.push_back({ObjectId{0}, {id * 1000, 1000}});
+    bytes.extents.push_back({ObjectId{0}, {id * sample_bytes, sample_bytes}});
   }
   index->infos = {bytes.info};
   return index;
@@ -77,6 +77,19 @@ TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
   EXPECT_EQ(made_up.coalesce_bytes_max, 0U);
   EXPECT_EQ(made_up.block_read_bytes_max, 0U);
   EXPECT_FALSE(made_up.verify) << "made-up samples have no checksums";
+}
+
+TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {
+  const auto reads = [](std::uint64_t sample_bytes) {
+    LoaderOptions options = Options();
+    options.memory_bytes = 0;
+    const auto config = ResolveConfig(MakeIndex(sample_bytes), options);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.value().engine_options().reads_in_flight_max;
+  };
+  EXPECT_EQ(reads(1000), 256U);
+  EXPECT_EQ(reads(100 * 1024), 163U);
+  EXPECT_EQ(reads(1 << 20), 64U);
 }
 
 }  // namespace
