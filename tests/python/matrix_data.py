@@ -20,6 +20,7 @@ FIELDS = {
     "both": None,  # As a user has it who names none.
     "one-of-several": ["record"],
     "several": ["weight", "image", "record", "label"],
+    "mapped": ["record"],  # In one file, large enough to be copied from a mapping.
 }
 SIDE = 8  # of the images that transforms give
 
@@ -31,6 +32,8 @@ class Data:
     root: Path
 
     def path(self, fields: str, kind: str) -> Path:
+        if fields == "mapped":
+            return self.root / ("mapped.pack" if kind == "pack" else "mapped.hri")
         several = "several" in fields
         if kind == "pack":
             return self.root / ("several.pack" if several else "plain.pack")
@@ -45,8 +48,9 @@ def write_data(root: Path) -> Data:
     data = Data(root)
     write_numbered(root / "images")
     _write_several(root)
-    for fields in ("both", "several"):
-        index = {} if fields == "several" else {"index": root / "plain.hri"}
+    _write_mapped(root)
+    for fields in ("both", "several", "mapped"):
+        index = {"index": root / "plain.hri"} if fields == "both" else {}
         parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
         source = hr.open(data.path(fields, "folder"), **index)
         write_pack(source, data.path(fields, "pack"), parameters)
@@ -75,6 +79,24 @@ def _write_several(root: Path) -> None:
     contents.add_inline_field("weight", ("array", "float32", (2,)), weights())
     contents.set_attribute("format", "test")
     _core.write_index(contents, str(root / "several.hri"))
+
+
+def _write_mapped(root: Path) -> None:
+    """Records in one file, and so much behind them that the stores map it."""
+    values = records(COUNT)
+    path = root / "mapped.bin"
+    path.write_bytes(values.tobytes() + bytes(2**20))
+    contents = _core.IndexContents(COUNT, str(root))
+    stat = path.stat()
+    contents.add_objects(
+        [path.name], np.array([stat.st_size], np.uint64), np.array([stat.st_mtime_ns])
+    )
+    size = np.uint64(values[0].nbytes)
+    zeros = np.zeros(COUNT, np.uint64)
+    extents = (zeros, np.arange(COUNT, dtype=np.uint64) * size, zeros + size)
+    contents.add_extent_field("record", ("array", "float32", (WIDTH,)), extents)
+    contents.set_attribute("format", "test")
+    _core.write_index(contents, str(root / "mapped.hri"))
 
 
 def weights() -> np.ndarray[Any, Any]:

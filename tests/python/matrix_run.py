@@ -182,6 +182,8 @@ def tiers_of(cell: Cell, folder: Path) -> list[Any] | None:
 
 def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
     ranks = ranks_of(cell)
+    if cell["fields"] == "mapped":
+        (data.root / "mapped.bin").read_bytes()  # Into the page cache.
     given: dict[str, Any] = {
         "order": _ORDERS[cell["order"]],
         "seed": SEED,
