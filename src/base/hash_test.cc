@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -43,8 +44,9 @@ TEST(HashTest, EveryWayToComputeItGivesTheSame) {
   std::vector<std::byte> bytes(20'000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i + i / 251);
   const std::span<const internal::Xxh3> ways = internal::SupportedXxh3();
-  for (const std::size_t size : {0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1023, 1024, 1025,
-                                 4095, 4096, 4097, 16'384, 19'990}) {
+  for (const std::size_t size :
+       std::initializer_list<std::size_t>{0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1023,
+                                          1024, 1025, 4095, 4096, 4097, 16'384, 19'990}) {
     const std::span<const std::byte> part = std::span(bytes).subspan(size % 8, size);
     for (const internal::Xxh3& way : ways) {
       EXPECT_EQ(way.hash(part.data(), size), XXH3_64bits(part.data(), size)) << way.name << size;
