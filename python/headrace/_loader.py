@@ -63,14 +63,12 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             much as is useful, at most a quarter of the machine's.
         threads: number of threads that decode; default: one per usable core. While the training
             loop waits for a batch, its own thread decodes, too.
-        tiers: where samples are kept between epochs, fastest first: a list of `headrace.tiers.Ram`
-            and `headrace.tiers.Ssd`.
+        tiers: a list of where to keep samples between epochs, fastest first: `headrace.tiers`.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them.
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
-        ids: add the numbers of the samples as a field, `sample_id`. In a pack they are the pack's
-            own numbers, not those of its source.
+        ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
         cache: `headrace.Cache`: which samples tiers keep.
         sharding: `headrace.Sharding`: rank and world size, if torch does not define them.
         node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
