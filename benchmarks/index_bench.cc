@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "index/folder.h"
+#include "index/folder/folder.h"
 #include "index/index.h"
 #include "index/index_writer.h"
 

@@ -21,8 +21,7 @@
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "index/folder.h"
-#include "index/index_writer.h"
+#include "index/folder/folder.h"
 #include "module.h"
 #include "status.h"
 
@@ -42,22 +41,6 @@ const char* KindName(FieldKind kind) {
       return "array";
   }
   return "bytes";
-}
-
-FieldKind KindFromName(const std::string& name) {
-  for (const FieldKind kind : {FieldKind::kBytes, FieldKind::kImage, FieldKind::kArray}) {
-    if (name == KindName(kind)) return kind;
-  }
-  ThrowStatus({StatusCode::kInvalidArgument,
-               "field kind: got \"" + name + "\", must be bytes, image or array"});
-}
-
-DType DTypeOrThrow(const std::string& name) {
-  const std::optional<DType> dtype = DTypeFromName(name);
-  if (!dtype) {
-    ThrowStatus({StatusCode::kInvalidArgument, "field dtype: \"" + name + "\" is not known"});
-  }
-  return *dtype;
 }
 
 nb::dlpack::dtype DlpackType(DType dtype) {
@@ -231,17 +214,6 @@ std::tuple<nb::str, std::uint64_t, std::int64_t> Object(const PyIndex& self, std
   return {ToName(info.name), info.size, info.mtime_ns};
 }
 
-// One call with the GIL released, its status thrown.
-template <typename Call>
-void RunReleased(const Call& call) {
-  Status status;
-  {
-    const GilRelease release;
-    status = call();
-  }
-  ThrowIfError(status);
-}
-
 PyIndex OpenIndex(const Text& path) {
   const std::string name = path.bytes();
   PyIndex opened{.index = nullptr, .path = name};
@@ -250,40 +222,6 @@ PyIndex OpenIndex(const Text& path) {
     return {};
   });
   return opened;
-}
-
-using FilesFound = nb::typed<nb::callable, nb::object(std::uint64_t)>;
-
-// Walks `root` and writes its index to `path`, without the files and folders that match `skip`.
-// Calls `progress` (None or a callable) now and then with the number of files found. An exception
-// of `progress`, and Ctrl-C, end the walk and are raised here.
-void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFound>& progress,
-                 const std::vector<Text>& skip) {
-  const std::string root_name = root.bytes();
-  const std::string path_name = path.bytes();
-  std::vector<std::string> skipped;
-  skipped.reserve(skip.size());
-  for (const Text& each : skip) skipped.push_back(each.bytes());
-  std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
-  const auto tell = [&](std::uint64_t files) {
-    const GilAcquire acquire;
-    try {
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (progress) (*progress)(files);
-      return true;
-    } catch (nb::python_error& error) {
-      raised.emplace(std::move(error));
-      return false;
-    }
-  };
-  Status status;
-  {
-    const GilRelease release;
-    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell, skipped);
-    status = contents.ok() ? WriteIndex(contents.value(), path_name) : contents.status();
-  }
-  if (raised) throw nb::python_error(std::move(*raised));
-  ThrowIfError(status);
 }
 
 std::uint64_t Hash(nb::handle data) {
@@ -327,6 +265,12 @@ void BindReading(nb::module_& module) {
                      return nb::typed<nb::tuple, std::uint64_t, nb::ellipsis>(
                          nb::tuple(nb::cast(self.shape)));
                    })
+      .def_prop_ro(
+          "batch_dtype",
+          [](const FieldInfo& self) {
+            return std::string(DTypeName(self.batch_dtype.value_or(self.dtype)));
+          },
+          "the dtype of the rows of a batch: `dtype`, or a wider one")
       .def_ro("is_inline", &FieldInfo::is_inline)
       .def_ro("has_checksums", &FieldInfo::has_checksums);
 
@@ -369,133 +313,10 @@ void BindReading(nb::module_& module) {
       });
 }
 
-void AddObjects(IndexContents& self, const std::vector<Text>& names,
-                const InArray<std::uint64_t>& sizes, const InArray<std::int64_t>& mtimes_ns) {
-  if (names.size() != sizes.size() || names.size() != mtimes_ns.size()) {
-    ThrowStatus(
-        {StatusCode::kInvalidArgument, "objects: names, sizes and mtimes differ in number"});
-  }
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    self.objects.push_back({names[i].bytes(), sizes.data()[i], mtimes_ns.data()[i]});
-  }
-}
-
-struct ExtentColumns {
-  InArray<std::uint64_t> objects;
-  InArray<std::uint64_t> offsets;
-  InArray<std::uint64_t> sizes;
-
-  [[nodiscard]] Extent At(std::size_t i) const {
-    return {ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}};
-  }
-};
-
-ExtentColumns ColumnsOrThrow(
-    const std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>& in,
-    std::size_t count) {
-  ExtentColumns columns{std::get<0>(in), std::get<1>(in), std::get<2>(in)};
-  if (columns.objects.size() != count || columns.offsets.size() != count ||
-      columns.sizes.size() != count) {
-    ThrowStatus(
-        InvalidArgument("extents: objects, offsets and sizes must have {} entries each", count));
-  }
-  return columns;
-}
-
-using ExtentTuple =
-    std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>;
-
-// `type`: (kind, dtype, shape)
-using FieldType = std::tuple<Text, Text, std::vector<std::uint64_t>>;
-
-FieldInfo ToFieldInfo(const Text& name, const FieldType& type) {
-  FieldInfo info;
-  info.name = name.bytes();
-  info.kind = KindFromName(std::get<0>(type).bytes());
-  info.dtype = DTypeOrThrow(std::get<1>(type).bytes());
-  info.shape = std::get<2>(type);
-  return info;
-}
-
-void AddExtentField(IndexContents& self, const Text& name, const FieldType& type,
-                    const ExtentTuple& extents,
-                    const std::optional<InArray<std::uint64_t>>& checksums) {
-  IndexContents::Field field;
-  field.info = ToFieldInfo(name, type);
-  const ExtentColumns columns = ColumnsOrThrow(extents, self.sample_count);
-  field.extents.reserve(self.sample_count);
-  for (std::size_t i = 0; i < self.sample_count; ++i) field.extents.push_back(columns.At(i));
-  if (checksums) {
-    field.info.has_checksums = true;
-    field.checksums.assign(checksums->data(), checksums->data() + checksums->size());
-  }
-  self.fields.push_back(std::move(field));
-}
-
-void AddInlineField(IndexContents& self, const Text& name, const FieldType& type,
-                    nb::handle values) {
-  IndexContents::Field field;
-  field.info = ToFieldInfo(name, type);
-  field.info.is_inline = true;
-  const Buffer buffer(values);
-  field.inline_values.assign(buffer.bytes().begin(), buffer.bytes().end());
-  self.fields.push_back(std::move(field));
-}
-
-void AddBlocks(IndexContents& self, const InArray<std::uint64_t>& sample_counts,
-               const ExtentTuple& extents, const InArray<std::uint64_t>& checksums) {
-  const std::size_t n = sample_counts.size();
-  const ExtentColumns columns = ColumnsOrThrow(extents, n);
-  if (checksums.size() != n) {
-    ThrowStatus({StatusCode::kInvalidArgument, "blocks: one checksum for each is needed"});
-  }
-  std::uint64_t first =
-      self.blocks.empty() ? 0
-                          : Raw(self.blocks.back().first_sample) + self.blocks.back().sample_count;
-  for (std::size_t i = 0; i < n; ++i) {
-    self.blocks.push_back(
-        {SampleId{first}, sample_counts.data()[i], columns.At(i), checksums.data()[i]});
-    first += sample_counts.data()[i];
-  }
-}
-
-void BindWriting(nb::module_& module) {
-  nb::class_<IndexContents>(module, "IndexContents", "What an index says, column by column.")
-      .def(
-          "__init__",
-          [](IndexContents* self, std::uint64_t sample_count, const Text& root) {
-            auto* contents = new (self) IndexContents;
-            contents->sample_count = sample_count;
-            contents->root = root.bytes();
-          },
-          "sample_count"_a, "root"_a)
-      .def("add_objects", &AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
-      .def("add_extent_field", &AddExtentField, "name"_a, "type"_a, "extents"_a,
-           "checksums"_a = nb::none())
-      .def("add_inline_field", &AddInlineField, "name"_a, "type"_a, "values"_a)
-      .def("add_blocks", &AddBlocks, "sample_counts"_a, "extents"_a, "checksums"_a)
-      .def(
-          "set_attribute",
-          [](IndexContents& self, const Text& key, const Text& value) {
-            self.attributes.emplace_back(key.bytes(), value.bytes());
-          },
-          "key"_a, "value"_a);
-  module.def(
-      "write_index",
-      [](const IndexContents& contents, const Text& path) {
-        const std::string name = path.bytes();
-        RunReleased([&] { return WriteIndex(contents, name); });
-      },
-      "contents"_a, "path"_a, "Writes an index file: temporary, synced, renamed.");
-  module.def("build_folder_index", &BuildFolder, "root"_a, "path"_a, "progress"_a = nb::none(),
-             "skip"_a = nb::list(), "Walks a folder of class folders and writes its index.");
-}
-
 }  // namespace
 
 void BindIndex(nb::module_& module) {
   BindReading(module);
-  BindWriting(module);
   module.def("hash64", &Hash, "data"_a, "XXH3-64, seed 0.");
   module.def("hash64_ranges", &HashRanges, "data"_a, "offsets"_a, "sizes"_a,
              "XXH3-64 of each range of `data`.");

@@ -4,6 +4,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
   module.attr("version") = HEADRACE_VERSION;
   headrace::bindings::BindIndex(module);
+  headrace::bindings::BindIndexWriting(module);
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindStored(module);
   headrace::bindings::BindModel(module);

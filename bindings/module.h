@@ -7,8 +7,11 @@
 
 namespace headrace::bindings {
 
-// Index, IndexContents, build_folder_index, hashes.
+// Index, hashes.
 void BindIndex(nanobind::module_& module);
+
+// IndexContents, IndexBuilder, build_folder_index.
+void BindIndexWriting(nanobind::module_& module);
 
 // ImageTransform, decode_image.
 void BindCodec(nanobind::module_& module);

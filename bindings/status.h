@@ -26,4 +26,15 @@ inline void ThrowIfError(const Status& status) {
   if (!status.ok()) ThrowStatus(status);
 }
 
+// One call with the GIL released, its status thrown.
+template <typename Call>
+void RunReleased(const Call& call) {
+  Status status;
+  {
+    const GilRelease release;
+    status = call();
+  }
+  ThrowIfError(status);
+}
+
 }  // namespace headrace::bindings

@@ -6,11 +6,12 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
+#include "index/file_io.h"
 
 namespace headrace::internal {
 namespace {
@@ -18,49 +19,42 @@ namespace {
 constexpr std::size_t kBufferBytes = kMiB;
 constexpr int kNamesTried = 1000;
 
-Status Failed(int error, const std::string& doing) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return Status(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, ErrnoText(error))
-      .WithContext(doing);
-}
-
-Status WriteAll(int fd, std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      return Failed(written < 0 ? errno : ENOSPC,
-                    fmt::format("writing {} at byte {}", FormatBytes(bytes.size()), offset));
-    }
-    offset += static_cast<std::uint64_t>(written);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return Status();
-}
-
 Status SyncFolderOf(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  const std::string name = folder.empty() ? "." : folder;
+  const std::string name = FolderOf(path);
   const UniqueFd fd(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return Failed(errno, "opening folder '" + name + "'");
+  if (!fd) return FileError(errno, "opening folder '" + name + "'");
   // Some file systems cannot sync a folder, and have no other way to make a name durable.
   if (fsync(fd.get()) == 0 || errno == EINVAL) return Status();
-  return Failed(errno, "syncing folder '" + name + "'");
+  return FileError(errno, "syncing folder '" + name + "'");
+}
+
+// A name beside `path` for which `take` succeeds; it sets errno to EEXIST where the name is taken.
+Result<std::string> TakeName(const std::string& path,
+                             const std::function<bool(const std::string&)>& take) {
+  const std::string prefix = fmt::format("{}.tmp-{}-", path, getpid());
+  for (int i = 0; i < kNamesTried; ++i) {
+    std::string name = fmt::format("{}{}", prefix, i);
+    if (take(name)) return name;
+    if (errno != EEXIST) return FileError(errno, "creating '" + name + "'");
+  }
+  return FileError(EEXIST, "creating '" + prefix + "*'");
 }
 
 }  // namespace
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
-  const std::string prefix = fmt::format("{}.tmp-{}-", path, getpid());
-  for (int i = 0; i < kNamesTried; ++i) {
-    std::string name = fmt::format("{}{}", prefix, i);
-    UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (fd) {
-      return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(name), std::move(fd)));
-    }
-    if (errno != EEXIST) return Failed(errno, "creating '" + name + "'");
+  // A name for the unnamed file is made from its entry in /proc.
+  if (access("/proc/self/fd", X_OK) == 0) {
+    UniqueFd fd = OpenUnnamed(FolderOf(path));
+    if (fd) return std::unique_ptr<AtomicFile>(new AtomicFile(path, "", std::move(fd)));
   }
-  return Failed(EEXIST, "creating '" + prefix + "*'");
+  UniqueFd fd;
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::string name, TakeName(path, [&](const std::string& free) {
+        fd = UniqueFd(open(free.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        return static_cast<bool>(fd);
+      }));
+  return std::unique_ptr<AtomicFile>(new AtomicFile(path, std::move(name), std::move(fd)));
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary_path, UniqueFd fd)
@@ -69,7 +63,7 @@ AtomicFile::AtomicFile(std::string path, std::string temporary_path, UniqueFd fd
 }
 
 AtomicFile::~AtomicFile() {
-  if (!published_) unlink(temporary_path_.c_str());
+  if (!published_ && !temporary_path_.empty()) unlink(temporary_path_.c_str());
 }
 
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
@@ -99,11 +93,19 @@ Status AtomicFile::WriteAt(std::uint64_t offset, std::span<const std::byte> byte
 
 Status AtomicFile::Publish() {
   HEADRACE_RETURN_IF_ERROR(Flush());
-  if (fsync(fd_.get()) != 0) return Failed(errno, "syncing");
+  if (fsync(fd_.get()) != 0) return FileError(errno, "syncing");
+  if (temporary_path_.empty()) {
+    // A link cannot replace a file, a renamed one can.
+    const std::string entry = fmt::format("/proc/self/fd/{}", fd_.get());
+    HEADRACE_ASSIGN_OR_RETURN(temporary_path_, TakeName(path_, [&](const std::string& free) {
+                                return linkat(AT_FDCWD, entry.c_str(), AT_FDCWD, free.c_str(),
+                                              AT_SYMLINK_FOLLOW) == 0;
+                              }));
+  }
   // Network file systems report a full disk only here.
-  if (close(fd_.Release()) != 0) return Failed(errno, "closing");
+  if (close(fd_.Release()) != 0) return FileError(errno, "closing");
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-    return Failed(errno, "renaming '" + temporary_path_ + "'");
+    return FileError(errno, "renaming '" + temporary_path_ + "'");
   }
   published_ = true;
   return SyncFolderOf(path_);

@@ -12,11 +12,13 @@
 
 namespace headrace::internal {
 
-// A file that appears at its path whole or not at all: written under another name beside it,
-// synced, then renamed over it.
+// A file that appears at its path whole or not at all: written without a name, synced, named beside
+// its path, then renamed over it.
 //
 // Thread safety: one thread at a time.
-// Shutdown: the destructor deletes what was written, unless Publish() succeeded.
+// Shutdown: the destructor deletes what was written, unless Publish() succeeded. A killed process
+//           leaves nothing; where the file system has no unnamed files, or /proc is missing, it
+//           leaves a file `path`.tmp-PID-N.
 // Errors of all: ResourceExhausted  the disk, a quota or a limit on file sizes is reached
 //                Unavailable        any other failure to write
 class AtomicFile {
@@ -46,7 +48,7 @@ class AtomicFile {
   Status Flush();
 
   const std::string path_;
-  const std::string temporary_path_;
+  std::string temporary_path_;  // empty: the file has no name yet
   UniqueFd fd_;
   bool published_ = false;
   std::uint64_t size_ = 0;

@@ -48,6 +48,12 @@ std::optional<DType> DTypeFromName(std::string_view name) {
   return std::nullopt;
 }
 
+bool IsWider(DType to, DType from) {
+  const auto kind = [](DType dtype) { return DTypeName(dtype).front(); };  // of "uint8": 'u'
+  const bool more_bits = ElementBytes(to) > ElementBytes(from);
+  return more_bits && (kind(to) == kind(from) || (kind(to) == 'i' && kind(from) == 'u'));
+}
+
 std::uint64_t FieldInfo::array_bytes() const {
   HEADRACE_CHECK(kind == FieldKind::kArray);
   std::uint64_t bytes = ElementBytes(dtype);

@@ -40,6 +40,8 @@ std::uint64_t ElementBytes(DType dtype);
 // "uint8", "int64", "float32", ... as NumPy writes it.
 std::string_view DTypeName(DType dtype);
 std::optional<DType> DTypeFromName(std::string_view name);
+// Whether `to` is another type that holds every value of `from`: a wider integer or a wider float.
+bool IsWider(DType to, DType from);
 
 // The meaning of a field's bytes. Index files contain these numbers.
 enum class FieldKind : std::uint8_t {
@@ -56,8 +58,10 @@ struct FieldInfo {
   std::vector<std::uint64_t> shape = {};  // of one sample, {} for a scalar; empty if not kArray
   bool is_inline = false;                 // the index itself holds the values; kArray only
   bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
+  // A wider type that batches hold instead of `dtype`; kArray only, never if inline.
+  std::optional<DType> batch_dtype = std::nullopt;
 
-  // Bytes of one sample; for kArray only.
+  // Bytes of one stored sample; for kArray only.
   [[nodiscard]] std::uint64_t array_bytes() const;
 };
 

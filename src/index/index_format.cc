@@ -31,8 +31,10 @@ constexpr std::size_t kTableChecksumAt = 72;
 constexpr std::size_t kReservedAt = 80;
 constexpr std::size_t kHeaderChecksumAt = 120;
 
-// A field's entry: name length (u32), kind, dtype, flags, rank (u8 each), name, shape (u64 each).
+// A field's entry: name length (u32), kind, dtype, flags, rank (u8 each); in version 2 dtype of
+// batches + 1, codec, list depth (u8 each), 5 zeros; name, shape (u64 each).
 constexpr std::size_t kFieldEntryBytes = 8;
+constexpr std::size_t kFieldTypeBytes = 8;
 constexpr unsigned kFlagInline = 1;
 constexpr unsigned kFlagChecksums = 2;
 
@@ -150,7 +152,7 @@ std::uint64_t FileBytes(std::span<const Section> sections) {
 std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
                                          std::span<const Section> sections) {
   Hasher128 hasher;
-  hasher.AddText("headrace index 1");
+  hasher.AddText(header.version == kFirstVersion ? "headrace index 1" : "headrace index 2");
   hasher.AddNumber(header.sample_count);
   hasher.AddNumber(header.object_count);
   for (const Section& section : sections) {
@@ -167,7 +169,7 @@ std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header) {
   std::array<std::byte, kHeaderBytes> bytes{};
   std::byte* const to = bytes.data();
   std::memcpy(to, kIndexMagic.data(), kIndexMagic.size());
-  Store(kIndexVersion, to + kVersionAt);
+  Store(header.version, to + kVersionAt);
   Store(header.section_count, to + kSectionCountAt);
   Store(header.file_bytes, to + kFileBytesAt);
   Store(header.sample_count, to + kSampleCountAt);
@@ -196,13 +198,14 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
     return DataLoss("header: its checksum is wrong{}", kRemedy);
   }
   const auto version = Load<std::uint32_t>(from + kVersionAt);
-  if (version != kIndexVersion) {
+  if (version < kFirstVersion || version > kTypedVersion) {
     return FailedPrecondition(
-        "format version {}, this headrace reads version {}: index the dataset again (headrace "
-        "index), or install the headrace that made the file",
-        version, kIndexVersion);
+        "format version {}, this headrace reads versions {} and {}: index the dataset again "
+        "(headrace index), or install the headrace that made the file",
+        version, kFirstVersion, kTypedVersion);
   }
   IndexHeader header;
+  header.version = version;
   header.section_count = Load<std::uint32_t>(from + kSectionCountAt);
   header.file_bytes = Load<std::uint64_t>(from + kFileBytesAt);
   header.sample_count = Load<std::uint64_t>(from + kSampleCountAt);
@@ -257,7 +260,12 @@ std::vector<Section> DecodeSections(std::span<const std::byte> table) {
   return sections;
 }
 
-std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields) {
+std::uint32_t VersionOf(std::span<const FieldInfo> fields) {
+  const auto has_batch_dtype = [](const FieldInfo& field) { return field.batch_dtype.has_value(); };
+  return std::any_of(fields.begin(), fields.end(), has_batch_dtype) ? kTypedVersion : kFirstVersion;
+}
+
+std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version) {
   std::vector<std::byte> bytes;
   for (const FieldInfo& field : fields) {
     Append(static_cast<std::uint32_t>(field.name.size()), bytes);
@@ -267,40 +275,74 @@ std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields) {
                                      (field.has_checksums ? kFlagChecksums : 0U)),
            bytes);
     Append(static_cast<std::uint8_t>(field.shape.size()), bytes);
+    if (version >= kTypedVersion) {
+      const auto number = [](DType dtype) { return static_cast<std::uint64_t>(dtype) + 1; };
+      Append(field.batch_dtype ? number(*field.batch_dtype) : 0, bytes);
+    }
     Append(std::string_view(field.name), bytes);
     for (const std::uint64_t extent : field.shape) Append(extent, bytes);
   }
   return bytes;
 }
 
-Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count) {
+namespace {
+
+// The 8 bytes that version 2 adds to an entry.
+Status DecodeFieldType(std::span<const std::byte> type, std::uint64_t entry, FieldInfo& field) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned>(type[i]); };
+  if (at(1) != 0 || at(2) != 0) {
+    return FailedPrecondition(
+        "entry {} has {}, which this headrace does not read: install the headrace that made the "
+        "file",
+        entry,
+        at(1) != 0 ? fmt::format("codec {}", at(1)) : fmt::format("lists of depth {}", at(2)));
+  }
+  for (std::size_t i = 3; i < type.size(); ++i) {
+    if (at(i) != 0) return DataLoss("entry {}: reserved bytes are not zero", entry);
+  }
+  if (at(0) != 0) field.batch_dtype = static_cast<DType>(at(0) - 1);
+  return {};
+}
+
+Result<FieldInfo> DecodeField(Cursor& cursor, std::uint64_t i, std::uint32_t version) {
+  const auto cut = [&] { return DataLoss("entry {} is cut short", i); };
+  const auto entry = cursor.Take(kFieldEntryBytes);
+  const auto type = cursor.Take(version >= kTypedVersion ? kFieldTypeBytes : 0);
+  if (!entry || !type) return cut();
+  const auto name = cursor.TakeText(Load<std::uint32_t>(entry->data()));
+  const std::size_t rank = Load<std::uint8_t>(entry->data() + 7);
+  const auto shape = cursor.Take(rank * sizeof(std::uint64_t));
+  if (!name || !shape) return cut();
+  const unsigned flags = Load<std::uint8_t>(entry->data() + 6);
+  if (flags > (kFlagInline | kFlagChecksums)) {
+    return DataLoss("entry {} has unknown flags {}", i, flags);
+  }
+  FieldInfo field;
+  field.name = *name;
+  field.kind = static_cast<FieldKind>(Load<std::uint8_t>(entry->data() + 4));
+  field.dtype = static_cast<DType>(Load<std::uint8_t>(entry->data() + 5));
+  for (std::size_t d = 0; d < rank; ++d) {
+    field.shape.push_back(Load<std::uint64_t>(shape->data() + d * sizeof(std::uint64_t)));
+  }
+  field.is_inline = (flags & kFlagInline) != 0;
+  field.has_checksums = (flags & kFlagChecksums) != 0;
+  if (!type->empty()) HEADRACE_RETURN_IF_ERROR(DecodeFieldType(*type, i, field));
+  return field;
+}
+
+}  // namespace
+
+Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count,
+                                            std::uint32_t version) {
   Cursor cursor(bytes);
   std::vector<FieldInfo> fields;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto cut = [&] { return DataLoss("entry {} is cut short", i); };
-    const auto entry = cursor.Take(kFieldEntryBytes);
-    if (!entry) return cut();
-    const auto name = cursor.TakeText(Load<std::uint32_t>(entry->data()));
-    const std::size_t rank = Load<std::uint8_t>(entry->data() + 7);
-    const auto shape = cursor.Take(rank * sizeof(std::uint64_t));
-    if (!name || !shape) return cut();
-    const unsigned flags = Load<std::uint8_t>(entry->data() + 6);
-    if (flags > (kFlagInline | kFlagChecksums)) {
-      return DataLoss("entry {} has unknown flags {}", i, flags);
-    }
-    FieldInfo field;
-    field.name = *name;
-    field.kind = static_cast<FieldKind>(Load<std::uint8_t>(entry->data() + 4));
-    field.dtype = static_cast<DType>(Load<std::uint8_t>(entry->data() + 5));
-    for (std::size_t d = 0; d < rank; ++d) {
-      field.shape.push_back(Load<std::uint64_t>(shape->data() + d * sizeof(std::uint64_t)));
-    }
-    field.is_inline = (flags & kFlagInline) != 0;
-    field.has_checksums = (flags & kFlagChecksums) != 0;
+    HEADRACE_ASSIGN_OR_RETURN(FieldInfo field, DecodeField(cursor, i, version));
     fields.push_back(std::move(field));
   }
   if (!cursor.empty()) return DataLoss("bytes after the last entry");
   if (const auto why = WhyFieldsAreWrong(fields)) return DataLoss("{}", *why);
+  if (VersionOf(fields) != version) return DataLoss("no field needs version {}", version);
   return fields;
 }
 

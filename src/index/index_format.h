@@ -1,7 +1,7 @@
 #pragma once
 
-// The format of index files, shared by reader and writer. docs/index-format.md specifies version 1
-// to the bit. Internal to index/.
+// The format of index files, shared by reader and writer. docs/index-format.md specifies versions
+// 1 and 2 to the bit. Internal to index/.
 
 #include <array>
 #include <cstddef>
@@ -20,7 +20,8 @@ namespace headrace::internal {
 
 inline constexpr std::array<unsigned char, 8> kIndexMagic = {0x89, 'H',  'R',  'I',
                                                              0x0d, 0x0a, 0x1a, 0x0a};
-inline constexpr std::uint32_t kIndexVersion = 1;
+inline constexpr std::uint32_t kFirstVersion = 1;
+inline constexpr std::uint32_t kTypedVersion = 2;  // fields have a dtype for batches
 
 // Sizes of the parts of a file, in bytes.
 inline constexpr std::uint64_t kHeaderBytes = 128;
@@ -63,6 +64,7 @@ struct Section {
 };
 
 struct IndexHeader {
+  std::uint32_t version = kFirstVersion;
   std::uint32_t section_count = 0;
   std::uint32_t field_count = 0;
   std::uint32_t attribute_count = 0;
@@ -103,8 +105,15 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file);
 std::vector<std::byte> EncodeSections(std::span<const Section> sections);
 std::vector<Section> DecodeSections(std::span<const std::byte> table);
 
-std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields);
-Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count);
+// The first version that holds such fields: what the first one holds is written as it always was.
+std::uint32_t VersionOf(std::span<const FieldInfo> fields);
+
+// `version` is VersionOf(fields).
+std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version);
+// Errors: DataLoss            damaged
+//         FailedPrecondition  a field needs a later headrace: a codec, lists
+Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count,
+                                            std::uint32_t version);
 
 std::vector<std::byte> EncodeAttributes(std::span<const Attribute> attributes);
 Result<std::vector<Attribute>> DecodeAttributes(std::span<const std::byte> bytes,

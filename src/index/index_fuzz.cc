@@ -29,7 +29,8 @@ const std::array<std::vector<std::byte>, kBases>& Bases() {
   static const auto* const bases = [] {
     auto* files = new std::array<std::vector<std::byte>, kBases>;
     (*files)[0] = headrace::internal::FileOf(headrace::internal::SmallContents());
-    for (std::size_t i = 1; i < kBases; ++i) {
+    (*files)[1] = headrace::internal::FileOf(headrace::internal::TypedContents());
+    for (std::size_t i = 2; i < kBases; ++i) {
       (*files)[i] = headrace::internal::FileOf(headrace::internal::ContentsGenerator(i).Make());
     }
     return files;

@@ -59,7 +59,8 @@ class Opener {
   // The layout depends on the fields, so they are read before it is checked.
   Status ReadFields() {
     HEADRACE_ASSIGN_OR_RETURN(const auto bytes, Small(kFieldsSection));
-    Result<std::vector<FieldInfo>> fields = DecodeFields(bytes, parts_.header.field_count);
+    Result<std::vector<FieldInfo>> fields =
+        DecodeFields(bytes, parts_.header.field_count, parts_.header.version);
     if (!fields.ok()) return fields.status().WithContext("fields");
     parts_.fields = std::move(fields).value();
     return Status();

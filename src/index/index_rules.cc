@@ -28,6 +28,16 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
   if (field.kind > FieldKind::kArray) return "has an unknown kind";
   if (field.dtype > DType::kBool) return "has an unknown dtype";
   if (field.is_inline && field.has_checksums) return "is inline and has checksums";
+  if (field.batch_dtype) {
+    if (*field.batch_dtype > DType::kBool) return "has an unknown dtype for batches";
+    if (field.kind != FieldKind::kArray || field.is_inline) {
+      return "has a dtype for batches but is no array outside the index";
+    }
+    if (!IsWider(*field.batch_dtype, field.dtype)) {
+      return fmt::format("batches would hold {}, which is not a wider type than {}",
+                         DTypeName(*field.batch_dtype), DTypeName(field.dtype));
+    }
+  }
   if (field.kind != FieldKind::kArray) {
     if (field.is_inline) return "is inline but not an array";
     if (!field.shape.empty() || field.dtype != DType::kUInt8) {

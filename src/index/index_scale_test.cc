@@ -24,7 +24,7 @@ std::uint64_t WriteSparseIndex(const std::string& path) {
   const std::vector<FieldInfo> fields = {
       {.name = "image", .kind = FieldKind::kImage},
       {.name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true}};
-  const std::vector<std::byte> encoded = internal::EncodeFields(fields);
+  const std::vector<std::byte> encoded = internal::EncodeFields(fields, internal::kFirstVersion);
   const std::string root = "/data";
   internal::IndexHeader header;
   header.field_count = 2;

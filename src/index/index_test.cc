@@ -270,11 +270,14 @@ TEST(IndexTest, AFileThatCanNotBeReadIsFailedPrecondition) {
 
 TEST(IndexTest, AnotherVersionIsFailedPreconditionAndSaysWhichOneIsRead) {
   Bytes file = FileOf(SmallContents());
-  Store(std::uint32_t{2}, file.data() + 8);
-  internal::Reseal(file);
-  const Status status = OpenBytes(file).status();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2, this headrace reads version 1"));
+  for (const std::uint32_t version : {0U, 3U}) {
+    Store(version, file.data() + 8);
+    internal::Reseal(file);
+    const Status status = OpenBytes(file).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("version " + std::to_string(version) +
+                                                         ", this headrace reads versions 1 and 2"));
+  }
 }
 
 TEST(IndexTest, CutAnywhereItIsDataLossAtOpen) {

@@ -97,6 +97,13 @@ inline IndexContents SmallContents() {
   return contents;
 }
 
+// The same with an array that batches hold as a wider type: a file of version 2.
+inline IndexContents TypedContents() {
+  IndexContents contents = SmallContents();
+  contents.fields[2].info.batch_dtype = DType::kFloat64;
+  return contents;
+}
+
 // Valid contents drawn from `seed`: any mix of kinds, sizes and blocks.
 class ContentsGenerator {
  public:
@@ -204,6 +211,7 @@ inline void Reseal(std::span<std::byte> file) {
   constexpr std::size_t kHashedHeader = kHeaderBytes - 8;
   if (file.size() < kHeaderBytes) return;
   IndexHeader header;
+  header.version = Load<std::uint32_t>(file.data() + 8);
   header.sample_count = Load<std::uint64_t>(file.data() + 24);
   header.object_count = Load<std::uint64_t>(file.data() + 32);
   const std::uint64_t count = Load<std::uint32_t>(file.data() + 12);

@@ -8,6 +8,7 @@
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
+#include "codec/widen_codec.h"
 
 namespace headrace {
 namespace {
@@ -19,6 +20,15 @@ Result<std::size_t> FindField(const Index& index, const std::string& name) {
     names.append(names.empty() ? "" : ", ").append(index.fields()[i].name);
   }
   return InvalidArgument("field '{}': the dataset has no such field; it has {}", name, names);
+}
+
+NumberType TypeOf(DType dtype) {
+  const char kind = DTypeName(dtype).front();  // of "uint8": 'u'
+  using Kind = NumberType::Kind;
+  return {kind == 'f'   ? Kind::kFloat
+          : kind == 'i' ? Kind::kSigned
+                        : Kind::kUnsigned,
+          ElementBytes(dtype)};
 }
 
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
@@ -48,7 +58,16 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   field.dtype = info.dtype;
   field.shape = info.shape;
   field.row_bytes = info.array_bytes();
-  if (!info.is_inline) field.codec = MakeArrayCodec(field.row_bytes);
+  if (info.batch_dtype) {
+    const std::uint64_t count = field.row_bytes / ElementBytes(info.dtype);
+    field.dtype = *info.batch_dtype;
+    auto codec = MakeWidenCodec(TypeOf(info.dtype), TypeOf(field.dtype), count);
+    if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
+    field.codec = std::move(codec).value();
+    field.row_bytes = field.codec->RowBytes(0);
+  } else if (!info.is_inline) {
+    field.codec = MakeArrayCodec(field.row_bytes);
+  }
   return field;
 }
 

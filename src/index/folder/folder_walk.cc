@@ -1,4 +1,4 @@
-#include "index/folder_walk.h"
+#include "index/folder/folder_walk.h"
 
 #include <dirent.h>
 #include <fcntl.h>

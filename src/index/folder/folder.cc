@@ -1,4 +1,4 @@
-#include "index/folder.h"
+#include "index/folder/folder.h"
 
 #include <filesystem>
 #include <system_error>
@@ -6,11 +6,11 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "index/folder_report.h"
-#include "index/folder_walk.h"
+#include "index/folder/folder_report.h"
+#include "index/folder/folder_walk.h"
+#include "index/folder/skip_rules.h"
+#include "index/folder/text.h"
 #include "index/index_rules.h"
-#include "index/skip_rules.h"
-#include "index/text.h"
 
 namespace headrace {
 namespace {

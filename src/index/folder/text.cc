@@ -1,4 +1,4 @@
-#include "index/text.h"
+#include "index/folder/text.h"
 
 #include <fmt/core.h>
 

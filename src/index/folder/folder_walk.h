@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "index/folder.h"
-#include "index/folder_report.h"
-#include "index/skip_rules.h"
-#include "index/text.h"
+#include "index/folder/folder.h"
+#include "index/folder/folder_report.h"
+#include "index/folder/skip_rules.h"
+#include "index/folder/text.h"
 
 namespace headrace::internal {
 

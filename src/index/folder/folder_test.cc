@@ -1,4 +1,4 @@
-#include "index/folder.h"
+#include "index/folder/folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "index/folder_report.h"
+#include "index/folder/folder_report.h"
 
 namespace headrace::internal {
 

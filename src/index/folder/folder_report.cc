@@ -1,11 +1,11 @@
-#include "index/folder_report.h"
+#include "index/folder/folder_report.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
-#include "index/text.h"
+#include "index/folder/text.h"
 
 namespace headrace::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "index/skip_rules.h"
+#include "index/folder/skip_rules.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,383 @@
+#include "index/index_builder.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/format/errors.h"
+#include "index/atomic_file.h"
+#include "index/column_spool.h"
+#include "index/file_io.h"
+#include "index/index_file.h"
+#include "index/index_format.h"
+#include "index/index_rules.h"
+
+namespace headrace {
+namespace {
+
+using internal::AtomicFile;
+using internal::ColumnSpool;
+using internal::IndexOutline;
+using internal::Quoted;
+using internal::Section;
+using internal::SectionKind;
+using internal::TakeBytes;
+
+constexpr std::uint64_t kEntriesAtOnce = 2048;  // encoded or decoded at a time
+
+}  // namespace
+
+class IndexBuilder::Impl {
+ public:
+  Impl(std::string path, std::string root)
+      : path_(std::move(path)),
+        spool_(internal::FolderOf(path_)),
+        objects_(spool_.AddColumn()),
+        name_offsets_(spool_.AddColumn()),
+        names_(spool_.AddColumn()),
+        blocks_(spool_.AddColumn()) {
+    outline_.root = std::move(root);
+  }
+
+  Status Begin() {
+    if (const auto why = internal::WhyRootIsWrong(outline_.root)) {
+      return InvalidArgument("root: {}", *why);
+    }
+    std::array<std::byte, internal::kNameOffsetBytes> zero{};
+    return spool_.Append(name_offsets_, zero);
+  }
+
+  Result<std::size_t> AddField(const FieldInfo& field) {
+    outline_.fields.push_back(field);
+    if (const auto why = internal::WhyFieldsAreWrong(outline_.fields)) {
+      return InvalidArgument("{}", *why);
+    }
+    Columns columns{.entries = spool_.AddColumn(), .checksums = std::nullopt};
+    if (field.has_checksums) columns.checksums = spool_.AddColumn();
+    columns_.push_back(columns);
+    return columns_.size() - 1;
+  }
+
+  Status AddObjects(std::span<const IndexContents::Object> objects) {
+    if (objects.size() > internal::kObjectsMax - object_count()) {
+      return InvalidArgument("{} objects, more than 2^40", object_count() + objects.size());
+    }
+    for (const IndexContents::Object& object : objects) {
+      if (const auto why = internal::WhyObjectNameIsWrong(object.name)) {
+        return InvalidArgument("object {}: {}", object_count(), *why);
+      }
+      std::array<std::byte, internal::kObjectBytes> entry{};
+      internal::Store(object.size, entry.data());
+      internal::Store(object.mtime_ns, entry.data() + 8);
+      HEADRACE_RETURN_IF_ERROR(spool_.Append(objects_, entry));
+      HEADRACE_RETURN_IF_ERROR(spool_.Append(names_, std::as_bytes(std::span(object.name))));
+      std::array<std::byte, internal::kNameOffsetBytes> end{};
+      internal::Store(spool_.size(names_), end.data());
+      HEADRACE_RETURN_IF_ERROR(spool_.Append(name_offsets_, end));
+    }
+    return Status();
+  }
+
+  Status AddExtents(std::size_t field, std::span<const Extent> extents) {
+    HEADRACE_RETURN_IF_ERROR(CheckField(field, /*is_inline=*/false));
+    const FieldInfo& info = outline_.fields[field];
+    const std::uint64_t first = sample_count(field);
+    std::vector<std::byte> entries;
+    for (std::size_t begin = 0; begin < extents.size(); begin += kEntriesAtOnce) {
+      const auto part = extents.subspan(begin, std::min(kEntriesAtOnce, extents.size() - begin));
+      entries.resize(part.size() * internal::kExtentBytes);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        if (const Status status = CheckExtent(part[i], &info); !status.ok()) {
+          return status.WithContext("field " + Quoted(info.name) + " sample " +
+                                    std::to_string(first + begin + i));
+        }
+        internal::EncodeExtent(part[i], entries.data() + i * internal::kExtentBytes);
+      }
+      HEADRACE_RETURN_IF_ERROR(spool_.Append(columns_[field].entries, entries));
+    }
+    return Status();
+  }
+
+  Status AddInlineValues(std::size_t field, std::span<const std::byte> values) {
+    HEADRACE_RETURN_IF_ERROR(CheckField(field, /*is_inline=*/true));
+    const FieldInfo& info = outline_.fields[field];
+    if (values.size() % info.array_bytes() != 0) {
+      return InvalidArgument("field {}: {} bytes of inline values, must be a multiple of {}",
+                             Quoted(info.name), values.size(), info.array_bytes());
+    }
+    return spool_.Append(columns_[field].entries, values);
+  }
+
+  Status AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {
+    if (field >= columns_.size()) return NoField(field);
+    if (!columns_[field].checksums) {
+      return InvalidArgument("field {}: it has no checksums", Quoted(outline_.fields[field].name));
+    }
+    return spool_.Append(*columns_[field].checksums, std::as_bytes(checksums));
+  }
+
+  Status AddBlocks(std::span<const BlockInfo> blocks) {
+    std::array<std::byte, internal::kBlockBytes> entry{};
+    for (const BlockInfo& block : blocks) {
+      // Before it is encoded, which keeps only so many bits.
+      if (const Status status = CheckExtent(block.extent, nullptr); !status.ok()) {
+        return status.WithContext("block " + std::to_string(block_count()));
+      }
+      internal::EncodeBlock(block, entry.data());
+      HEADRACE_RETURN_IF_ERROR(spool_.Append(blocks_, entry));
+    }
+    return Status();
+  }
+
+  Status SetAttribute(std::string key, std::string value) {
+    attributes_.emplace_back(std::move(key), std::move(value));
+    const std::vector<Attribute> all(attributes_.begin(), attributes_.end());
+    if (const auto why = internal::WhyAttributesAreWrong(all)) return InvalidArgument("{}", *why);
+    return Status();
+  }
+
+  [[nodiscard]] std::uint64_t object_count() const {
+    return spool_.size(objects_) / internal::kObjectBytes;
+  }
+
+  [[nodiscard]] std::uint64_t sample_count(std::size_t field) const {
+    HEADRACE_CHECK(field < columns_.size());
+    const FieldInfo& info = outline_.fields[field];
+    const std::uint64_t bytes = info.is_inline ? info.array_bytes() : internal::kExtentBytes;
+    return spool_.size(columns_[field].entries) / bytes;
+  }
+
+  Status Publish(const std::function<bool()>& may_go_on) {
+    may_go_on_ = &may_go_on;
+    HEADRACE_RETURN_IF_ERROR(CheckWhole());
+    outline_.object_count = object_count();
+    outline_.block_count = block_count();
+    outline_.name_bytes = spool_.size(names_);
+    outline_.attributes.assign(attributes_.begin(), attributes_.end());
+    HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path_));
+    HEADRACE_RETURN_IF_ERROR(internal::WriteIndexFile(
+        outline_,
+        [&](const Section& section, const TakeBytes& take) { return Give(section, take); }, *file));
+    return file->Publish();
+  }
+
+  // Adds what is written to a failure.
+  [[nodiscard]] Status Named(const Status& status) const {
+    return status.ok() ? status : status.WithContext("writing index " + Quoted(path_));
+  }
+
+ private:
+  struct Columns {
+    std::size_t entries = 0;  // extents or inline values
+    std::optional<std::size_t> checksums;
+  };
+
+  [[nodiscard]] std::uint64_t block_count() const {
+    return spool_.size(blocks_) / internal::kBlockBytes;
+  }
+
+  [[nodiscard]] Status NoField(std::size_t field) const {
+    return InvalidArgument("field {}: there are {}", field, columns_.size());
+  }
+
+  [[nodiscard]] Status CheckField(std::size_t field, bool is_inline) const {
+    if (field >= columns_.size()) return NoField(field);
+    const FieldInfo& info = outline_.fields[field];
+    if (info.is_inline == is_inline) return Status();
+    return InvalidArgument("field {}: {}", Quoted(info.name),
+                           is_inline ? "extents are needed, it is not inline"
+                                     : "inline values are needed, not extents");
+  }
+
+  // Neighbours mostly lie in one object: the size of the last one is kept.
+  Status CheckExtent(const Extent& extent, const FieldInfo* field) {
+    if (Raw(extent.object) >= object_count()) {
+      return InvalidArgument("object {}: there are {} objects", Raw(extent.object), object_count());
+    }
+    if (!last_object_ || last_object_->first != extent.object) {
+      std::array<std::byte, sizeof(std::uint64_t)> size{};
+      HEADRACE_RETURN_IF_ERROR(
+          spool_.Read(objects_, Raw(extent.object) * internal::kObjectBytes, size));
+      last_object_ = {extent.object, internal::Load<std::uint64_t>(size.data())};
+    }
+    ObjectInfo object;
+    object.size = last_object_->second;
+    if (!internal::WhyExtentIsWrong(extent, object, field)) return Status();
+    HEADRACE_ASSIGN_OR_RETURN(const std::string name, NameOf(extent.object));
+    object.name = name;
+    return InvalidArgument("{}", *internal::WhyExtentIsWrong(extent, object, field));
+  }
+
+  [[nodiscard]] Result<std::string> NameOf(ObjectId id) const {
+    std::array<std::byte, 2 * internal::kNameOffsetBytes> ends{};
+    HEADRACE_RETURN_IF_ERROR(
+        spool_.Read(name_offsets_, Raw(id) * internal::kNameOffsetBytes, ends));
+    const auto begin = internal::Load<std::uint64_t>(ends.data());
+    std::string name(internal::Load<std::uint64_t>(ends.data() + 8) - begin, '\0');
+    HEADRACE_RETURN_IF_ERROR(spool_.Read(names_, begin, std::as_writable_bytes(std::span(name))));
+    return name;
+  }
+
+  Status CheckWhole() {
+    if (const auto why = internal::WhyFieldsAreWrong(outline_.fields)) {
+      return InvalidArgument("{}", *why);
+    }
+    outline_.sample_count = sample_count(0);
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const auto differs = [&](const char* what, std::uint64_t count) {
+        return InvalidArgument("field {}: {} {}, field {} has {} samples",
+                               Quoted(outline_.fields[i].name), count, what,
+                               Quoted(outline_.fields[0].name), outline_.sample_count);
+      };
+      if (sample_count(i) != outline_.sample_count) {
+        return differs(outline_.fields[i].is_inline ? "inline values" : "extents", sample_count(i));
+      }
+      if (!columns_[i].checksums) continue;
+      const std::uint64_t checksums = spool_.size(*columns_[i].checksums) / sizeof(std::uint64_t);
+      if (checksums != outline_.sample_count) return differs("checksums", checksums);
+    }
+    return CheckBlocks();
+  }
+
+  Status CheckBlocks() {
+    std::uint64_t first_sample = 0;
+    std::array<std::byte, internal::kBlockBytes> entry{};
+    for (std::uint64_t i = 0; i < block_count(); ++i) {
+      HEADRACE_RETURN_IF_ERROR(spool_.Read(blocks_, i * internal::kBlockBytes, entry));
+      const BlockInfo block = internal::DecodeBlock(entry.data()).value();
+      Status status;
+      if (const auto why = internal::WhyBlockIsWrong(block, first_sample, outline_.sample_count,
+                                                     i + 1 == block_count())) {
+        status = InvalidArgument("{}", *why);
+      }
+      for (std::size_t field = 0; status.ok() && field < columns_.size(); ++field) {
+        if (!outline_.fields[field].is_inline) status = CheckHolds(block, field);
+      }
+      if (!status.ok()) return status.WithContext("block " + std::to_string(i));
+      first_sample += block.sample_count;
+    }
+    return Status();
+  }
+
+  // Whether the block's extent contains those of its samples.
+  [[nodiscard]] Status CheckHolds(const BlockInfo& block, std::size_t field) const {
+    const std::uint64_t end = Raw(block.first_sample) + block.sample_count;
+    std::vector<std::byte> entries;
+    for (std::uint64_t first = Raw(block.first_sample); first < end; first += kEntriesAtOnce) {
+      HEADRACE_RETURN_IF_ERROR(GoOn());
+      const std::uint64_t count = std::min(kEntriesAtOnce, end - first);
+      entries.resize(count * internal::kExtentBytes);
+      HEADRACE_RETURN_IF_ERROR(
+          spool_.Read(columns_[field].entries, first * internal::kExtentBytes, entries));
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const Extent extent = internal::DecodeExtent(entries.data() + i * internal::kExtentBytes);
+        if (internal::Contains(block.extent, extent)) continue;
+        return InvalidArgument("{} does not hold sample {} field {}: {}",
+                               internal::Describe(block.extent), first + i,
+                               Quoted(outline_.fields[field].name), internal::Describe(extent));
+      }
+    }
+    return Status();
+  }
+
+  [[nodiscard]] Status GoOn() const {
+    if (!*may_go_on_ || (*may_go_on_)()) return Status();
+    return {StatusCode::kCancelled, "stopped"};
+  }
+
+  [[nodiscard]] std::size_t ColumnOf(const Section& section) const {
+    switch (section.kind) {
+      case SectionKind::kObjects:
+        return objects_;
+      case SectionKind::kNameOffsets:
+        return name_offsets_;
+      case SectionKind::kNameBytes:
+        return names_;
+      case SectionKind::kBlocks:
+        return blocks_;
+      case SectionKind::kSampleChecksums:
+        return columns_[section.field].checksums.value();
+      default:
+        return columns_[section.field].entries;
+    }
+  }
+
+  [[nodiscard]] Status Give(const Section& section, const TakeBytes& take) const {
+    const std::size_t column = ColumnOf(section);
+    std::vector<std::byte> bytes;
+    for (std::uint64_t at = 0; at < section.size; at += bytes.size()) {
+      HEADRACE_RETURN_IF_ERROR(GoOn());
+      bytes.resize(std::min<std::uint64_t>(section.size - at, ColumnSpool::kChunkBytes));
+      HEADRACE_RETURN_IF_ERROR(spool_.Read(column, at, bytes));
+      HEADRACE_RETURN_IF_ERROR(take(bytes));
+    }
+    return Status();
+  }
+
+  const std::string path_;
+  ColumnSpool spool_;
+  const std::size_t objects_;
+  const std::size_t name_offsets_;
+  const std::size_t names_;
+  const std::size_t blocks_;
+  IndexOutline outline_;
+  std::vector<Columns> columns_;  // one a field
+  std::vector<std::pair<std::string, std::string>> attributes_;
+  std::optional<std::pair<ObjectId, std::uint64_t>> last_object_;  // and its size
+  const std::function<bool()>* may_go_on_ = nullptr;
+};
+
+IndexBuilder::IndexBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+IndexBuilder::~IndexBuilder() = default;
+
+Result<std::unique_ptr<IndexBuilder>> IndexBuilder::Create(std::string path, std::string root) {
+  auto impl = std::make_unique<Impl>(std::move(path), std::move(root));
+  const Status status = impl->Named(impl->Begin());
+  if (!status.ok()) return status;
+  return std::unique_ptr<IndexBuilder>(new IndexBuilder(std::move(impl)));
+}
+
+Result<std::size_t> IndexBuilder::AddField(const FieldInfo& field) {
+  Result<std::size_t> position = impl_->AddField(field);
+  if (!position.ok()) return impl_->Named(position.status());
+  return position;
+}
+
+Status IndexBuilder::AddObjects(std::span<const IndexContents::Object> objects) {
+  return impl_->Named(impl_->AddObjects(objects));
+}
+
+Status IndexBuilder::AddExtents(std::size_t field, std::span<const Extent> extents) {
+  return impl_->Named(impl_->AddExtents(field, extents));
+}
+
+Status IndexBuilder::AddInlineValues(std::size_t field, std::span<const std::byte> values) {
+  return impl_->Named(impl_->AddInlineValues(field, values));
+}
+
+Status IndexBuilder::AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {
+  return impl_->Named(impl_->AddChecksums(field, checksums));
+}
+
+Status IndexBuilder::AddBlocks(std::span<const BlockInfo> blocks) {
+  return impl_->Named(impl_->AddBlocks(blocks));
+}
+
+Status IndexBuilder::SetAttribute(std::string key, std::string value) {
+  return impl_->Named(impl_->SetAttribute(std::move(key), std::move(value)));
+}
+
+std::uint64_t IndexBuilder::object_count() const { return impl_->object_count(); }
+
+std::uint64_t IndexBuilder::sample_count(std::size_t field) const {
+  return impl_->sample_count(field);
+}
+
+Status IndexBuilder::Publish(const std::function<bool()>& may_go_on) {
+  return impl_->Named(impl_->Publish(may_go_on));
+}
+
+}  // namespace headrace

@@ -1,0 +1,276 @@
+#include "index/index_builder.h"
+
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/test_contents.h"
+
+namespace headrace {
+namespace {
+
+using internal::FileOf;
+using internal::MakeExtent;
+using internal::SmallContents;
+using internal::TestFolder;
+using testing::HasSubstr;
+
+bool IsEmpty(const TestFolder& folder) { return std::filesystem::is_empty(folder.path()); }
+
+// Adds everything but blocks, columns in pieces of `piece` entries, in turn.
+Status AddAll(IndexBuilder& builder, const IndexContents& contents, std::uint64_t piece) {
+  for (const IndexContents::Field& field : contents.fields) {
+    HEADRACE_RETURN_IF_ERROR(builder.AddField(field.info).status());
+  }
+  for (const IndexContents::Object& object : contents.objects) {
+    HEADRACE_RETURN_IF_ERROR(builder.AddObjects({&object, 1}));
+  }
+  for (std::uint64_t first = 0; first < contents.sample_count; first += piece) {
+    const std::uint64_t count = std::min(piece, contents.sample_count - first);
+    for (std::size_t i = 0; i < contents.fields.size(); ++i) {
+      const IndexContents::Field& field = contents.fields[i];
+      if (field.info.is_inline) {
+        const std::uint64_t bytes = field.info.array_bytes();
+        HEADRACE_RETURN_IF_ERROR(builder.AddInlineValues(
+            i, std::span(field.inline_values).subspan(first * bytes, count * bytes)));
+      } else {
+        HEADRACE_RETURN_IF_ERROR(
+            builder.AddExtents(i, std::span(field.extents).subspan(first, count)));
+      }
+      if (field.info.has_checksums) {
+        HEADRACE_RETURN_IF_ERROR(
+            builder.AddChecksums(i, std::span(field.checksums).subspan(first, count)));
+      }
+    }
+  }
+  for (const auto& [key, value] : contents.attributes) {
+    HEADRACE_RETURN_IF_ERROR(builder.SetAttribute(key, value));
+  }
+  return Status();
+}
+
+Status Build(const IndexContents& contents, const std::string& path, std::uint64_t piece) {
+  HEADRACE_ASSIGN_OR_RETURN(const auto builder, IndexBuilder::Create(path, contents.root));
+  HEADRACE_RETURN_IF_ERROR(AddAll(*builder, contents, piece));
+  HEADRACE_RETURN_IF_ERROR(builder->AddBlocks(contents.blocks));
+  return builder->Publish();
+}
+
+TEST(IndexBuilderTest, TheFileIsThatOfWriteIndexWhateverTheContentsAndPieces) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const TestFolder folder;
+    const IndexContents contents = seed == 0   ? SmallContents()
+                                   : seed == 1 ? internal::TypedContents()
+                                               : internal::ContentsGenerator(seed).Make();
+    ASSERT_EQ(Build(contents, folder / "i", 1 + seed % 7).ToString(), "OK") << seed;
+    ASSERT_EQ(internal::ReadFile(folder / "i"), FileOf(contents)) << seed;
+  }
+}
+
+// Many chunks a column, so that all are spooled.
+TEST(IndexBuilderTest, TheFileIsThatOfWriteIndexIfColumnsAreSpooled) {
+  const TestFolder folder;
+  IndexContents contents = SmallContents();
+  contents.blocks = {{.first_sample = SampleId{0},
+                      .sample_count = 100'000,
+                      .extent = MakeExtent(0, 0, 100),
+                      .checksum = 5}};
+  contents.sample_count = 100'000;
+  for (IndexContents::Field& field : contents.fields) {
+    field.extents.resize(1);
+    field.extents.resize(field.info.is_inline ? 0 : contents.sample_count, MakeExtent(0, 20, 8));
+    field.extents.assign(field.extents.size(), MakeExtent(0, 20, 8));
+    if (field.info.has_checksums) field.checksums.assign(contents.sample_count, 3);
+    if (field.info.is_inline) field.inline_values.assign(2 * contents.sample_count, std::byte{1});
+  }
+  for (int i = 0; i < 20'000; ++i) {
+    contents.objects.push_back({.name = "object-" + std::to_string(i), .size = 9, .mtime_ns = i});
+  }
+  ASSERT_EQ(Build(contents, folder / "i", 5'000).ToString(), "OK");
+  EXPECT_EQ(internal::ReadFile(folder / "i"), FileOf(contents));
+  EXPECT_EQ(Index::Open(folder / "i").value()->VerifyAll().ToString(), "OK");
+}
+
+struct Mistake {
+  const char* name;
+  std::function<Status(IndexBuilder&)> make;
+  const char* why;
+};
+
+class IndexBuilderMistakeTest : public testing::TestWithParam<Mistake> {};
+
+TEST_P(IndexBuilderMistakeTest, IsInvalidArgumentNamedAndLeavesNothing) {
+  const TestFolder folder;
+  {
+    const auto builder = IndexBuilder::Create(folder / "i", "/data").value();
+    ASSERT_TRUE(AddAll(*builder, SmallContents(), 2).ok());
+    Status status = GetParam().make(*builder);
+    if (status.ok()) status = builder->Publish();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(status.message()),
+              "writing index '" + (folder / "i") + "': " + GetParam().why);
+  }
+  EXPECT_TRUE(IsEmpty(folder));
+}
+
+// NOLINTNEXTLINE(readability-function-size): a table
+std::vector<Mistake> Mistakes() {
+  const auto block = [](std::uint64_t first, std::uint64_t count, Extent extent) {
+    return BlockInfo{.first_sample = SampleId{first},
+                     .sample_count = count,
+                     .extent = extent,
+                     .checksum = std::nullopt};
+  };
+  return {
+      {"TheSameFieldTwice", [](IndexBuilder& b) { return b.AddField({.name = "image"}).status(); },
+       "field 4 'image': the name is taken"},
+      {"AFieldWithoutSamples",
+       [](IndexBuilder& b) { return b.AddField({.name = "more"}).status(); },
+       "field 'more': 0 extents, field 'image' has 3 samples"},
+      {"AnObjectAboveTheRoot",
+       [](IndexBuilder& b) {
+         const IndexContents::Object object{.name = "../x"};
+         return b.AddObjects({&object, 1});
+       },
+       "object 2: '../x' has a part '..'"},
+      {"AnObjectThatIsNotThere",
+       [](IndexBuilder& b) {
+         const Extent extent = MakeExtent(2, 0, 1);
+         return b.AddExtents(1, {&extent, 1});
+       },
+       "field 'note' sample 3: object 2: there are 2 objects"},
+      {"PastItsObject",
+       [](IndexBuilder& b) {
+         const Extent extent = MakeExtent(1, 50, 1);
+         return b.AddExtents(1, {&extent, 1});
+       },
+       "field 'note' sample 3: object 1 bytes [50, 51): 'b/two.bin' has 50 bytes"},
+      {"AnArrayOfAnotherSize",
+       [](IndexBuilder& b) {
+         const Extent extent = MakeExtent(1, 0, 7);
+         return b.AddExtents(2, {&extent, 1});
+       },
+       "field 'box' sample 3: object 1 bytes [0, 7): 7 bytes, a sample of field 'box' has 8"},
+      {"ExtentsOfAnInlineField", [](IndexBuilder& b) { return b.AddExtents(3, {}); },
+       "field 'label': inline values are needed, not extents"},
+      {"ValuesOfAFieldWithExtents", [](IndexBuilder& b) { return b.AddInlineValues(0, {}); },
+       "field 'image': extents are needed, it is not inline"},
+      {"ChecksumsOfAFieldWithout", [](IndexBuilder& b) { return b.AddChecksums(1, {}); },
+       "field 'note': it has no checksums"},
+      {"NoSuchField", [](IndexBuilder& b) { return b.AddExtents(4, {}); }, "field 4: there are 4"},
+      {"HalfAValue",
+       [](IndexBuilder& b) {
+         const std::byte half{};
+         return b.AddInlineValues(3, {&half, 1});
+       },
+       "field 'label': 1 bytes of inline values, must be a multiple of 2"},
+      {"OneChecksumMore",
+       [](IndexBuilder& b) {
+         const std::uint64_t one = 1;
+         return b.AddChecksums(0, {&one, 1});
+       },
+       "field 'image': 4 checksums, field 'image' has 3 samples"},
+      {"TheSameAttributeTwice", [](IndexBuilder& b) { return b.SetAttribute("format", "x"); },
+       "attribute 'format': the key is taken"},
+      {"ABlockThatLacksASample",
+       [block](IndexBuilder& b) {
+         const BlockInfo one = block(0, 3, MakeExtent(0, 0, 100));
+         return b.AddBlocks({&one, 1});
+       },
+       "block 0: object 0 bytes [0, 100) does not hold sample 2 field 'image': object 1 bytes [0, "
+       "30)"},
+      {"ABlockPastItsObject",
+       [block](IndexBuilder& b) {
+         const BlockInfo one = block(0, 3, MakeExtent(0, 0, 101));
+         return b.AddBlocks({&one, 1});
+       },
+       "block 0: object 0 bytes [0, 101): 'a/one.bin' has 100 bytes"},
+      {"BlocksWithAGap",
+       [block](IndexBuilder& b) {
+         const BlockInfo one = block(1, 2, MakeExtent(0, 0, 100));
+         return b.AddBlocks({&one, 1});
+       },
+       "block 0: begins at sample 1, its predecessor ends at 0"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, IndexBuilderMistakeTest, testing::ValuesIn(Mistakes()),
+                         [](const auto& each) { return each.param.name; });
+
+TEST(IndexBuilderTest, NoFieldsAndAWrongRootAreInvalidArgument) {
+  const TestFolder folder;
+  EXPECT_THAT(IndexBuilder::Create(folder / "i", "data").status().ToString(),
+              HasSubstr("root: is 'data': neither an absolute path"));
+  const auto builder = IndexBuilder::Create(folder / "i", "/").value();
+  EXPECT_THAT(builder->Publish().ToString(), HasSubstr("no fields"));
+  EXPECT_TRUE(IsEmpty(folder));
+}
+
+TEST(IndexBuilderTest, StoppedItIsCancelledAndLeavesNothing) {
+  const TestFolder folder;
+  {
+    const auto builder = IndexBuilder::Create(folder / "i", "/data/set").value();
+    ASSERT_TRUE(AddAll(*builder, SmallContents(), 3).ok());
+    int calls = 0;
+    EXPECT_EQ(builder->Publish([&] { return ++calls < 3; }).code(), StatusCode::kCancelled);
+    EXPECT_EQ(calls, 3);
+  }
+  EXPECT_TRUE(IsEmpty(folder));
+}
+
+TEST(IndexBuilderTest, AFullDiskIsResourceExhaustedAndLeavesNothing) {
+  const TestFolder folder;
+  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "mounting a small disk needs root";
+  }
+  IndexContents contents = SmallContents();
+  contents.fields.resize(1);
+  contents.fields[0].info.has_checksums = false;
+  contents.fields[0].checksums.clear();
+  contents.blocks.clear();
+  bool full = false;  // while samples are added, and while the whole is written
+  for (const std::uint64_t count : {40'000U, 100'000U}) {
+    contents.sample_count = count;
+    contents.fields[0].extents.assign(count, MakeExtent(0, 0, 1));
+    const Status status = Build(contents, folder / "i", 1000);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("No space left on device"));
+    EXPECT_TRUE(IsEmpty(folder));
+    full = true;
+  }
+  EXPECT_TRUE(full);
+  EXPECT_EQ(umount(folder.path().c_str()), 0);
+}
+
+TEST(IndexBuilderTest, AKilledProcessLeavesNothing) {
+  const TestFolder folder;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto builder = IndexBuilder::Create(folder / "i", "/data/set").value();
+    IndexContents contents = SmallContents();
+    contents.sample_count = 100'000;
+    contents.fields.resize(1);
+    contents.fields[0].extents.assign(contents.sample_count, MakeExtent(0, 0, 1));
+    contents.fields[0].checksums.assign(contents.sample_count, 1);
+    HEADRACE_CHECK(AddAll(*builder, contents, 1000).ok());
+    (void)builder->Publish([] {
+      raise(SIGKILL);  // while the file is written
+      return true;
+    });
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(IsEmpty(folder));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,124 @@
+// Files of version 2, and that what version 1 holds is still written as version 1.
+
+#include <cstring>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "index/index_reader.h"
+#include "index/test_contents.h"
+
+namespace headrace {
+namespace {
+
+using internal::FileOf;
+using internal::SmallContents;
+using internal::TypedContents;
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+Result<std::shared_ptr<const Index>> OpenBytes(const Bytes& file) {
+  return internal::OpenIndexInMemory(file, "/data/index", nullptr);
+}
+
+// Where the type of field 2, 'box', begins in the file.
+std::size_t TypeAt(const Bytes& file) {
+  const std::string name = "box";
+  for (std::size_t at = 0; at + name.size() <= file.size(); ++at) {
+    if (std::memcmp(file.data() + at, name.data(), name.size()) == 0) return at - 8;
+  }
+  return 0;
+}
+
+TEST(IndexVersionTest, ContentsThatVersion1HoldsAreWrittenAsVersion1) {
+  EXPECT_EQ(internal::Load<std::uint32_t>(FileOf(SmallContents()).data() + 8), 1U);
+  EXPECT_EQ(internal::Load<std::uint32_t>(FileOf(TypedContents()).data() + 8), 2U);
+}
+
+TEST(IndexVersionTest, TheTypeOfBatchesIsReadAsItWasWritten) {
+  const Bytes file = FileOf(TypedContents());
+  const auto index = OpenBytes(file).value();
+  EXPECT_EQ(index->VerifyAll().ToString(), "OK");
+  EXPECT_EQ(index->fields()[2].batch_dtype, DType::kFloat64);
+  EXPECT_EQ(index->fields()[2].dtype, DType::kFloat32);
+  EXPECT_EQ(index->fields()[0].batch_dtype, std::nullopt);
+  EXPECT_EQ(index->extent(2, SampleId{1}).value(), TypedContents().fields[2].extents[1]);
+}
+
+TEST(IndexVersionTest, TheTypeOfBatchesIsPartOfTheFingerprint) {
+  const Bytes one = FileOf(SmallContents());
+  const Bytes two = FileOf(TypedContents());
+  EXPECT_NE(OpenBytes(one).value()->fingerprint(), OpenBytes(two).value()->fingerprint());
+}
+
+// The bytes are part of the format (docs/index-format.md): a change here is a new version.
+TEST(IndexVersionTest, Version2IsFrozen) {
+  const Bytes file = FileOf(TypedContents());
+  EXPECT_EQ(OpenBytes(file).value()->fingerprint(), "64e8cf719f4fcf0044cc4f5e30a7e0e4");
+  const std::size_t at = TypeAt(file);
+  EXPECT_EQ(static_cast<int>(file[at]), static_cast<int>(DType::kFloat64) + 1);
+  for (std::size_t i = 1; i < 8; ++i) EXPECT_EQ(file[at + i], std::byte{0});
+}
+
+TEST(IndexVersionTest, CutAnywhereItIsDataLossAtOpen) {
+  const Bytes file = FileOf(TypedContents());
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    const Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
+    ASSERT_EQ(OpenBytes(cut).status().code(), StatusCode::kDataLoss) << size;
+  }
+}
+
+Status AfterChange(std::size_t which, int value) {
+  Bytes file = FileOf(TypedContents());
+  file[TypeAt(file) + which] = static_cast<std::byte>(value);
+  internal::Reseal(file);
+  return OpenBytes(file).status();
+}
+
+TEST(IndexVersionTest, ReservedUsesAreRefusedByNameNotAsDamage) {
+  const Status codec = AfterChange(1, 1);
+  EXPECT_EQ(codec.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(codec.message()),
+              HasSubstr("entry 2 has codec 1, which this headrace does not read"));
+  const Status lists = AfterChange(2, 3);
+  EXPECT_EQ(lists.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(lists.message()), HasSubstr("entry 2 has lists of depth 3"));
+}
+
+TEST(IndexVersionTest, AWrongTypeIsDataLoss) {
+  const auto why = [](std::size_t which, int value) {
+    const Status status = AfterChange(which, value);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(why(7, 1), HasSubstr("entry 2: reserved bytes are not zero"));
+  EXPECT_THAT(why(0, 200), HasSubstr("field 2 'box': has an unknown dtype for batches"));
+  EXPECT_THAT(why(0, static_cast<int>(DType::kFloat16) + 1),
+              HasSubstr("batches would hold float16, which is not a wider type than float32"));
+  EXPECT_THAT(why(0, 0), HasSubstr("no field needs version 2"));
+}
+
+TEST(IndexVersionTest, OnlyArraysOutsideTheIndexHaveATypeOfBatches) {
+  for (const std::size_t field : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
+    IndexContents contents = SmallContents();
+    contents.fields[field].info.batch_dtype = DType::kInt64;
+    const internal::TestFolder folder;
+    const Status status = WriteIndex(contents, folder / "i");
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("has a dtype for batches but is no array outside the index"));
+  }
+}
+
+TEST(IndexVersionTest, ATypeIsWiderIfItHoldsEveryValue) {
+  EXPECT_TRUE(IsWider(DType::kInt64, DType::kUInt16));
+  EXPECT_TRUE(IsWider(DType::kFloat32, DType::kFloat16));
+  EXPECT_FALSE(IsWider(DType::kUInt32, DType::kInt8));
+  EXPECT_FALSE(IsWider(DType::kInt16, DType::kUInt16));
+  EXPECT_FALSE(IsWider(DType::kInt64, DType::kInt64));
+  EXPECT_FALSE(IsWider(DType::kFloat64, DType::kInt32));
+  EXPECT_FALSE(IsWider(DType::kInt64, DType::kBool));
+}
+
+}  // namespace
+}  // namespace headrace
