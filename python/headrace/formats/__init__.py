@@ -6,10 +6,12 @@
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
 from headrace.formats.table import register
+from headrace.formats.tokens import Tokens
 
 __all__ = [
     "Builder",
     "Format",
     "Sample",
+    "Tokens",
     "register",
 ]

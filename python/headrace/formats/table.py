@@ -16,11 +16,13 @@ from headrace.formats._format import Format
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
+from headrace.formats.tokens import Tokens
 
 OTHER = IndexFile()
 
 FORMATS: tuple[Format, ...] = (
     Folder(),
+    Tokens(),
     Pack(),
     OTHER,
 )
