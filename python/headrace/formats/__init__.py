@@ -5,12 +5,15 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
+from headrace.formats.arrays import Arrays, Records
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 
 __all__ = [
+    "Arrays",
     "Builder",
     "Format",
+    "Records",
     "Sample",
     "Tokens",
     "register",

@@ -13,6 +13,7 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
@@ -23,6 +24,8 @@ OTHER = IndexFile()
 FORMATS: tuple[Format, ...] = (
     Folder(),
     Tokens(),
+    Arrays(),
+    Records(),
     Pack(),
     OTHER,
 )
