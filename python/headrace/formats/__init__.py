@@ -8,6 +8,7 @@ from headrace.formats._format import Format, Sample
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
+from headrace.formats.webdataset import WebDataset
 
 __all__ = [
     "Arrays",
@@ -16,5 +17,6 @@ __all__ = [
     "Records",
     "Sample",
     "Tokens",
+    "WebDataset",
     "register",
 ]

@@ -18,6 +18,7 @@ from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
 from headrace.formats.tokens import Tokens
+from headrace.formats.webdataset import WebDataset
 
 OTHER = IndexFile()
 
@@ -26,6 +27,7 @@ FORMATS: tuple[Format, ...] = (
     Tokens(),
     Arrays(),
     Records(),
+    WebDataset(),
     Pack(),
     OTHER,
 )
