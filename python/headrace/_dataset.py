@@ -326,10 +326,11 @@ def _find(
 
 
 def _row_of(format: FormatArgument) -> Format | None:
-    if format is None or isinstance(format, Format):
-        return format
-    if isinstance(format, str):
-        return table.named(format)
+    given: object = format
+    if given is None or isinstance(given, Format):
+        return given
+    if isinstance(given, str):
+        return table.named(given)
     raise InvalidArgumentError(
         f"format: got {shown(format)}, must be a format, such as headrace.formats.Tokens(...), or "
         "the name of one"

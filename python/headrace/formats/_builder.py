@@ -18,7 +18,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFo
 Progress = Callable[[int], object]
 """Called with the number of samples or files found."""
 
-Numbers = int | Sequence[int] | npt.NDArray[np.integer]
+Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
 """One number for each entry, or one for all."""
 
 Kind = Literal["bytes", "image", "array"]

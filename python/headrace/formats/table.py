@@ -50,7 +50,8 @@ def register(format: Format) -> None:
         InvalidArgumentError: no `Format`; its name is that of another class; a name is missing.
     """
     global FORMATS
-    if not isinstance(format, Format):
+    given: object = format
+    if not isinstance(given, Format):
         raise InvalidArgumentError(
             f"register: got {shown(format)}, must be an instance of a class derived from "
             "headrace.formats.Format"
@@ -101,7 +102,8 @@ def with_options(name: str | None, texts: Sequence[str]) -> Format:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
-    return replace(cast(Any, row), **values) if values else row
+    made: Format = replace(cast(Any, row), **values) if values else row
+    return made
 
 
 def import_named(modules: str) -> None:

@@ -193,6 +193,15 @@ def test_register_refuses_what_is_no_format_and_names_that_are_taken() -> None:
 # The builder.
 
 
+def test_the_page_s_builder_writes_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.lines").write_bytes(b"0\thello\n1\tabc\n")
+    exec(page_blocks()[1], {"hr": hr})
+    assert [each["text"] for each in hr.open("a.hri")] == [b"hello", b"abc"]
+
+
 def built(path: Path, data: Path) -> None:
     with Builder(path, root=data.parent) as builder:
         builder.add_field("word", "bytes")

@@ -28,11 +28,6 @@ class NpyHeader:
     data_offset: int
     """Where the values begin, from the beginning of the header."""
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one entry of the first dimension."""
-        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=object))
-
 
 def read_npy_header(read: Read, size: int, what: str) -> NpyHeader:
     """Reads and checks the header of the `size` bytes that begin at offset 0 of `read`.

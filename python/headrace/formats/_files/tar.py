@@ -58,7 +58,9 @@ class TarReader:
         return self._buffer[:size]
 
     def __iter__(self) -> Iterator[Member]:
-        at, long_name, pax, pax_global = 0, "", {}, {}
+        at, long_name = 0, ""
+        pax: dict[str, str] = {}
+        pax_global: dict[str, str] = {}
         while True:
             header = self._header(at)
             if header is None:
