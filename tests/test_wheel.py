@@ -173,7 +173,9 @@ INFO = "headrace-0.1.0.dist-info/"
 def wheel_of(folder: Path, *, without: str = "", more: str = "", node_mode: int = 0o755) -> Path:
     """A wheel of empty files."""
     names = {path.relative_to(ROOT / "python").as_posix() for path in python_files()}
-    names |= {f"headrace/_docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    names |= {f"headrace/_docs/{path.relative_to(docs).as_posix()}" for path in pages}
     names |= {"headrace/_core.abi3.so", f"{INFO}METADATA", f"{INFO}licenses/LICENSE"}
     names |= {f"headrace.libs/{name}-0123abcd.so.1" for name in wheel_contents.BUNDLED}
     texts = (*wheel_contents.BUNDLED.values(), *wheel_contents.COMPILED_IN)

@@ -50,7 +50,9 @@ def _wanted(root: Path, info: str) -> set[str]:
     package = root / "python"
     sources = [*package.rglob("*.py"), *package.rglob("*.pyi"), package / "headrace" / "py.typed"]
     wanted = {source.relative_to(package).as_posix() for source in sources}
-    wanted |= {f"headrace/_docs/{page.name}" for page in (root / "docs").glob("*.md")}
+    docs = root / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    wanted |= {f"headrace/_docs/{page.relative_to(docs).as_posix()}" for page in pages}
     wanted |= {"headrace/headrace-node", f"{info}licenses/LICENSE"}
     texts = (*BUNDLED.values(), *COMPILED_IN)
     return wanted | {f"{info}licenses/third_party/{text}.txt" for text in texts}

@@ -8,7 +8,7 @@
 
 import logging
 
-from headrace import _core, errors, image, orders, profile, tiers
+from headrace import _core, errors, formats, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
@@ -37,6 +37,7 @@ __all__ = [
     "Workers",
     "__version__",
     "errors",
+    "formats",
     "image",
     "open",
     "orders",

@@ -27,6 +27,10 @@ class Field:
     def shape(self) -> tuple[int, ...]: ...
 
     @property
+    def batch_dtype(self) -> str:
+        """the dtype of the rows of a batch: `dtype`, or a wider one"""
+
+    @property
     def is_inline(self) -> bool: ...
 
     @property
@@ -82,6 +86,12 @@ class Index:
 
     def folder_is_current(self) -> bool: ...
 
+def hash64(data: object) -> int:
+    """XXH3-64, seed 0."""
+
+def hash64_ranges(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """XXH3-64 of each range of `data`."""
+
 class IndexContents:
     """What an index says, column by column."""
 
@@ -89,7 +99,7 @@ class IndexContents:
 
     def add_objects(self, names: Sequence[str | bytes], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], mtimes_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-    def add_extent_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+    def add_extent_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, batch_dtype: str | bytes | None = None) -> None: ...
 
     def add_inline_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], values: object) -> None: ...
 
@@ -103,11 +113,36 @@ def write_index(contents: IndexContents, path: str | bytes) -> None:
 def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None, skip: Sequence[str | bytes] = []) -> None:
     """Walks a folder of class folders and writes its index."""
 
-def hash64(data: object) -> int:
-    """XXH3-64, seed 0."""
+class IndexBuilder:
+    """Writes an index in pieces of any size."""
 
-def hash64_ranges(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
-    """XXH3-64 of each range of `data`."""
+    def __init__(self, path: str | bytes, root: str | bytes) -> None: ...
+
+    def add_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], is_inline: bool = False, checksums: bool = False, batch_dtype: str | bytes | None = None) -> int:
+        """The position of the field."""
+
+    def add_objects(self, names: Sequence[str | bytes], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], mtimes_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_extents(self, field: int, extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None: ...
+
+    def add_inline_values(self, field: int, values: object) -> None: ...
+
+    def add_checksums(self, field: int, checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None: ...
+
+    def set_attribute(self, key: str | bytes, value: str | bytes) -> None: ...
+
+    @property
+    def object_count(self) -> int: ...
+
+    def sample_count(self, field: int) -> int: ...
+
+    def publish(self) -> None:
+        """Checks the whole and writes it; once, last."""
+
+    def discard(self) -> None:
+        """Leaves nothing."""
 
 class RandomResizedCrop:
     """A random box of the image, resized: torchvision's algorithm."""

@@ -24,6 +24,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats import table
+from headrace.formats._files.patterns import is_pattern
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -41,9 +42,16 @@ class Dataset:
     Thread safety: every method may be called from any thread.
     """
 
-    def __init__(self, index: _core.Index, path: str, named_index: str | None = None) -> None:
-        """`named_index`: the index file, if the user named it."""
+    def __init__(
+        self,
+        index: _core.Index,
+        path: str,
+        named_index: str | None = None,
+        row: Format | None = None,
+    ) -> None:
+        """`named_index`: the index file, if the user named it. `row`: the format that opened it."""
         self._index = index
+        self._row = row
         self._named_index = named_index
         self._path = path
         self._fields = index.fields
@@ -74,7 +82,8 @@ class Dataset:
     @property
     def format_row(self) -> Format:
         """What headrace knows of that format; private to headrace."""
-        return table.format_of(self._index)
+        own = self._row
+        return own if own is not None and own.name == self.format else table.format_of(self._index)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -157,9 +166,11 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as its path, which is opened again; the samples must be the same there."""
+        row = self._row
         # An index file has it inside, as has a pack.
-        skip = self.skip if self.format_row.recognises(self._path) else ()
-        return _reopen, (self._path, self._named_index, skip, self.fingerprint)
+        skip = self.skip if row is not None and row.follows_skip else ()
+        own = row if row is not None and not table.is_built_in(row) else None
+        return _reopen, (self._path, self._named_index, skip, self.fingerprint, own)
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
         return {
@@ -186,7 +197,8 @@ class Dataset:
         if field.kind == "array":
             import numpy as np
 
-            return np.frombuffer(data, dtype=field.dtype).reshape(field.shape)
+            values = np.frombuffer(data, dtype=field.dtype).reshape(field.shape)
+            return values.astype(field.batch_dtype, copy=False)
         return bytes(data)
 
     def __repr__(self) -> str:
@@ -206,12 +218,16 @@ def object_path(index: _core.Index, object_id: int) -> str:
 
 
 def describe_field(field: _core.Field) -> str:
-    """ "image", "int64", "float32[3, 224, 224]"."""
+    """ "image", "int64", "float32[3, 224, 224]", "uint16[1024] as int64"."""
     if field.kind != "array":
         return field.kind
     shape = f"[{', '.join(map(str, field.shape))}]" if field.shape else ""
-    return f"{field.dtype}{shape}"
+    wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
+    return f"{field.dtype}{shape}{wide}"
 
+
+FormatArgument = Format | str | None
+"""What `format=` may be: a format, or the name of one. None: the one that recognises the path."""
 
 Skip = str | Iterable[str] | None
 """What `skip=` may be. None: nothing is left out, but with `index=` a file that is there keeps the
@@ -223,16 +239,20 @@ def open_dataset(
     path: str | os.PathLike[str],
     *,
     index: str | os.PathLike[str] | None = None,
+    format: FormatArgument = None,
     skip: Skip = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Opens a dataset as it lies on storage.
 
-    `path` is a folder with one folder of images for each class, a pack, or an index file. A folder
-    is indexed the first time, which lists its files once; the index is kept in the user's cache
-    folder and used again as long as no folder of the dataset has changed. `index` names an index
-    file to use instead: it is made if it is not there. `progress` is called with the number of
-    files found while a folder is listed.
+    `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
+    of another format that is known (`headrace docs formats/own`). It is indexed the first time,
+    which lists its files once; the index is kept in the user's cache folder and used again as long
+    as no folder of the dataset has changed. `index` names an index file to use instead: it is made
+    if it is not there. `progress` is called with the number of files or samples found meanwhile.
+
+    `format` says how to read what is at `path`, and with which parameters, as
+    `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
 
     `skip` leaves files and folders of a folder out, as if they were not there: "*.webp", "src" (a
     name, wherever it is), "/src" or "ant/broken.jpg" (a path below the folder), or a kind of file:
@@ -251,7 +271,7 @@ def open_dataset(
         raise InvalidArgumentError(
             f"progress: got {shown(progress)}, must be a function of the number of files found"
         )
-    dataset, is_new = _find(path, index, skip, progress)
+    dataset, is_new = _find(path, index, skip, progress, _row_of(format))
     if is_new:
         failing = [finding for finding in dataset.report if not finding.can_be_decoded]
         warn_of(failing, dataset.index, dataset.path, "indexing")
@@ -264,15 +284,24 @@ inspect.unwrap(open_dataset).__qualname__ = "open"  # As a TypeError of a missin
 
 
 def find_dataset(
-    path: str | os.PathLike[str], *, skip: Skip = None, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *,
+    skip: Skip = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """As `open_dataset`, for commands: these tell in their own way what was found."""
     return _find(path, None, skip, progress)[0]
 
 
-def _reopen(path: str, index: str | None, skip: tuple[str, ...], fingerprint: str) -> Dataset:
+def _reopen(
+    path: str,
+    index: str | None,
+    skip: tuple[str, ...],
+    fingerprint: str,
+    row: Format | None = None,
+) -> Dataset:
     """A dataset that was pickled."""
-    dataset = _find(path, index, skip if index is not None else skip or None, None)[0]
+    dataset = _find(path, index, skip if index is not None else skip or None, None, row)[0]
     if dataset.fingerprint != fingerprint:
         raise FailedPreconditionError(
             f"unpickling the dataset {path}: its files are not those of when it was pickled "
@@ -286,14 +315,28 @@ def _find(
     index: str | os.PathLike[str] | None,
     skip: Skip,
     progress: Progress | None,
+    row: Format | None = None,
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
     where = os.path.abspath(given_path("opening dataset", path))
     patterns = None if skip is None else skip_patterns(skip)
-    if not os.path.exists(where):
+    if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"opening dataset {where}", where, "file or folder")
-    opened = _recognised(where).open(where, Wanted(index, patterns, progress))
-    return Dataset(opened.index, where, opened.named), opened.is_new
+    row = row or _recognised(where)
+    opened = row.open(where, Wanted(index, patterns, progress))
+    return Dataset(opened.index, where, opened.named, row), opened.is_new
+
+
+def _row_of(format: FormatArgument) -> Format | None:
+    given: object = format
+    if given is None or isinstance(given, Format):
+        return given
+    if isinstance(given, str):
+        return table.named(given)
+    raise InvalidArgumentError(
+        f"format: got {shown(format)}, must be a format, such as headrace.formats.Tokens(...), or "
+        "the name of one"
+    )
 
 
 def index_folder(
@@ -301,14 +344,17 @@ def index_folder(
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     skip: str | Iterable[str] = (),
+    format: FormatArgument = None,
 ) -> tuple[Dataset, str]:
-    """Indexes a folder anew, whatever is cached: the dataset and where its index was written."""
+    """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = os.path.abspath(given_path("indexing", root))
-    if not os.path.isdir(where):
-        raise _not_found(f"indexing {where}", where, "folder")
+    row = _row_of(format)
+    if not os.path.exists(where) and not is_pattern(where):
+        raise _not_found(f"indexing {where}", where, "file or folder")
     wanted = Wanted(output, skip_patterns(skip), progress)
-    index, target = _recognised(where).build(where, wanted)
-    return Dataset(index, where), target
+    row = row or _recognised(where)
+    index, target = row.build(where, wanted)
+    return Dataset(index, where, None, row), target
 
 
 def image_folder(dataset: Dataset) -> str | None:
@@ -348,6 +394,11 @@ def _recognised(path: str) -> Format:
         row = table.recognise(path)
         if row is not None:
             return row
+        if not os.path.exists(path):
+            raise NotFoundError(
+                f"opening dataset {path}: no such file or folder, and no format opens this "
+                f"pattern; {table.described()}"
+            )
         names = None if os.path.isfile(path) else sorted(os.listdir(path))
     except OSError as error:
         raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error

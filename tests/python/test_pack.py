@@ -19,7 +19,7 @@ import pytest
 import headrace as hr
 from headrace import _core, errors
 from headrace.cli import _verify
-from headrace.formats import _pack_plan, _pack_shard
+from headrace.formats._packing import plan, shard
 from headrace.formats.pack import PackParameters, write_pack
 
 SMALL = PackParameters(block_bytes=30_000, shard_bytes=100_000)
@@ -229,7 +229,7 @@ def test_a_run_that_finished_nothing_leaves_nothing(original: Path, tmp_path: Pa
 def test_killed_while_publishing_an_overwrite_the_next_run_finishes_it(
     original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    from headrace.formats import _pack_partial
+    from headrace.formats._packing import partial
 
     class Killed(BaseException):
         pass
@@ -238,14 +238,14 @@ def test_killed_while_publishing_an_overwrite_the_next_run_finishes_it(
     source = hr.open(original)
     write_pack(source, target, PackParameters(seed=9))
     old = contents(target)
-    exchange = _pack_partial._exchange
+    exchange = partial._exchange
 
     def kill(new: Path, current: Path) -> None:
         if stage == "after":
             exchange(new, current)
         raise Killed
 
-    monkeypatch.setattr(_pack_partial, "_exchange", kill)
+    monkeypatch.setattr(partial, "_exchange", kill)
     with pytest.raises(Killed):
         write_pack(source, target, SMALL, overwrite=True)
     assert (contents(target) == old) == (stage == "before")
@@ -283,9 +283,9 @@ def test_what_reads_back_otherwise_than_written_is_never_published(
     write_pack(hr.open(original), tmp_path / "good")
     index = hr.open(tmp_path / "good").index
     start, size = (int(column[0]) for column in index.blocks()[3:5])
-    verify = _pack_shard.ShardWriter._verify
+    verify = shard.ShardWriter._verify
 
-    def damage(self: _pack_shard.ShardWriter, path: str, *rest: Any) -> _pack_shard.Shard:
+    def damage(self: shard.ShardWriter, path: str, *rest: Any) -> shard.Shard:
         data = bytearray(Path(path).read_bytes())
         if where == "cut":
             data = data[:-100]
@@ -296,7 +296,7 @@ def test_what_reads_back_otherwise_than_written_is_never_published(
         Path(path).write_bytes(data)
         return verify(self, path, *rest)
 
-    monkeypatch.setattr(_pack_shard.ShardWriter, "_verify", damage)
+    monkeypatch.setattr(shard.ShardWriter, "_verify", damage)
     with pytest.raises(errors.DataLossError, match=r"verifying .*shard-00000"):
         write_pack(hr.open(original), tmp_path / "pack")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "good"]
@@ -447,6 +447,6 @@ def test_fields_of_any_type_survive(tmp_path: Path) -> None:
 
 def test_blocks_are_cut_before_they_pass_the_limit() -> None:
     sizes = np.array([5, 5, 5, 20, 1, 1, 9], np.uint64)
-    assert _pack_plan._cut(sizes, 10).tolist() == [0, 2, 3, 4, 6, 7]
-    assert _pack_plan._cut(sizes, 1000).tolist() == [0, 7]
-    assert _pack_plan._cut(sizes[:1], 1).tolist() == [0, 1]
+    assert plan._cut(sizes, 10).tolist() == [0, 2, 3, 4, 6, 7]
+    assert plan._cut(sizes, 1000).tolist() == [0, 7]
+    assert plan._cut(sizes[:1], 1).tolist() == [0, 1]

@@ -28,6 +28,7 @@ from headrace import _dataset
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli import _inspect, _verify
+from headrace.formats import table
 from headrace.formats._findings import unmatched_skip
 from headrace.formats.pack_format import PARAMETERS
 
@@ -36,7 +37,10 @@ _BAR_WIDTH = 30
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 # Paths are str: Path would turn an empty one into ".", the current folder.
 DatasetPath = Annotated[
-    str, typer.Argument(help="A folder of class folders, a pack, or an index file (.hri).")
+    str,
+    typer.Argument(
+        help="A folder of class folders, a pack, an index file (.hri), or another known format."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="Number of threads; default: two for each core, at most 8.")
@@ -55,22 +59,37 @@ Skip = Annotated[
 
 
 def index(
-    root: Annotated[str, typer.Argument(help="A folder with one folder of images a class.")],
+    root: Annotated[
+        str, typer.Argument(help="A folder with one folder of images a class, or other data.")
+    ],
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
     ] = None,
     skip: Skip = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="The format of the data; default: as it is recognised."),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of the format, as window=1024; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the files of a folder again, write its index, and report what cannot be decoded.
+    """List the files of a dataset again, write its index, and report what cannot be decoded.
 
-    Opening a folder does this the first time; run it after files were changed in place. It reads
-    names and sizes, and opens no file.
+    Opening a dataset does this the first time; run it after files were changed in place. Of a
+    folder of images it reads names and sizes, and opens no file. Other commands open the index.
 
     Example: [bold]headrace index /data/images[/bold]
     """
+    row = table.with_options(format, options or []) if format or options else None
     with _counting(f"listing {root}") as progress:
-        dataset, path = _dataset.index_folder(root, output, progress, skip or ())
+        dataset, path = _dataset.index_folder(root, output, progress, skip or (), row)
     _tell_unmatched_skip(dataset, skip)
     result = {
         "path": path,

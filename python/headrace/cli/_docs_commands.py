@@ -17,8 +17,9 @@ def _pages() -> dict[str, str]:
     """The text of each page, by name."""
     folder = resources.files("headrace") / "_docs"
     pages = {
-        entry.name.removesuffix(".md"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
+        prefix + entry.name.removesuffix(".md"): entry.read_text(encoding="utf-8")
+        for prefix in ("", "formats/")
+        for entry in (folder / prefix if prefix else folder).iterdir()
         if entry.name.endswith(".md")
     }
     return dict(sorted(pages.items()))

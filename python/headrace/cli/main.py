@@ -25,6 +25,7 @@ from headrace.cli import (
     _profile_commands,
     _quality_commands,
 )
+from headrace.formats import table
 
 EXIT_DATA = 1
 EXIT_USAGE = 2
@@ -70,6 +71,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*args: object, **kwargs: object) -> None:
         print_any_text()
         try:
+            table.import_named(os.environ.get("HEADRACE_FORMATS", ""))
             command(*args, **kwargs)
         except KeyboardInterrupt as error:
             _fail("stopped", EXIT_INTERRUPTED, error)

@@ -1,1 +1,22 @@
-"""Builders of dataset formats that need a library, and findings of indexing a folder."""
+"""Formats of datasets: those that headrace knows, and what a format of your own is made of.
+
+`headrace docs formats/own` shows one.
+"""
+
+from headrace.formats._builder import Builder
+from headrace.formats._format import Format, Sample
+from headrace.formats.arrays import Arrays, Records
+from headrace.formats.table import register
+from headrace.formats.tokens import Tokens
+from headrace.formats.webdataset import WebDataset
+
+__all__ = [
+    "Arrays",
+    "Builder",
+    "Format",
+    "Records",
+    "Sample",
+    "Tokens",
+    "WebDataset",
+    "register",
+]

@@ -1,6 +1,6 @@
 """The findings of indexing a folder: files that cannot be decoded, and others.
 
-The walk (src/index/folder_report.h) writes them into the index; this module describes them.
+The walk (src/index/folder/folder_report.h) writes them into the index; this module describes them.
 """
 
 from __future__ import annotations

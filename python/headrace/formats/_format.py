@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import logging
 import os
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headrace import _core
 from headrace.errors import InvalidArgumentError
+from headrace.formats import _builder
+from headrace.formats._builder import Builder, Progress
+from headrace.formats._cache import (
+    cache_path,
+    cache_target,
+    index_target,
+    make_folder_of,
+    open_current,
+)
 
-INDEX_SUFFIX = ".hri"
-
-Progress = Callable[[int], object]
-"""Called with the number of files found."""
+FORMAT, SOURCE, OPTIONS = "format", "source", "options"
+"""Attributes of an index: the format's name, the path that was indexed, the format's options."""
 
 Sample = dict[str, Any]
 """By field: the bytes as they are stored, or a NumPy value."""
+
+
+_log = logging.getLogger("headrace.dataset")
 
 
 @dataclass(frozen=True)
@@ -41,11 +55,15 @@ class Wanted:
 class Format(ABC):
     """Recognises, indexes and checks the datasets of one format.
 
+    A format of your own defines `name`, `opens`, `recognises()` and `fill()`; `register()` then
+    makes `headrace.open` and the commands know it. Parameters are the fields of a frozen dataclass:
+    two datasets with different parameters are different datasets.
+
     Thread safety: stateless; every method may be called from any thread.
     """
 
     name: ClassVar[str]
-    """The value of the attribute "format" of its indexes."""
+    """The format's name, as in `Dataset.format`; unique."""
 
     opens: ClassVar[str]
     """A noun phrase with its article, for the list of what headrace opens."""
@@ -53,27 +71,68 @@ class Format(ABC):
     file_a_sample: ClassVar[bool] = False
     """Whether each sample is a file of its own."""
 
-    @abstractmethod
-    def recognises(self, path: str) -> bool:
-        """Whether `path`, which exists, is such a dataset. OSError: it cannot be read."""
+    follows_skip: ClassVar[bool] = False
+    """Whether `skip=` leaves files out."""
 
     @abstractmethod
+    def recognises(self, path: str) -> bool:
+        """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
+
+        It exists, or it is a pattern with braces, such as "a-{000..099}.tar".
+        """
+
+    def fill(self, path: str, builder: Builder) -> None:
+        """Describes the dataset at `path` to the builder: fields, files, samples.
+
+        An exception stops it, and nothing is left.
+        """
+        raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
+
+    def root(self, path: str) -> str:
+        """The folder that contains all files of the dataset at `path`, for the builder."""
+        return path if os.path.isdir(path) else os.path.dirname(path.partition("{")[0])
+
+    def remedy(self, index: _core.Index) -> str:
+        """What to do when a file is gone or is not as it was indexed."""
+        path = index.attributes.get(SOURCE, index.root)
+        words = ["headrace", "index", path, "--format", self.name]
+        for key, value in options_of(index).items():
+            words += ["--option", f"{key}={json.dumps(value)}"]
+        return f"run `{shlex.join(words)}` to index the data as it is now"
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """Yields each sample, read by the format's own library. Tests compare it with headrace."""
+        raise InvalidArgumentError(f"reading {path}: {self.opens} has no reader of its own")
+
+    def options(self) -> Mapping[str, Any]:
+        """The parameters, as JSON values, by name: the fields of a dataclass."""
+        if not dataclasses.is_dataclass(self):
+            return {}
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    # The rest serves formats with another way than an index that headrace builds and keeps.
+
     def open(self, path: str, wanted: Wanted) -> Opened:
         """Returns the index of the dataset at `path`; builds it if there is none or it is stale."""
+        refuse_skip(f"opening {path}", wanted.skip)
+        target = self._target(path, wanted)
+        index = open_current(target, lambda found: self._describes(path, found))
+        if index is not None:
+            return Opened(index, named=None if wanted.index is None else target)
+        if wanted.index is not None and os.path.exists(target):
+            self._check_replaceable(path, target)
+        index = self._build(path, target, wanted.progress)
+        return Opened(index, named=None if wanted.index is None else target, is_new=True)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """Builds the index even if there is one. Returns it and the path of its file."""
-        raise InvalidArgumentError(
-            f"indexing {path}: this is {self.opens}, which has its index already"
-        )
+        refuse_skip(f"indexing {path}", wanted.skip)
+        target = self._target(path, wanted)
+        return self._build(path, target, wanted.progress), target
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
-        return True
-
-    @abstractmethod
-    def remedy(self, index: _core.Index) -> str:
-        """What to do when a file is gone or is not as it was indexed."""
+        return _builder.is_current(index)
 
     def leave_out(self, index: _core.Index, kind: str) -> str:
         """What to do about an unreadable file of a kind of `skip=`, such as ":special"."""
@@ -96,9 +155,56 @@ class Format(ABC):
         """Advice for a folder that is not a dataset and has files with these suffixes."""
         return ""
 
-    @abstractmethod
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """Yields each sample, read by the format's own library. Tests compare it with headrace."""
+    def _options_text(self) -> str:
+        try:
+            return json.dumps(self.options(), sort_keys=True)
+        except TypeError as error:
+            raise InvalidArgumentError(
+                f"format {self.name}: its options must be JSON values: {error}"
+            ) from error
+
+    def _target(self, path: str, wanted: Wanted) -> str:
+        if wanted.index is not None:
+            return index_target(wanted.index)
+        kept = cache_path(path, f":format={self.name}", self._options_text())
+        return cache_target(path, kept, lambda index: self._describes(path, index))
+
+    def _describes(self, path: str, index: _core.Index) -> bool:
+        return self._is_of(path, index) and self.is_current(index)
+
+    def _is_of(self, path: str, index: _core.Index) -> bool:
+        expected = {FORMAT: self.name, SOURCE: path, OPTIONS: self._options_text()}
+        return all(index.attributes.get(key) == value for key, value in expected.items())
+
+    def _check_replaceable(self, path: str, target: str) -> None:
+        """An index that the user named is replaced only if it is of the same dataset."""
+        found = _core.Index.open(target)
+        if not self._is_of(path, found):
+            of = found.attributes.get(SOURCE, found.root)
+            raise InvalidArgumentError(
+                f"opening dataset {path}: the index {target} is one of {of}, or was made with "
+                "other options; name another file"
+            )
+
+    def _build(self, path: str, target: str, progress: Progress | None) -> _core.Index:
+        make_folder_of(target, f"indexing {path}")
+        with Builder(target, self.root(path), progress=progress) as builder:
+            builder.set_attribute(FORMAT, self.name)
+            builder.set_attribute(SOURCE, path)
+            builder.set_attribute(OPTIONS, self._options_text())
+            self.fill(path, builder)
+        index = _core.Index.open(target)
+        _log.info("indexed %s: %d samples, into %s", path, index.sample_count, target)
+        return index
+
+
+def options_of(index: _core.Index) -> dict[str, Any]:
+    """The options with which the dataset was indexed."""
+    try:
+        found = json.loads(index.attributes.get(OPTIONS, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def refuse_skip(doing: str, skip: tuple[str, ...] | None) -> None:

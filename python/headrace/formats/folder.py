@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import errno
 import logging
 import os
-import re
 import shlex
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 from headrace import _core
-from headrace._arguments import given_path
-from headrace._text import os_reason
-from headrace.errors import (
-    DataLossError,
-    FailedPreconditionError,
-    InvalidArgumentError,
-    UnavailableError,
+from headrace.errors import InvalidArgumentError
+from headrace.formats._cache import (
+    IsTrue,
+    cache_path,
+    cache_target,
+    index_target,
+    make_folder_of,
+    open_current,
 )
-from headrace.formats._findings import callers_level, skip_of
-from headrace.formats._format import INDEX_SUFFIX, Format, Opened, Progress, Sample, Wanted
-from headrace.formats._outside import check_outside
+from headrace.formats._findings import skip_of
+from headrace.formats._format import Format, Opened, Progress, Sample, Wanted
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -37,11 +31,12 @@ _log = logging.getLogger("headrace.dataset")
 class Folder(Format):
     """Its index is in the user's cache folder, or at a path that the user gives."""
 
-    name: ClassVar[str] = "folder"  # The builder writes it: src/index/folder.cc.
+    name: ClassVar[str] = "folder"  # The builder writes it: src/index/folder/folder.cc.
     opens: ClassVar[str] = (
         "a folder with one folder of images for each class (as torchvision's ImageFolder)"
     )
     file_a_sample: ClassVar[bool] = True
+    follows_skip: ClassVar[bool] = True
 
     def recognises(self, path: str) -> bool:
         if not os.path.isdir(path):
@@ -51,20 +46,15 @@ class Folder(Format):
 
     def open(self, path: str, wanted: Wanted) -> Opened:
         if wanted.index is not None:
-            kept = _index_target(wanted.index, path)
+            kept = index_target(wanted.index, path)
             return _open_named(path, kept, wanted.skip, wanted.progress)
         return _open_cached(path, wanted.skip or (), wanted.progress)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         skip = wanted.skip or ()
         kept = wanted.index
-        target = cache_path(path, skip) if kept is None else _index_target(kept, path)
-        try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-        except OSError as error:
-            raise UnavailableError(
-                f"indexing {path}: making folder {os.path.dirname(target)}: {os_reason(error)}"
-            ) from error
+        target = cache_path(path, *skip) if kept is None else index_target(kept, path)
+        make_folder_of(target, f"indexing {path}")
         _core.build_folder_index(path, target, wanted.progress, list(skip))
         return _core.Index.open(target), target
 
@@ -99,25 +89,6 @@ class Folder(Format):
                         yield {"image": image.read(), "label": label}
 
 
-def cache_path(root: str, skip: tuple[str, ...] = ()) -> str:
-    """The path of the index of folder `root` (absolute) without the files of `skip`."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    key = _core.hash64(b"\0".join(map(os.fsencode, (root, *skip))))
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(root))[:64]
-    return os.path.join(cache, "headrace", f"{name}-{key:016x}{INDEX_SUFFIX}")
-
-
-def _index_target(path: str | os.PathLike[str], root: str) -> str:
-    """`path`, absolute, if it may be written: only an index is ever replaced."""
-    target = os.path.abspath(given_path("index file", path))
-    if not target.endswith(INDEX_SUFFIX):
-        raise InvalidArgumentError(
-            f"index file {target}: its name must end with {INDEX_SUFFIX}, to be known as one"
-        )
-    check_outside("index file", target, root)
-    return target
-
-
 def _open_named(
     root: str, path: str, skip: tuple[str, ...] | None, progress: Progress | None
 ) -> Opened:
@@ -139,20 +110,18 @@ def _open_named(
     return replace(_open_folder(root, path, skip or (), progress), named=path)
 
 
-def _open_current(root: str, path: str, skip: tuple[str, ...]) -> _core.Index | None:
-    """The index at `path` if it describes `root` as it is now, without the files of `skip`."""
-    if not os.path.exists(path):
-        return None
-    try:
-        index = _core.Index.open(path)
-    except (DataLossError, FailedPreconditionError):
-        return None  # Damaged or of another version: an index can be built again.
-    same = index.root == root and skip_of(index) == skip
-    return index if same and Folder().is_current(index) else None
+def _describes(root: str, skip: tuple[str, ...]) -> IsTrue:
+    """Whether an index describes `root` as it is now, without the files of `skip`."""
+
+    def is_true(index: _core.Index) -> bool:
+        same = index.root == root and skip_of(index) == skip
+        return same and Folder().is_current(index)
+
+    return is_true
 
 
 def _open_folder(root: str, path: str, skip: tuple[str, ...], progress: Progress | None) -> Opened:
-    index = _open_current(root, path, skip)
+    index = open_current(path, _describes(root, skip))
     if index is not None:
         return Opened(index)
     _core.build_folder_index(root, path, progress, list(skip))
@@ -162,32 +131,5 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], progress: Progress
 
 
 def _open_cached(root: str, skip: tuple[str, ...], progress: Progress | None) -> Opened:
-    path = cache_path(root, skip)
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        writable = os.access(os.path.dirname(path), os.W_OK)
-        if not writable and _open_current(root, path, skip) is None:
-            raise PermissionError(errno.EACCES, "Permission denied")
-    except OSError as error:
-        warnings.warn(
-            f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
-            f"({os_reason(error)}): it is made anew in each process; or set XDG_CACHE_HOME to a "
-            "folder that can be written, or pass index=",
-            RuntimeWarning,
-            stacklevel=callers_level(),
-        )
-        path = _temporary_path()
+    path = cache_target(root, cache_path(root, *skip), _describes(root, skip))
     return _open_folder(root, path, skip, progress)
-
-
-def _temporary_path() -> str:
-    handle, path = tempfile.mkstemp(prefix="headrace-", suffix=INDEX_SUFFIX)
-    os.close(handle)
-    atexit.register(_unlink_quietly, path, os.getpid())
-    return path
-
-
-def _unlink_quietly(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # A forked child must not remove its parent's file.
-        with contextlib.suppress(OSError):
-            os.unlink(path)

@@ -33,9 +33,9 @@ from headrace.errors import (
     UnavailableError,
 )
 from headrace.formats._outside import check_outside
-from headrace.formats._pack_partial import PartialPack
-from headrace.formats._pack_plan import PackParameters, PackPlan, make_plan
-from headrace.formats._pack_shard import Shard, ShardWriter
+from headrace.formats._packing.partial import PartialPack
+from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
+from headrace.formats._packing.shard import Shard, ShardWriter
 from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
@@ -335,7 +335,9 @@ class _Packer:
                 np.concatenate([shard.fields[field.name][part] for shard in shards])
                 for part in range(3)
             )
-            contents.add_extent_field(field.name, kind, (objects, offsets, lengths), checksums)
+            contents.add_extent_field(
+                field.name, kind, (objects, offsets, lengths), checksums, field.batch_dtype
+            )
         contents.add_blocks(
             np.concatenate([shard.block_samples for shard in shards]),
             (

@@ -2,16 +2,120 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
 from headrace import _core
+from headrace._arguments import shown
+from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
+from headrace.formats.tokens import Tokens
+from headrace.formats.webdataset import WebDataset
 
 OTHER = IndexFile()
 
-FORMATS: tuple[Format, ...] = (Folder(), Pack(), OTHER)
+FORMATS: tuple[Format, ...] = (
+    Folder(),
+    Tokens(),
+    Arrays(),
+    Records(),
+    WebDataset(),
+    Pack(),
+    OTHER,
+)
 """The last one that recognises a path is used, so the most specific comes last."""
+
+
+_BUILT_IN = FORMATS
+_registering = threading.Lock()
+
+
+def register(format: Format) -> None:
+    """Makes `headrace.open` and the commands know a format.
+
+    A path that several formats recognise is opened by the one registered last. In a process that
+    a dataset is sent to, register the format, too, if commands or `open` are to recognise paths
+    there; a pickled dataset brings its format along. Commands import the modules that the variable
+    HEADRACE_FORMATS names, separated by commas.
+
+    Raises:
+        InvalidArgumentError: no `Format`; its name is that of another class; a name is missing.
+    """
+    global FORMATS
+    given: object = format
+    if not isinstance(given, Format):
+        raise InvalidArgumentError(
+            f"register: got {shown(format)}, must be an instance of a class derived from "
+            "headrace.formats.Format"
+        )
+    for attribute in ("name", "opens"):
+        if not isinstance(getattr(format, attribute, None), str):
+            raise InvalidArgumentError(
+                f"register: {type(format).__name__}.{attribute} must be a str"
+            )
+    with _registering:
+        same = [each for each in FORMATS if each.name == format.name]
+        if any(type(each).__qualname__ != type(format).__qualname__ for each in same):
+            raise InvalidArgumentError(
+                f"register: the name {format.name!r} is that of another format, "
+                f"{same[0].opens}; take another name"
+            )
+        FORMATS = (*(each for each in FORMATS if each not in same), format)
+
+
+def is_built_in(format: Format) -> bool:
+    """Whether every process has this format in its table, with these parameters."""
+    return any(each is format for each in _BUILT_IN)
+
+
+def named(name: str) -> Format:
+    """The format of that name, as registered."""
+    for each in FORMATS:
+        if each.name == name:
+            return each
+    names = ", ".join(each.name for each in FORMATS)
+    raise InvalidArgumentError(f"format {name!r}: there are {names}")
+
+
+def with_options(name: str | None, texts: Sequence[str]) -> Format:
+    """The format of that name with these options, each "NAME=VALUE"; VALUE is JSON or a text."""
+    if name is None:
+        raise InvalidArgumentError("--option: say the format, too: --format NAME")
+    row = named(name)
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or key not in row.options():
+            known = ", ".join(row.options()) or "none"
+            raise InvalidArgumentError(
+                f"--option {text}: format {name!r} has these options: {known}; write NAME=VALUE"
+            )
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    made: Format = replace(cast(Any, row), **values) if values else row
+    return made
+
+
+def import_named(modules: str) -> None:
+    """Imports modules, separated by commas, that register formats."""
+    for name in filter(None, map(str.strip, modules.split(","))):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise InvalidArgumentError(
+                f"HEADRACE_FORMATS={modules}: importing {name}: {error}; set PYTHONPATH to the "
+                "folder that it lies in"
+            ) from error
 
 
 def recognise(path: str) -> Format | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import DataLossError, InternalError
-from headrace.formats._pack_plan import ALIGNMENT, U64
+from headrace.formats._packing.plan import ALIGNMENT, U64
 from headrace.formats.pack_format import file_digest
 
 _SUSPECT = "the disk or its memory is at fault: check it, then run the command again"

@@ -30,7 +30,7 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
-from headrace.formats._pack_shard import Shard
+from headrace.formats._packing.shard import Shard
 from headrace.formats.pack_format import PACK_INDEX_NAME
 
 _AT_FDCWD = -100

@@ -1,0 +1,1 @@
+"""Parsers of files, and lists of them, for the formats."""

@@ -1,0 +1,32 @@
+"""Reads parts of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
+from headrace.formats._files.npy import Read
+
+
+@contextmanager
+def file_reader(path: str) -> Iterator[tuple[Read, int]]:
+    """`read(offset, size)` of the file, which returns fewer bytes at its end, and its size.
+
+    An OSError becomes the error of headrace that says the same.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"reading {path}: no such file") from error
+    except OSError as error:
+        raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+    try:
+        yield lambda offset, size: os.pread(fd, size, offset), os.fstat(fd).st_size
+    except HeadraceError:
+        raise  # Some are OSErrors, too.
+    except OSError as error:
+        raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+    finally:
+        os.close(fd)

@@ -1,0 +1,285 @@
+"""Arrays whose rows are samples: .npy, .npz, and raw files of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headrace._arguments import shown
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._files.npy import check_native, read_npy_header
+from headrace.formats._files.npz import npz_members
+from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
+from headrace.formats._format import Format, Sample
+
+_ROWS_AT_ONCE = 2**20
+_INLINE_BYTES_MAX = 16  # of a row of a .npz member that the index holds
+
+Raw = tuple[str, str] | tuple[str, str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where the rows of one field lie in a file."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    stride: int
+    count: int
+    is_small: bool = False  # an array of its own with rows of few bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=object))
+
+
+class _Rows(Format):
+    """The common part: columns of files become fields."""
+
+    inline: tuple[str, ...] = ()
+    """Fields that the index holds: labels. Indexing reads them."""
+
+    def columns(self, path: str) -> list[Column]:
+        """The fields of a file."""
+        raise NotImplementedError
+
+    def fill(self, path: str, builder: Builder) -> None:
+        first: list[Column] | None = None
+        for each in expand(path):
+            columns = self.columns(each)
+            if first is None:
+                first = columns
+                self._add_fields(each, columns, builder)
+            elif _types(columns) != _types(first):
+                raise InvalidArgumentError(
+                    f"indexing {each}: its fields are {_types(columns)}, those of "
+                    f"{expand(path)[0]} {_types(first)}; open files of the same fields together"
+                )
+            number = builder.add_file(each)
+            for column in columns:
+                _add_rows(each, number, column, self._is_inline(column), builder)
+
+    def _is_inline(self, column: Column) -> bool:
+        return column.name in self.inline or column.is_small
+
+    def _add_fields(self, path: str, columns: list[Column], builder: Builder) -> None:
+        names = [each.name for each in columns]
+        for name in self.inline:
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"indexing {path}: inline={name!r}: its fields are {', '.join(names)}"
+                )
+        for column in columns:
+            if column.row_bytes == 0:
+                raise InvalidArgumentError(
+                    f"indexing {path}: a row of {column.name!r} has shape {list(column.shape)}: no "
+                    "bytes; leave it out of the file"
+                )
+            builder.add_field(
+                column.name,
+                "array",
+                column.dtype,
+                column.shape,
+                inline=self._is_inline(column),
+            )
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By NumPy."""
+        for each in expand(path):
+            yield from self._own_samples(each)
+
+    def _own_samples(self, path: str) -> Iterator[Sample]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(_Rows):
+    """.npy and uncompressed .npz files, whose rows are samples: `headrace docs formats/arrays`.
+
+    The first dimension of a .npy counts the samples. If its dtype has fields, each is a field of a
+    sample; otherwise there is one, `value`. Each array of a .npz is a field.
+    """
+
+    name: ClassVar[str] = "arrays"
+    opens: ClassVar[str] = "a .npy or .npz file of rows"
+
+    inline: tuple[str, ...] = ()
+
+    def recognises(self, path: str) -> bool:
+        first = expand(path)[0]
+        return first.endswith((".npy", ".npz")) and os.path.isfile(first)
+
+    def columns(self, path: str) -> list[Column]:
+        if path.endswith(".npz"):
+            columns = npz_columns(path)
+            counts = {each.name: each.count for each in columns}
+            if len(set(counts.values())) > 1:
+                raise InvalidArgumentError(
+                    f"indexing {path}: its arrays have different numbers of rows: {counts}; save "
+                    "those of equal length in a file of their own"
+                )
+            return columns
+        with file_reader(path) as (read, size):
+            header = read_npy_header(read, size, path)
+        return _columns_of(path, "value", header.dtype, header.shape, header.data_offset)
+
+    def _own_samples(self, path: str) -> Iterator[Sample]:
+        loaded = np.load(path, mmap_mode="r")
+        if path.endswith(".npz"):
+            arrays = {name: loaded[name] for name in loaded.files}
+            for i in range(len(next(iter(arrays.values())))):
+                yield {name: array[i] for name, array in arrays.items()}
+            return
+        yield from _rows_of(loaded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(_Rows):
+    """Raw files of records of equal size, as CIFAR's: `headrace docs formats/arrays`.
+
+    >>> hr.open("train.bin", format=Records(dtype=(("label", "u1"), ("image", "u1", (3, 32, 32)))))
+    """
+
+    name: ClassVar[str] = "records"
+    opens: ClassVar[str] = "raw files of records (with format=)"
+
+    dtype: str | tuple[Raw, ...] = ()
+    """As NumPy's: of the fields of a record, end to end; or of one number, the field `value`."""
+    offset: int = 0
+    """Bytes before the first record."""
+    inline: tuple[str, ...] = ()
+
+    def recognises(self, path: str) -> bool:
+        return False
+
+    def element(self) -> np.dtype[Any]:
+        """The dtype of a record."""
+        wanted: Any = self.dtype
+        if not isinstance(wanted, str):
+            wanted = [tuple(tuple(x) if isinstance(x, list) else x for x in f) for f in wanted]
+        try:
+            found = np.dtype(wanted)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"records dtype: got {shown(self.dtype)}: {error}"
+            ) from error
+        if found.itemsize == 0:
+            raise InvalidArgumentError(
+                "records: a raw file does not say its dtype; give it, as hr.formats.Records("
+                "dtype=(('label', 'uint8'), ('image', 'uint8', (3, 32, 32))))"
+            )
+        check_native(found, "records dtype")
+        return found
+
+    def columns(self, path: str) -> list[Column]:
+        element = self.element()
+        with file_reader(path) as (_, size):
+            pass
+        left = size - self.offset
+        if self.offset < 0 or left < 0 or left % element.itemsize:
+            raise DataLossError(
+                f"indexing {path}: it has {size} bytes; behind byte {self.offset} these are not "
+                f"whole records of {element.itemsize} bytes: it ends inside one at byte "
+                f"{max(0, size - left % element.itemsize)}; copy or write the file again, or give "
+                "another dtype or offset"
+            )
+        return _columns_of(path, "value", element, (left // element.itemsize,), self.offset)
+
+    def _own_samples(self, path: str) -> Iterator[Sample]:
+        yield from _rows_of(np.fromfile(path, self.element(), offset=self.offset))
+
+
+def _rows_of(array: np.ndarray[Any, Any]) -> Iterator[Sample]:
+    names = array.dtype.names
+    for row in array:
+        yield {"value": row} if names is None else {name: row[name] for name in names}
+
+
+def _types(columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(each.name, each.dtype.name, each.shape) for each in columns]
+
+
+def _columns_of(
+    path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int
+) -> list[Column]:
+    """The columns of an array: one, or one for each field of its dtype."""
+    if not shape:
+        raise InvalidArgumentError(
+            f"indexing {path}: it holds one number, no rows; the first dimension counts the samples"
+        )
+    if dtype.fields is None:
+        row = Column(name, dtype, shape[1:], offset, 0, shape[0])
+        return [Column(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
+    if len(shape) != 1:
+        raise InvalidArgumentError(
+            f"indexing {path}: an array of records has one dimension, this one {list(shape)}"
+        )
+    columns = []
+    for part, (inside, at, *_) in dtype.fields.items():
+        base, inner = inside.subdtype if inside.subdtype is not None else (inside, ())
+        if base.fields is not None:
+            raise InvalidArgumentError(
+                f"indexing {path}: field {part!r} has fields of its own; save them side by side"
+            )
+        columns.append(Column(part, base, inner, offset + at, dtype.itemsize, shape[0]))
+    return columns
+
+
+def npz_columns(path: str) -> list[Column]:
+    """The columns of the arrays of an uncompressed .npz."""
+    columns = []
+    for name, header, offset in npz_members(path):
+        (column,) = _columns_of(
+            f"{path} ({name})", name, header.dtype, header.shape, offset + header.data_offset
+        )[:1]
+        if header.dtype.fields is not None:
+            raise InvalidArgumentError(
+                f"indexing {path}: array {name!r} holds records; save each field as an array"
+            )
+        small = column.row_bytes <= _INLINE_BYTES_MAX
+        columns.append(
+            Column(
+                name, column.dtype, column.shape, column.offset, column.stride, column.count, small
+            )
+        )
+    return columns
+
+
+def _add_rows(path: str, number: int, column: Column, is_inline: bool, builder: Builder) -> None:
+    if not is_inline:
+        for first in range(0, column.count, _ROWS_AT_ONCE):
+            rows = np.arange(first, min(column.count, first + _ROWS_AT_ONCE), dtype=np.uint64)
+            offsets = np.uint64(column.offset) + rows * np.uint64(column.stride)
+            builder.add_extents(column.name, number, offsets, column.row_bytes)
+            builder.tell(first + len(rows))
+        return
+    if column.count == 0:
+        return
+    values = np.memmap(path, np.uint8, "r")
+    view = np.ndarray(
+        (column.count, *column.shape),
+        column.dtype,
+        values,
+        column.offset,
+        (column.stride, *_inner_strides(column)),
+    )
+    for first in range(0, column.count, _ROWS_AT_ONCE):
+        builder.add_values(column.name, view[first : first + _ROWS_AT_ONCE])
+
+
+def _inner_strides(column: Column) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = column.dtype.itemsize
+    for size in reversed(column.shape):
+        strides.insert(0, step)
+        step *= size
+    return tuple(strides)

@@ -1,0 +1,175 @@
+"""Files of token ids: Megatron's .bin and .idx, raw arrays, .npy; in windows of one length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headrace._arguments import integer, shown
+from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
+from headrace.formats._builder import Builder
+from headrace.formats._files.megatron import is_megatron, read_megatron
+from headrace.formats._files.npy import read_npy_header
+from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
+from headrace.formats._format import Format, Sample
+
+_WINDOWS_AT_ONCE = 2**20
+_WINDOW_MAX = 2**31
+_KINDS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens(Format):
+    """Token files, in windows of `window` tokens: `headrace docs formats/tokens`.
+
+    Window i of a file begins at token i * `stride`; windows do not cross files. With `targets` a
+    sample has a second field, the window that begins one token later.
+
+    >>> hr.open("train.bin", format=Tokens(dtype="uint16", window=1024))
+    """
+
+    name: ClassVar[str] = "tokens"
+    opens: ClassVar[str] = "token files of Megatron (.bin beside .idx)"
+
+    window: int | None = None
+    """Tokens of a sample."""
+    stride: int | None = None
+    """Tokens from the beginning of a window to that of the next; None: `window`."""
+    dtype: str | None = None
+    """Of raw files, which do not say it: "uint16", "uint32", ..."""
+    targets: bool = True
+    """Whether a sample has the field `targets` beside `tokens`."""
+    batch_dtype: str | None = "int64"
+    """What batches hold; None: the stored type."""
+
+    def __post_init__(self) -> None:
+        """Refuses invalid values."""
+        for name in ("window", "stride"):
+            if getattr(self, name) is not None:
+                integer(f"tokens {name}", getattr(self, name), 1, _WINDOW_MAX)
+        if self.dtype is not None and self.dtype not in _KINDS:
+            raise InvalidArgumentError(
+                f"tokens dtype: got {shown(self.dtype)}, must be one of {', '.join(_KINDS)}"
+            )
+
+    def recognises(self, path: str) -> bool:
+        return is_megatron(expand(path)[0])
+
+    def fill(self, path: str, builder: Builder) -> None:
+        if self.window is None:
+            raise InvalidArgumentError(
+                f"opening {path}: the length of a sample is not in the files; give it, as "
+                f"hr.open(path, format=hr.formats.Tokens(window=1024)), or `headrace index {path} "
+                "--format tokens --option window=1024`"
+            )
+        files = [_describe(each, self.dtype, builder) for each in expand(path)]
+        stored = files[0].dtype
+        batch = stored if self.batch_dtype is None else np.dtype(self.batch_dtype)
+        for name in self._fields():
+            builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
+        for file in files:
+            if file.dtype != stored:
+                raise InvalidArgumentError(
+                    f"indexing {file.path}: it holds {file.dtype}, {files[0].path} {stored}; open "
+                    "files of one dtype together"
+                )
+            self._add_windows(file, builder)
+
+    def _fields(self) -> list[str]:
+        return ["tokens", "targets"] if self.targets else ["tokens"]
+
+    def _windows(self, tokens: int) -> int:
+        """The number of windows of a file of so many tokens."""
+        assert self.window is not None
+        needed = self.window + (1 if self.targets else 0)
+        return 0 if tokens < needed else (tokens - needed) // (self.stride or self.window) + 1
+
+    def _add_windows(self, file: TokenFile, builder: Builder) -> None:
+        assert self.window is not None
+        number = builder.add_file(file.path)
+        width = file.dtype.itemsize
+        step = np.uint64((self.stride or self.window) * width)
+        count = self._windows(file.count)
+        for first in range(0, count, _WINDOWS_AT_ONCE):
+            windows = np.arange(first, min(count, first + _WINDOWS_AT_ONCE), dtype=np.uint64)
+            for shift, name in enumerate(self._fields()):
+                offsets = windows * step + np.uint64(file.offset + shift * width)
+                builder.add_extents(name, number, offsets, self.window * width)
+            builder.tell(first + len(windows))
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By numpy.memmap, as nanoGPT and Megatron read them."""
+        assert self.window is not None
+        for each in expand(path):
+            file = _describe(each, self.dtype, None)
+            tokens = np.memmap(file.path, file.dtype, "r", file.offset, (file.count,))
+            for i in range(self._windows(file.count)):
+                start = i * (self.stride or self.window)
+                yield {
+                    name: tokens[start + shift : start + shift + self.window].astype(
+                        self.batch_dtype or file.dtype
+                    )
+                    for shift, name in enumerate(self._fields())
+                }
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """Where the tokens of a file lie."""
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    count: int
+
+
+def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFile:
+    if not os.path.exists(path):
+        raise NotFoundError(f"indexing {path}: no such file")
+    if path.endswith(".idx") or is_megatron(path):
+        base = os.path.splitext(path)[0]
+        if builder is not None:
+            builder.depends_on(base + ".idx")
+        found = read_megatron(base + ".idx", base + ".bin")
+        file = TokenFile(base + ".bin", found.dtype, 0, found.tokens)
+    elif path.endswith(".npy"):
+        with file_reader(path) as (read, size):
+            header = read_npy_header(read, size, path)
+        if len(header.shape) != 1:
+            raise InvalidArgumentError(
+                f"indexing {path}: it has shape {list(header.shape)}, tokens have one dimension; "
+                "open rows of an array without format="
+            )
+        file = TokenFile(path, header.dtype, header.data_offset, header.shape[0])
+    else:
+        file = _describe_raw(path, dtype)
+    if file.dtype.name not in _KINDS:
+        raise InvalidArgumentError(
+            f"indexing {path}: it holds {file.dtype}, tokens are one of {', '.join(_KINDS)}"
+        )
+    if dtype is not None and file.dtype != np.dtype(dtype):
+        raise InvalidArgumentError(
+            f"indexing {path}: it holds {file.dtype}, dtype={dtype!r} was given; leave dtype out"
+        )
+    return file
+
+
+def _describe_raw(path: str, dtype: str | None) -> TokenFile:
+    if dtype is None:
+        raise InvalidArgumentError(
+            f"indexing {path}: a raw file does not say its dtype; give it, as "
+            "hr.formats.Tokens(dtype='uint16', ...)"
+        )
+    element, size = np.dtype(dtype), os.path.getsize(path)
+    if size % element.itemsize:
+        raise DataLossError(
+            f"indexing {path}: it has {size} bytes, not a multiple of the {element.itemsize} of "
+            f"{dtype}: it ends inside a token at byte {size - size % element.itemsize}; copy or "
+            "write the file again, or give another dtype"
+        )
+    return TokenFile(path, element, 0, size // element.itemsize)

@@ -1,0 +1,158 @@
+"""What each format must do: its own reader's rows, in every order, with tiers, workers, resumes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace import errors, orders
+from headrace.formats import Format
+from headrace.tiers import Ram, Ssd
+
+Rows = list[dict[str, Any]]
+
+ORDERS: dict[str, Any] = {
+    "exact": "exact",
+    "batch": "batch",
+    "epoch": "epoch",
+    "small-pool": orders.Epoch(pool="50%", pools=2, block_samples=3),
+    "redox": orders.Redox(chunks_per_virtual=4, block_samples=3),
+}
+BATCH = 6
+
+
+def plain(value: Any) -> Any:
+    """A value that can be compared: bytes, or lists with a dtype."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    array = np.asarray(value)
+    return array.dtype.name, array.shape, array.tobytes()
+
+
+def check_rows(path: str | Path, row: Format | None = None) -> tuple[hr.Dataset, Rows]:
+    """Opens the dataset; each sample must be that of the format's own reader."""
+    dataset = hr.open(path, format=row)
+    own = list(dataset.format_row.own_samples(str(path)))
+    assert len(dataset) == len(own)
+    for mine, theirs in zip(dataset, own, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            assert plain(mine[name]) == plain(theirs[name]), name
+    return dataset, own
+
+
+def loader_of(dataset: hr.Dataset, order: Any, **options: Any) -> hr.Loader:
+    defaults: dict[str, Any] = {"ids": True, "output": "numpy", "seed": 5, "memory": "64MiB"}
+    return hr.Loader(dataset, BATCH, order=order, **defaults | options)
+
+
+def check_batch(batch: Any, own: Rows, fields: Sequence[str]) -> list[int]:
+    """Each row must be that of its sample; the samples."""
+    ids = [int(number) for number in batch.sample_id]
+    for name, column in zip(fields, batch, strict=False):
+        for number, value in zip(ids, column, strict=True):
+            wanted = own[number][name]
+            found = bytes(value) if isinstance(wanted, bytes) else value
+            assert plain(found) == plain(wanted), (number, name)
+    return ids
+
+
+@pytest.mark.filterwarnings("ignore:headrace")
+def check_orders(dataset: hr.Dataset, own: Rows, tmp_path: Path) -> None:
+    """Every order: exactly once an epoch, the same with tiers, and after a resume at each step."""
+    everything = list(range(len(own)))
+    for name, order in ORDERS.items():
+        with loader_of(dataset, order) as loader:
+            whole = [[check_batch(b, own, dataset.fields) for b in loader] for _ in range(2)]
+        for epoch in whole:
+            assert sorted(number for batch in epoch for number in batch) == everything
+        flat = [batch for epoch in whole for batch in epoch]
+        for tiers in ([Ram("1MiB")], [Ssd(tmp_path / f"tier-{name}", "4MiB")]):
+            with loader_of(dataset, order, tiers=tiers) as loader:
+                assert whole == [
+                    [check_batch(b, own, dataset.fields) for b in loader] for _ in range(2)
+                ]
+        for step in range(1, len(flat), max(1, len(flat) // 6)):
+            with loader_of(dataset, order) as loader:
+                batches = (batch for _ in range(2) for batch in loader)
+                for _ in range(step):
+                    next(batches)
+                state = loader.state_dict()
+            with loader_of(dataset, order) as loader:
+                loader.load_state_dict(state)
+                (batch, *_) = loader
+                assert check_batch(batch, own, dataset.fields) == flat[step]
+
+
+def taken_apart(sample: hr.Sample) -> dict[str, Any]:
+    """A transform for workers: the sample's number, and each value."""
+    return {"id": sample.id} | {name: sample[name] for name in sample.keys()}  # noqa: SIM118
+
+
+def check_workers(dataset: hr.Dataset, own: Rows) -> None:
+    """Worker processes get the samples as a batch has them."""
+    options: dict[str, Any] = {"transform": taken_apart, "workers": 2, "ids": False}
+    with loader_of(dataset, "exact", **options) as loader:
+        seen = []
+        for batch in loader:
+            for position, number in enumerate(map(int, batch["id"])):
+                seen.append(number)
+                for name, wanted in own[number].items():
+                    assert plain(batch[name][position]) == plain(wanted), name
+    assert sorted(seen) == list(range(len(own)))
+
+
+# Damage.
+
+
+def check_damage(
+    files: Sequence[Path],
+    open_it: Callable[[], hr.Dataset],
+    parts: Callable[[int], Sequence[int]],
+    rounds: int = 300,
+) -> int:
+    """Changes bytes that describe the data, and lengths of files, at random.
+
+    Each time the dataset opens, with whatever values, or is refused by an error that names a
+    file; it never ends in another exception. Returns how often it was refused. `parts(size)`: the
+    bytes of a file of this size that describe the data.
+    """
+    draw = random.Random(7)
+    good = [path.read_bytes() for path in files]
+    refused = 0
+    for number in range(rounds):
+        which = number % len(files)
+        data = bytearray(good[which])
+        described = parts(len(data))
+        if number % 5 == 0:
+            data = data[: draw.randrange(len(data))]
+        elif number % 5 == 1:
+            at = draw.choice(described)
+            data[at:at] = draw.randbytes(draw.randrange(1, 20))
+        else:
+            for _ in range(draw.randrange(1, 4)):
+                data[draw.choice(described)] = draw.choice([0, 255, 0x80, draw.randrange(256)])
+        files[which].write_bytes(data)
+        refusal = _refusal(open_it)
+        files[which].write_bytes(good[which])
+        if refusal is not None:
+            refused += 1
+            assert files[which].stem in refusal
+    return refused
+
+
+def _refusal(open_it: Callable[[], hr.Dataset]) -> str | None:
+    """The error that the dataset is refused with."""
+    try:
+        dataset = open_it()
+        for sample in range(min(len(dataset), 3)):
+            dataset.read(sample)
+    except (errors.DataLossError, errors.InvalidArgumentError) as error:
+        return str(error)
+    return None
