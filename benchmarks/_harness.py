@@ -209,6 +209,11 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(os.getpid()))
 
     @property
+    def pids(self) -> list[int]:
+        """The processes in the group."""
+        return [int(pid) for pid in (self._path / "cgroup.procs").read_text().split()]
+
+    @property
     def peak_bytes(self) -> int:
         """Of everything: the kernel's own count."""
         return int((self._path / "memory.max_usage_in_bytes").read_text())
