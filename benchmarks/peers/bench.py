@@ -4,25 +4,26 @@
 
 Each loader is the real package in an environment of its own (environments.py), reads its own format
 as its own writer made it from the same samples, delivers to a loop that does nothing, and runs in a
-process of its own (run_one.py). First each is checked: the sum of the checksums of what an epoch
-delivered has to be that of the samples (of decoded images: their number, and a mean brightness near
-the middle). Then each is run once with each of its settings, and the fastest is kept, also with
-twice the prefetch. Then come rounds: in each, every loader runs once, in random order. A ratio is
-that of the rates of one round; medians, and a bootstrap 95 % interval.
+process of its own (run_one.py). First each is run once with each of its settings, then the fastest
+with twice the prefetch, and the fastest is kept. With these it is checked: the sum of the checksums
+of what an epoch delivered has to be that of the samples (of decoded images: their number, and a
+mean brightness near the middle). Then come rounds: in each, every loader runs once, in random
+order. A ratio is that of the rates of one round; medians, and a bootstrap 95 % interval.
 
 Cold: the pages of the files are evicted before a run, and that none is left is checked. One epoch.
 The clock starts when the loader's processes have read 1 MiB, and stops with the last batch, or
 after a limit: so the start of worker processes does not count, and what is read ahead does. Warm:
-the files are read before a run, and that all pages are there is checked; whole epochs from the
-second on, for some seconds at least.
+the files' pages are locked in memory while a run lasts, as this kernel may take pages that nobody
+maps at any time, and that all are there is checked; whole epochs from the second on, for some
+seconds at least.
 
 Memory is the peak of anonymous and shared memory of all processes of a run, the interpreter and its
 modules included; "at rest" is what they had before the loader was made.
 
-Discard rules, fixed beforehand. A run is void if the host took more than 2 % of the processors, or
-if a warm run read more than 1 % of its bytes from storage. A void run is repeated, twice at most;
-then it is left out, and its round counts for the other loaders. A cell is won over a peer if the
-interval of the better order is above 1.02, and lost if it is below 0.98.
+Discard rules, fixed beforehand. A run is void if the host took more than 2 % of the processors, if
+a warm run read more than 1 % of its bytes from storage, or if it failed. A void run is repeated,
+twice at most; then it is left out, and its round counts for the other loaders. A cell is won over a
+peer if the interval of the better order is above 1.02, and lost if it is below 0.98.
 
 --quick: small data, one round, no sweep; writes neither results nor the page.
 """
@@ -39,11 +40,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import _data
 import _harness
-from cells import CELLS, HEADRACE, PEERS, Cell, Peer
+from cells import ABSENT, CELLS, HEADRACE, PEERS, Cell, Peer
 from environments import NotInstalledError
 from runs import Contestant, RunError, Runs
 
 import report
+from page_cache import NotResidentError
 
 _STEAL_MAX = 0.02
 _READ_WARM_MAX = 0.01
@@ -58,35 +60,44 @@ class Campaign:
         self._runs = runs
         self._quick = quick
         self.contestants: dict[str, Contestant] = {}
-        self.absent: dict[str, str] = {}
+        self.absent: dict[str, str] = dict(ABSENT)
         self.sweeps: dict[str, list[dict[str, Any]]] = {}
 
     def enter(self, peer: Peer, settings: dict[str, Any], tune: bool) -> None:
         """Installs, prepares, checks and tunes a loader; a failure is kept as its reason."""
         try:
             contestant = self._runs.contestant(peer, settings)
-            self._runs.check(contestant)
             if tune:
                 self._tune(contestant)
-        except (NotInstalledError, RunError) as error:
+            elif contestant.choices:
+                contestant.settings |= contestant.choices[-1]
+            self._runs.check(contestant)
+        except (NotInstalledError, NotResidentError, RunError) as error:
             self.absent[peer.name] = str(error)
             print(f"  {peer.name}: left out: {error}", flush=True)
             return
         self.contestants[peer.name] = contestant
 
     def _tune(self, contestant: Contestant) -> None:
-        sweep = contestant.sweep
-        if self._quick or not sweep:
-            contestant.settings |= sweep[0] if sweep else {}
+        """Finds the fastest settings. A choice that does not work here is left out."""
+        tried: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
+        for settings in contestant.choices:
+            try:
+                tried.append(self._try(contestant, settings))
+            except RunError as error:
+                failed.append({"settings": settings, "error": str(error)})
+                print(f"  {contestant.peer.name} {settings}: {error}", flush=True)
+        if not contestant.choices:
             return
-        tried = [self._try(contestant, settings) for settings in sweep]
+        if not tried:
+            raise RunError(failed[-1]["error"])
         best = max(tried, key=lambda run: run["rate"])["settings"]
         if "prefetch" in best:
             tried.append(self._try(contestant, best | {"prefetch": 2 * best["prefetch"]}))
             best = max(tried, key=lambda run: run["rate"])["settings"]
-        self.sweeps[contestant.peer.name] = [
-            {"settings": run["settings"], "rate": round(run["rate"], 1)} for run in tried
-        ]
+        kept = [{"settings": run["settings"], "rate": round(run["rate"], 1)} for run in tried]
+        self.sweeps[contestant.peer.name] = kept + failed
         contestant.settings |= best
 
     def _try(self, contestant: Contestant, settings: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +111,11 @@ class Campaign:
         kept = {}
         for name in random.Random(number).sample(names, len(names)):
             for _ in range(1 + _REPEATS):
-                run = self._runs.read(self.contestants[name])
+                try:
+                    run = self._runs.read(self.contestants[name])
+                except (NotResidentError, RunError) as error:
+                    print(f"  {name}: void: {error}", flush=True)
+                    continue
                 void = self._void(run)
                 self._print(self.contestants[name], run, void or "kept")
                 if not void:
@@ -111,7 +126,7 @@ class Campaign:
     def _void(self, run: dict[str, Any]) -> str:
         if run["steal"] > _STEAL_MAX and not self._quick:
             return "void: steal"
-        if not self._cell.cold and run["read_bytes"] > _READ_WARM_MAX * run["files_bytes"]:
+        if not self._cell.cold and run["read_bytes"] > _READ_WARM_MAX * run["stored_bytes"]:
             return "void: storage was read"
         return ""
 
@@ -151,7 +166,7 @@ def _measure(cell: Cell, arguments: argparse.Namespace) -> None:
     print(f"{cell.name}: {cell.title}", flush=True)
     runs = Runs(cell, arguments.data, arguments.quick)
     campaign = Campaign(cell, runs, arguments.quick)
-    tune = not arguments.prepare
+    tune = not (arguments.prepare or arguments.quick)
     for order, peer in HEADRACE.items():
         campaign.enter(peer, {"order": order, "epochs": 1 if cell.cold else None}, tune)
     for name in arguments.peers:

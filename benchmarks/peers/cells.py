@@ -32,8 +32,19 @@ _PEERS = (
     Peer("torch", "torch_dataloader", "torch", "torch"),
     Peer("webdataset", "webdataset_tars", "webdataset", "webdataset"),
     Peer("streaming", "mosaicml_streaming", "mosaicml-streaming", "streaming"),
+    Peer("litdata", "lit_data", "litdata", "litdata"),
+    Peer("grain", "google_grain", "grain", "grain"),
+    Peer("tf.data", "tf_data", "tensorflow-cpu", "tensorflow"),
+    Peer("dali", "nvidia_dali", "nvidia-dali-cuda120", "dali", writer="webdataset"),
+    Peer("spdl", "meta_spdl", "spdl", "spdl"),
+    Peer("lance", "lance_table", "pylance", "lance"),
 )
 PEERS = {peer.name: peer for peer in _PEERS}
+ABSENT = {
+    "ffcv 1.0.2": "no wheel; building it ends with `RuntimeError: Could not find required package: "
+    "opencv.`"
+}
+"""Loaders that cannot be installed by pip alone, and why."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,5 +68,6 @@ def _install(requirements: Path, root: Path) -> None:
     except subprocess.TimeoutExpired:
         raise NotInstalledError(f"pip did not end within {_TIMEOUT_S} s") from None
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-        raise NotInstalledError((said or done.stderr.splitlines() or ["pip failed"])[0].strip())
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        causes = [line for line in lines if re.match(r"(ERROR|\w*Error): ", line)]
+        raise NotInstalledError((causes or lines or ["pip failed"])[-1])

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from loaders.common import Batch, Source, Task
 
 _WARM_UP_S = 10.0  # of a first epoch in the page cache, at most
@@ -24,7 +25,7 @@ def describe(module: Any, task: Task, spec: dict[str, Any]) -> dict[str, Any]:
     """What bench.py has to know of a module that it cannot import."""
     return {
         "format": module.FORMAT,
-        "sweep": module.SWEEP,
+        "choices": module.choices(task),
         "shuffle": module.shuffle(task),
         "version": version(spec["package"]),
     }
@@ -46,7 +47,7 @@ def check(module: Any, task: Task, spec: dict[str, Any]) -> dict[str, Any]:
         found["payload_bytes"] += batch.payload_bytes
         for part in batch.parts():
             if task.images:
-                found["pixels"] += float(part.mean())
+                found["pixels"] += float(np.asarray(part).mean())
             else:
                 found["crc_sum"] += zlib.crc32(part)
     found["pixels"] /= max(1, found["samples"])
@@ -71,7 +72,10 @@ def read(module: Any, task: Task, spec: dict[str, Any]) -> dict[str, Any]:
         passes += 1
         came = time.monotonic()
         whole = _some(next(epochs), begin + spec["seconds_max"], count, waits)
-        first = first if first is not None else came + waits[0]
+        if first is None and waits:
+            first = came + waits[0]
+    if not count["samples"]:
+        raise RuntimeError("an epoch delivered no sample")
     return count | {
         "starting": starting,
         "begin": begin,

@@ -20,11 +20,11 @@ from cells import PEERS, Cell, Peer
 from loaders.common import Source
 from monitor import Monitor
 
+from page_cache import resident
+
 _RUN_ONE = Path(__file__).parent / "run_one.py"
 _WRITE_TIMEOUT_S = 1800
 _RUN_TIMEOUT_S = 240
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_WARM_ATTEMPTS = 3
 
 
 class RunError(Exception):
@@ -41,7 +41,7 @@ class Contestant:
     format: str
     stored: Path
     files: list[Path]
-    sweep: list[dict[str, Any]]
+    choices: list[dict[str, Any]]
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ class Runs:
         files = [path for path in files if path.is_file()]
         return Contestant(
             peer, facts["version"], facts["shuffle"], facts["format"], stored, files,
-            facts["sweep"], settings,
+            facts["choices"], settings,
         )  # fmt: skip
 
     def _format(self, peer: Peer, name: str) -> Path:
@@ -107,8 +107,7 @@ class Runs:
         Raises:
             RunError: it does not.
         """
-        settings = contestant.settings | (contestant.sweep[-1] if contestant.sweep else {})
-        found = self._ask(contestant.peer, "check", contestant.stored, settings)
+        found = self._ask(contestant.peer, "check", contestant.stored, contestant.settings)
         if self._cell.images:
             right = found["samples"] == self._expected["samples"] and 64 < found["pixels"] < 192
         else:
@@ -123,18 +122,20 @@ class Runs:
         settings = contestant.settings | (settings or {})
         if self._cell.cold:
             _harness.make_cold(contestant.files)
-        else:
-            _make_warm(contestant.files)
-        steal = _harness.steal_share()
-        run = self._ask(contestant.peer, "read", contestant.stored, settings)
-        run["steal"] = round(steal(), 4)
+        with contextlib.ExitStack() as stack:
+            if not self._cell.cold:
+                stack.enter_context(resident(contestant.files))
+            steal = _harness.steal_share()
+            run = self._ask(contestant.peer, "read", contestant.stored, settings)
+            run["steal"] = round(steal(), 4)
         run["settings"] = settings
         begin = run["begin"]
         if self._cell.cold and run["reading_from"] is not None:
             begin = run["reading_from"]
         run["seconds"] = run["end"] - begin
         run["rate"] = run["samples"] / run["seconds"]
-        run["files_bytes"] = sum(path.stat().st_size for path in contestant.files)
+        of_one = self._expected["payload_bytes"] / self._expected["samples"]
+        run["stored_bytes"] = round(run["samples"] * of_one)
         for absolute in ("starting", "begin", "end", "reading_from"):
             del run[absolute]
         return {
@@ -203,18 +204,3 @@ def _run(command: list[str], timeout: float, watched: bool) -> dict[str, Any]:
         if monitor is not None:
             result |= monitor.result(result["starting"], result["begin"], result["end"])
         return result
-
-
-def _make_warm(files: list[Path]) -> None:
-    """Reads the files until all of their pages are in the page cache.
-
-    Raises:
-        RunError: they do not stay there.
-    """
-    wanted = sum(-(-path.stat().st_size // _PAGE) * _PAGE for path in files)
-    for _ in range(_WARM_ATTEMPTS):
-        if _harness.resident_bytes(files) >= wanted:
-            return
-        _harness.make_warm(files)
-    if (lacking := wanted - _harness.resident_bytes(files)) > 0:
-        raise RunError(f"{lacking} bytes of {files[0].parent.name} left the page cache")

@@ -3,7 +3,7 @@
 A module has:
 
     FORMAT                  name of its files' format; modules with one name share the files
-    SWEEP                   settings that are tried; the fastest is used
+    choices(task)           settings that are tried; the fastest is used
     shuffle(task)           how it shuffles, for the table
     prepare(source, folder) writes the samples in its format, into an empty folder
     epochs(task)            an iterator of epochs; an epoch is an iterator of `Batch`

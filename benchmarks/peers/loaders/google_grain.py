@@ -13,17 +13,20 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from loaders import common
 
 FORMAT = "arrayrecord"
-SWEEP: list[common.Settings] = [
-    {"workers": 0, "threads": 4, "buffer": 64},
-    {"workers": 0, "threads": 16, "buffer": 500},
-    {"workers": 1, "threads": 4, "buffer": 64},
-    {"workers": 2, "threads": 4, "buffer": 64},
-    {"workers": 4, "threads": 4, "buffer": 64},
-]
 
 
 def shuffle(task: common.Task) -> str:
     return "permutation of all samples"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return [
+        {"workers": 0, "threads": 4, "buffer": 64},
+        {"workers": 0, "threads": 16, "buffer": 500},
+        {"workers": 1, "threads": 4, "buffer": 64},
+        {"workers": 2, "threads": 4, "buffer": 64},
+        {"workers": 4, "threads": 4, "buffer": 64},
+    ]
 
 
 def prepare(source: common.Source, folder: Path) -> None:

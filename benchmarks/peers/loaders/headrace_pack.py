@@ -10,13 +10,16 @@ import headrace as hr
 from loaders import common
 
 FORMAT = "pack"  # that the project's own data sets have
-SWEEP: list[common.Settings] = []  # nothing to choose
 
 
 def shuffle(task: common.Task) -> str:
     if task.settings["order"] == "exact":
         return "permutation of all samples"
     return "`epoch`: blocks in random order, then draws from a pool, by its defaults"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return []
 
 
 def prepare(source: common.Source, folder: Path) -> None:

@@ -16,12 +16,15 @@ import pyarrow as pa
 from loaders import common
 
 FORMAT = "lance"
-SWEEP: list[common.Settings] = [{"threads": threads} for threads in (1, 2, 4, 8)]
 _ROWS = 1000  # handed to the writer at a time
 
 
 def shuffle(task: common.Task) -> str:
     return "permutation of all samples"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return [{"threads": threads} for threads in (1, 2, 4, 8)]
 
 
 def prepare(source: common.Source, folder: Path) -> None:

@@ -11,12 +11,15 @@ import torch
 from loaders import common
 
 FORMAT = "litdata"
-SWEEP = common.WORKERS
 _CHUNK_BYTES = 64 * 10**6  # as its documentation has it
 
 
 def shuffle(task: common.Task) -> str:
     return "order of chunks of 64 MB, and permutation within a chunk"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return common.WORKERS
 
 
 def prepare(source: common.Source, folder: Path) -> None:

@@ -16,11 +16,18 @@ from spdl.pipeline import PipelineBuilder
 from loaders import common
 
 FORMAT = "source"
-SWEEP: list[common.Settings] = [{"threads": threads, "decoder": "own"} for threads in (1, 2, 4, 8)]
 
 
 def shuffle(task: common.Task) -> str:
     return "permutation of all samples"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return [
+        {"threads": threads} | ({"decoder": decoder} if task.images else {})
+        for decoder in (("ffmpeg", "pillow") if task.images else ("",))
+        for threads in (1, 2, 4, 8)
+    ]
 
 
 def prepare(source: common.Source, folder: Path) -> None:
@@ -49,17 +56,16 @@ class _Reader:
         return common.join([self.one(i) for i in samples])
 
     def decoded(self, sample: int) -> Any:
-        encoded = self.one(sample)
-        packets = spdl.io.demux_image(encoded)
-        box = common.random_box(packets.width, packets.height)
-        left, top, width, height = box
+        """By FFmpeg, whose libraries SPDL takes from the system."""
+        packets = spdl.io.demux_image(self.one(sample))
+        left, top, width, height = common.random_box(packets.width, packets.height)
         flip = ",hflip" if random.random() < 0.5 else ""
         size = common.IMAGE_SIZE
-        described = (
+        filters = (
             f"crop={width}:{height}:{left}:{top},scale={size}:{size}:flags=bilinear{flip},"
             "format=pix_fmts=rgb24"
         )
-        return spdl.io.decode_packets(packets, filter_desc=described)
+        return spdl.io.decode_packets(packets, filter_desc=filters)
 
 
 def _convert(frames: list[Any]) -> Any:
@@ -78,8 +84,10 @@ def _epoch(task: common.Task, reader: _Reader, order: list[int]) -> Iterator[com
     threads = task.settings["threads"]
     builder = PipelineBuilder()
     if task.images:
-        builder.add_source(order).pipe(reader.decoded, concurrency=threads)
-        builder.aggregate(task.batch).pipe(_convert).add_sink(4)
+        ffmpeg = task.settings["decoder"] == "ffmpeg"
+        decode = reader.decoded if ffmpeg else lambda i: common.decode_one(reader.one(i))
+        builder.add_source(order).pipe(decode, concurrency=threads).aggregate(task.batch)
+        builder.pipe(_convert if ffmpeg else np.stack).add_sink(4)
     else:
         lists = [order[i : i + task.batch] for i in range(0, len(order), task.batch)]
         builder.add_source(lists).pipe(reader.batch, concurrency=threads).add_sink(4)

@@ -14,7 +14,6 @@ import torch
 from loaders import common
 
 FORMAT = "mds"
-SWEEP = common.WORKERS
 
 
 def shuffle(task: common.Task) -> str:
@@ -43,6 +42,10 @@ def _replace_unused() -> None:
         for each in classes:
             setattr(module, each, type(each, (), {}))
         sys.modules[name] = module
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return common.WORKERS
 
 
 def prepare(source: common.Source, folder: Path) -> None:

@@ -12,15 +12,18 @@ from nvidia.dali.pipeline import Pipeline
 from loaders import common
 
 FORMAT = "tar"
-SWEEP: list[common.Settings] = [
-    {"threads": threads, "prefetch": 2, "map": mapped}
-    for threads in (1, 2, 4)
-    for mapped in (True, False)
-]
 
 
 def shuffle(task: common.Task) -> str:
     return f"a buffer of {task.window:,} samples over the tar files in one order"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return [
+        {"threads": threads, "prefetch": 2, "map": mapped}
+        for threads in (1, 2, 4)
+        for mapped in (True, False)
+    ]
 
 
 def prepare(source: common.Source, folder: Path) -> None:
@@ -38,7 +41,7 @@ def _pipeline(task: common.Task) -> Any:
         seed=1,
     )
     with pipeline:
-        (data,) = fn.readers.webdataset(
+        data = fn.readers.webdataset(
             paths=sorted(map(str, task.stored.glob("*.tar"))),
             ext=["jpg"],
             random_shuffle=True,

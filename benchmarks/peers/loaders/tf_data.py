@@ -11,16 +11,19 @@ import tensorflow as tf
 from loaders import common
 
 FORMAT = "tfrecord"
-SWEEP: list[common.Settings] = [
-    {"interleave": 1, "options": "defaults"},
-    {"interleave": 4, "options": "defaults"},
-    {"interleave": 4, "options": "large reads"},
-]
 _READ_BYTES = 8 * 2**20
 
 
 def shuffle(task: common.Task) -> str:
     return f"order of files, then a buffer of {task.window:,} samples"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return [
+        {"interleave": 1, "options": "defaults"},
+        {"interleave": 4, "options": "defaults"},
+        {"interleave": 4, "options": "large reads"},
+    ]
 
 
 def prepare(source: common.Source, folder: Path) -> None:

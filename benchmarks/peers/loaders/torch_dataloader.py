@@ -18,11 +18,14 @@ from torch.utils.data import DataLoader, Dataset
 from loaders import common
 
 FORMAT = "source"  # the generated files themselves
-SWEEP = common.WORKERS
 
 
 def shuffle(task: common.Task) -> str:
     return "permutation of all samples"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return common.WORKERS
 
 
 def prepare(source: common.Source, folder: Path) -> None:

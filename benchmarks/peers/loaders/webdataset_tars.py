@@ -13,11 +13,14 @@ import webdataset
 from loaders import common
 
 FORMAT = "tar"
-SWEEP = common.WORKERS
 
 
 def shuffle(task: common.Task) -> str:
     return f"order of tar files, then a buffer of {task.window:,} samples in each worker"
+
+
+def choices(task: common.Task) -> list[common.Settings]:
+    return common.WORKERS
 
 
 def prepare(source: common.Source, folder: Path) -> None:
