@@ -25,6 +25,9 @@ a warm run read more than 1 % of its bytes from storage, or if it failed. A void
 twice at most; then it is left out, and its round counts for the other loaders. A cell is won over a
 peer if the interval of the better order is above 1.02, and lost if it is below 0.98.
 
+What peers' writers wrote is removed when no further cell needs it, 15 GB at most; the environments,
+8 GB, stay.
+
 --quick: small data, one round, no sweep; writes neither results nor the page.
 """
 
@@ -32,6 +35,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,7 +49,6 @@ from environments import NotInstalledError
 from runs import Contestant, RunError, Runs
 
 import report
-from page_cache import NotResidentError
 
 _STEAL_MAX = 0.02
 _READ_WARM_MAX = 0.01
@@ -72,7 +75,7 @@ class Campaign:
             elif contestant.choices:
                 contestant.settings |= contestant.choices[-1]
             self._runs.check(contestant)
-        except (NotInstalledError, NotResidentError, RunError) as error:
+        except (NotInstalledError, _harness.NotResidentError, RunError) as error:
             self.absent[peer.name] = str(error)
             print(f"  {peer.name}: left out: {error}", flush=True)
             return
@@ -113,7 +116,7 @@ class Campaign:
             for _ in range(1 + _REPEATS):
                 try:
                     run = self._runs.read(self.contestants[name])
-                except (NotResidentError, RunError) as error:
+                except (_harness.NotResidentError, RunError) as error:
                     print(f"  {name}: void: {error}", flush=True)
                     continue
                 void = self._void(run)
@@ -162,7 +165,8 @@ class Campaign:
         }
 
 
-def _measure(cell: Cell, arguments: argparse.Namespace) -> None:
+def _measure(cell: Cell, arguments: argparse.Namespace) -> Path:
+    """Measures a cell; returns the folder of the formats that were written for it."""
     print(f"{cell.name}: {cell.title}", flush=True)
     runs = Runs(cell, arguments.data, arguments.quick)
     campaign = Campaign(cell, runs, arguments.quick)
@@ -173,13 +177,14 @@ def _measure(cell: Cell, arguments: argparse.Namespace) -> None:
         if name in cell.peers:
             campaign.enter(PEERS[name], {}, tune)
     if arguments.prepare:
-        return
+        return runs.formats
     wanted = 1 if arguments.quick else arguments.rounds
     rounds = [campaign.round(number) for number in range(wanted)]
     result = campaign.result(rounds)
     print(report.table(result))
     if not arguments.quick and not arguments.dry:
         report.write(_harness.record("peers", result))
+    return runs.formats
 
 
 def main() -> None:
@@ -189,11 +194,24 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prepare", action="store_true", help="only install, write and check")
+    parser.add_argument("--keep", action="store_true", help="keep what peers' writers wrote")
     parser.add_argument("--dry", action="store_true", help="write neither results nor the page")
     parser.add_argument("--quick", action="store_true", help="small: to see that it works")
     arguments = parser.parse_args()
+    written: set[Path] = set()
     for name in arguments.cell:
-        _measure(CELLS[name], arguments)
+        formats = _measure(CELLS[name], arguments)
+        if not arguments.keep and not arguments.prepare:
+            _remove(written - {formats})
+        written.add(formats)
+    if not arguments.keep and not arguments.prepare:
+        _remove(written)
+
+
+def _remove(folders: set[Path]) -> None:
+    """Frees their disk space; a folder may be gone already."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ from cells import PEERS, Cell, Peer
 from loaders.common import Source
 from monitor import Monitor
 
-from page_cache import resident
-
 _RUN_ONE = Path(__file__).parent / "run_one.py"
 _WRITE_TIMEOUT_S = 1800
 _RUN_TIMEOUT_S = 240
@@ -55,6 +53,11 @@ class Runs:
         self._formats.mkdir(parents=True, exist_ok=True)
         self._source = Source(self._stored.source, cell.record_bytes)
         self._expected = self._kept("sums.json", self._sums)
+
+    @property
+    def formats(self) -> Path:
+        """The folder of what peers' writers wrote."""
+        return self._formats
 
     def facts(self) -> dict[str, int]:
         """Of the samples."""
@@ -124,7 +127,7 @@ class Runs:
             _harness.make_cold(contestant.files)
         with contextlib.ExitStack() as stack:
             if not self._cell.cold:
-                stack.enter_context(resident(contestant.files))
+                stack.enter_context(_harness.resident(contestant.files))
             steal = _harness.steal_share()
             run = self._ask(contestant.peer, "read", contestant.stored, settings)
             run["steal"] = round(steal(), 4)

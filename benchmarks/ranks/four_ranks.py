@@ -15,7 +15,8 @@ A rank is a process; all begin an epoch when the last has ended the one before. 
 same budget of memory, tiers and threads in all. Rates are of samples of all ranks, from the moment
 when all are let go to the end of the last. CPU is user and system time of all processes, a GB of
 what the data have stored. "Asked" is what loaders requested from storage (`stats()`), "device" what
-the control group read; both as a share of the data an epoch. With tiers the plan's share is 1 less
+the control group read; both as a share of the data an epoch, less the data once for each epoch
+before. A node process asks for all its ranks. With tiers the plan's share is 1 less
 the tiers' share: of the node process all together, as they keep samples for whichever rank needs
 them; with four loaders a rank's tier serves that rank alone.
 
@@ -117,11 +118,10 @@ class Ranks:
     def __init__(
         self, case: Case, facts: Facts, way: str, groups: tuple[Any, Any], port: int
     ) -> None:
-        memory, device = groups
-        self._memory, self._device = memory, device
+        self._memory, device = groups
 
         def join() -> None:
-            memory.join()
+            self._memory.join()
             device.join()
 
         tier = int(_TIER_SHARE * facts.kept_bytes) // RANKS if case.tiers else 0
@@ -154,7 +154,7 @@ class Ranks:
 
     def epoch(self) -> dict[str, Any]:
         """All ranks' next epoch."""
-        device, cpu = self._device.read_bytes, self._cpu_seconds()
+        cpu = self._cpu_seconds()
         begin = time.monotonic()
         for process in self._processes:
             assert process.stdin is not None
@@ -165,7 +165,6 @@ class Ranks:
             "seconds": max(rank["ended"] for rank in found) - begin,
             "samples": sum(rank["samples"] for rank in found),
             "cpu_s": self._cpu_seconds() - cpu,
-            "device": self._device.read_bytes - device,
             "read": [rank["read"] for rank in found],
             "planned": [rank["planned"] for rank in found],
         }
@@ -188,15 +187,15 @@ class Ranks:
 def _run(case: Case, facts: Facts, way: str, port: int) -> dict[str, Any]:
     if case.cold:
         _harness.make_cold(facts.files)
-    else:
-        _harness.make_warm(facts.files)
     limit = None
     if case.tiers:
         limit = int(_TIER_SHARE * facts.kept_bytes)
         limit += RANKS * _FLOW_BYTES + (RANKS + 1) * _PROCESS_BYTES
     throttle = _THROTTLE if case.tiers else _harness.Throttle()
     steal = _harness.steal_share()
+    warm = _harness.resident([] if case.cold else facts.files)
     with (
+        warm,
         _harness.MemoryGroup(limit) as memory,
         _harness.DeviceGroup(facts.pack, throttle) as device,
     ):
@@ -205,20 +204,22 @@ def _run(case: Case, facts: Facts, way: str, port: int) -> dict[str, Any]:
         epochs = [ranks.epoch() for _ in range(case.epochs)]
         peak = memory.peak_bytes
         used = memory.stat("total_rss") + memory.stat("total_shmem")
+        device_bytes = device.read_bytes
         ranks.end()
     timed = epochs[case.before :]
     seconds = sum(epoch["seconds"] for epoch in timed)
     samples = sum(epoch["samples"] for epoch in timed)
     gigabytes = len(timed) * facts.stored_bytes / 1e9
-    before = _asked(epochs[case.before - 1], way) if case.before else 0
-    data = len(timed) * facts.stored_bytes
+    # Reading ahead crosses the end of an epoch, and ends with the last one.
+    before, data = case.before * facts.stored_bytes, len(timed) * facts.stored_bytes
+    asked = max(epochs[-1]["read"]) if way == WAYS[0] else sum(epochs[-1]["read"])
     run = {
         "way": way,
         "rate": samples / seconds,
         "seconds": seconds,
         "cpu_s_per_gb": sum(epoch["cpu_s"] for epoch in timed) / gigabytes,
-        "asked_share": (_asked(epochs[-1], way) - before) / data,
-        "device_share": sum(epoch["device"] for epoch in timed) / data,
+        "asked_share": (asked - before) / data,
+        "device_share": (device_bytes - (before if case.cold else 0)) / data,
         "group_peak": peak,
         "memory_at_end": used,
         "steal": steal(),
@@ -231,11 +232,6 @@ def _run(case: Case, facts: Facts, way: str, port: int) -> dict[str, Any]:
         flush=True,
     )
     return run
-
-
-def _asked(epoch: dict[str, Any], way: str) -> int:
-    """From storage until then: a node process counts for all its ranks."""
-    return max(epoch["read"]) if way == WAYS[0] else sum(epoch["read"])
 
 
 def _compare(case: Case, facts: Facts, rounds: int, keep_all: bool) -> dict[str, Any]:
@@ -312,6 +308,7 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=names, default=names)
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--dry", action="store_true", help="write no results")
     parser.add_argument("--quick", action="store_true", help="small, one round, writes nothing")
     arguments = parser.parse_args()
     if not (_harness.can_limit_memory() and _harness.can_throttle()):
@@ -329,7 +326,7 @@ def main() -> None:
         for what, holds in verdicts(results[-1]):
             print(f"{what}: {'holds' if holds else 'FALLS SHORT'}", flush=True)
     print(table(results))
-    if not arguments.quick:
+    if not arguments.quick and not arguments.dry:
         command = "python benchmarks/ranks/four_ranks.py"
         _harness.record("four_ranks", {"command": command, "cases": results})
 
