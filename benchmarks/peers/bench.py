@@ -2,6 +2,8 @@
 
     python benchmarks/peers/bench.py --cell raw100k-cold [--peers torch webdataset] [--quick]
 
+--cell and --peers: these, instead of all; with a part of the peers nothing is recorded.
+
 Each loader is the real package in an environment of its own (environments.py), reads its own format
 as its own writer made it from the same samples, delivers to a loop that does nothing, and runs in a
 process of its own (run_one.py). First each is run once with each of its settings, then the fastest
@@ -182,7 +184,7 @@ def _measure(cell: Cell, arguments: argparse.Namespace) -> Path:
     rounds = [campaign.round(number) for number in range(wanted)]
     result = campaign.result(rounds)
     print(report.table(result))
-    if not arguments.quick and not arguments.dry:
+    if not arguments.quick and not arguments.dry and len(arguments.peers) == len(PEERS):
         report.write(_harness.record("peers", result))
     return runs.formats
 
@@ -190,7 +192,7 @@ def _measure(cell: Cell, arguments: argparse.Namespace) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cell", nargs="+", choices=list(CELLS), default=list(CELLS))
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--prepare", action="store_true", help="only install, write and check")

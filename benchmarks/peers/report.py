@@ -110,15 +110,23 @@ def _shown(ratio: list[float] | None) -> str:
     return f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 
+def text(recorded: dict[str, Any]) -> str:
+    """The cell's part of the page."""
+    return (
+        f"{table(recorded)}\n\n`{recorded['command']}`, {recorded['date'][:10]}, revision "
+        f"{recorded['revision']}, {recorded['machine']}, load {recorded['load']} at the end."
+    )
+
+
 def write(recorded: dict[str, Any]) -> None:
     """Replaces the cell's part of the page."""
-    text = (
-        f"{table(recorded)}\n\n`{recorded['command']}`, {recorded['date'][:10]}, revision "
-        f"{recorded['revision']}, {recorded['machine']}."
-    )
-    _harness.replace_generated(
-        PAGE, f"<!-- peers {recorded['cell']} -->", f"<!-- end {recorded['cell']} -->", text
-    )
+    begin, end = marks(recorded["cell"])
+    _harness.replace_generated(PAGE, begin, end, text(recorded))
+
+
+def marks(cell: str) -> tuple[str, str]:
+    """What stands before and after the cell's part of the page."""
+    return f"<!-- peers {cell} -->", f"<!-- end {cell} -->"
 
 
 def newest() -> dict[str, dict[str, Any]]:
