@@ -3,6 +3,7 @@
 # make lint    of that only what reads the sources
 # make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
 # make coverage    which lines of src/ the C++ tests execute, a row a folder
+# make bench   Headrace beside other loaders: docs/benchmarks.md; CELL="raw4k-warm" has only these
 # make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
 # They install what is missing (saying what, first), build, and are quick the second time. The demo
@@ -12,7 +13,7 @@
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint wheel soak coverage build setup setup-checks format stub clean
+.PHONY: demo test lint wheel bench soak coverage build setup setup-checks format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
@@ -28,6 +29,9 @@ wheel: setup
 
 soak: setup-checks build
 	@tools/soak.sh $(STAGES)
+
+bench: build
+	@$(VENV)/bin/python benchmarks/peers/bench.py $(if $(CELL),--cell $(CELL))
 
 coverage: setup-checks
 	@$(VENV)/bin/python tools/line_coverage.py

@@ -6,9 +6,11 @@ something measured seconds before and after, in the same place.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
+import mmap
 import multiprocessing
 import os
 import platform
@@ -16,11 +18,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -87,6 +91,37 @@ def make_warm(files: Sequence[Path]) -> None:
         with open(path, "rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
+
+
+class NotResidentError(Exception):
+    """Pages of files are not in the page cache."""
+
+
+@contextlib.contextmanager
+def resident(files: Sequence[Path]) -> Iterator[None]:
+    """All pages of the files are in the page cache, and locked there if the limit permits.
+
+    A file whose pages nobody maps can lose them at any time: some virtual machines return memory
+    to their host steadily. Raises NotResidentError if pages are missing right after they were read.
+    """
+    with contextlib.ExitStack() as stack:
+        for path in files:
+            if path.stat().st_size:
+                stack.enter_context(_locked(path))
+        wanted = sum(-(-path.stat().st_size // _PAGE) * _PAGE for path in files)
+        if (missing := wanted - resident_bytes(files)) > 0:
+            raise NotResidentError(f"{missing} bytes of {files[0].parent.name} left the page cache")
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        pages = np.frombuffer(mapped, np.uint8)
+        if _libc.mlock(ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(pages))) != 0:
+            make_warm([path])
+        del pages
+        yield
 
 
 def in_child(phase: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -207,6 +242,11 @@ class MemoryGroup:
     def join(self) -> None:
         """Puts this process into the group."""
         (self._path / "cgroup.procs").write_text(str(os.getpid()))
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes in the group."""
+        return [int(pid) for pid in (self._path / "cgroup.procs").read_text().split()]
 
     @property
     def peak_bytes(self) -> int:
