@@ -24,6 +24,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats import table
+from headrace.formats._builder import Progress
 from headrace.formats._files.patterns import is_pattern
 from headrace.formats._findings import (
     Finding,
@@ -33,7 +34,7 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Progress, Wanted, remedies
+from headrace.formats._format import Format, Wanted, remedies
 
 
 class Dataset:

@@ -106,9 +106,10 @@ class Format(ABC):
 
     def options(self) -> Mapping[str, Any]:
         """The parameters, as JSON values, by name: the fields of a dataclass."""
-        if not dataclasses.is_dataclass(self):
+        parameters: Any = self
+        if not dataclasses.is_dataclass(parameters):
             return {}
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(parameters)}
 
     # The rest serves formats with another way than an index that headrace builds and keeps.
 

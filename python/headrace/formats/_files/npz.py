@@ -36,11 +36,15 @@ def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
             at = entry.header_offset
             local = read(at, _LOCAL_HEADER_BYTES) if 0 <= at < size else b""
             offset = _data_offset(path, local, entry, size)
+
+            def read_member(start: int, count: int, base: int = offset) -> bytes:
+                return read(base + start, count)
+
             members.append(
                 (
                     entry.filename.removesuffix(".npy"),
                     read_npy_header(
-                        lambda at, count, base=offset: read(base + at, count),
+                        read_member,
                         entry.file_size,
                         f"{path} ({entry.filename} from byte {offset})",
                     ),
