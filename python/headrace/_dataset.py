@@ -22,6 +22,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats import table
+from headrace.formats._builder import Progress
 from headrace.formats._files.patterns import is_pattern
 from headrace.formats._findings import (
     Finding,
@@ -31,7 +32,7 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Progress, Wanted, remedies
+from headrace.formats._format import Format, Wanted, remedies
 
 
 class Dataset:

@@ -105,9 +105,10 @@ class Format(ABC):
 
     def options(self) -> Mapping[str, Any]:
         """The parameters, as JSON values, by name: the fields of a dataclass."""
-        if not dataclasses.is_dataclass(self):
+        row: Any = self
+        if not dataclasses.is_dataclass(row):
             return {}
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {each.name: getattr(row, each.name) for each in dataclasses.fields(row)}
 
     # The rest serves formats with another way than an index that headrace builds and keeps.
 

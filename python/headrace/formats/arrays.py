@@ -167,7 +167,7 @@ class Records(_Rows):
         if not isinstance(wanted, str):
             wanted = [tuple(tuple(x) if isinstance(x, list) else x for x in f) for f in wanted]
         try:
-            found = np.dtype(wanted)
+            found: np.dtype[Any] = np.dtype(wanted)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
                 f"records dtype: got {shown(self.dtype)}: {error}"

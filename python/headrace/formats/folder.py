@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from headrace import _core
 from headrace.errors import InvalidArgumentError
+from headrace.formats._builder import Progress
 from headrace.formats._cache import IsTrue, cache_path, cache_target, index_target, open_current
 from headrace.formats._findings import skip_of
-from headrace.formats._format import Format, Opened, Progress, Sample, Wanted
+from headrace.formats._format import Format, Opened, Sample, Wanted
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
