@@ -201,8 +201,8 @@ def _half_a_pack(root: Path) -> Path:
 
 
 def _a_file(root: Path) -> Path:
-    (root / "x.tar").write_bytes(b"1")
-    return root / "x.tar"
+    (root / "x.dat").write_bytes(b"1")
+    return root / "x.dat"
 
 
 def _empty_class(root: Path) -> Path:
@@ -219,7 +219,7 @@ def _empty_class(root: Path) -> Path:
         (_empty, errors.InvalidArgumentError, "the folder is empty; headrace opens:"),
         (_loose_files, errors.InvalidArgumentError, r"only files \(1 \.txt\); headrace opens:"),
         (_half_a_pack, errors.InvalidArgumentError, r"pack\.hri is missing: copy"),
-        (_a_file, errors.InvalidArgumentError, r"x\.tar: this is a file of 1 byte,.*headrace"),
+        (_a_file, errors.InvalidArgumentError, r"x\.dat: this is a file of 1 byte,.*headrace"),
         (_empty_class, errors.InvalidArgumentError, "ant"),
     ],
 )
@@ -237,7 +237,9 @@ def test_wrong_input_is_told_what_was_found_and_what_is_recognised(
 def test_indexing_names_a_link_to_nothing_but_not_one_to_a_file(folder: Path) -> None:
     link = folder / "link"
     link.symlink_to("ant/000.jpg")
-    with pytest.raises(errors.NotFoundError, match=f"^indexing {link}: no such folder$"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match=f"{link}: this is a file of .*no dataset"
+    ):
         _dataset.index_folder(link)
     (folder / "ant" / "000.jpg").unlink()
     with pytest.raises(

@@ -106,10 +106,10 @@ class Format(ABC):
 
     def options(self) -> Mapping[str, Any]:
         """The parameters, as JSON values, by name: the fields of a dataclass."""
-        parameters: Any = self
-        if not dataclasses.is_dataclass(parameters):
+        row: Any = self
+        if not dataclasses.is_dataclass(row):
             return {}
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(parameters)}
+        return {each.name: getattr(row, each.name) for each in dataclasses.fields(row)}
 
     # The rest serves formats with another way than an index that headrace builds and keeps.
 

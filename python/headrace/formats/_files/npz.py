@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._files.npy import NpyHeader, read_npy_header
+from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.reading import file_reader
 
 _LOCAL_HEADER_BYTES = 30
@@ -36,15 +36,11 @@ def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
             at = entry.header_offset
             local = read(at, _LOCAL_HEADER_BYTES) if 0 <= at < size else b""
             offset = _data_offset(path, local, entry, size)
-
-            def read_member(start: int, count: int, base: int = offset) -> bytes:
-                return read(base + start, count)
-
             members.append(
                 (
                     entry.filename.removesuffix(".npy"),
                     read_npy_header(
-                        read_member,
+                        _from(read, offset),
                         entry.file_size,
                         f"{path} ({entry.filename} from byte {offset})",
                     ),
@@ -54,6 +50,11 @@ def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
     if not members:
         raise InvalidArgumentError(f"indexing {path}: it holds no arrays")
     return members
+
+
+def _from(read: Read, base: int) -> Read:
+    """Reads what begins at `base`."""
+    return lambda offset, size: read(base + offset, size)
 
 
 def _data_offset(path: str, local: bytes, entry: zipfile.ZipInfo, size: int) -> int:
