@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "headrace/index/folder.h"
+#include "headrace/index/folder/folder.h"
 #include "headrace/index/index.h"
 #include "headrace/index/index_writer.h"
 #include "headrace/loader/loader.h"
