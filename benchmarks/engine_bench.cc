@@ -260,7 +260,8 @@ void RunBareLoop(const Shape& shape, const TableIndex& index, const Memory& memo
       while (delivery != step.deliveries.end()) deliver();
     };
     for (const BlockRead& read : step.reads) {
-      while (free.size() < read.count && delivery != step.deliveries.end()) deliver_all();
+      if (free.size() < read.count) deliver_all();
+      HEADRACE_CHECK(free.size() >= read.count);
       for (std::uint32_t i = 0; i < read.count; ++i) {
         const SampleId sample{Raw(read.first) + i};
         std::memcpy(free.back(), stored(sample), shape.sample_bytes);

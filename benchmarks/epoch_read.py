@@ -4,8 +4,8 @@
 
 Reads a pack of samples of about 100 KB in blocks of 1 MiB, past the page cache, without decoding.
 Before and after each run the roofline program reads blocks of the same size, at random places of
-the same files, into buffers such as the engine's; then `exact` reads beside it, which needs a read
-a sample. On the device as it is and, where that is possible (root, cgroup v1), under limits of 400
+the same files, into buffers such as the engine's; before that `exact` reads, which needs a read a
+sample. On the device as it is and, where that is possible (root, cgroup v1), under limits of 400
 and 200 MB/s with 1,500 reads/s.
 
 The ratio is bytes of samples delivered to bytes that the roofline read in the same time. `epoch` is
@@ -135,15 +135,16 @@ def _measure(
 
     kept: list[dict[str, Any]] = []
     discarded = 0
-    before = _harness.in_child(_bound, throttle, shards, 2.0)["MB_per_s"]
     while len(kept) < arguments.pairs and discarded < 2 * arguments.pairs:
+        exact = read("exact", arguments.seconds / 2)["MB_per_s"]
+        before = _harness.in_child(_bound, throttle, shards, 2.0)["MB_per_s"]
         steal = _harness.steal_share()
         run = read("epoch", arguments.seconds)
+        run["exact_MB_per_s"] = exact
         run["steal"] = steal()
         after = _harness.in_child(_bound, throttle, shards, 2.0)["MB_per_s"]
         run["roofline_MB_per_s"] = (before, after)
         run["ratio"] = run["MB_per_s"] / ((before + after) / 2)
-        run["exact_MB_per_s"] = read("exact", arguments.seconds / 2)["MB_per_s"]
         spread = max(before, after) / min(before, after)
         keep = spread <= _BOUND_SPREAD_MAX and run["steal"] <= _STEAL_MAX
         print(
@@ -157,7 +158,6 @@ def _measure(
             kept.append(run)
         else:
             discarded += 1
-        before = after
     if not kept:
         print(f"{name}: every pair was discarded: the machine is too busy to measure on")
         return None

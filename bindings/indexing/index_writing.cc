@@ -1,6 +1,7 @@
 // IndexContents and IndexBuilder, which write indexes, and build_folder_index.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -193,6 +194,7 @@ void AddBlocks(IndexContents& self, const InArray<std::uint64_t>& sample_counts,
 }
 
 // An IndexBuilder, until it was published or discarded.
+// Thread safety: of several threads that call it at a time, all but one get FailedPrecondition.
 class PyIndexBuilder {
  public:
   PyIndexBuilder(const Text& path, const Text& root)
@@ -200,6 +202,7 @@ class PyIndexBuilder {
 
   std::size_t AddField(const Text& name, const FieldType& type, bool is_inline, bool checksums,
                        const std::optional<Text>& batch_dtype) {
+    const InUse in_use(*this);
     FieldInfo info = ToFieldInfo(name, type);
     info.is_inline = is_inline;
     info.has_checksums = checksums;
@@ -209,19 +212,23 @@ class PyIndexBuilder {
 
   void AddObjects(const std::vector<Text>& names, const InArray<std::uint64_t>& sizes,
                   const InArray<std::int64_t>& mtimes_ns) {
+    const InUse in_use(*this);
     const std::vector<IndexContents::Object> objects = ToObjects(names, sizes, mtimes_ns);
-    RunReleased([&] { return builder().AddObjects(objects); });
+    IndexBuilder& target = builder();
+    RunReleased([&] { return target.AddObjects(objects); });
   }
 
   void AddExtents(std::size_t field, const ExtentTuple& extents) {
+    const InUse in_use(*this);
     const std::size_t count = std::get<0>(extents).size();
     const ExtentColumns columns = ColumnsOrThrow(extents, count);
+    IndexBuilder& target = builder();
     RunReleased([&]() -> Status {
       std::vector<Extent> part;
       for (std::size_t i = 0; i < count; ++i) {
         part.push_back(columns.At(i));
         if (part.size() < kExtentsAtOnce && i + 1 < count) continue;
-        HEADRACE_RETURN_IF_ERROR(builder().AddExtents(field, part));
+        HEADRACE_RETURN_IF_ERROR(target.AddExtents(field, part));
         part.clear();
       }
       return {};
@@ -229,17 +236,20 @@ class PyIndexBuilder {
   }
 
   void AddInlineValues(std::size_t field, nb::handle values) {
+    const InUse in_use(*this);
     const Buffer buffer(values);
-    RunReleased([&] { return builder().AddInlineValues(field, buffer.bytes()); });
+    IndexBuilder& target = builder();
+    RunReleased([&] { return target.AddInlineValues(field, buffer.bytes()); });
   }
 
   void AddChecksums(std::size_t field, const InArray<std::uint64_t>& checksums) {
-    RunReleased([&] {
-      return builder().AddChecksums(field, {checksums.data(), checksums.size()});
-    });
+    const InUse in_use(*this);
+    IndexBuilder& target = builder();
+    RunReleased([&] { return target.AddChecksums(field, {checksums.data(), checksums.size()}); });
   }
 
   void AddBlocks(const InArray<std::uint64_t>& sample_counts, const ExtentTuple& extents) {
+    const InUse in_use(*this);
     const std::size_t count = sample_counts.size();
     const ExtentColumns columns = ColumnsOrThrow(extents, count);
     std::vector<BlockInfo> blocks;
@@ -247,21 +257,28 @@ class PyIndexBuilder {
       blocks.push_back({SampleId{samples_in_blocks_}, sample_counts.data()[i], columns.At(i), {}});
       samples_in_blocks_ += sample_counts.data()[i];
     }
-    RunReleased([&] { return builder().AddBlocks(blocks); });
+    IndexBuilder& target = builder();
+    RunReleased([&] { return target.AddBlocks(blocks); });
   }
 
   void SetAttribute(const Text& key, const Text& value) {
+    const InUse in_use(*this);
     ThrowIfError(builder().SetAttribute(key.bytes(), value.bytes()));
   }
 
-  [[nodiscard]] std::uint64_t object_count() { return builder().object_count(); }
+  [[nodiscard]] std::uint64_t object_count() {
+    const InUse in_use(*this);
+    return builder().object_count();
+  }
 
   [[nodiscard]] std::uint64_t SampleCount(std::size_t field) {
+    const InUse in_use(*this);
     return builder().sample_count(field);
   }
 
   // Ctrl-C ends it and is raised here.
   void Publish() {
+    const InUse in_use(*this);
     const std::unique_ptr<IndexBuilder> last = std::move(builder_);
     if (last == nullptr) ThrowStatus(Ended());
     std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
@@ -280,10 +297,30 @@ class PyIndexBuilder {
     ThrowIfError(status);
   }
 
-  void Discard() { builder_.reset(); }
+  void Discard() {
+    const InUse in_use(*this);
+    builder_.reset();
+  }
 
  private:
   static constexpr std::size_t kExtentsAtOnce = 8192;
+
+  // A call, which other threads may meet while it runs without the GIL.
+  class InUse {
+   public:
+    explicit InUse(PyIndexBuilder& builder) : flag_(builder.in_use_) {
+      if (flag_.test_and_set()) {
+        ThrowStatus({StatusCode::kFailedPrecondition,
+                     "index builder: another thread is using it; use one at a time"});
+      }
+    }
+    ~InUse() { flag_.clear(); }
+    InUse(const InUse&) = delete;
+    InUse& operator=(const InUse&) = delete;
+
+   private:
+    std::atomic_flag& flag_;
+  };
 
   static Status Ended() {
     return {StatusCode::kFailedPrecondition, "index builder: it was published or discarded"};
@@ -296,6 +333,7 @@ class PyIndexBuilder {
 
   std::unique_ptr<IndexBuilder> builder_;
   std::uint64_t samples_in_blocks_ = 0;
+  std::atomic_flag in_use_;
 };
 
 void BindBuilder(nb::module_& module) {

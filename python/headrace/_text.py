@@ -48,7 +48,7 @@ def _numbered(character: str) -> str:
 
 def os_reason(error: OSError) -> str:
     """The cause of an error of the system, without the path; with a remedy for EACCES."""
-    return _core.errno_text(error.errno) if error.errno else str(error)
+    return _core.errno_text(error.errno) if isinstance(error.errno, int) else str(error)
 
 
 def print_any_text() -> None:

@@ -17,8 +17,8 @@ namespace headrace::internal {
 //
 // Thread safety: one thread at a time.
 // Shutdown: the destructor deletes what was written, unless Publish() succeeded. A killed process
-//           leaves nothing; where the file system has no unnamed files, or /proc is missing, it
-//           leaves a file `path`.tmp-PID-N.
+//           leaves nothing, unless it was between naming and renaming; where the file system has no
+//           unnamed files, or /proc is missing, it leaves a file `path`.tmp-PID-N.
 // Errors of all: ResourceExhausted  the disk, a quota or a limit on file sizes is reached
 //                Unavailable        any other failure to write
 class AtomicFile {

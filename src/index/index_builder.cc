@@ -164,9 +164,14 @@ class IndexBuilder::Impl {
     return file->Publish();
   }
 
-  // Adds what is written to a failure.
-  [[nodiscard]] Status Named(const Status& status) const {
-    return status.ok() ? status : status.WithContext("writing index " + Quoted(path_));
+  // Runs a call of the user's, whose failure is that of all later ones: a part of what it was given
+  // may have been added.
+  template <typename Call>
+  Status Run(const Call& call) {
+    if (!failed_.ok()) return failed_;
+    const Status status = call();
+    if (!status.ok()) failed_ = status.WithContext("writing index " + Quoted(path_));
+    return failed_;
   }
 
  private:
@@ -300,9 +305,16 @@ class IndexBuilder::Impl {
         return blocks_;
       case SectionKind::kSampleChecksums:
         return columns_[section.field].checksums.value();
-      default:
+      case SectionKind::kExtents:
+      case SectionKind::kInlineValues:
         return columns_[section.field].entries;
+      case SectionKind::kFields:
+      case SectionKind::kRoot:
+      case SectionKind::kAttributes:
+        break;
     }
+    HEADRACE_CHECK(false);  // They are in the outline.
+    return 0;
   }
 
   [[nodiscard]] Status Give(const Section& section, const TakeBytes& take) const {
@@ -328,6 +340,7 @@ class IndexBuilder::Impl {
   std::vector<std::pair<std::string, std::string>> attributes_;
   std::optional<std::pair<ObjectId, std::uint64_t>> last_object_;  // and its size
   const std::function<bool()>* may_go_on_ = nullptr;
+  Status failed_;
 };
 
 IndexBuilder::IndexBuilder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -335,39 +348,42 @@ IndexBuilder::~IndexBuilder() = default;
 
 Result<std::unique_ptr<IndexBuilder>> IndexBuilder::Create(std::string path, std::string root) {
   auto impl = std::make_unique<Impl>(std::move(path), std::move(root));
-  const Status status = impl->Named(impl->Begin());
+  const Status status = impl->Run([&impl] { return impl->Begin(); });
   if (!status.ok()) return status;
   return std::unique_ptr<IndexBuilder>(new IndexBuilder(std::move(impl)));
 }
 
 Result<std::size_t> IndexBuilder::AddField(const FieldInfo& field) {
-  Result<std::size_t> position = impl_->AddField(field);
-  if (!position.ok()) return impl_->Named(position.status());
+  std::size_t position = 0;
+  HEADRACE_RETURN_IF_ERROR(impl_->Run([&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(position, impl_->AddField(field));
+    return {};
+  }));
   return position;
 }
 
 Status IndexBuilder::AddObjects(std::span<const IndexContents::Object> objects) {
-  return impl_->Named(impl_->AddObjects(objects));
+  return impl_->Run([&] { return impl_->AddObjects(objects); });
 }
 
 Status IndexBuilder::AddExtents(std::size_t field, std::span<const Extent> extents) {
-  return impl_->Named(impl_->AddExtents(field, extents));
+  return impl_->Run([&] { return impl_->AddExtents(field, extents); });
 }
 
 Status IndexBuilder::AddInlineValues(std::size_t field, std::span<const std::byte> values) {
-  return impl_->Named(impl_->AddInlineValues(field, values));
+  return impl_->Run([&] { return impl_->AddInlineValues(field, values); });
 }
 
 Status IndexBuilder::AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {
-  return impl_->Named(impl_->AddChecksums(field, checksums));
+  return impl_->Run([&] { return impl_->AddChecksums(field, checksums); });
 }
 
 Status IndexBuilder::AddBlocks(std::span<const BlockInfo> blocks) {
-  return impl_->Named(impl_->AddBlocks(blocks));
+  return impl_->Run([&] { return impl_->AddBlocks(blocks); });
 }
 
 Status IndexBuilder::SetAttribute(std::string key, std::string value) {
-  return impl_->Named(impl_->SetAttribute(std::move(key), std::move(value)));
+  return impl_->Run([&] { return impl_->SetAttribute(std::move(key), std::move(value)); });
 }
 
 std::uint64_t IndexBuilder::object_count() const { return impl_->object_count(); }
@@ -377,7 +393,7 @@ std::uint64_t IndexBuilder::sample_count(std::size_t field) const {
 }
 
 Status IndexBuilder::Publish(const std::function<bool()>& may_go_on) {
-  return impl_->Named(impl_->Publish(may_go_on));
+  return impl_->Run([&] { return impl_->Publish(may_go_on); });
 }
 
 }  // namespace headrace

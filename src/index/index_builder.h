@@ -28,7 +28,7 @@ namespace headrace {
 // Errors of all calls: InvalidArgument    a rule is violated; the message names the entry
 //                      ResourceExhausted  the disk is full
 //                      Unavailable        any other failure to read or write
-// After an error only the destructor may be called.
+// After an error every call returns that error: a part of what was given may have been added.
 class IndexBuilder {
  public:
   // `root`: see IndexContents. Creates nothing at `path` before Publish().

@@ -212,6 +212,26 @@ TEST(IndexBuilderTest, NoFieldsAndAWrongRootAreInvalidArgument) {
   EXPECT_TRUE(IsEmpty(folder));
 }
 
+// Of 3,000 extents a part was added before the wrong one was seen.
+TEST(IndexBuilderTest, AfterAnErrorEveryCallReturnsIt) {
+  const TestFolder folder;
+  {
+    const auto builder = IndexBuilder::Create(folder / "i", "/data/set").value();
+    ASSERT_TRUE(builder->AddField({.name = "bytes"}).ok());
+    const IndexContents::Object object = {.name = "a", .size = 3000};
+    ASSERT_TRUE(builder->AddObjects({&object, 1}).ok());
+    std::vector<Extent> extents;
+    for (std::uint64_t i = 0; i < 3000; ++i) extents.push_back({ObjectId{0}, {i, 1}});
+    extents[2500].object = ObjectId{7};
+    const Status error = builder->AddExtents(0, extents);
+    EXPECT_THAT(error.ToString(), HasSubstr("sample 2500: object 7: there are 1 objects"));
+    EXPECT_EQ(builder->AddExtents(0, {&extents[0], 1}).ToString(), error.ToString());
+    EXPECT_EQ(builder->AddField({.name = "more"}).status().ToString(), error.ToString());
+    EXPECT_EQ(builder->Publish().ToString(), error.ToString());
+  }
+  EXPECT_TRUE(IsEmpty(folder));
+}
+
 TEST(IndexBuilderTest, StoppedItIsCancelledAndLeavesNothing) {
   const TestFolder folder;
   {

@@ -326,7 +326,14 @@ Result<FieldInfo> DecodeField(Cursor& cursor, std::uint64_t i, std::uint32_t ver
   }
   field.is_inline = (flags & kFlagInline) != 0;
   field.has_checksums = (flags & kFlagChecksums) != 0;
-  if (!type->empty()) HEADRACE_RETURN_IF_ERROR(DecodeFieldType(*type, i, field));
+  if (type->empty()) return field;
+  if (field.kind > FieldKind::kArray) {
+    return FailedPrecondition(
+        "entry {} has kind {}, which this headrace does not read: install the headrace that made "
+        "the file",
+        i, static_cast<int>(field.kind));
+  }
+  HEADRACE_RETURN_IF_ERROR(DecodeFieldType(*type, i, field));
   return field;
 }
 

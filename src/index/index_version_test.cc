@@ -83,6 +83,12 @@ TEST(IndexVersionTest, ReservedUsesAreRefusedByNameNotAsDamage) {
   const Status lists = AfterChange(2, 3);
   EXPECT_EQ(lists.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(lists.message()), HasSubstr("entry 2 has lists of depth 3"));
+  Bytes file = FileOf(TypedContents());
+  file[TypeAt(file) - 4] = std::byte{3};
+  internal::Reseal(file);
+  const Status text = OpenBytes(file).status();
+  EXPECT_EQ(text.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(text.message()), HasSubstr("entry 2 has kind 3"));
 }
 
 TEST(IndexVersionTest, AWrongTypeIsDataLoss) {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace import _core
 from headrace.profile import EpochWork, TierWork
-from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, READS_IN_FLIGHT
+from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, sample_reads_in_flight
 
 Reads = list[tuple[int, int]]
 """(bytes of a read, number of such reads)"""
@@ -47,9 +47,14 @@ class PlannedEpoch:
             tiers=[TierWork(reads=reads, writes=writes) for reads, writes in self.tiers],
             demand=demand,
             threads=self.threads,
-            reads_in_flight=BLOCK_READS_IN_FLIGHT if self.reads_blocks else READS_IN_FLIGHT,
+            reads_in_flight=self._reads_in_flight(),
             storage_sharers=sharers,
         )
+
+    def _reads_in_flight(self) -> int:
+        if self.reads_blocks:
+            return BLOCK_READS_IN_FLIGHT
+        return sample_reads_in_flight(self.sample_bytes / max(self.samples, 1))
 
 
 def planned_epochs(planner: _core.EpochPlanner) -> Iterator[PlannedEpoch]:

@@ -210,7 +210,7 @@ class WorkerProcesses:
             warnings.simplefilter("ignore", DeprecationWarning)
             with _blocked_interrupts(self._options.start):
                 process.start()
-        self._processes.append(process)
+                self._processes.append(process)  # Inside: Ctrl-C is raised where the block ends.
 
 
 @contextlib.contextmanager
@@ -225,8 +225,9 @@ def _blocked_interrupts(start: str) -> Iterator[None]:
         return
     if start == "spawn":
         resource_tracker.ensure_running()  # Now: its start unblocks the signal.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

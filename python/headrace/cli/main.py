@@ -59,7 +59,7 @@ def _fail(message: str, code: int, cause: BaseException) -> NoReturn:
 
 def _said(error: Exception) -> str:
     """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
-    if isinstance(error, PermissionError) and error.filename is not None:
+    if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
     return str(error)
 

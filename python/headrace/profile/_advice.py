@@ -12,10 +12,10 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 from headrace.profile._predict import (
     BLOCK_READS_IN_FLIGHT,
-    READS_IN_FLIGHT,
     EpochWork,
     Prediction,
     predict_epoch,
+    sample_reads_in_flight,
 )
 
 ENOUGH = 0.95
@@ -99,7 +99,7 @@ def advise(
             decode_bytes=total,
             copy_bytes=0 if block is None else total,
             storage_reads=[(read_bytes, total / read_bytes)],
-            reads_in_flight=READS_IN_FLIGHT if block is None else BLOCK_READS_IN_FLIGHT,
+            reads_in_flight=BLOCK_READS_IN_FLIGHT if block else sample_reads_in_flight(size),
         )
         found: Prediction = predict_epoch(profile, work)
         block_samples = None if block in (None, own_block) else max(1, round(block / size))

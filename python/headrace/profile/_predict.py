@@ -12,9 +12,15 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 
 READS_IN_FLIGHT = 64
-"""Reads of single samples that the loader has in flight."""
+"""Reads of single samples, if they are large, that the loader has in flight."""
 BLOCK_READS_IN_FLIGHT = 16
 """Reads of blocks that its memory is divided for."""
+
+
+def sample_reads_in_flight(read_bytes: float) -> int:
+    """Reads of single samples in flight, as src/loader/config/loader_config.cc has it."""
+    return min(256, max(READS_IN_FLIGHT, int(2**24 // max(read_bytes, 1))))
+
 
 Reads = Sequence[tuple[float, float]]
 """(bytes of a read, how many reads)"""
@@ -49,7 +55,8 @@ class EpochWork:
     threads: int | None = None
     """Threads that decode and copy; None: the profile's cpus."""
     reads_in_flight: int = READS_IN_FLIGHT
-    """Of this node at storage. The loader has up to 64 in `exact`, 16 if it reads blocks."""
+    """Of this node at storage. The loader has 16 if it reads blocks; else 64 to 256, the more the
+    smaller they are."""
     storage_sharers: int = 1
     """Nodes that read the storage concurrently, as much as this one."""
 

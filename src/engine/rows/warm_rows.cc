@@ -86,7 +86,8 @@ void WarmRows::Read(WarmTask& task) const {
   SampleDecoder::GatheredBytes scratch;
   ScratchLimit limit;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (i + kPrefetchAhead < slots.size()) {  // Its checksum; the copies drove it out.
+    if (i + kPrefetchAhead <
+        slots.size()) {  // Its checksum again: copying the rows may have evicted it.
       fields.index().Prefetch(field.index_field, batch.samples[slots[i + kPrefetchAhead]]);
     }
     const NowRead& read = reads[i];
