@@ -39,8 +39,9 @@ T Widened(T value) {
 template <typename From, typename To>
 void Widen(const std::byte* from, std::byte* to, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    From value;
+    From value{};
     std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number of 8 bits, not a character
     const auto wide = static_cast<To>(Widened(value));
     std::memcpy(to + i * sizeof(To), &wide, sizeof(To));
   }
