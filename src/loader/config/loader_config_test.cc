@@ -89,7 +89,7 @@ TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {
   };
   EXPECT_EQ(reads(1000), 256U);
   EXPECT_EQ(reads(100 * 1024), 163U);
-  EXPECT_EQ(reads(1 << 20), 64U);
+  EXPECT_EQ(reads(1024 * 1024), 64U);
 }
 
 }  // namespace
