@@ -56,6 +56,14 @@ Status CheckThreads(int threads) {
   return InvalidArgument("threads: got {}, must be in [0, {}]", threads, kThreadsMax);
 }
 
+Status CheckTiers(const LoaderOptions& options) {
+  if (options.tiers.tiers.empty() || ReadsStorage(options.io)) return Status();
+  return InvalidArgument(
+      "tiers with Engine(io='{}'): this store reads nothing that tiers could keep; leave one of "
+      "them out",
+      options.io);
+}
+
 std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
   const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -71,12 +79,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStoreName(options.io));
-  if (!options.tiers.tiers.empty() && !ReadsStorage(options.io)) {
-    return InvalidArgument(
-        "tiers with Engine(io='{}'): this store reads nothing that tiers could keep; leave one of "
-        "them out",
-        options.io);
-  }
+  HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
   // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;
   options.threads =
@@ -90,7 +93,6 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder made,
                             ResolvedOrder::Make(index, options.job, options.order));
   const auto order = std::make_shared<ResolvedOrder>(std::move(made));
-
   const auto is_inline = [](const BatchField& field) { return field.is_inline(); };
   if (std::all_of(schema.begin(), schema.end(), is_inline)) {
     options.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
@@ -103,8 +105,6 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
     read_bytes = std::max(
         read_bytes, std::min(order->mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
-  const std::uint32_t reads_in_flight =
-      order->reads_blocks() ? kBlockReadsInFlight : SampleReadsInFlight(read_bytes);
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max = ScratchBytesMax(schema);
   const std::uint64_t stand_in_bytes =
@@ -118,7 +118,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
         .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
         .batches_ahead = options.batches_ahead,
-        .reads_in_flight = reads_in_flight,
+        .reads_in_flight =
+            order->reads_blocks() ? kBlockReadsInFlight : SampleReadsInFlight(read_bytes),
         .stand_in_bytes = stand_in_bytes * count,
         .tier_bytes = options.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
@@ -130,14 +131,13 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   order->AddNeeds(needs);
   if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
-  return LoaderConfig{
-      .options = std::move(options),
-      .schema = std::move(schema),
-      .steps_per_epoch = steps,
-      .order = order,
-      .budget = budget,
-      .reads_in_flight_max = std::max(reads_in_flight, EngineOptions().reads_in_flight_max),
-      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
+  return LoaderConfig{.options = std::move(options),
+                      .schema = std::move(schema),
+                      .steps_per_epoch = steps,
+                      .order = order,
+                      .budget = budget,
+                      .reads_in_flight = needs.reads_in_flight,
+                      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
 }
 
 std::uint64_t LoaderConfig::memory_bytes() const {
@@ -149,7 +149,7 @@ EngineOptions LoaderConfig::engine_options() const {
   const bool reads_storage = ReadsStorage(options.io);
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
-  engine.reads_in_flight_max = reads_in_flight_max;
+  engine.reads_in_flight_max = std::max(engine.reads_in_flight_max, reads_in_flight);
   engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
   engine.block_read_bytes_max =
       std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));

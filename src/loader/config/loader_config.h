@@ -23,8 +23,8 @@ struct LoaderConfig {
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const ResolvedOrder> order;
   Budget budget;
-  std::uint32_t reads_in_flight_max = 0;
-  double scratch_share = 1;  // bytes of memory= that give one byte of budget.scratch_bytes
+  std::uint32_t reads_in_flight = 0;  // that memory is divided for; the engine may have more
+  double scratch_share = 1;           // bytes of memory= that give one byte of budget.scratch_bytes
 
   // Bytes of the machine's memory that a session of this configuration takes.
   [[nodiscard]] std::uint64_t memory_bytes() const;

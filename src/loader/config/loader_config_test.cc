@@ -88,8 +88,8 @@ TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {
     return config.value().engine_options().reads_in_flight_max;
   };
   EXPECT_EQ(reads(1000), 256U);
-  EXPECT_EQ(reads(100 * 1024), 163U);
-  EXPECT_EQ(reads(1024 * 1024), 64U);
+  EXPECT_EQ(reads(102'400), 163U);
+  EXPECT_EQ(reads(1'048'576), 64U);
 }
 
 }  // namespace
