@@ -83,6 +83,23 @@ def record_data(root: Path, count: int, record_bytes: int) -> tuple[Path, Path]:
     return records, pack
 
 
+def token_data(root: Path, count: int) -> Path:
+    """A raw file of `count` random uint16 tokens."""
+    path = root / f"tokens-{count}" / "tokens.bin"
+    if not path.exists():
+        print(f"making {path}: {2 * count / 1e6:.0f} MB", flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(0)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            for begin in range(0, count, 2**24):
+                size = min(2**24, count - begin)
+                file.write(rng.integers(0, 50_000, size, np.uint16).tobytes())
+        part.rename(path)
+        os.sync()
+    return path
+
+
 def _make(root: Path, total_bytes: int, write: Callable[[Path, int, int], None]) -> BenchData:
     data = BenchData(root / "folder", root / "pack", root / "source.pack")
     if not data.folder.exists():

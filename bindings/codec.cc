@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,9 +18,12 @@
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
+#include "convert/buffer.h"
+#include "convert/text.h"
 #include "gil/gil.h"
 #include "module.h"
 #include "status.h"
+#include "store/decoded/decompress.h"
 
 namespace headrace::bindings {
 namespace {
@@ -89,9 +93,31 @@ bool IsOtherKind(const InArray<std::uint8_t>& encoded) {
   return IsImageOfOtherKind({reinterpret_cast<const std::byte*>(encoded.data()), encoded.size()});
 }
 
+// What the bytes of a file decode to, which has to be so many bytes.
+nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle encoded,
+                                                 std::uint64_t decoded_bytes) {
+  const Coding how = ValueOrThrow(CodingOf(coding.bytes()));
+  const Buffer buffer(encoded);
+  // Pages are touched as they are filled: an untrue size takes no memory.
+  std::unique_ptr<std::uint8_t[]> memory(new (std::nothrow) std::uint8_t[decoded_bytes]);
+  if (memory == nullptr) {
+    ThrowStatus(ResourceExhausted("decoding: no memory for {} bytes", decoded_bytes));
+  }
+  RunReleased([&] {
+    return Decompress(how, buffer.bytes(),
+                      {reinterpret_cast<std::byte*>(memory.get()), decoded_bytes});
+  });
+  std::uint8_t* const data = memory.get();
+  nb::capsule owner(memory.release(),
+                    [](void* pointer) noexcept { delete[] static_cast<std::uint8_t*>(pointer); });
+  return nb::ndarray<nb::numpy, std::uint8_t>(data, {decoded_bytes}, owner);
+}
+
 }  // namespace
 
 void BindCodec(nb::module_& module) {
+  module.def("decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"),
+             nb::arg("decoded_bytes"), "What zstd or gzip bytes decode to.");
   nb::class_<RandomResizedCrop>(module, "RandomResizedCrop",
                                 "A random box of the image, resized: torchvision's algorithm.")
       .def(nb::init<>())

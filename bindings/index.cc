@@ -31,14 +31,16 @@ namespace {
 namespace nb = nanobind;
 using nb::literals::operator""_a;
 
-const char* KindName(FieldKind kind) {
-  switch (kind) {
+const char* KindName(const FieldInfo& field) {
+  switch (field.kind) {
     case FieldKind::kBytes:
       return "bytes";
     case FieldKind::kImage:
       return "image";
     case FieldKind::kArray:
-      return "array";
+      return field.is_list ? "list" : "array";
+    case FieldKind::kText:
+      return "text";
   }
   return "bytes";
 }
@@ -125,10 +127,35 @@ std::tuple<Array64, Array64, Array64> Extents(const PyIndex& self, std::size_t f
   return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
 }
 
+// Inline values that differ in length: (all of them, end to end; the bytes of each).
+std::tuple<OutArray<std::uint8_t>, Array64> InlineRagged(const PyIndex& self, std::size_t field,
+                                                         std::uint64_t first,
+                                                         std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  FieldOrThrow(index, field, /*is_inline=*/true);
+  const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
+  std::vector<std::uint8_t> values;
+  std::vector<std::uint64_t> lengths(n);
+  RunReleased([&]() -> Status {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const std::span<const std::byte> value,
+                                index.inline_value(field, SampleId{first + i}));
+      const auto* const bytes = reinterpret_cast<const std::uint8_t*>(value.data());
+      values.insert(values.end(), bytes, bytes + value.size());
+      lengths[i] = value.size();
+    }
+    return {};
+  });
+  return {ToArray(std::move(values)), ToArray(std::move(lengths))};
+}
+
 nb::ndarray<nb::numpy> InlineValues(const PyIndex& self, std::size_t field, std::uint64_t first,
                                     std::optional<std::uint64_t> count) {
   const Index& index = *self.index;
   const FieldInfo& info = FieldOrThrow(index, field, /*is_inline=*/true);
+  if (info.is_variable()) {
+    ThrowStatus(InvalidArgument("field '{}': its values differ in length", info.name));
+  }
   const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
   const std::uint64_t bytes = info.array_bytes();
   auto values = std::make_unique<std::vector<std::byte>>(n * bytes);
@@ -257,7 +284,7 @@ Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
 void BindReading(nb::module_& module) {
   nb::class_<FieldInfo>(module, "Field", "One named part of every sample.")
       .def_ro("name", &FieldInfo::name)
-      .def_prop_ro("kind", [](const FieldInfo& self) { return KindName(self.kind); })
+      .def_prop_ro("kind", [](const FieldInfo& self) { return KindName(self); })
       .def_prop_ro("dtype",
                    [](const FieldInfo& self) { return std::string(DTypeName(self.dtype)); })
       .def_prop_ro("shape",
@@ -301,6 +328,8 @@ void BindReading(nb::module_& module) {
       .def("inline_values", &InlineValues, "field"_a, "first"_a = 0, "count"_a = nb::none(),
            nb::sig("def inline_values(self, field: int, first: int = 0, count: int | None = None) "
                    "-> numpy.typing.NDArray[typing.Any]"))
+      .def("inline_ragged", &InlineRagged, "field"_a, "first"_a = 0, "count"_a = nb::none(),
+           "Values that differ in length: (all bytes end to end, the bytes of each)")
       .def("checksums", &Checksums, "field"_a, "first"_a = 0, "count"_a = nb::none(),
            "XXH3-64 of each sample's bytes; None where not known")
       .def("blocks", &Blocks, "first"_a = 0, "count"_a = nb::none(),

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "convert/expected_inflation.h"
@@ -95,6 +96,21 @@ struct PyBatch {
   std::vector<BatchField> schema;
 };
 
+// A row of UTF-8 as a str.
+nb::object TextOf(const PyBatch& self, const BatchField& field, std::size_t slot,
+                  std::span<const std::byte> row) {
+  PyObject* const text = PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(row.data()),
+                                              static_cast<Py_ssize_t>(row.size()), nullptr);
+  if (text != nullptr) return nb::steal(text);
+  if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw nb::python_error();
+  const nb::python_error error;
+  ThrowStatus(
+      DataLoss("epoch {} step {} sample {} field {}: its text is not UTF-8 ({}); write it "
+               "as UTF-8, or leave the field out with fields=",
+               self.batch->epoch, self.batch->step, Raw(self.batch->samples[slot]), field.name,
+               error.what()));
+}
+
 nb::object FieldView(const PyBatch& self, std::size_t position) {
   if (position >= self.schema.size()) throw nb::index_error("no such field");
   const BatchField& field = self.schema[position];
@@ -105,8 +121,16 @@ nb::object FieldView(const PyBatch& self, std::size_t position) {
     return nb::cast(View(self.batch, rows.packed, shape, field.dtype));
   }
   nb::list list;
-  for (const std::span<std::byte> row : rows.rows) {
-    list.append(View(self.batch, row, {row.size()}, DType::kUInt8));
+  std::vector<std::size_t> shape = {0};
+  shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+  for (std::size_t slot = 0; slot < rows.rows.size(); ++slot) {
+    const std::span<std::byte> row = rows.rows[slot];
+    if (field.is_text) {
+      list.append(TextOf(self, field, slot, row));
+      continue;
+    }
+    shape[0] = row.size() / field.row_bytes;
+    list.append(View(self.batch, row, shape, field.dtype));
   }
   return list;
 }
@@ -407,7 +431,8 @@ void BindPyLoader(nb::module_& module) {
           [](const PyLoader& self) {
             nb::list list;
             for (const BatchField& field : self.schema()) {
-              list.append(nb::make_tuple(field.name, std::string(DTypeName(field.dtype)),
+              const std::string_view dtype = field.is_text ? "str" : DTypeName(field.dtype);
+              list.append(nb::make_tuple(field.name, std::string(dtype),
                                          nb::tuple(nb::cast(field.shape)), field.ragged));
             }
             return list;

@@ -10,7 +10,7 @@ set -euo pipefail
 
 folders=(/usr/include /usr/local/include /usr/lib/gcc /usr/lib/llvm-*)
 programs=(cc c++ gcc g++ cpp clang clang++ ld as make cmake ninja ccache pkg-config)
-libraries=(libjpeg.so.62 libjpeg.so.8 liburing.so.2 libspng.so.0)
+libraries=(libjpeg.so.62 libjpeg.so.8 liburing.so.2 libspng.so.0 libzstd.so.1)
 
 hide() {
   local each path

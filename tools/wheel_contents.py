@@ -8,7 +8,12 @@ from pathlib import Path
 
 BYTES_MAX = 8_000_000
 # Each library that is bundled as a file, and the text that has its licence.
-BUNDLED = {"libjpeg": "libjpeg-turbo", "liburing": "liburing", "libspng": "libspng"}
+BUNDLED = {
+    "libjpeg": "libjpeg-turbo",
+    "liburing": "liburing",
+    "libspng": "libspng",
+    "libzstd": "zstd",
+}
 # What is compiled into the binaries.
 COMPILED_IN = ("fmt", "libstdc++", "nanobind", "robin-map", "xxhash")
 _ALLOWED_FOLDERS = ("headrace/", "headrace.libs/")

@@ -21,7 +21,7 @@ import numpy as np
 
 import headrace as hr
 
-BUNDLED = ("libjpeg", "liburing", "libspng")
+BUNDLED = ("libjpeg", "liburing", "libspng", "libzstd")
 NODE = "headrace-node"
 _COMMAND_S = 120
 
@@ -73,7 +73,10 @@ class Trial:
                 continue
             raise AssertionError(f"{compiler} runs")
         assert not Path("/usr/include/stdio.h").exists()
-        return "bare: no compiler runs, no header, libjpeg, liburing, libspng of the system hidden"
+        return (
+            "bare: no compiler runs, no header, libjpeg, liburing, libspng, libzstd of the system "
+            "hidden"
+        )
 
     def commands(self) -> str:
         version = metadata.version("headrace")

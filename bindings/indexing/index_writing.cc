@@ -34,12 +34,14 @@ namespace {
 namespace nb = nanobind;
 using nb::literals::operator""_a;
 
+// A list is an array whose first dimension differs from sample to sample.
 FieldKind KindFromName(const std::string& name) {
   if (name == "bytes") return FieldKind::kBytes;
   if (name == "image") return FieldKind::kImage;
-  if (name == "array") return FieldKind::kArray;
+  if (name == "array" || name == "list") return FieldKind::kArray;
+  if (name == "text") return FieldKind::kText;
   ThrowStatus({StatusCode::kInvalidArgument,
-               "field kind: got \"" + name + "\", must be bytes, image or array"});
+               "field kind: got \"" + name + "\", must be bytes, image, array, list or text"});
 }
 
 DType DTypeOrThrow(const std::string& name) {
@@ -130,7 +132,7 @@ ExtentColumns ColumnsOrThrow(
 using ExtentTuple =
     std::tuple<InArray<std::uint64_t>, InArray<std::uint64_t>, InArray<std::uint64_t>>;
 
-// `type`: (kind, dtype, shape)
+// `type`: (kind, dtype, shape); of a list, those of an element
 using FieldType = std::tuple<Text, Text, std::vector<std::uint64_t>>;
 
 FieldInfo ToFieldInfo(const Text& name, const FieldType& type) {
@@ -139,6 +141,7 @@ FieldInfo ToFieldInfo(const Text& name, const FieldType& type) {
   info.kind = KindFromName(std::get<0>(type).bytes());
   info.dtype = DTypeOrThrow(std::get<1>(type).bytes());
   info.shape = std::get<2>(type);
+  info.is_list = std::get<0>(type).bytes() == "list";
   return info;
 }
 
@@ -166,11 +169,19 @@ void AddExtentField(IndexContents& self, const Text& name, const FieldType& type
   self.fields.push_back(std::move(field));
 }
 
-void AddInlineField(IndexContents& self, const Text& name, const FieldType& type,
-                    nb::handle values) {
+// `lengths`: the bytes of each value, if they differ.
+void AddInlineField(IndexContents& self, const Text& name, const FieldType& type, nb::handle values,
+                    const std::optional<InArray<std::uint64_t>>& lengths) {
   IndexContents::Field field;
   field.info = ToFieldInfo(name, type);
   field.info.is_inline = true;
+  if (lengths) {
+    std::uint64_t end = 0;
+    for (std::size_t i = 0; i < lengths->size(); ++i) {
+      end += lengths->data()[i];
+      field.inline_ends.push_back(end);
+    }
+  }
   const Buffer buffer(values);
   field.inline_values.assign(buffer.bytes().begin(), buffer.bytes().end());
   self.fields.push_back(std::move(field));
@@ -240,6 +251,15 @@ class PyIndexBuilder {
     const Buffer buffer(values);
     IndexBuilder& target = builder();
     RunReleased([&] { return target.AddInlineValues(field, buffer.bytes()); });
+  }
+
+  void AddRagged(std::size_t field, nb::handle values, const InArray<std::uint64_t>& lengths) {
+    const InUse in_use(*this);
+    const Buffer buffer(values);
+    IndexBuilder& target = builder();
+    RunReleased([&] {
+      return target.AddInlineValues(field, buffer.bytes(), {lengths.data(), lengths.size()});
+    });
   }
 
   void AddChecksums(std::size_t field, const InArray<std::uint64_t>& checksums) {
@@ -344,6 +364,8 @@ void BindBuilder(nb::module_& module) {
       .def("add_objects", &PyIndexBuilder::AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
       .def("add_extents", &PyIndexBuilder::AddExtents, "field"_a, "extents"_a)
       .def("add_inline_values", &PyIndexBuilder::AddInlineValues, "field"_a, "values"_a)
+      .def("add_ragged", &PyIndexBuilder::AddRagged, "field"_a, "values"_a, "lengths"_a,
+           "Inline values end to end, and the bytes of each.")
       .def("add_checksums", &PyIndexBuilder::AddChecksums, "field"_a, "checksums"_a)
       .def("add_blocks", &PyIndexBuilder::AddBlocks, "sample_counts"_a, "extents"_a)
       .def("set_attribute", &PyIndexBuilder::SetAttribute, "key"_a, "value"_a)
@@ -366,7 +388,8 @@ void BindContents(nb::module_& module) {
       .def("add_objects", &AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
       .def("add_extent_field", &AddExtentField, "name"_a, "type"_a, "extents"_a,
            "checksums"_a = nb::none(), "batch_dtype"_a = nb::none())
-      .def("add_inline_field", &AddInlineField, "name"_a, "type"_a, "values"_a)
+      .def("add_inline_field", &AddInlineField, "name"_a, "type"_a, "values"_a,
+           "lengths"_a = nb::none())
       .def("add_blocks", &AddBlocks, "sample_counts"_a, "extents"_a, "checksums"_a)
       .def(
           "set_attribute",

@@ -74,6 +74,11 @@ class Index:
 
     def inline_values(self, field: int, first: int = 0, count: int | None = None) -> numpy.typing.NDArray[Any]: ...
 
+    def inline_ragged(self, field: int, first: int = 0, count: int | None = None) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """
+        Values that differ in length: (all bytes end to end, the bytes of each)
+        """
+
     def checksums(self, field: int, first: int = 0, count: int | None = None) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))] | None:
         """XXH3-64 of each sample's bytes; None where not known"""
 
@@ -101,7 +106,7 @@ class IndexContents:
 
     def add_extent_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, batch_dtype: str | bytes | None = None) -> None: ...
 
-    def add_inline_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], values: object) -> None: ...
+    def add_inline_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], values: object, lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
     def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -127,6 +132,9 @@ class IndexBuilder:
 
     def add_inline_values(self, field: int, values: object) -> None: ...
 
+    def add_ragged(self, field: int, values: object, lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Inline values end to end, and the bytes of each."""
+
     def add_checksums(self, field: int, checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None: ...
@@ -143,6 +151,9 @@ class IndexBuilder:
 
     def discard(self) -> None:
         """Leaves nothing."""
+
+def decode_bytes(coding: str | bytes, encoded: object, decoded_bytes: int) -> NDArray[numpy.uint8]:
+    """What zstd or gzip bytes decode to."""
 
 class RandomResizedCrop:
     """A random box of the image, resized: torchvision's algorithm."""

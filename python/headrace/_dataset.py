@@ -10,6 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
+
 from headrace import _core
 from headrace._arguments import given_path, shown, whole
 from headrace._signature import named_arguments
@@ -24,7 +27,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats import table
-from headrace.formats._builder import Progress
+from headrace.formats._builder import DECODED, Progress
 from headrace.formats._files.patterns import is_pattern
 from headrace.formats._findings import (
     Finding,
@@ -92,7 +95,7 @@ class Dataset:
         return tuple(field.name for field in self._fields)
 
     def kind(self, field: str) -> str:
-        """What a field holds: "image", "bytes", "array"."""
+        """What a field holds: "image", "bytes", "text", "array", or "list", of arrays."""
         for each in self._fields:
             if each.name == field:
                 return each.kind
@@ -124,7 +127,7 @@ class Dataset:
         return self._index.sample_count
 
     def read(self, sample: SupportsIndex) -> dict[str, Any]:
-        """One sample as it is stored: bytes for images, NumPy values for the rest.
+        """One sample as it is stored: bytes for images, `str` for text, NumPy values for arrays.
 
         Reads the file here and now and checks it: for a look, not for training.
         """
@@ -183,7 +186,9 @@ class Dataset:
         self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int
     ) -> Any:
         if field.is_inline:
-            return self._index.inline_values(position, sample, 1)[0]
+            if field.kind == "array":
+                return self._index.inline_values(position, sample, 1)[0]
+            return _value_of(field, self._index.inline_ragged(position, sample, 1)[0])
         extent = self._index.extents(position, sample, 1)
         data = bytearray(int(extent[2][0]))
         reader.read_into(*extent, data)
@@ -195,12 +200,7 @@ class Dataset:
                 f" bytes [{offset}, {offset + size}): its bytes are not those that were indexed; "
                 f"{self.format_row.remedy(self._index)}"
             )
-        if field.kind == "array":
-            import numpy as np
-
-            values = np.frombuffer(data, dtype=field.dtype).reshape(field.shape)
-            return values.astype(field.batch_dtype, copy=False)
-        return bytes(data)
+        return _value_of(field, data)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
@@ -213,16 +213,31 @@ class Dataset:
         )
 
 
+def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> Any:
+    """The value whose stored bytes are `data`."""
+    if field.kind == "text":
+        return bytes(data).decode()
+    if field.kind in ("array", "list"):
+        shape = field.shape if field.kind == "array" else (-1, *field.shape)
+        values = np.frombuffer(data, dtype=field.dtype).reshape(shape)
+        return values.astype(field.batch_dtype, copy=False)
+    return bytes(data)
+
+
 def object_path(index: _core.Index, object_id: int) -> str:
     """Where an object of the index lies."""
-    return os.path.join(index.root, index.object(object_id)[0])
+    root, name = index.root, index.object(object_id)[0]
+    if root.startswith(DECODED):  # its name begins with how it is compressed
+        root, name = root.removeprefix(DECODED), name.partition("/")[2]
+    return os.path.join(root, name)
 
 
 def describe_field(field: _core.Field) -> str:
-    """ "image", "int64", "float32[3, 224, 224]", "uint16[1024] as int64"."""
-    if field.kind != "array":
+    """ "image", "int64", "float32[3, 224, 224]", "float32[?, 4]", "uint16[1024] as int64"."""
+    if field.kind not in ("array", "list"):
         return field.kind
-    shape = f"[{', '.join(map(str, field.shape))}]" if field.shape else ""
+    dimensions = ["?"] * (field.kind == "list") + [str(each) for each in field.shape]
+    shape = f"[{', '.join(dimensions)}]" if dimensions else ""
     wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
     return f"{field.dtype}{shape}{wide}"
 
@@ -289,9 +304,10 @@ def find_dataset(
     *,
     skip: Skip = None,
     progress: Progress | None = None,
+    row: Format | None = None,
 ) -> Dataset:
     """As `open_dataset`, for commands: these tell in their own way what was found."""
-    return _find(path, None, skip, progress)[0]
+    return _find(path, None, skip, progress, row)[0]
 
 
 def _reopen(

@@ -21,7 +21,7 @@ from headrace._loading.feed import Delivered, EpochFeed
 from headrace._loading.node import node_place
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
-from headrace._loading.output import converter, to_user
+from headrace._loading.output import converter, padded_fields, to_user
 from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
@@ -65,7 +65,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             loop waits for a batch, its own thread decodes, too.
         tiers: a list of where to keep samples between epochs, fastest first: `headrace.tiers`.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
-        ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them.
+        ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them; of
+            fields that differ in length without a Python callable: "pad", or else a list.
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
         ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
@@ -143,6 +144,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             source = sampler_source(sampler, batch_sampler, options, drop_last)
         ids = flag("ids", ids)
         self._convert = converter(output)
+        self._padded = padded_fields(kinds, ragged if python is None else "list")
         self._transformer = Transformer(python, options, self._convert, ids) if python else None
         session = Session(found, options, place, cache.budget, self._transformer)
         delivers = Delivered(
@@ -180,7 +182,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         if self._transformer is not None:
             return self._transformer.present(batch)
         delivers = self._feed.delivers
-        return self._batch(*to_user(batch, len(delivers.kinds), delivers.ids, self._convert))
+        fields = len(delivers.kinds)
+        return self._batch(*to_user(batch, fields, delivers.ids, self._convert, self._padded))
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.

@@ -22,5 +22,6 @@ Io = Literal[
     "auto",
     "io_uring",
     "threads",
+    "decoded",
     "synthetic",
 ]

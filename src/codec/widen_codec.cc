@@ -87,27 +87,28 @@ constexpr std::array kRows = {
 
 class WidenCodec final : public FieldCodec {
  public:
-  WidenCodec(const Row& row, std::uint64_t count) : row_(row), count_(count) {}
+  WidenCodec(const Row& row, std::optional<std::uint64_t> count) : row_(row), count_(count) {}
 
-  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t /*encoded_bytes*/) const override {
-    return count_ * row_.to.bytes;
+  [[nodiscard]] std::uint64_t RowBytes(std::uint64_t encoded_bytes) const override {
+    return count_.value_or(encoded_bytes / row_.from.bytes) * row_.to.bytes;
   }
 
   Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
                       std::span<std::byte> row, ScratchLimit& limit) const override {
     limit.bytes_needed = 0;
-    HEADRACE_CHECK(row.size() == count_ * row_.to.bytes);
-    if (encoded.size() != count_ * row_.from.bytes) {
+    const std::uint64_t count = count_.value_or(encoded.size() / row_.from.bytes);
+    HEADRACE_CHECK(row.size() == count * row_.to.bytes);
+    if (encoded.size() != count * row_.from.bytes) {
       return DataLoss("decoding array: got {}, its shape and dtype need {}",
-                      Counted(encoded.size(), "byte"), count_ * row_.from.bytes);
+                      Counted(encoded.size(), "byte"), count * row_.from.bytes);
     }
-    row_.loop(encoded.data(), row.data(), count_);
+    row_.loop(encoded.data(), row.data(), count);
     return {};
   }
 
  private:
   const Row row_;
-  const std::uint64_t count_;
+  const std::optional<std::uint64_t> count_;
 };
 
 std::string Name(NumberType type) {
@@ -118,7 +119,7 @@ std::string Name(NumberType type) {
 }  // namespace
 
 Result<std::unique_ptr<FieldCodec>> MakeWidenCodec(NumberType from, NumberType to,
-                                                   std::uint64_t count) {
+                                                   std::optional<std::uint64_t> count) {
   for (const Row& row : kRows) {
     if (row.from == from && row.to == to) {
       return std::unique_ptr<FieldCodec>(std::make_unique<WidenCodec>(row, count));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "codec/codec.h"
@@ -18,13 +19,13 @@ struct NumberType {
   bool operator==(const NumberType&) const = default;
 };
 
-// Fixed-shape arrays whose rows have a wider type: `count` numbers of type `from` become as many of
-// type `to`, with the same values. A NaN stays a NaN.
+// Arrays whose rows have a wider type: `count` numbers of type `from`, or any number without it,
+// become as many of type `to`, with the same values. A NaN stays a NaN.
 //
 // Errors: InvalidArgument  there is no such conversion: `to` is not wider, or cannot hold all
 //                          values of `from`
 // Decode() of another number of bytes is DataLoss.
 Result<std::unique_ptr<FieldCodec>> MakeWidenCodec(NumberType from, NumberType to,
-                                                   std::uint64_t count);
+                                                   std::optional<std::uint64_t> count);
 
 }  // namespace headrace

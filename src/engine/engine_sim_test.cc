@@ -100,6 +100,7 @@ class World final : public SimWorld {
       schema_.push_back(std::move(field));
     }
     AddLabel();
+    AddNote();
   }
 
   void MakeOptions(std::uint64_t seed) {
@@ -124,7 +125,7 @@ class World final : public SimWorld {
                      << random_.Below(4);
     const std::uint64_t row_bytes = large_ ? kInPlaceBytesMin + 4 * kBufferAlignment : 5064;
     const std::uint64_t batch_bytes =
-        order_.batch_size * (2 * row_bytes + 8) + 3 * kBufferAlignment;
+        order_.batch_size * (2 * row_bytes + 8 + 256) + 3 * kBufferAlignment;
     batch_bytes_ = BufferPool::ChargedBytes(batch_bytes) * (1 + random_.Below(6));
     if (random_.Below(10) == 0) staging_bytes_ = random_.Below(20000);  // Some reads are larger.
     if (random_.Below(10) == 0) batch_bytes_ = random_.Below(20000);    // Some batches are.

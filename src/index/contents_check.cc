@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/format/errors.h"
+#include "index/index_format.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
@@ -22,8 +23,29 @@ Status CheckCount(const Field& field, const char* what, std::uint64_t count,
                          expected);
 }
 
+// The ends of an inline field's values.
+Status CheckEnds(const Field& field, std::uint64_t samples) {
+  HEADRACE_RETURN_IF_ERROR(
+      CheckCount(field, "ends of inline values", field.inline_ends.size(), samples));
+  std::uint64_t begin = 0;
+  for (const std::uint64_t end : field.inline_ends) {
+    if (end < begin || (end - begin) % field.info.array_bytes() != 0) {
+      return InvalidArgument(
+          "field {}: an inline value at bytes [{}, {}), must be a multiple of {}",
+          Quoted(field.info.name), begin, end, field.info.array_bytes());
+    }
+    begin = end;
+  }
+  return CheckCount(field, "bytes of inline values", field.inline_values.size(), begin);
+}
+
 Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
   const std::uint64_t samples = contents.sample_count;
+  if (HasInlineEnds(field.info)) {
+    HEADRACE_RETURN_IF_ERROR(CheckEnds(field, samples));
+    HEADRACE_RETURN_IF_ERROR(CheckCount(field, "extents", field.extents.size(), 0));
+    return CheckCount(field, "checksums", field.checksums.size(), 0);
+  }
   std::uint64_t inline_bytes = 0;
   if (field.info.is_inline &&
       __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {

@@ -55,8 +55,7 @@ bool IsWider(DType to, DType from) {
 }
 
 std::uint64_t FieldInfo::array_bytes() const {
-  HEADRACE_CHECK(kind == FieldKind::kArray);
-  std::uint64_t bytes = ElementBytes(dtype);
+  std::uint64_t bytes = ElementBytes(dtype);  // 1, and no shape, if it is not an array
   for (const std::uint64_t extent : shape) bytes *= extent;
   return bytes;
 }

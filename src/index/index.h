@@ -48,6 +48,7 @@ enum class FieldKind : std::uint8_t {
   kBytes = 0,  // anything, of any length
   kImage = 1,  // an encoded image: JPEG, PNG
   kArray = 2,  // dtype and shape, the same for every sample; C order, little-endian
+  kText = 3,   // UTF-8, of any length
 };
 
 // One named part of a sample: `image`, `label`.
@@ -56,12 +57,17 @@ struct FieldInfo {
   FieldKind kind = FieldKind::kBytes;
   DType dtype = DType::kUInt8;            // of kArray; otherwise kUInt8
   std::vector<std::uint64_t> shape = {};  // of one sample, {} for a scalar; empty if not kArray
-  bool is_inline = false;                 // the index itself holds the values; kArray only
+  // kArray only: a sample is any number of arrays of `shape`, end to end.
+  bool is_list = false;
+  bool is_inline = false;      // the index itself holds the values; not of kImage
   bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
   // A wider type that batches hold instead of `dtype`; kArray only, never if inline.
   std::optional<DType> batch_dtype = std::nullopt;
 
-  // Bytes of one stored sample; for kArray only.
+  // Whether the values of two samples may differ in length.
+  [[nodiscard]] bool is_variable() const { return kind != FieldKind::kArray || is_list; }
+
+  // Bytes of one array of `shape`: of a sample, or of an element of a list; 1 if not kArray.
   [[nodiscard]] std::uint64_t array_bytes() const;
 };
 
@@ -130,7 +136,7 @@ class Index {
   [[nodiscard]] virtual Result<BlockInfo> block(std::uint64_t position) const = 0;
   // For fields that are not inline.
   [[nodiscard]] virtual Result<Extent> extent(std::size_t field, SampleId id) const = 0;
-  // For inline fields: FieldInfo::array_bytes() bytes.
+  // For inline fields: FieldInfo::array_bytes() bytes, or any multiple of a variable field.
   [[nodiscard]] virtual Result<std::span<const std::byte>> inline_value(std::size_t field,
                                                                         SampleId id) const = 0;
 
@@ -148,7 +154,7 @@ class Index {
   virtual void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const;
 
   // Fills `values` with the inline values of samples first, first + 1, ..., one after the other. As
-  // fast as memory; inline_value() takes tens of ns per sample.
+  // fast as memory; inline_value() takes tens of ns per sample. For fields that are not variable.
   //
   // Errors: those of inline_value()
   virtual Status CopyInlineValues(std::size_t field, SampleId first,

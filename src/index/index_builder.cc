@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "base/units.h"
 #include "index/atomic_file.h"
 #include "index/column_spool.h"
 #include "index/file_io.h"
@@ -55,8 +56,9 @@ class IndexBuilder::Impl {
     if (const auto why = internal::WhyFieldsAreWrong(outline_.fields)) {
       return InvalidArgument("{}", *why);
     }
-    Columns columns{.entries = spool_.AddColumn(), .checksums = std::nullopt};
+    Columns columns{.entries = spool_.AddColumn(), .ends = {}, .checksums = {}};
     if (field.has_checksums) columns.checksums = spool_.AddColumn();
+    if (internal::HasInlineEnds(field)) columns.ends = spool_.AddColumn();
     columns_.push_back(columns);
     return columns_.size() - 1;
   }
@@ -104,11 +106,45 @@ class IndexBuilder::Impl {
   Status AddInlineValues(std::size_t field, std::span<const std::byte> values) {
     HEADRACE_RETURN_IF_ERROR(CheckField(field, /*is_inline=*/true));
     const FieldInfo& info = outline_.fields[field];
+    if (columns_[field].ends) {
+      return InvalidArgument("field {}: its values differ in length: the length of each is needed",
+                             Quoted(info.name));
+    }
     if (values.size() % info.array_bytes() != 0) {
       return InvalidArgument("field {}: {} bytes of inline values, must be a multiple of {}",
                              Quoted(info.name), values.size(), info.array_bytes());
     }
     return spool_.Append(columns_[field].entries, values);
+  }
+
+  Status AddInlineValues(std::size_t field, std::span<const std::byte> values,
+                         std::span<const std::uint64_t> lengths) {
+    HEADRACE_RETURN_IF_ERROR(CheckField(field, /*is_inline=*/true));
+    const FieldInfo& info = outline_.fields[field];
+    if (!columns_[field].ends) {
+      return InvalidArgument("field {}: its values have one length", Quoted(info.name));
+    }
+    std::uint64_t end = spool_.size(columns_[field].entries);
+    std::uint64_t left = values.size();
+    std::vector<std::uint64_t> ends;
+    ends.reserve(lengths.size());
+    for (const std::uint64_t length : lengths) {
+      if (length > left || length % info.array_bytes() != 0) {
+        return InvalidArgument(
+            "field {} sample {}: an inline value of {}, of {} left; must be a multiple of {}",
+            Quoted(info.name), sample_count(field) + ends.size(), Counted(length, "byte"), left,
+            info.array_bytes());
+      }
+      left -= length;
+      end += length;
+      ends.push_back(end);
+    }
+    if (left != 0) {
+      return InvalidArgument("field {}: {} of inline values beyond the sum of their lengths",
+                             Quoted(info.name), Counted(left, "byte"));
+    }
+    HEADRACE_RETURN_IF_ERROR(spool_.Append(columns_[field].entries, values));
+    return spool_.Append(*columns_[field].ends, std::as_bytes(std::span(ends)));
   }
 
   Status AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {
@@ -146,6 +182,7 @@ class IndexBuilder::Impl {
   [[nodiscard]] std::uint64_t sample_count(std::size_t field) const {
     HEADRACE_CHECK(field < columns_.size());
     const FieldInfo& info = outline_.fields[field];
+    if (columns_[field].ends) return spool_.size(*columns_[field].ends) / internal::kInlineEndBytes;
     const std::uint64_t bytes = info.is_inline ? info.array_bytes() : internal::kExtentBytes;
     return spool_.size(columns_[field].entries) / bytes;
   }
@@ -157,6 +194,9 @@ class IndexBuilder::Impl {
     outline_.block_count = block_count();
     outline_.name_bytes = spool_.size(names_);
     outline_.attributes.assign(attributes_.begin(), attributes_.end());
+    for (const Columns& columns : columns_) {
+      if (columns.ends) outline_.inline_values.push_back(spool_.size(columns.entries));
+    }
     HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path_));
     HEADRACE_RETURN_IF_ERROR(internal::WriteIndexFile(
         outline_,
@@ -177,6 +217,7 @@ class IndexBuilder::Impl {
  private:
   struct Columns {
     std::size_t entries = 0;  // extents or inline values
+    std::optional<std::size_t> ends;
     std::optional<std::size_t> checksums;
   };
 
@@ -303,6 +344,8 @@ class IndexBuilder::Impl {
         return names_;
       case SectionKind::kBlocks:
         return blocks_;
+      case SectionKind::kInlineEnds:
+        return columns_[section.field].ends.value();
       case SectionKind::kSampleChecksums:
         return columns_[section.field].checksums.value();
       case SectionKind::kExtents:
@@ -372,6 +415,11 @@ Status IndexBuilder::AddExtents(std::size_t field, std::span<const Extent> exten
 
 Status IndexBuilder::AddInlineValues(std::size_t field, std::span<const std::byte> values) {
   return impl_->Run([&] { return impl_->AddInlineValues(field, values); });
+}
+
+Status IndexBuilder::AddInlineValues(std::size_t field, std::span<const std::byte> values,
+                                     std::span<const std::uint64_t> lengths) {
+  return impl_->Run([&] { return impl_->AddInlineValues(field, values, lengths); });
 }
 
 Status IndexBuilder::AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {

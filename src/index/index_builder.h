@@ -48,6 +48,9 @@ class IndexBuilder {
   Status AddExtents(std::size_t field, std::span<const Extent> extents);
   // Of an inline field: whole values, end to end.
   Status AddInlineValues(std::size_t field, std::span<const std::byte> values);
+  // The same of a field whose values differ in length: `lengths` has the bytes of each.
+  Status AddInlineValues(std::size_t field, std::span<const std::byte> values,
+                         std::span<const std::uint64_t> lengths);
   // Of a field with checksums.
   Status AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums);
 

@@ -23,6 +23,19 @@ using testing::HasSubstr;
 
 bool IsEmpty(const TestFolder& folder) { return std::filesystem::is_empty(folder.path()); }
 
+// Adds `count` inline values of variable length.
+Status AddVariable(IndexBuilder& builder, std::size_t position, const IndexContents::Field& field,
+                   std::uint64_t first, std::uint64_t count) {
+  const std::uint64_t begin = first == 0 ? 0 : field.inline_ends[first - 1];
+  const std::uint64_t end = field.inline_ends[first + count - 1];
+  std::vector<std::uint64_t> lengths;
+  for (std::uint64_t i = 0, at = begin; i < count; at = field.inline_ends[first + i], ++i) {
+    lengths.push_back(field.inline_ends[first + i] - at);
+  }
+  return builder.AddInlineValues(
+      position, std::span(field.inline_values).subspan(begin, end - begin), lengths);
+}
+
 // Adds everything but blocks, columns in pieces of `piece` entries, in turn.
 Status AddAll(IndexBuilder& builder, const IndexContents& contents, std::uint64_t piece) {
   for (const IndexContents::Field& field : contents.fields) {
@@ -35,7 +48,9 @@ Status AddAll(IndexBuilder& builder, const IndexContents& contents, std::uint64_
     const std::uint64_t count = std::min(piece, contents.sample_count - first);
     for (std::size_t i = 0; i < contents.fields.size(); ++i) {
       const IndexContents::Field& field = contents.fields[i];
-      if (field.info.is_inline) {
+      if (!field.inline_ends.empty()) {
+        HEADRACE_RETURN_IF_ERROR(AddVariable(builder, i, field, first, count));
+      } else if (field.info.is_inline) {
         const std::uint64_t bytes = field.info.array_bytes();
         HEADRACE_RETURN_IF_ERROR(builder.AddInlineValues(
             i, std::span(field.inline_values).subspan(first * bytes, count * bytes)));

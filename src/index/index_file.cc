@@ -71,7 +71,8 @@ class FileWriter {
                                  {.fields = fields_.size(),
                                   .root = outline_.root.size(),
                                   .attributes = attributes_.size(),
-                                  .name_bytes = outline_.name_bytes});
+                                  .name_bytes = outline_.name_bytes,
+                                  .inline_values = outline_.inline_values});
     if (!sections) return {StatusCode::kInvalidArgument, "it would exceed 2^63 bytes"};
     sections_ = std::move(*sections);
     header_.section_count = static_cast<std::uint32_t>(sections_.size());

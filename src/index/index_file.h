@@ -22,6 +22,8 @@ struct IndexOutline {
   std::uint64_t object_count = 0;
   std::uint64_t block_count = 0;
   std::uint64_t name_bytes = 0;  // of all objects' names
+  // Bytes of the values of each inline field that is variable, in the order of the fields.
+  std::vector<std::uint64_t> inline_values = {};
   std::vector<FieldInfo> fields;
   std::string root;
   std::vector<Attribute> attributes;
@@ -30,7 +32,7 @@ struct IndexOutline {
 // Takes the next bytes of a section.
 using TakeBytes = std::function<Status(std::span<const std::byte>)>;
 
-// Passes the bytes of a section with entries (kinds 4 to 10) to `take`, from first to last, in
+// Passes the bytes of a section with entries (kinds 4 to 11) to `take`, from first to last, in
 // pieces of any size: `section.size` bytes in all.
 using GiveSection = std::function<Status(const Section& section, const TakeBytes& take)>;
 

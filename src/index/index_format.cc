@@ -35,6 +35,7 @@ constexpr std::size_t kHeaderChecksumAt = 120;
 // batches + 1, codec, list depth (u8 each), 5 zeros; name, shape (u64 each).
 constexpr std::size_t kFieldEntryBytes = 8;
 constexpr std::size_t kFieldTypeBytes = 8;
+constexpr unsigned kListDepthShift = 16;  // of the list depth in those 8 bytes
 constexpr unsigned kFlagInline = 1;
 constexpr unsigned kFlagChecksums = 2;
 
@@ -121,15 +122,20 @@ bool MattersToSamples(SectionKind kind) {
 std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
                                                  std::span<const FieldInfo> fields,
                                                  const VariableSizes& sizes) {
-  const auto with_checksums = std::count_if(fields.begin(), fields.end(),
-                                            [](const FieldInfo& f) { return f.has_checksums; });
-  SectionPlanner plan(kSectionsMin - 1 + fields.size() +
-                      static_cast<std::uint64_t>(with_checksums));
+  const auto with_two = std::count_if(fields.begin(), fields.end(), [](const FieldInfo& field) {
+    return field.has_checksums || HasInlineEnds(field);
+  });
+  SectionPlanner plan(kSectionsMin - 1 + fields.size() + static_cast<std::uint64_t>(with_two));
+  auto variable_bytes = sizes.inline_values.begin();
   plan.Add(SectionKind::kFields, 0, sizes.fields, 1);
   plan.Add(SectionKind::kRoot, 0, sizes.root, 1);
   plan.Add(SectionKind::kAttributes, 0, sizes.attributes, 1);
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (fields[i].is_inline) {
+    if (HasInlineEnds(fields[i])) {
+      if (variable_bytes == sizes.inline_values.end()) return std::nullopt;
+      plan.Add(SectionKind::kInlineEnds, i, header.sample_count, kInlineEndBytes);
+      plan.Add(SectionKind::kInlineValues, i, *variable_bytes++, 1);
+    } else if (fields[i].is_inline) {
       plan.Add(SectionKind::kInlineValues, i, header.sample_count, fields[i].array_bytes());
     } else {
       plan.Add(SectionKind::kExtents, i, header.sample_count, kExtentBytes);
@@ -261,8 +267,11 @@ std::vector<Section> DecodeSections(std::span<const std::byte> table) {
 }
 
 std::uint32_t VersionOf(std::span<const FieldInfo> fields) {
-  const auto has_batch_dtype = [](const FieldInfo& field) { return field.batch_dtype.has_value(); };
-  return std::any_of(fields.begin(), fields.end(), has_batch_dtype) ? kTypedVersion : kFirstVersion;
+  const auto is_typed = [](const FieldInfo& field) {
+    return field.batch_dtype.has_value() || field.kind == FieldKind::kText || field.is_list ||
+           HasInlineEnds(field);
+  };
+  return std::any_of(fields.begin(), fields.end(), is_typed) ? kTypedVersion : kFirstVersion;
 }
 
 std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version) {
@@ -277,7 +286,8 @@ std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint
     Append(static_cast<std::uint8_t>(field.shape.size()), bytes);
     if (version >= kTypedVersion) {
       const auto number = [](DType dtype) { return static_cast<std::uint64_t>(dtype) + 1; };
-      Append(field.batch_dtype ? number(*field.batch_dtype) : 0, bytes);
+      const std::uint64_t dtype = field.batch_dtype ? number(*field.batch_dtype) : 0;
+      Append(dtype | (field.is_list ? std::uint64_t{1} << kListDepthShift : 0), bytes);
     }
     Append(std::string_view(field.name), bytes);
     for (const std::uint64_t extent : field.shape) Append(extent, bytes);
@@ -290,7 +300,7 @@ namespace {
 // The 8 bytes that version 2 adds to an entry.
 Status DecodeFieldType(std::span<const std::byte> type, std::uint64_t entry, FieldInfo& field) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned>(type[i]); };
-  if (at(1) != 0 || at(2) != 0) {
+  if (at(1) != 0 || at(2) > 1) {
     return FailedPrecondition(
         "entry {} has {}, which this headrace does not read: install the headrace that made the "
         "file",
@@ -300,6 +310,7 @@ Status DecodeFieldType(std::span<const std::byte> type, std::uint64_t entry, Fie
   for (std::size_t i = 3; i < type.size(); ++i) {
     if (at(i) != 0) return DataLoss("entry {}: reserved bytes are not zero", entry);
   }
+  field.is_list = at(2) == 1;
   if (at(0) != 0) field.batch_dtype = static_cast<DType>(at(0) - 1);
   return {};
 }
@@ -327,7 +338,7 @@ Result<FieldInfo> DecodeField(Cursor& cursor, std::uint64_t i, std::uint32_t ver
   field.is_inline = (flags & kFlagInline) != 0;
   field.has_checksums = (flags & kFlagChecksums) != 0;
   if (type->empty()) return field;
-  if (field.kind > FieldKind::kArray) {
+  if (field.kind > FieldKind::kText) {
     return FailedPrecondition(
         "entry {} has kind {}, which this headrace does not read: install the headrace that made "
         "the file",
@@ -443,6 +454,8 @@ std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const F
       return "names";
     case SectionKind::kBlocks:
       return "blocks";
+    case SectionKind::kInlineEnds:
+      return of_field("ends of the values of field ");
   }
   return fmt::format("section of kind {}", static_cast<std::uint32_t>(kind));
 }

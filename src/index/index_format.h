@@ -21,7 +21,7 @@ namespace headrace::internal {
 inline constexpr std::array<unsigned char, 8> kIndexMagic = {0x89, 'H',  'R',  'I',
                                                              0x0d, 0x0a, 0x1a, 0x0a};
 inline constexpr std::uint32_t kFirstVersion = 1;
-inline constexpr std::uint32_t kTypedVersion = 2;  // fields have a dtype for batches
+inline constexpr std::uint32_t kTypedVersion = 2;  // dtypes of batches, text, variable lengths
 
 // Sizes of the parts of a file, in bytes.
 inline constexpr std::uint64_t kHeaderBytes = 128;
@@ -32,6 +32,7 @@ inline constexpr std::uint64_t kChecksumBytes = 8;
 inline constexpr std::uint64_t kObjectBytes = 16;
 inline constexpr std::uint64_t kNameOffsetBytes = 8;
 inline constexpr std::uint64_t kBlockBytes = 48;
+inline constexpr std::uint64_t kInlineEndBytes = 8;
 
 enum class SectionKind : std::uint32_t {
   kFields = 1,
@@ -44,7 +45,11 @@ enum class SectionKind : std::uint32_t {
   kNameOffsets = 8,
   kNameBytes = 9,
   kBlocks = 10,
+  kInlineEnds = 11,  // of one inline field whose values differ in length
 };
+
+// Whether a section says where each value of an inline field ends.
+inline bool HasInlineEnds(const FieldInfo& field) { return field.is_inline && field.is_variable(); }
 
 // Positions in the section table that do not depend on the fields.
 inline constexpr std::size_t kFieldsSection = 0;
@@ -82,6 +87,8 @@ struct VariableSizes {
   std::uint64_t root = 0;
   std::uint64_t attributes = 0;
   std::uint64_t name_bytes = 0;
+  // Of the values of each inline field that is variable, in the order of the fields.
+  std::vector<std::uint64_t> inline_values = {};
 };
 
 // The section table of a file with these counts and sizes: they permit only one layout. Sets all
@@ -111,7 +118,7 @@ std::uint32_t VersionOf(std::span<const FieldInfo> fields);
 // `version` is VersionOf(fields).
 std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version);
 // Errors: DataLoss            damaged
-//         FailedPrecondition  a field needs a later headrace: a codec, lists
+//         FailedPrecondition  a field needs a later headrace: a codec, lists of lists
 Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count,
                                             std::uint32_t version);
 

@@ -70,7 +70,9 @@ bool Walk(const Index& index) {
       const SampleId id{i};
       sum += index.checksum(field, id).value_or(0);
       if (index.fields()[field].is_inline) {
-        sum += Sum(index.inline_value(field, id).value());
+        const auto value = index.inline_value(field, id);
+        whole = whole && value.ok();
+        if (value.ok()) sum += Sum(value.value());
       } else {
         whole = index.extent(field, id).ok() && whole;
       }

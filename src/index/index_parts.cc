@@ -68,13 +68,20 @@ class Opener {
 
   Status CheckLayout() {
     const std::vector<Section>& found = parts_.sections;
+    std::vector<std::uint64_t> inline_values;
+    for (std::size_t i = 1; i < found.size(); ++i) {  // they follow their ends
+      if (found[i - 1].kind == SectionKind::kInlineEnds) inline_values.push_back(found[i].size);
+    }
     const std::optional<std::vector<Section>> plan =
         PlanSections(parts_.header, parts_.fields,
                      {.fields = found[kFieldsSection].size,
                       .root = found[kRootSection].size,
                       .attributes = found[kAttributesSection].size,
-                      .name_bytes = found[found.size() - kNameBytesFromEnd].size});
-    if (!plan) return DataLoss("header: its counts exceed the size of any file");
+                      .name_bytes = found[found.size() - kNameBytesFromEnd].size,
+                      .inline_values = std::move(inline_values)});
+    if (!plan) {
+      return DataLoss("header: its counts exceed the size of any file, or sections are missing");
+    }
     if (plan->size() != found.size()) {
       return DataLoss("header: {} sections, its fields need {}", found.size(), plan->size());
     }
@@ -125,7 +132,9 @@ class Opener {
   // Only the checksum shows damage of inline values: columns of moderate size are checked here.
   Status CheckInlineValues() const {
     for (const Section& section : parts_.sections) {
-      if (section.kind != SectionKind::kInlineValues || section.size > kInlineCheckedMax) continue;
+      const bool is_inline =
+          section.kind == SectionKind::kInlineValues || section.kind == SectionKind::kInlineEnds;
+      if (!is_inline || section.size > kInlineCheckedMax) continue;
       if (Hash64(parts_.file.subspan(section.offset, section.size)) != section.checksum) {
         return DataLoss("{}: checksum mismatch", SectionName(section));
       }
@@ -140,6 +149,8 @@ class Opener {
       const auto bytes = parts_.file.subspan(section.offset, section.size);
       if (section.kind == SectionKind::kExtents || section.kind == SectionKind::kInlineValues) {
         tables.columns[section.field].entries = bytes;
+      } else if (section.kind == SectionKind::kInlineEnds) {
+        tables.columns[section.field].ends = bytes;
       } else if (section.kind == SectionKind::kSampleChecksums) {
         tables.columns[section.field].checksums = bytes;
       } else if (section.kind == SectionKind::kObjects) {

@@ -19,6 +19,7 @@ namespace headrace::internal {
 struct IndexParts {
   struct Column {
     std::span<const std::byte> entries;    // extents or inline values
+    std::span<const std::byte> ends;       // of inline values; empty if they have one length
     std::span<const std::byte> checksums;  // may be empty
   };
   // The sections by purpose.

@@ -149,8 +149,18 @@ Result<Extent> IndexView::extent(std::size_t field, SampleId id) const {
 
 Result<std::span<const std::byte>> IndexView::inline_value(std::size_t field, SampleId id) const {
   HEADRACE_RETURN_IF_ERROR(CheckColumn(field, id, /*is_inline=*/true));
+  const IndexParts::Column& column = parts_.tables.columns[field];
   const std::uint64_t bytes = parts_.fields[field].array_bytes();
-  return parts_.tables.columns[field].entries.subspan(Raw(id) * bytes, bytes);
+  if (!HasInlineEnds(parts_.fields[field])) return column.entries.subspan(Raw(id) * bytes, bytes);
+  const std::byte* const at = column.ends.data() + Raw(id) * kInlineEndBytes;
+  const auto begin = Raw(id) == 0 ? 0 : Load<std::uint64_t>(at - kInlineEndBytes);
+  const auto end = Load<std::uint64_t>(at);
+  if (begin > end || end > column.entries.size() || (end - begin) % bytes != 0) {
+    return DamagedEntry(parts_, SectionKind::kInlineEnds, field, Raw(id),
+                        fmt::format("value at bytes [{}, {}) of {}, must be a multiple of {}",
+                                    begin, end, column.entries.size(), bytes));
+  }
+  return column.entries.subspan(begin, end - begin);
 }
 
 std::optional<std::uint64_t> IndexView::checksum(std::size_t field, SampleId id) const {
@@ -175,8 +185,8 @@ void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) cons
   for (std::size_t field = 0; field < parts_.fields.size(); ++field) {
     const FieldInfo& info = parts_.fields[field];
     if (info.is_inline) continue;
-    const bool is_array = info.kind == FieldKind::kArray;
-    const std::uint64_t array_bytes = is_array ? info.array_bytes() : 0;
+    const bool is_fixed = !info.is_variable();
+    const std::uint64_t array_bytes = info.array_bytes();
     const std::byte* entry =
         parts_.tables.columns[field].entries.data() + Raw(first) * kExtentBytes;
     for (std::uint64_t& sum : bytes) {
@@ -186,7 +196,9 @@ void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) cons
       const auto object_bytes =
           Load<std::uint64_t>(parts_.tables.objects.data() + Raw(extent.object) * kObjectBytes);
       if (extent.range.end() > object_bytes) continue;  // neither term has 2^48
-      if (is_array && extent.range.size != array_bytes) continue;
+      if (is_fixed ? extent.range.size != array_bytes : extent.range.size % array_bytes != 0) {
+        continue;
+      }
       sum += extent.range.size;
     }
   }
@@ -196,8 +208,11 @@ Status IndexView::CopyInlineValues(std::size_t field, SampleId first,
                                    std::span<std::byte> values) const {
   if (values.empty()) return Status();
   HEADRACE_RETURN_IF_ERROR(CheckColumn(field, first, /*is_inline=*/true));
+  if (HasInlineEnds(parts_.fields[field])) {
+    return InvalidArgument("field {}: its values differ in length",
+                           Quoted(parts_.fields[field].name));
+  }
   const std::uint64_t bytes = parts_.fields[field].array_bytes();
-  if (bytes == 0) return Status();
   HEADRACE_RETURN_IF_ERROR(
       CheckColumn(field, SampleId{Raw(first) + (values.size() - 1) / bytes}, /*is_inline=*/true));
   std::ranges::copy(parts_.tables.columns[field].entries.subspan(Raw(first) * bytes, values.size()),

@@ -25,7 +25,7 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
     return fmt::format("its name has {} bytes, more than {}", field.name.size(),
                        kFieldNameBytesMax);
   }
-  if (field.kind > FieldKind::kArray) return "has an unknown kind";
+  if (field.kind > FieldKind::kText) return "has an unknown kind";
   if (field.dtype > DType::kBool) return "has an unknown dtype";
   if (field.is_inline && field.has_checksums) return "is inline and has checksums";
   if (field.batch_dtype) {
@@ -39,8 +39,8 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
     }
   }
   if (field.kind != FieldKind::kArray) {
-    if (field.is_inline) return "is inline but not an array";
-    if (!field.shape.empty() || field.dtype != DType::kUInt8) {
+    if (field.is_inline && field.kind == FieldKind::kImage) return "is an image and inline";
+    if (!field.shape.empty() || field.dtype != DType::kUInt8 || field.is_list) {
       return "is not an array but has a shape";
     }
     return std::nullopt;
@@ -120,11 +120,12 @@ std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectIn
     return fmt::format("{}: {} has {}", Describe(extent), Quoted(object.name),
                        Counted(object.size, "byte"));
   }
-  if (field != nullptr && field->kind == FieldKind::kArray && range.size != field->array_bytes()) {
-    return fmt::format("{}: {}, a sample of field {} has {}", Describe(extent),
-                       Counted(range.size, "byte"), Quoted(field->name), field->array_bytes());
-  }
-  return std::nullopt;
+  if (field == nullptr || field->kind != FieldKind::kArray) return std::nullopt;
+  const std::uint64_t bytes = field->array_bytes();
+  if (field->is_list ? range.size % bytes == 0 : range.size == bytes) return std::nullopt;
+  return fmt::format("{}: {}, a sample of field {} has {}{}", Describe(extent),
+                     Counted(range.size, "byte"), Quoted(field->name),
+                     field->is_list ? "a multiple of " : "", bytes);
 }
 
 std::optional<std::string> WhyBlockIsWrong(const BlockInfo& block, std::uint64_t first_sample,

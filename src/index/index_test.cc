@@ -53,14 +53,20 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
     EXPECT_EQ(info.kind, field.info.kind);
     EXPECT_EQ(info.dtype, field.info.dtype);
     EXPECT_EQ(info.shape, field.info.shape);
+    EXPECT_EQ(info.is_list, field.info.is_list);
     EXPECT_EQ(info.is_inline, field.info.is_inline);
     EXPECT_EQ(info.has_checksums, field.info.has_checksums);
     for (std::size_t i = 0; i < contents.sample_count; ++i) {
       const SampleId id{i};
       if (info.is_inline) {
         const auto value = index.inline_value(f, id).value();
-        const std::uint64_t bytes = info.array_bytes();
-        const auto written = std::span(field.inline_values).subspan(i * bytes, bytes);
+        std::uint64_t bytes = info.array_bytes();
+        std::uint64_t begin = i * bytes;
+        if (info.is_variable()) {
+          begin = i == 0 ? 0 : field.inline_ends[i - 1];
+          bytes = field.inline_ends[i] - begin;
+        }
+        const auto written = std::span(field.inline_values).subspan(begin, bytes);
         EXPECT_EQ(Bytes(value.begin(), value.end()), Bytes(written.begin(), written.end()));
       } else {
         EXPECT_EQ(index.extent(f, id).value(), field.extents[i]);
@@ -84,7 +90,7 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
 void ExpectCopiesOfInlineValues(const Index& index, std::uint64_t run) {
   for (std::size_t f = 0; f < index.fields().size(); ++f) {
     const FieldInfo& info = index.fields()[f];
-    if (!info.is_inline || info.array_bytes() == 0) continue;
+    if (!info.is_inline || info.is_variable()) continue;
     for (std::uint64_t first = 0; first < index.sample_count(); first += run) {
       const std::uint64_t count = std::min(run, index.sample_count() - first);
       std::vector<std::byte> copied(count * info.array_bytes());
@@ -513,7 +519,7 @@ TEST_F(ForgedIndexTest, OpenRefusesFieldsThatBreakTheRules) {
   refused(4, 9, "has an unknown kind");
   refused(5, 11, "has an unknown dtype");
   refused(6, 4, "unknown flags 4");
-  refused(6, 1, "is inline but not an array");
+  refused(6, 1, "is an image and inline");
   refused(7, 1, "fields: ");  // rank
 }
 

@@ -59,7 +59,10 @@ class IndexVerifier {
 
   [[nodiscard]] Status VerifySamples() const {
     for (std::size_t field = 0; field < parts_.fields.size(); ++field) {
-      if (parts_.fields[field].is_inline) continue;  // any bytes are valid
+      if (parts_.fields[field].is_inline) {
+        HEADRACE_RETURN_IF_ERROR(VerifyInline(field));
+        continue;
+      }
       for (std::uint64_t i = 0; i < index_.sample_count(); ++i) {
         if (const auto extent = index_.extent(field, SampleId{i}); !extent.ok()) {
           return extent.status();
@@ -67,6 +70,23 @@ class IndexVerifier {
       }
     }
     return Status();
+  }
+
+  // Any bytes are values, but each has to end behind the one before it, and the last at the end.
+  [[nodiscard]] Status VerifyInline(std::size_t field) const {
+    if (!HasInlineEnds(parts_.fields[field])) return Status();
+    std::uint64_t bytes = 0;
+    for (std::uint64_t i = 0; i < index_.sample_count(); ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(const auto value, index_.inline_value(field, SampleId{i}));
+      bytes += value.size();
+    }
+    const std::uint64_t size = parts_.tables.columns[field].entries.size();
+    if (bytes == size) return Status();
+    return Damaged(
+        parts_, fmt::format("{}: the last ends at byte {} of {}",
+                            SectionName(SectionKind::kInlineEnds, static_cast<std::uint32_t>(field),
+                                        parts_.fields),
+                            bytes, size));
   }
 
   [[nodiscard]] Status VerifyBlocks() const {

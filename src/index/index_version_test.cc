@@ -1,5 +1,6 @@
 // Files of version 2, and that what version 1 holds is still written as version 1.
 
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -84,11 +85,11 @@ TEST(IndexVersionTest, ReservedUsesAreRefusedByNameNotAsDamage) {
   EXPECT_EQ(lists.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(lists.message()), HasSubstr("entry 2 has lists of depth 3"));
   Bytes file = FileOf(TypedContents());
-  file[TypeAt(file) - 4] = std::byte{3};
+  file[TypeAt(file) - 4] = std::byte{4};
   internal::Reseal(file);
   const Status text = OpenBytes(file).status();
   EXPECT_EQ(text.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(text.message()), HasSubstr("entry 2 has kind 3"));
+  EXPECT_THAT(std::string(text.message()), HasSubstr("entry 2 has kind 4"));
 }
 
 TEST(IndexVersionTest, AWrongTypeIsDataLoss) {
@@ -114,6 +115,107 @@ TEST(IndexVersionTest, OnlyArraysOutsideTheIndexHaveATypeOfBatches) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("has a dtype for batches but is no array outside the index"));
   }
+}
+
+// Captions inline and in the file, and boxes, of 2 samples.
+IndexContents RaggedContents() {
+  IndexContents contents = SmallContents();
+  contents.blocks.clear();
+  contents.fields.resize(1);
+  contents.fields[0].info = {.name = "said", .kind = FieldKind::kText};
+  contents.fields[0].checksums.clear();
+  contents.fields.push_back({.info = {.name = "text", .kind = FieldKind::kText, .is_inline = true},
+                             .extents = {},
+                             .inline_values = {},
+                             .inline_ends = {},
+                             .checksums = {}});
+  contents.fields.push_back({.info = {.name = "boxes",
+                                      .kind = FieldKind::kArray,
+                                      .dtype = DType::kInt16,
+                                      .shape = {2},
+                                      .is_list = true,
+                                      .is_inline = true},
+                             .extents = {},
+                             .inline_values = {},
+                             .inline_ends = {},
+                             .checksums = {}});
+  for (std::uint64_t i = 0; i < contents.sample_count; ++i) {  // sample i: i letters, i boxes
+    contents.fields[1].inline_values.insert(contents.fields[1].inline_values.end(), i,
+                                            std::byte{'a'});
+    contents.fields[1].inline_ends.push_back(contents.fields[1].inline_values.size());
+    contents.fields[2].inline_values.insert(contents.fields[2].inline_values.end(), 4 * i,
+                                            static_cast<std::byte>(i));
+    contents.fields[2].inline_ends.push_back(contents.fields[2].inline_values.size());
+  }
+  return contents;
+}
+
+TEST(IndexVersionTest, InlineValuesOfVariableLengthAreReadAsTheyWereWritten) {
+  const Bytes file = FileOf(RaggedContents());
+  EXPECT_EQ(internal::Load<std::uint32_t>(file.data() + 8), 2U);
+  const auto index = OpenBytes(file).value();
+  EXPECT_EQ(index->VerifyAll().ToString(), "OK");
+  EXPECT_EQ(index->fields()[0].kind, FieldKind::kText);
+  EXPECT_TRUE(index->fields()[2].is_list);
+  for (std::uint64_t i = 0; i < index->sample_count(); ++i) {
+    const auto text = index->inline_value(1, SampleId{i}).value();
+    EXPECT_EQ(std::string(text.size(), 'a'),
+              std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+    EXPECT_EQ(text.size(), i);
+    const auto boxes = index->inline_value(2, SampleId{i}).value();
+    EXPECT_EQ(Bytes(boxes.begin(), boxes.end()), Bytes(4 * i, static_cast<std::byte>(i)));
+  }
+}
+
+TEST(IndexVersionTest, TheEndsOfInlineValuesHaveToAscendInWholeEntries) {
+  const auto why = [](std::uint64_t end) {
+    IndexContents contents = RaggedContents();
+    contents.fields[2].inline_ends[1] = end;
+    const internal::TestFolder folder;
+    const Status status = WriteIndex(contents, folder / "i");
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(why(3),
+              HasSubstr("field 'boxes': an inline value at bytes [0, 3), must be a multiple"));
+  EXPECT_THAT(why(1 << 20), HasSubstr("field 'boxes': "));
+}
+
+TEST(IndexVersionTest, AWrongEndIsDataLossOnAccess) {
+  const Bytes good = FileOf(RaggedContents());
+  const auto opened = OpenBytes(good).value();
+  for (std::size_t at = 0; at + 8 <= good.size(); at += 8) {
+    Bytes file = good;
+    internal::Store(~std::uint64_t{0} / 2, file.data() + at);
+    internal::Reseal(file);
+    const auto index = OpenBytes(file);
+    if (!index.ok()) continue;
+    bool whole = true;
+    for (std::size_t field = 1; field < 3; ++field) {
+      for (std::uint64_t i = 0; i < index.value()->sample_count(); ++i) {
+        const auto value = index.value()->inline_value(field, SampleId{i});
+        whole = whole && value.ok();
+        if (!value.ok()) {
+          EXPECT_EQ(value.status().code(), StatusCode::kDataLoss);
+        }
+      }
+    }
+    if (!whole) {
+      EXPECT_EQ(index.value()->VerifyAll().code(), StatusCode::kDataLoss) << at;
+    }
+  }
+}
+
+TEST(IndexVersionTest, AnImageIsNotInlineAndTextIsNoList) {
+  const auto why = [](const FieldInfo& info) {
+    const std::array fields = {info};
+    return internal::WhyFieldsAreWrong(fields).value_or("");
+  };
+  EXPECT_THAT(why({.name = "a", .kind = FieldKind::kImage, .is_inline = true}),
+              HasSubstr("is an image and inline"));
+  EXPECT_THAT(why({.name = "a", .kind = FieldKind::kText, .is_list = true}),
+              HasSubstr("is not an array but has a shape"));
+  EXPECT_EQ(why({.name = "a", .kind = FieldKind::kBytes, .is_inline = true}), "");
 }
 
 TEST(IndexVersionTest, ATypeIsWiderIfItHoldsEveryValue) {

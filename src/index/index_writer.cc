@@ -37,7 +37,12 @@ IndexOutline OutlineOf(const IndexContents& contents) {
                        .block_count = contents.blocks.size(),
                        .root = contents.root,
                        .attributes = {contents.attributes.begin(), contents.attributes.end()}};
-  for (const IndexContents::Field& field : contents.fields) outline.fields.push_back(field.info);
+  for (const IndexContents::Field& field : contents.fields) {
+    outline.fields.push_back(field.info);
+    if (internal::HasInlineEnds(field.info)) {
+      outline.inline_values.push_back(field.inline_values.size());
+    }
+  }
   for (const IndexContents::Object& object : contents.objects) {
     outline.name_bytes += object.name.size();
   }
@@ -80,6 +85,8 @@ Status GiveSection(const IndexContents& contents, const Section& section, const 
     }
     case SectionKind::kInlineValues:
       return take(contents.fields[section.field].inline_values);
+    case SectionKind::kInlineEnds:
+      return take(std::as_bytes(std::span(contents.fields[section.field].inline_ends)));
     case SectionKind::kSampleChecksums:
       return take(std::as_bytes(std::span(contents.fields[section.field].checksums)));
     case SectionKind::kObjects:

@@ -14,8 +14,10 @@ namespace headrace {
 struct IndexContents {
   struct Field {
     FieldInfo info;
-    std::vector<Extent> extents;           // if not inline: one per sample
-    std::vector<std::byte> inline_values;  // if inline: array_bytes() per sample
+    std::vector<Extent> extents;  // if not inline: one per sample
+    // If inline: all values, end to end; if they differ in length, where each of them ends.
+    std::vector<std::byte> inline_values;
+    std::vector<std::uint64_t> inline_ends;
     std::vector<std::uint64_t> checksums;  // one per sample if info.has_checksums
   };
   struct Object {

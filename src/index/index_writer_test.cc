@@ -111,12 +111,18 @@ std::vector<Contradiction> Contradictions() {
       {"LongName", [](C& c) { c.fields[1].info.name = std::string(1025, '\n'); }, nullptr},
       {"SameName", [](C& c) { c.fields[1].info.name = "image"; },
        "field 1 'image': the name is taken"},
-      {"UnknownKind", [](C& c) { c.fields[1].info.kind = static_cast<FieldKind>(3); },
+      {"UnknownKind", [](C& c) { c.fields[1].info.kind = static_cast<FieldKind>(4); },
        "field 1 'note': has an unknown kind"},
       {"UnknownDtype", [](C& c) { c.fields[1].info.dtype = static_cast<DType>(11); },
        "field 1 'note': has an unknown dtype"},
-      {"InlineImage", [](C& c) { c.fields[1].info.is_inline = true; },
-       "field 1 'note': is inline but not an array"},
+      {"InlineImage",
+       [](C& c) {
+         c.fields[1].info.is_inline = true;
+         c.fields[1].info.kind = FieldKind::kImage;
+       },
+       "field 1 'note': is an image and inline"},
+      {"InlineBytesWithoutEnds", [](C& c) { c.fields[1].info.is_inline = true; },
+       "field 'note': 0 ends of inline values, must be 3"},
       {"InlineChecksums", [](C& c) { c.fields[3].info.has_checksums = true; },
        "field 3 'label': is inline and has checksums"},
       {"ShapeOfBytes", [](C& c) { c.fields[1].info.shape = {1}; },

@@ -156,10 +156,24 @@ class ContentsGenerator {
     }
   }
 
+  void AddInlineValues(std::uint64_t sample_count, IndexContents::Field& field) {
+    const std::uint64_t bytes = field.info.array_bytes();
+    std::uint64_t size = sample_count * bytes;
+    if (HasInlineEnds(field.info)) {
+      size = 0;
+      for (std::uint64_t i = 0; i < sample_count; ++i) {
+        size += prng_.Below(4) * bytes;
+        field.inline_ends.push_back(size);
+      }
+    }
+    field.inline_values.resize(size);
+    for (std::byte& value : field.inline_values) value = static_cast<std::byte>(prng_.Below(256));
+  }
+
   void AddField(IndexContents& contents, std::uint64_t position) {
     IndexContents::Field field;
     field.info.name = Text(1 + prng_.Below(5)) + std::to_string(position);
-    field.info.kind = static_cast<FieldKind>(prng_.Below(3));
+    field.info.kind = static_cast<FieldKind>(prng_.Below(4));
     if (field.info.kind == FieldKind::kArray) {
       field.info.dtype = static_cast<DType>(prng_.Below(11));
       for (std::uint64_t d = prng_.Below(4); d > 0; --d) {
@@ -168,8 +182,12 @@ class ContentsGenerator {
       // Always inline: outside the index an array needs array_bytes() bytes, maybe more than a
       // block.
       field.info.is_inline = true;
-      field.inline_values.resize(contents.sample_count * field.info.array_bytes());
-      for (std::byte& value : field.inline_values) value = static_cast<std::byte>(prng_.Below(256));
+      field.info.is_list = prng_.Below(3) == 0;
+    } else if (field.info.kind != FieldKind::kImage) {
+      field.info.is_inline = prng_.Below(4) == 0;
+    }
+    if (field.info.is_inline) {
+      AddInlineValues(contents.sample_count, field);
       contents.fields.push_back(std::move(field));
       return;
     }

@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "base/testing/test_executor.h"
+#include "store/decoded/decoded_store.h"
+#include "store/decoded/testing/coded_files.h"
 #include "store/memory_store.h"
 #include "store/retry_store.h"
 #include "store/testing/faulty_store.h"
@@ -103,6 +105,28 @@ MakeResult MakeThreads(const StoreObjects& objects, ThreadFileStoreOptions optio
   return MakeResult(std::move(made));
 }
 
+// Compressed files, threads, and the store that decodes.
+class OnCodedFiles final : public StoreUnderTest {
+ public:
+  OnCodedFiles(const StoreObjects& objects, Coding coding, std::uint64_t kept_bytes_max)
+      : executor_(3) {
+    for (const auto& [id, bytes] : objects) files_.Add(id, coding, bytes);
+    store_ = std::make_unique<DecodedStore>(files_, files_.root(), executor_,
+                                            DecodedStoreOptions{.kept_bytes_max = kept_bytes_max});
+  }
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ private:
+  CodedFiles files_;
+  TestExecutor executor_;
+  std::unique_ptr<ByteStore> store_;
+};
+
+MakeResult MakeDecoded(const StoreObjects& objects, Coding coding, std::uint64_t kept_bytes_max) {
+  return MakeResult(std::make_unique<OnCodedFiles>(objects, coding, kept_bytes_max));
+}
+
 MakeResult MakeUring(const StoreObjects& objects, const std::string& folder,
                      UringFileStoreOptions options) {
   auto made = std::make_unique<OnFiles>(objects, folder, 1);
@@ -119,6 +143,12 @@ INSTANTIATE_TEST_SUITE_P(
         StoreCase{"Memory", MakeMemory}, StoreCase{"RetryMemory", MakeRetry},
         StoreCase{"FaultyLate", MakeFaulty}, StoreCase{"Gated", MakeGated},
         StoreCase{"Slow", MakeSlow},
+        StoreCase{"DecodedZstd",
+                  [](const StoreObjects& o) { return MakeDecoded(o, Coding::kZstd, 0); }},
+        StoreCase{"DecodedGzip",
+                  [](const StoreObjects& o) { return MakeDecoded(o, Coding::kGzip, 1 << 20); }},
+        StoreCase{"DecodedStored",
+                  [](const StoreObjects& o) { return MakeDecoded(o, Coding::kStored, 1 << 20); }},
         StoreCase{"Threads", [](const StoreObjects& o) { return MakeThreads(o, {}); }},
         StoreCase{"ThreadsDirect",
                   [](const StoreObjects& o) {

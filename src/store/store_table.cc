@@ -21,7 +21,8 @@ Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& req
 
 const Registry<StoreFactory>& Stores() {
   static const Registry<StoreFactory> stores(
-      "io", {&UringStoreFactory(), &ThreadStoreFactory(), &SyntheticStoreFactory()});
+      "io", {&UringStoreFactory(), &ThreadStoreFactory(), &DecodedStoreFactory(),
+             &SyntheticStoreFactory()});
   return stores;
 }
 
@@ -39,7 +40,15 @@ bool ReadsStorage(std::string_view name) {
 
 Result<StoreParts> OpenStoreOf(StoreRequest request, std::string_view name) {
   HEADRACE_RETURN_IF_ERROR(CheckStoreName(name));
-  if (name != kAnyStore) return OpenWith(*Stores().Find(name), request);
+  if (name != kAnyStore) {
+    const StoreFactory& factory = *Stores().Find(name);
+    if (factory.reads_storage() && request.scheme != kFileScheme && !factory.Suits(request)) {
+      return Status(StatusCode::kFailedPrecondition, "io: '" + std::string(name) +
+                                                         "' does not read objects of " +
+                                                         request.scheme + "://; leave io= out");
+    }
+    return OpenWith(factory, request);
+  }
   Status last(StatusCode::kFailedPrecondition,
               "no store reads objects of " + request.scheme + "://; there are " + Stores().Names());
   for (const StoreFactory* factory : Stores().rows()) {

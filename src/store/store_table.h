@@ -23,6 +23,7 @@ struct StoreRequest {
   const FileCatalog* catalog = nullptr;  // outlives the store
   // Where the objects lie: the "s3" of a root "s3://bucket/data"; "file" of a path.
   std::string scheme;
+  std::string root;               // of the index
   bool large_files = false;       // objects hold many samples each
   bool avoid_page_cache = false;  // to measure storage, not memory
   std::string note;               // for StoreStats::note
@@ -64,6 +65,7 @@ const Registry<StoreFactory>& Stores();
 
 const StoreFactory& UringStoreFactory();
 const StoreFactory& ThreadStoreFactory();
+const StoreFactory& DecodedStoreFactory();
 const StoreFactory& SyntheticStoreFactory();
 
 // Lets the first store that suits be chosen.

@@ -12,6 +12,7 @@ from worker_functions import WIDTH, records
 
 import headrace as hr
 from headrace import _core
+from headrace.formats import Builder
 from headrace.formats.pack import PackParameters, write_pack
 
 FIELDS = {
@@ -21,6 +22,7 @@ FIELDS = {
     "one-of-several": ["record"],
     "several": ["weight", "image", "record", "label"],
     "mapped": ["record"],  # In one file, large enough to be copied from a mapping.
+    "ragged": ["said", "caption", "boxes", "frames"],  # Samples differ in length.
 }
 SIDE = 8  # of the images that transforms give
 
@@ -32,8 +34,8 @@ class Data:
     root: Path
 
     def path(self, fields: str, kind: str) -> Path:
-        if fields == "mapped":
-            return self.root / ("mapped.pack" if kind == "pack" else "mapped.hri")
+        if fields in ("mapped", "ragged"):
+            return self.root / (f"{fields}.pack" if kind == "pack" else f"{fields}.hri")
         several = "several" in fields
         if kind == "pack":
             return self.root / ("several.pack" if several else "plain.pack")
@@ -49,7 +51,8 @@ def write_data(root: Path) -> Data:
     write_numbered(root / "images")
     _write_several(root)
     _write_mapped(root)
-    for fields in ("both", "several", "mapped"):
+    _write_ragged(root)
+    for fields in ("both", "several", "mapped", "ragged"):
         index = {"index": root / "plain.hri"} if fields == "both" else {}
         parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
         source = hr.open(data.path(fields, "folder"), **index)
@@ -99,6 +102,29 @@ def _write_mapped(root: Path) -> None:
     _core.write_index(contents, str(root / "mapped.hri"))
 
 
+def _write_ragged(root: Path) -> None:
+    """Text and a list in a file, and such fields in the index."""
+    stored = [
+        part
+        for said, frames in zip(RAGGED["said"], RAGGED["frames"], strict=True)
+        for part in (said.encode(), frames.tobytes())
+    ]
+    (root / "ragged.bin").write_bytes(b"".join(stored))
+    sizes = [len(part) for part in stored]
+    starts = np.cumsum([0, *sizes[:-1]])
+    with Builder(root / "ragged.hri", root=root) as builder:
+        file = builder.add_file(root / "ragged.bin")
+        builder.add_field("said", "text")
+        builder.add_field("caption", "text", inline=True)
+        builder.add_field("boxes", "array", "float32", (None, 4), inline=True)
+        builder.add_field("frames", "array", "int16", (None,))
+        builder.add_extents("said", file, starts[::2], sizes[::2])
+        builder.add_extents("frames", file, starts[1::2], sizes[1::2])
+        builder.add_values("caption", RAGGED["caption"])
+        builder.add_values("boxes", RAGGED["boxes"])
+        builder.set_attribute("format", "test")
+
+
 def weights() -> np.ndarray[Any, Any]:
     return (np.arange(2 * COUNT) / 4).astype(np.float32).reshape(COUNT, 2)
 
@@ -109,3 +135,11 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "weight": weights(),
 }
 """Of each field that is an array, the values of all samples."""
+
+RAGGED: dict[str, list[Any]] = {
+    "said": [f"{i} été " * (i % 7) for i in range(COUNT)],
+    "caption": [f"№ {i} " * (i % 5) for i in range(COUNT)],
+    "boxes": [np.full((i % 4, 4), i, np.float32) for i in range(COUNT)],
+    "frames": [np.arange(i % 9, dtype=np.int16) + i for i in range(COUNT)],
+}
+"""Of each field whose samples differ in length, those of all samples."""

@@ -28,7 +28,7 @@ import numpy as np
 import order_model
 from loader_data import COUNT, FLAT, flat
 from matrix_cells import Cell, parse, refusal
-from matrix_data import ARRAYS, FIELDS, SIDE, Data
+from matrix_data import ARRAYS, FIELDS, RAGGED, SIDE, Data
 
 import headrace as hr
 from headrace import _core, errors, orders
@@ -162,17 +162,28 @@ def fields_of(cell: Cell) -> list[str]:
 def changed(sample: hr.Sample) -> Any:
     """Every field, changed so that it shows, with what the sample says of itself."""
     values = []
-    for name in (n for n in ("weight", "image", "record", "label") if hasattr(sample, n)):
+    for name in (n for n in _CHANGED if hasattr(sample, n)):
         value = getattr(sample, name)
-        encoded = name == "image" and value.ndim == 1
-        values.append(bytes(value) if encoded else value + 1)
+        if isinstance(value, str):
+            values.append(value + "!")
+        else:
+            encoded = name == "image" and value.ndim == 1
+            values.append(bytes(value) if encoded else value + 1)
     return (*values, sample.id, sample.epoch)
+
+
+_CHANGED = ("weight", "image", "record", "label", *RAGGED)
 
 
 def stacked(results: list[Any]) -> Any:
     """A batch of what `changed` returns."""
-    columns = zip(*results, strict=True)
-    return tuple(list(each) if isinstance(each[0], bytes) else np.stack(each) for each in columns)
+    batch: list[Any] = []
+    for column in zip(*results, strict=True):
+        alike = all(np.shape(each) == np.shape(column[0]) for each in column)
+        batch.append(
+            np.stack(column) if alike and not isinstance(column[0], bytes | str) else list(column)
+        )
+    return tuple(batch)
 
 
 def tiers_of(cell: Cell, folder: Path) -> list[Any] | None:
@@ -218,6 +229,8 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
     }[cell["transform"]]
     if cell["transform"] == "python":
         given["decode"] = False
+    if cell["fields"] == "ragged" and cell["transform"] in ("python", "image+python"):
+        given["ragged"] = "list"
     given["workers"] = hr.Workers(
         None if cell["workers"] == "default" else int(cell["workers"]),
         start="fork",
@@ -245,6 +258,20 @@ def check_type(cell: Cell, value: Any) -> None:
         assert kind == cell["output"], f"{kind}, not {cell['output']}"
 
 
+def check_ragged(cell: Cell, rows: Any, expected: list[Any], python: bool) -> None:
+    """Rows that differ in length; changed, if a Python transform did."""
+    assert len(rows) == len(expected)
+    for row, wanted in zip(rows, expected, strict=True):
+        if isinstance(wanted, str):
+            assert row == wanted + "!" * python
+            continue
+        if cell["transform"] != "collate":
+            check_type(cell, row)
+        found = as_array(row)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        assert np.array_equal(found, wanted + wanted.dtype.type(python))
+
+
 def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) -> None:
     """Every bit of every field of the batch must be those of samples `ids`."""
     values = list(batch)
@@ -253,7 +280,7 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
     python = cell["transform"] in ("python", "image+python", "collate")
     names = fields_of(cell)
     if python:
-        names = [name for name in ("weight", "image", "record", "label") if name in names]
+        names = [name for name in _CHANGED if name in names]
         assert as_array(values.pop()).tolist() == [epoch] * len(ids)
         assert as_array(values.pop()).tolist() == ids
     assert len(values) == len(names)
@@ -261,6 +288,9 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
         if name == "image" and cell["transform"] in ("none", "python"):
             rows = [row if isinstance(row, bytes) else as_array(row).tobytes() for row in value]
             assert rows == [data.encoded(sample) for sample in ids], f"image of samples {ids}"
+            continue
+        if name in RAGGED:
+            check_ragged(cell, value, [RAGGED[name][sample] for sample in ids], python)
             continue
         check_type(cell, value)
         if name == "image":

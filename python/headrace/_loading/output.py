@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import choice
 from headrace._signature import Output, words
-from headrace._workers._output import Convert
+from headrace._workers._output import Convert, Padded
 from headrace.errors import InvalidArgumentError
 
 
@@ -32,15 +34,39 @@ def converter(output: str) -> Convert:
     return np.asarray
 
 
-def to_user(batch: _core.Batch, fields: int, with_ids: bool, convert: Convert) -> list[Any]:
-    """The fields of a batch, converted."""
-    converted = []
+def padded_fields(kinds: Mapping[str, str], ragged: str) -> frozenset[int]:
+    """The positions of the fields whose samples differ in length and are padded."""
+    lists = (position for position, kind in enumerate(kinds.values()) if kind == "list")
+    return frozenset(lists) if ragged == "pad" else frozenset()
+
+
+def to_user(
+    batch: _core.Batch,
+    fields: int,
+    with_ids: bool,
+    convert: Convert,
+    padded: Set[int] = frozenset(),
+) -> list[Any]:
+    """The fields of a batch, converted; those at positions `padded` as one array."""
+    converted: list[Any] = []
     for position in range(fields):
         view: Any = batch.field(position)
-        converted.append(
-            [convert(row) for row in view] if isinstance(view, list) else convert(view)
-        )
+        if position in padded:
+            converted.append(_pad([np.asarray(row) for row in view], convert))
+        elif isinstance(view, list):
+            converted.append([row if isinstance(row, str) else convert(row) for row in view])
+        else:
+            converted.append(convert(view))
     if with_ids:
         ids = batch.samples().astype(np.int64)
         converted.append(ids if convert is np.asarray else convert(ids))
     return converted
+
+
+def _pad(rows: Sequence[NDArray[Any]], convert: Convert) -> Padded:
+    """Rows that differ in their first dimension, as one array with zeros behind their ends."""
+    shapes = np.array([row.shape for row in rows], np.int64)
+    data = np.zeros((len(rows), *shapes.max(axis=0)), rows[0].dtype)
+    for place, row in zip(data, rows, strict=True):
+        place[: len(row)] = row
+    return Padded(convert(data), convert(shapes))

@@ -87,7 +87,7 @@ class InlineCore:
     @staticmethod
     def _column(view: Any) -> Sequence[Any]:
         if isinstance(view, list):
-            return [np.asarray(row) for row in view]
+            return [row if isinstance(row, str) else np.asarray(row) for row in view]
         rows: Sequence[Any] = np.asarray(view)  # type: ignore[assignment]
         return rows
 

@@ -77,7 +77,7 @@ def split_transform(
             for option, given in (
                 ("workers", pool.count is not None),
                 ("Workers.init_fn", pool.init_fn is not None),
-                ("ragged", ragged != "error"),
+                ("ragged", ragged != "error" and "list" not in fields.values()),
                 ("decode", decode is not None),
             )
             if given

@@ -37,12 +37,23 @@ Memories = Mapping[int, NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class InputField:
-    """A field of the batches that come in; (name, dtype, shape, ragged) of the core's schema."""
+    """A field of the batches that come in; (name, dtype, shape, ragged) of the core's schema.
+
+    `dtype` is "str" for text; `shape` is that of a row, or of each entry of a ragged one.
+    """
 
     name: str
     dtype: str
     shape: Shape
     ragged: bool
+
+    def ragged_row(self, data: NDArray[np.uint8]) -> Any:
+        """A row whose bytes are `data`."""
+        if self.dtype == "str":
+            return data.tobytes().decode()
+        if self.dtype == "uint8" and not self.shape:
+            return data
+        return data.view(self.dtype).reshape(-1, *self.shape)
 
     @cached_property
     def row_bytes(self) -> int:
@@ -81,7 +92,8 @@ class Task:
             if field.ragged:
                 rest = iter(words[at : at + 3 * rows])
                 triples = zip(rest, rest, rest, strict=True)
-                columns.append([memories[m][offset : offset + n] for m, offset, n in triples])
+                rows_of = [memories[m][offset : offset + n] for m, offset, n in triples]
+                columns.append([field.ragged_row(row) for row in rows_of])
                 at += 3 * rows
             else:
                 place = memories[words[at]][words[at + 1] :]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,15 +26,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from headrace import _dataset
+from headrace import _charts, _dataset
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli import _inspect, _verify
 from headrace.formats import table
 from headrace.formats._findings import unmatched_skip
+from headrace.formats._format import Format
 from headrace.formats.pack_format import PARAMETERS
 
 _BAR_WIDTH = 30
+_CLASSES_SHOWN = 10
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 # Paths are str: Path would turn an empty one into ".", the current folder.
@@ -58,6 +62,20 @@ Skip = Annotated[
 ]
 
 
+FormatName = Annotated[
+    str | None,
+    typer.Option("--format", help="The format of the data; default: as it is recognised."),
+]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the format, as window=1024; may be repeated.",
+    ),
+]
+
+
 def index(
     root: Annotated[
         str, typer.Argument(help="A folder with one folder of images a class, or other data.")
@@ -66,18 +84,8 @@ def index(
         str | None, typer.Option("--output", "-o", help="Where to write; default: the user cache.")
     ] = None,
     skip: Skip = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="The format of the data; default: as it is recognised."),
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="NAME=VALUE",
-            help="An option of the format, as window=1024; may be repeated.",
-        ),
-    ] = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
     as_json: Json = False,
 ) -> None:
     """List the files of a dataset again, write its index, and report what cannot be decoded.
@@ -87,9 +95,12 @@ def index(
 
     Example: [bold]headrace index /data/images[/bold]
     """
-    row = table.with_options(format, options or []) if format or options else None
+    began = time.monotonic()
     with _counting(f"listing {root}") as progress:
-        dataset, path = _dataset.index_folder(root, output, progress, skip or (), row)
+        dataset, path = _dataset.index_folder(
+            root, output, progress, skip or (), _row(format, options)
+        )
+    seconds = time.monotonic() - began
     _tell_unmatched_skip(dataset, skip)
     result = {
         "path": path,
@@ -97,14 +108,15 @@ def index(
         "classes": len(dataset.classes),
         "index_bytes": dataset.index.file_bytes,
         "fingerprint": dataset.fingerprint,
+        "seconds": round(seconds, 3),
         "skip": list(dataset.skip),
         "report": _inspect.report(dataset),
     }
+    classes = f" of {counted(len(dataset.classes), 'class', 'classes')}" if dataset.classes else ""
     _report(
         result,
         as_json,
-        f"indexed {counted(len(dataset), 'sample')} of "
-        f"{counted(len(dataset.classes), 'class', 'classes')} in "
+        f"indexed {counted(len(dataset), 'sample')}{classes} in {seconds:.1f} s; the index has "
         f"{format_bytes(dataset.index.file_bytes)}: {path}",
     )
     if not as_json:
@@ -140,6 +152,8 @@ def pack(
     ] = None,
     shard_size: Annotated[str, typer.Option(help="Bytes a file.")] = "256MiB",
     skip: Skip = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
     workers: Workers = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing pack.")] = False,
     restart: Annotated[
@@ -167,7 +181,7 @@ def pack(
         block_samples=block_samples,
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
     )
-    dataset = _open(source, skip)
+    dataset = _open(source, skip, format, options)
     with _bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
@@ -192,13 +206,31 @@ def pack(
     )
 
 
-def inspect(path: DatasetPath, as_json: Json = False) -> None:
-    """Show a dataset: counts, sizes, classes, blocks and how well they are mixed.
+def inspect(
+    path: DatasetPath,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Number of samples to show, spread over the dataset.")
+    ] = 3,
+    show: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw a sheet of images into this file (matplotlib)."),
+    ] = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Show a dataset: counts, sizes, classes, samples, blocks and how well they are mixed.
 
-    Example: [bold]headrace inspect /data/images.pack[/bold]
+    Examples: [bold]headrace inspect /data/images.pack[/bold]
+    [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
     """
-    dataset = _open(path)
-    description = _inspect.describe(dataset)
+    dataset = _open(path, None, format, options)
+    if show is not None:
+        from headrace.cli._plots.image_sheet import draw
+
+        _charts.check(Path(show), "headrace inspect --show")
+        draw(Path(show), dataset)
+    description = _inspect.describe(dataset, samples)
     if as_json:
         print(json.dumps(description, indent=1))
         return
@@ -207,13 +239,18 @@ def inspect(path: DatasetPath, as_json: Json = False) -> None:
 
 
 def verify(
-    path: DatasetPath, skip: Skip = None, workers: Workers = None, as_json: Json = False
+    path: DatasetPath,
+    skip: Skip = None,
+    workers: Workers = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
+    as_json: Json = False,
 ) -> None:
     """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
 
     Example: [bold]headrace verify /data/images.pack[/bold]
     """
-    dataset = _open(path, skip)
+    dataset = _open(path, skip, format, options)
     with _bar(f"verifying {path}", in_bytes=False) as progress:
         report = _verify.verify(dataset, workers=workers, progress=progress)
     if as_json:
@@ -234,9 +271,19 @@ def verify(
         raise typer.Exit(1)
 
 
-def _open(path: str, skip: list[str] | None = None) -> _dataset.Dataset:
+def _row(format: str | None, options: list[str] | None) -> Format | None:
+    return table.with_options(format, options or []) if format or options else None
+
+
+def _open(
+    path: str,
+    skip: list[str] | None = None,
+    format: str | None = None,
+    options: list[str] | None = None,
+) -> _dataset.Dataset:
+    row = _row(format, options)
     with _counting(f"listing {path}") as progress:
-        dataset = _dataset.find_dataset(path, skip=skip, progress=progress)
+        dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
     _tell_unmatched_skip(dataset, skip)
     return dataset
 
@@ -293,6 +340,14 @@ def _print_description(description: dict[str, Any]) -> None:
     if classes := description["classes"]:
         shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         table.add_row("classes", f"{len(classes):,}: {shown}")
+    if labels := description["labels"]:
+        most = max(labels.values())
+        for name, count in list(labels.items())[:_CLASSES_SHOWN]:
+            bar = "█" * max(1, round(_BAR_WIDTH * count / most))
+            table.add_row("", f"{name[:14]:>14}  {bar} {count:,}")
+        if len(labels) > _CLASSES_SHOWN:
+            least = min(labels.values())
+            table.add_row("", f"{'...':>14}  {least:,} to {most:,} samples a class")
     if made := description.get(PARAMETERS):
         seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
         table.add_row("order", made["order"] + seed)
@@ -319,6 +374,9 @@ def _print_description(description: dict[str, Any]) -> None:
                 f"{format_bytes(sizes['max'])}, median {format_bytes(sizes['median'])}",
             )
             _add_histogram(table, sizes["histogram"])
+    for sample in description["examples"]:
+        shown = ", ".join(f"{name}: {value}" for name, value in sample["values"].items())
+        table.add_row(f"sample {sample['sample']}", shown)
     console.print(table, soft_wrap=True)
 
 

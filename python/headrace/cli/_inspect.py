@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 
 from headrace._dataset import Dataset, describe_field
+from headrace._text import one_line, printable
+from headrace.errors import HeadraceError
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
+_SHOWN_MAX = 60  # characters of a value
 
-def describe(dataset: Dataset) -> dict[str, Any]:
-    """Everything `headrace inspect` shows, ready for JSON."""
+
+def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
+    """Everything `headrace inspect` shows, with so many samples, ready for JSON."""
     index = dataset.index
     fields = []
     for position, field in enumerate(index.fields):
@@ -23,6 +28,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         }
         if not field.is_inline:
             entry["bytes"] = _sizes(index.extents(position)[2])
+        elif field.kind != "array":
+            entry["bytes"] = _sizes(index.inline_ragged(position)[1])
         fields.append(entry)
     result: dict[str, Any] = {
         "path": dataset.path,
@@ -33,6 +40,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "fingerprint": dataset.fingerprint,
         "fields": fields,
         "classes": list(dataset.classes),
+        "labels": _label_counts(dataset),
+        "examples": _examples(dataset, examples),
         "blocks": _blocks(dataset),
         "skip": list(dataset.skip),
         "report": report(dataset),
@@ -40,6 +49,53 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     if (made := pack_parameters(index)) is not None:
         result[PARAMETERS] = made
     return result
+
+
+def _label_counts(dataset: Dataset) -> dict[str, int]:
+    """Samples of each class, by its name; empty if there are no class names."""
+    labels = _labels(dataset)
+    if labels is None or not dataset.classes:
+        return {}
+    numbers, counts = np.unique(labels, return_counts=True)
+    names = dataset.classes
+    return {
+        names[number] if 0 <= number < len(names) else str(number): count
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def _examples(dataset: Dataset, count: int) -> list[dict[str, Any]]:
+    """Some samples, spread over the dataset: their values in short."""
+    chosen = spread(len(dataset), count)
+    examples = []
+    for number in chosen:
+        try:
+            values = {name: _brief(value) for name, value in dataset[number].items()}
+        except HeadraceError as error:
+            values = {"error": one_line(str(error))}
+        examples.append({"sample": number, "values": values})
+    return examples
+
+
+def spread(samples: int, count: int) -> list[int]:
+    """Up to `count` numbers below `samples`, evenly spaced."""
+    numbers = np.linspace(0, samples - 1, min(samples, count)).astype(np.int64)
+    return [int(each) for each in np.unique(numbers)]
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, str):
+        text = printable(one_line(value))
+        shown = text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+        return json.dumps(shown, ensure_ascii=False)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return str(array.item())
+    numbers = ", ".join(str(each.item()) for each in array.reshape(-1)[:4])
+    more = ", ..." if array.size > 4 else ""
+    return f"{array.dtype}{list(array.shape)} ({numbers}{more})"
 
 
 def report(dataset: Dataset) -> list[dict[str, Any]]:
@@ -82,6 +138,7 @@ def _blocks(dataset: Dataset) -> dict[str, Any] | None:
     }
     labels = _labels(dataset)
     if labels is not None:
+        labels = np.unique(labels, return_inverse=True)[1]
         # The share of a block that has its most frequent label: 1 if a block is one class. If
         # its samples are random it is near `label_share_random`, that of blocks of as many
         # samples, dealt at random.
@@ -93,8 +150,9 @@ def _blocks(dataset: Dataset) -> dict[str, Any] | None:
 
 def _labels(dataset: Dataset) -> np.ndarray | None:
     for position, field in enumerate(dataset.index.fields):
-        if field.name == "label" and field.is_inline and field.shape == ():
-            return np.unique(dataset.index.inline_values(position), return_inverse=True)[1]
+        is_number = field.kind == "array" and field.shape == ()
+        if field.name == "label" and field.is_inline and is_number:
+            return dataset.index.inline_values(position)
     return None
 
 

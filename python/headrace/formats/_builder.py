@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -21,7 +22,13 @@ Progress = Callable[[int], object]
 Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
 """One number for each entry, or one for all."""
 
-Kind = Literal["bytes", "image", "array"]
+Kind = Literal["bytes", "image", "array", "text"]
+
+Coding = Literal["stored", "zstd", "gzip"]
+"""How a file is compressed as a whole."""
+
+DECODED = "decoded://"
+"""How the root of an index begins whose files may be compressed."""
 
 DEPENDS_ON = "depends_on"
 """The attribute of an index with the files it was made from: [path, size, mtime in ns]."""
@@ -33,9 +40,9 @@ class Builder:
     """Describes the samples of a dataset: where their bytes lie. Writes that as an index.
 
     A sample has fields. The values of a field are ranges of bytes in files (`add_extents`), or
-    small arrays that the index itself holds (`add_values`). Both take any number of samples at a
-    time, and may be called field by field or sample by sample; in the end all fields must have
-    equally many.
+    small ones that the index itself holds (`add_values`, `add_ragged`). All take any number of
+    samples at a time, and may be called field by field or sample by sample; in the end all fields
+    must have equally many.
 
     Memory does not grow with the number of samples or files: columns go to an unnamed temporary
     file beside the index. The index appears when the `with` block ends, whole and synced, or not
@@ -59,14 +66,22 @@ class Builder:
         path: str | os.PathLike[str],
         root: str | os.PathLike[str],
         *,
+        decodes: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """`path`: of the index. `root`: the folder that all files lie in, or "/"."""
+        """`path`: of the index. `root`: the folder that all files lie in, or "/".
+
+        `decodes`: files may be compressed as a whole; see `add_file`.
+        """
         self._root = os.path.abspath(given_path("builder root", root))
         self._path = os.path.abspath(given_path("index file", path))
-        self._core = _core.IndexBuilder(self._path, self._root)
+        self._decodes = decodes
+        scheme = DECODED if decodes else ""
+        self._core = _core.IndexBuilder(self._path, scheme + self._root)
         self._fields: dict[str, int] = {}
         self._inline: set[str] = set()
+        self._variable: set[str] = set()  # samples differ in length
+        self._kinds: dict[str, str] = {}
         self._types: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         self._progress = progress
         self._depends_on: list[tuple[str, int, int]] = []
@@ -82,19 +97,20 @@ class Builder:
         name: str,
         kind: Kind,
         dtype: npt.DTypeLike | None = None,
-        shape: Sequence[int] = (),
+        shape: Sequence[int | None] = (),
         *,
         inline: bool = False,
         batch_dtype: npt.DTypeLike | None = None,
     ) -> None:
         """Adds a field.
 
-        `kind`: "bytes" (any length), "image" (an encoded JPEG or PNG) or "array" (`dtype` and
-        `shape`, the same for all samples; little-endian, C order). `inline`: the index holds the
-        values, of arrays only. `batch_dtype`: a wider type that batches hold, such as int64 for
-        uint16 tokens.
+        `kind`: "bytes" (any length), "image" (an encoded JPEG or PNG), "text" (UTF-8) or "array"
+        (`dtype` and `shape`, the same for all samples; little-endian, C order). The first
+        dimension of an array may be None: then samples differ in it. `inline`: the index holds the
+        values; not of images. `batch_dtype`: a wider type that batches hold, such as int64 for
+        uint16 tokens; for arrays that are not inline.
         """
-        choice("field kind", kind, ("bytes", "image", "array"))
+        choice("field kind", kind, ("bytes", "image", "array", "text"))
         if (kind == "array") != (dtype is not None):
             raise InvalidArgumentError(
                 f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
@@ -102,16 +118,32 @@ class Builder:
             )
         element = "uint8" if dtype is None else _dtype_name(name, dtype)
         wide = None if batch_dtype is None else _dtype_name(name, batch_dtype)
-        core_type = (kind, element, [int(each) for each in shape])
+        is_list = bool(shape) and shape[0] is None
+        inner = _dimensions(name, shape[1:] if is_list else shape)
+        core_type = ("list" if is_list else kind, element, inner)
         self._fields[name] = self._core.add_field(
             name, core_type, is_inline=inline, batch_dtype=wide
         )
         if inline:
             self._inline.add(name)
-        self._types[name] = (np.dtype(element), tuple(int(each) for each in shape))
+        if is_list or kind != "array":
+            self._variable.add(name)
+        self._types[name] = (np.dtype(element), tuple(inner))
+        self._kinds[name] = kind
 
-    def add_file(self, path: str | os.PathLike[str], *, depends: bool = True) -> int:
+    def add_file(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        depends: bool = True,
+        coding: Coding = "stored",
+        decoded_bytes: int | None = None,
+    ) -> int:
         """Adds a file below the root, and returns its number for `add_extents`.
+
+        `coding`: how it is compressed, if the builder was made with decodes=True; `decoded_bytes`:
+        what it decodes to. Extents then are ranges of the decoded bytes. Such a file is read and
+        decoded whole, so describe it as a block with `add_blocks`.
 
         `depends`: `headrace.open` builds the index again when the file's size or time differ.
         Otherwise only reading a sample of it finds out, which is an error that names the file:
@@ -124,7 +156,16 @@ class Builder:
             raise NotFoundError(f"adding file {where}: {error.strerror}") from error
         if depends:
             self._depends_on.append((where, status.st_size, status.st_mtime_ns))
-        return self.add_files([where], [status.st_size], [status.st_mtime_ns])
+        if coding == "stored":
+            return self.add_files([where], [status.st_size], [status.st_mtime_ns])
+        choice("file coding", coding, ("stored", "zstd", "gzip"))
+        if not self._decodes or decoded_bytes is None:
+            raise InvalidArgumentError(
+                f"adding file {where}: coding={coding!r} needs decoded_bytes, and a builder that "
+                "was made with decodes=True"
+            )
+        name = f"{coding}:{status.st_size}/{self._below_root(where)}"
+        return self._add([name], [decoded_bytes], [status.st_mtime_ns])
 
     def add_files(
         self, paths: Sequence[str], sizes: Sequence[int], mtimes_ns: Sequence[int]
@@ -133,14 +174,20 @@ class Builder:
 
         The others have the numbers behind it. A time of 0 is not checked.
         """
+        names = [self._below_root(path) for path in paths]
+        if self._decodes:
+            names = [f"stored:{size}/{name}" for size, name in zip(sizes, names, strict=True)]
+        return self._add(names, sizes, mtimes_ns)
+
+    def _below_root(self, path: str) -> str:
         below = self._root.rstrip("/") + "/"
-        names = []
-        for path in paths:
-            if not path.startswith(below):
-                raise InvalidArgumentError(
-                    f"adding file {path}: it does not lie in the root, {self._root}"
-                )
-            names.append(path[len(below) :])
+        if not path.startswith(below):
+            raise InvalidArgumentError(
+                f"adding file {path}: it does not lie in the root, {self._root}"
+            )
+        return path[len(below) :]
+
+    def _add(self, names: list[str], sizes: Sequence[int], mtimes_ns: Sequence[int]) -> int:
         first = self.file_count
         self._core.add_objects(names, np.asarray(sizes, np.uint64), np.asarray(mtimes_ns, np.int64))
         if self.file_count // _TELL_EVERY != first // _TELL_EVERY:
@@ -159,17 +206,29 @@ class Builder:
         objects, starts, lengths = (_stretched(each, count) for each in columns)
         self._core.add_extents(self._position(field), (objects, starts, lengths))
 
+    def add_blocks(
+        self, sample_counts: Sequence[int], files: Numbers, offsets: Numbers, sizes: Numbers
+    ) -> None:
+        """Divides the samples into blocks: runs of samples that are read as one range of a file.
+
+        A block has the bytes of all fields of its samples. All samples are in blocks, or none.
+        """
+        counts = _unsigned(np.asarray(sample_counts, np.int64))
+        columns = [_unsigned(each) for each in (files, offsets, sizes)]
+        objects, starts, lengths = (_stretched(each, counts.size) for each in columns)
+        self._core.add_blocks(np.ascontiguousarray(counts), (objects, starts, lengths))
+
     def add_values(self, field: str, values: npt.ArrayLike) -> None:
-        """Adds samples of an inline field: an array with one more dimension, the first."""
-        position = self._position(field)
+        """Adds samples of an inline field: an array with one more dimension, the first.
+
+        Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays.
+        """
+        position = self._inline_position(field)
         dtype, shape = self._types[field]
-        if field not in self._inline:
-            raise InvalidArgumentError(f"field {field!r}: it is not inline: extents are needed")
-        array = np.asarray(values)
-        if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise InvalidArgumentError(
-                f"field {field!r}: got values of {array.dtype}, it holds {dtype}"
-            )
+        if field in self._variable:
+            self._add_each(field, values)
+            return
+        array = self._converted(field, values)
         if array.shape[1:] != shape or array.ndim != len(shape) + 1:
             raise InvalidArgumentError(
                 f"field {field!r}: got values of shape {list(array.shape)}, must be "
@@ -177,6 +236,77 @@ class Builder:
             )
         self._core.add_inline_values(
             position, np.ascontiguousarray(array.astype(dtype, copy=False))
+        )
+
+    def add_ragged(
+        self, field: str, values: npt.ArrayLike | bytes, lengths: Sequence[int] | Numbers
+    ) -> None:
+        """Adds samples of an inline field whose samples differ in length, many at once.
+
+        `values`: all of them, end to end: bytes of text and bytes; of arrays an array of
+        [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`.
+        """
+        position = self._inline_position(field)
+        dtype, shape = self._types[field]
+        if field not in self._variable:
+            raise InvalidArgumentError(f"field {field!r}: its samples have one shape: add_values()")
+        if self._kinds[field] == "array":
+            array = self._converted(field, values)
+            if array.shape[1:] != shape or array.ndim != len(shape) + 1:
+                raise InvalidArgumentError(
+                    f"field {field!r}: got values of shape {list(array.shape)}, must be "
+                    f"{['entries', *shape]}"
+                )
+            data = np.ascontiguousarray(array.astype(dtype, copy=False))
+        else:
+            raw: Any = values if not isinstance(values, bytes) else np.frombuffer(values, np.uint8)
+            data = np.ascontiguousarray(np.asarray(raw, np.uint8))
+            if self._kinds[field] == "text":
+                _check_text(field, data, np.asarray(lengths))
+        entry = dtype.itemsize * math.prod(shape)
+        self._core.add_ragged(
+            position, data, np.ascontiguousarray(_unsigned(lengths) * np.uint64(entry))
+        )
+
+    def _inline_position(self, field: str) -> int:
+        position = self._position(field)
+        if field not in self._inline:
+            raise InvalidArgumentError(f"field {field!r}: it is not inline: extents are needed")
+        return position
+
+    def _converted(self, field: str, values: Any) -> npt.NDArray[Any]:
+        dtype = self._types[field][0]
+        array = np.asarray(values)
+        if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise InvalidArgumentError(
+                f"field {field!r}: got values of {array.dtype}, it holds {dtype}"
+            )
+        return array
+
+    def _add_each(self, field: str, values: Any) -> None:
+        """Adds values of variable length that come one by one."""
+        dtype, shape = self._types[field]
+        if self._kinds[field] == "array":
+            arrays = [self._converted(field, each) for each in values]
+            # An empty list has neither a type nor an inner shape.
+            parts = [each if each.size else np.empty((0, *shape), dtype) for each in arrays]
+            lengths = [len(each) for each in parts]
+            if parts:
+                self.add_ragged(field, np.concatenate(parts), lengths)
+            return
+        encoded = []
+        for each in values:
+            if isinstance(each, str) != (self._kinds[field] == "text") or not isinstance(
+                each, (str, bytes, bytearray, memoryview)
+            ):
+                raise InvalidArgumentError(
+                    f"field {field!r} of {self._kinds[field]}: got {shown(each)}"
+                )
+            encoded.append(each.encode() if isinstance(each, str) else bytes(each))
+        self._core.add_ragged(
+            self._position(field),
+            np.frombuffer(b"".join(encoded), np.uint8),
+            np.array([len(each) for each in encoded], np.uint64),
         )
 
     def set_classes(self, names: Iterable[str]) -> None:
@@ -252,6 +382,31 @@ def is_current(index: _core.Index) -> bool:
         )
     except (ValueError, TypeError, NotFoundError):
         return False
+
+
+def _dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
+    inner = []
+    for each in shape:
+        if each is None:
+            raise InvalidArgumentError(
+                f"field {field!r}: got shape {list(shape)}: only the first dimension may be None"
+            )
+        inner.append(int(each))
+    return inner
+
+
+def _check_text(field: str, data: npt.NDArray[np.uint8], lengths: npt.NDArray[Any]) -> None:
+    """Raises if a value is not UTF-8: if the whole is, and no value begins inside a character."""
+    starts = np.cumsum(lengths, dtype=np.int64)[:-1] if lengths.size else lengths
+    try:
+        data.tobytes().decode()
+        begins = data[starts[starts < data.size]]
+        if not ((begins & 0xC0) == 0x80).any():
+            return
+        reason = "a value begins inside a character"
+    except UnicodeDecodeError as error:
+        reason = str(error)
+    raise InvalidArgumentError(f"field {field!r}: its text is not UTF-8: {reason}")
 
 
 def _dtype_name(field: str, dtype: npt.DTypeLike) -> str:

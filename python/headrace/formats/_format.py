@@ -92,6 +92,10 @@ class Format(ABC):
         """The folder that contains all files of the dataset at `path`, for the builder."""
         return path if os.path.isdir(path) else os.path.dirname(path.partition("{")[0])
 
+    def decodes(self, path: str) -> bool:
+        """Whether files of the dataset at `path` are compressed as a whole: for the builder."""
+        return False
+
     def remedy(self, index: _core.Index) -> str:
         """What to do when a file is gone or is not as it was indexed."""
         path = index.attributes.get(SOURCE, index.root)
@@ -189,7 +193,8 @@ class Format(ABC):
 
     def _build(self, path: str, target: str, progress: Progress | None) -> _core.Index:
         make_folder_of(target, f"indexing {path}")
-        with Builder(target, self.root(path), progress=progress) as builder:
+        decodes = self.decodes(path)
+        with Builder(target, self.root(path), decodes=decodes, progress=progress) as builder:
             builder.set_attribute(FORMAT, self.name)
             builder.set_attribute(SOURCE, path)
             builder.set_attribute(OPTIONS, self._options_text())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
@@ -327,6 +328,10 @@ class _Packer:
         objects = np.repeat(numbers, sample_counts)
         for position, field in enumerate(source.fields):
             kind = (field.kind, field.dtype, field.shape)
+            if field.is_inline and field.kind != "array":
+                values, lengths = _reordered(source, position, self._plan.order)
+                contents.add_inline_field(field.name, kind, values, lengths)
+                continue
             if field.is_inline:
                 values = source.inline_values(position)[self._plan.order]
                 contents.add_inline_field(field.name, kind, np.ascontiguousarray(values))
@@ -358,6 +363,20 @@ class _Packer:
             if key in self._source.index.attributes:
                 attributes[key] = self._source.index.attributes[key]
         return attributes
+
+
+def _reordered(
+    source: _core.Index, position: int, order: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+    """Inline values of variable length in another order: all end to end, and their lengths."""
+    values, lengths = source.inline_ragged(position)
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    moved = np.empty_like(values)
+    end = 0
+    for sample in order.tolist():
+        begin, end = end, end + int(lengths[sample])
+        moved[begin:end] = values[int(ends[sample] - lengths[sample]) : int(ends[sample])]
+    return moved, lengths[order]
 
 
 def _result(path: Path, continued: int) -> PackResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,12 @@ import numpy as np
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
-from headrace.formats._files.megatron import is_megatron, read_megatron
+from headrace.formats._files.megatron import (
+    Megatron,
+    document_extents,
+    is_megatron,
+    read_megatron,
+)
 from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
@@ -25,7 +31,7 @@ _KINDS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens(Format):
-    """Token files, in windows of `window` tokens: `headrace docs formats/tokens`.
+    """Token files, in windows of `window` tokens, or documents: `headrace docs formats/tokens`.
 
     Window i of a file begins at token i * `stride`; windows do not cross files. With `targets` a
     sample has a second field, the window that begins one token later.
@@ -44,6 +50,8 @@ class Tokens(Format):
     """Of raw files, which do not say it: "uint16", "uint32", ..."""
     targets: bool = True
     """Whether a sample has the field `targets` beside `tokens`."""
+    documents: bool = False
+    """Whether a sample is a document of a Megatron file, of any length, instead of a window."""
     batch_dtype: str | None = "int64"
     """What batches hold; None: the stored type."""
 
@@ -57,20 +65,27 @@ class Tokens(Format):
                 f"tokens dtype: got {shown(self.dtype)}, must be one of {', '.join(_KINDS)}"
             )
 
+        if self.documents and (self.window is not None or self.stride is not None):
+            raise InvalidArgumentError(
+                "tokens: got documents=True and a window or stride: a sample is a document, or a "
+                "window; leave one of them out"
+            )
+
     def recognises(self, path: str) -> bool:
         return is_megatron(expand(path)[0])
 
     def fill(self, path: str, builder: Builder) -> None:
-        if self.window is None:
+        if self.window is None and not self.documents:
             raise InvalidArgumentError(
                 f"opening {path}: the length of a sample is not in the files; give it, as "
                 f"hr.open(path, format=hr.formats.Tokens(window=1024)), or `headrace index {path} "
-                "--format tokens --option window=1024`"
+                "--format tokens --option window=1024`; or say documents=True"
             )
         files = [_describe(each, self.dtype, builder) for each in expand(path)]
         stored = files[0].dtype
         batch = stored if self.batch_dtype is None else np.dtype(self.batch_dtype)
         for name in self._fields():
+            # None: documents differ in length.
             builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
         for file in files:
             if file.dtype != stored:
@@ -78,10 +93,13 @@ class Tokens(Format):
                     f"indexing {file.path}: it holds {file.dtype}, {files[0].path} {stored}; open "
                     "files of one dtype together"
                 )
-            self._add_windows(file, builder)
+            if self.documents:
+                _add_documents(file, builder)
+            else:
+                self._add_windows(file, builder)
 
     def _fields(self) -> list[str]:
-        return ["tokens", "targets"] if self.targets else ["tokens"]
+        return ["tokens", "targets"] if self.targets and not self.documents else ["tokens"]
 
     def _windows(self, tokens: int) -> int:
         """The number of windows of a file of so many tokens."""
@@ -104,10 +122,13 @@ class Tokens(Format):
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By numpy.memmap, as nanoGPT and Megatron read them."""
-        assert self.window is not None
         for each in expand(path):
             file = _describe(each, self.dtype, None)
             tokens = np.memmap(file.path, file.dtype, "r", file.offset, (file.count,))
+            if self.documents:
+                yield from self._own_documents(file, tokens)
+                continue
+            assert self.window is not None
             for i in range(self._windows(file.count)):
                 start = i * (self.stride or self.window)
                 yield {
@@ -116,6 +137,31 @@ class Tokens(Format):
                     )
                     for shift, name in enumerate(self._fields())
                 }
+
+    def _own_documents(self, file: TokenFile, tokens: np.ndarray[Any, Any]) -> Iterator[Sample]:
+        """One sequence after the other, by the .idx as a whole."""
+        assert file.megatron is not None
+        table = np.fromfile(file.idx, np.uint8)[34:]
+        count = file.megatron.sequences
+        lengths = table[: 4 * count].view("<i4")
+        ends = table[12 * count : 12 * count + 8 * file.megatron.documents].view("<i8")
+        bounds = np.concatenate([[0], np.cumsum(lengths)])[ends]
+        for begin, end in pairwise(bounds.tolist()):
+            yield {"tokens": tokens[begin:end].astype(self.batch_dtype or file.dtype)}
+
+
+def _add_documents(file: TokenFile, builder: Builder) -> None:
+    if file.megatron is None:
+        raise InvalidArgumentError(
+            f"indexing {file.path}: documents=True: it does not say where documents end; only "
+            "Megatron's .idx does"
+        )
+    number = builder.add_file(file.path)
+    found = 0
+    for offsets, sizes in document_extents(file.idx, file.megatron):
+        builder.add_extents("tokens", number, offsets, sizes)
+        found += len(offsets)
+        builder.tell(found)
 
 
 @dataclass(frozen=True)
@@ -126,6 +172,8 @@ class TokenFile:
     dtype: np.dtype[Any]
     offset: int
     count: int
+    megatron: Megatron | None = None
+    idx: str = ""
 
 
 def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFile:
@@ -136,7 +184,7 @@ def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFil
         if builder is not None:
             builder.depends_on(base + ".idx")
         found = read_megatron(base + ".idx", base + ".bin")
-        file = TokenFile(base + ".bin", found.dtype, 0, found.tokens)
+        file = TokenFile(base + ".bin", found.dtype, 0, found.tokens, found, base + ".idx")
     elif path.endswith(".npy"):
         with file_reader(path) as (read, size):
             header = read_npy_header(read, size, path)

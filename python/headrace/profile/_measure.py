@@ -21,6 +21,7 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from headrace.formats._builder import DECODED
 from headrace.profile._machine import (
     DatasetFacts,
     DecodeRates,
@@ -265,7 +266,7 @@ def _facts(dataset: Dataset) -> DatasetFacts:
     return DatasetFacts(
         path=dataset.path,
         format=dataset.format,
-        file_system=file_system(Path(dataset.index.root)),
+        file_system=file_system(Path(dataset.index.root.removeprefix(DECODED))),
         fingerprint=dataset.fingerprint,
         samples=len(dataset),
         sample_bytes=round(max(float(stored.mean()), 1.0), 1),

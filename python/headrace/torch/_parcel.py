@@ -73,11 +73,17 @@ def _groups(fields: Sequence[InputField], batch: Any) -> Iterator[list[NDArray[A
     for position, field in enumerate(fields):
         view = batch.field(position)
         if field.ragged:
-            rows = [np.asarray(row) for row in view]
-            yield [np.array([row.size for row in rows], np.uint64)]
+            rows = [_bytes_of(row) for row in view]
+            yield [np.array([row.nbytes for row in rows], np.uint64)]
             yield rows
         else:
             yield [np.asarray(view)]
+
+
+def _bytes_of(row: Any) -> Bytes:
+    if isinstance(row, str):
+        return np.frombuffer(row.encode(), np.uint8)
+    return np.ascontiguousarray(np.asarray(row)).reshape(-1).view(np.uint8)
 
 
 def _write(memory: int, parts: list[memoryview]) -> None:
@@ -110,7 +116,7 @@ def read_parcel(
         if field.ragged:
             ends = np.cumsum(take(8 * rows).view(np.uint64)).tolist()
             packed = take(ends[-1])
-            columns.append([packed[i:j] for i, j in pairwise([0, *ends])])
+            columns.append([field.ragged_row(packed[i:j]) for i, j in pairwise([0, *ends])])
         else:
             columns.append(field.rows_in(take(rows * field.row_bytes), rows))  # type: ignore[arg-type]
     return ids, columns

@@ -25,8 +25,9 @@ struct BatchField {
   std::shared_ptr<const FieldCodec> codec;  // null for inline fields, which are copied
   DType dtype = DType::kUInt8;              // of a row's elements
   std::vector<std::uint64_t> shape;         // of a row; empty and not ragged: a scalar
-  bool ragged = false;                      // rows differ in length: one dimension of uint8
-  std::uint64_t row_bytes = 0;              // not ragged
+  bool ragged = false;                      // a row is any number of arrays of `shape`
+  bool is_text = false;                     // ragged: a row is UTF-8
+  std::uint64_t row_bytes = 0;              // of a row; ragged: of one of its arrays
   bool may_be_empty = true;                 // false: a sample of zero stored bytes is DataLoss
 
   [[nodiscard]] bool is_inline() const { return codec == nullptr; }
@@ -78,8 +79,8 @@ inline constexpr std::uint64_t kInPlaceBytesMin = 16 * kBufferAlignment;
 // Whether the rows of `stored_bytes` bytes of `field` are read straight into the batch.
 bool ReadInPlace(const BatchField& field, std::uint64_t stored_bytes);
 
-// What a batch keeps free at `offset` for a ragged row: what the row takes, or the buffer to read
-// it into, of `buffer_bytes`.
+// What a batch keeps free at `offset` for a ragged row that is not inline: what the row takes, or
+// the buffer to read it into, of `buffer_bytes`.
 ByteRange RowRoom(const BatchField& field, std::uint64_t stored_bytes, std::uint64_t buffer_bytes,
                   std::uint64_t offset);
 

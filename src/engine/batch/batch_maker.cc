@@ -1,5 +1,6 @@
 #include "engine/batch/batch_maker.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -35,6 +36,12 @@ std::vector<ByteRange> BatchMaker::LayOutRows(const Step& step) const {
   for (const BatchField& field : schema_) {
     if (!field.ragged) continue;
     for (const Delivery& delivery : step.deliveries) {
+      if (field.is_inline()) {
+        const auto value = index_.inline_value(field.index_field, delivery.sample);
+        rooms.push_back({RoundUp(end, kRowAlignment), value.ok() ? value.value().size() : 0});
+        end = rooms.back().end();
+        continue;
+      }
       // A missing extent is an error of its sample, reported when its read is planned.
       const Result<Extent> extent = index_.extent(field.index_field, delivery.sample);
       const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
@@ -53,7 +60,10 @@ Result<std::shared_ptr<Batch>> BatchMaker::Make(const Step& step, BufferPool& me
                                                 WhenFull when_full) const {
   const std::uint64_t rows = step.deliveries.size();
   const std::vector<ByteRange> rooms = LayOutRows(step);
-  const std::uint64_t size = rooms.empty() ? FixedBatchBytes(schema_, rows) : rooms.back().end();
+  const std::uint64_t laid_out =
+      rooms.empty() ? FixedBatchBytes(schema_, rows) : rooms.back().end();
+  // Of rows that are all empty, too: to have no memory means to wait for it.
+  const std::uint64_t size = std::max<std::uint64_t>(laid_out, 1);
   auto batch = std::make_shared<Batch>();
   HEADRACE_ASSIGN_OR_RETURN(batch->memory, Acquire(memory, size, when_full, batch->beyond_budget));
   const std::span<std::byte> bytes = batch->memory.bytes();

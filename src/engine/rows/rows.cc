@@ -215,15 +215,39 @@ Status Rows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
   // Decoded rows are exactly as long as they have to be; buffers to read into may be longer.
   const bool fits = ReadInPlace(out, range.size) ? IsAligned(row.data()) && row.size() >= room.size
                                                  : row.size() == room.size;
-  if (fits) return Status();
-  BufferPool& memory = *queues_.parts(work).batch_memory;
-  std::optional<Buffer> extra = memory.Acquire(room.size);
-  // Its step is the oldest: waiting for room may be in vain.
-  if (!extra.has_value()) extra = memory.AcquireBeyond(room.size);
-  if (!extra.has_value()) {
-    return ResourceExhausted("a row of {}: the system has no memory", FormatBytes(room.size));
+  return fits ? Status() : TakeRoom(work, room.size, row);
+}
+
+// Gives the ragged rows of inline fields the room of a sample that stands in.
+Status Rows::MakeInlineRoom(StepWork& work, std::uint32_t slot) const {
+  const std::span<const BatchField> schema = loop_.fields.schema();
+  for (std::size_t position = 0; position < schema.size(); ++position) {
+    const BatchField& field = schema[position];
+    if (!field.is_inline() || !field.ragged) continue;
+    HEADRACE_ASSIGN_OR_RETURN(
+        const std::span<const std::byte> value,
+        loop_.fields.index().inline_value(field.index_field, work.batch->samples[slot]));
+    std::span<std::byte>& row = work.batch->fields[position].rows[slot];
+    if (row.size() == value.size()) continue;
+    if (row.size() > value.size()) {
+      row = row.first(value.size());
+      continue;
+    }
+    HEADRACE_RETURN_IF_ERROR(TakeRoom(work, value.size(), row));
   }
-  row = extra->bytes().first(room.size);
+  return Status();
+}
+
+// Gives `row` memory beside that of its batch.
+Status Rows::TakeRoom(StepWork& work, std::uint64_t bytes, std::span<std::byte>& row) const {
+  BufferPool& memory = *queues_.parts(work).batch_memory;
+  std::optional<Buffer> extra = memory.Acquire(bytes);
+  // Its step is the oldest: waiting for room may be in vain.
+  if (!extra.has_value()) extra = memory.AcquireBeyond(bytes);
+  if (!extra.has_value()) {
+    return ResourceExhausted("a row of {}: the system has no memory", FormatBytes(bytes));
+  }
+  row = extra->bytes().first(bytes);
   work.batch->extra.push_back(*std::move(extra));
   return Status();
 }
@@ -385,6 +409,7 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   if (row.reason.ok()) row.reason = status.WithContext(Describe(work, slot));
   work.batch->samples[slot] =
       DrawStandIn(loop_.options.seed, work.plan.epoch, wanted, row.draws++, sample_count);
+  if (const Status room = MakeInlineRoom(work, slot); !room.ok()) return Fail(work, slot, room);
   if (loop_.fields.empty()) {
     decoder_.Submit(work, {&slot, 1});
   } else {

@@ -73,6 +73,8 @@ class Rows final : public RowReaderClient,
                                   std::vector<RowReader::Piece>& pieces) const;
   void PlanFromStorage(StepWork& work, std::uint32_t slot);
   [[nodiscard]] Status MakeRoom(StepWork& work, const RowReader::Piece& piece) const;
+  [[nodiscard]] Status MakeInlineRoom(StepWork& work, std::uint32_t slot) const;
+  Status TakeRoom(StepWork& work, std::uint64_t bytes, std::span<std::byte>& row) const;
   bool TakeKept(KeptBytes& kept);
   void Fail(StepWork& work, std::uint32_t slot, const Status& status);
   void EndRow(StepWork& work, std::uint32_t slot);

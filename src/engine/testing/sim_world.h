@@ -86,6 +86,19 @@ class SimWorld {
         {.name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true});
   }
 
+  // An inline field whose values differ in length: a stand-in may need more room than was planned.
+  void AddNote() {
+    for (std::uint64_t i = 0; i < index_.samples; ++i) {
+      index_.notes.emplace_back(i * 37 % 200, static_cast<char>('a' + i % 26));
+    }
+    schema_.push_back({.name = "note",
+                       .index_field = index_.columns.size() + 1,
+                       .ragged = true,
+                       .is_text = true,
+                       .row_bytes = 1});
+    index_.infos.push_back({.name = "note", .kind = FieldKind::kText, .is_inline = true});
+  }
+
   void MakeTiers() {
     // The test's, as the index is.
     const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
@@ -141,6 +154,10 @@ class SimWorld {
       std::int64_t label = 0;
       std::memcpy(&label, batch.row(schema_, index_.columns.size(), slot).data(), sizeof(label));
       ASSERT_EQ(label, index_.labels[Raw(*expected)]);
+      if (index_.notes.empty()) continue;
+      const std::span<std::byte> note = batch.row(schema_, index_.columns.size() + 1, slot);
+      ASSERT_EQ(std::string(reinterpret_cast<const char*>(note.data()), note.size()),
+                index_.notes[Raw(*expected)]);
     }
   }
 

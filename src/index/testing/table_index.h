@@ -24,8 +24,9 @@ class TableIndex final : public Index {
   std::uint64_t samples = 0;
   std::vector<Column> columns;       // stored fields
   std::vector<std::string> objects;  // their bytes
-  std::vector<FieldInfo> infos;      // of `columns`, then the inline label
+  std::vector<FieldInfo> infos;      // of `columns`, then the inline label, and maybe a note
   std::vector<std::int64_t> labels;  // one a sample
+  std::vector<std::string> notes;    // inline, of any length; one a sample, or none
 
   // Sample `id` of stored field number `column`, as the index says it is.
   [[nodiscard]] std::string Payload(std::size_t column, SampleId id) const {
@@ -52,8 +53,9 @@ class TableIndex final : public Index {
     if (Raw(id) >= samples) return Status(StatusCode::kOutOfRange, "no such sample");
     return columns[field].extents[Raw(id)];
   }
-  [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t,
+  [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t field,
                                                                 SampleId id) const override {
+    if (field > columns.size()) return std::as_bytes(std::span(notes[Raw(id)]));
     return std::as_bytes(std::span(&labels[Raw(id)], 1));
   }
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,

@@ -1,6 +1,7 @@
 #include "loader/config/schema.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,17 @@ NumberType TypeOf(DType dtype) {
           ElementBytes(dtype)};
 }
 
+// `field` with rows of the wider type; `count`: numbers of each, if that is fixed.
+Result<BatchField> Widened(const FieldInfo& info, std::optional<std::uint64_t> count,
+                           BatchField field) {
+  field.dtype = *info.batch_dtype;
+  auto codec = MakeWidenCodec(TypeOf(info.dtype), TypeOf(field.dtype), count);
+  if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
+  field.codec = std::move(codec).value();
+  field.row_bytes = info.array_bytes() / ElementBytes(info.dtype) * ElementBytes(field.dtype);
+  return field;
+}
+
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
   if (wanted.image.has_value()) {
@@ -48,26 +60,30 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
     field.row_bytes = field.codec->RowBytes(0);
     return field;
   }
-  if (info.kind != FieldKind::kArray) {
-    const bool checked =
-        info.kind == FieldKind::kImage && wanted.encoded != EncodedImages::kUnchecked;
+  if (info.is_variable() && info.kind != FieldKind::kImage) {
+    field.dtype = info.dtype;
+    field.shape = info.shape;
+    field.row_bytes = info.array_bytes();
+    field.ragged = true;
+    field.is_text = info.kind == FieldKind::kText;
+    if (info.batch_dtype) return Widened(info, std::nullopt, std::move(field));
+    if (!info.is_inline) field.codec = MakeBytesCodec();
+    return field;
+  }
+  if (info.kind == FieldKind::kImage) {
+    const bool checked = wanted.encoded != EncodedImages::kUnchecked;
     field.codec = checked ? MakeCheckedImageCodec(wanted.encoded) : MakeBytesCodec();
     field.ragged = true;
+    field.row_bytes = 1;
     return field;
   }
   field.dtype = info.dtype;
   field.shape = info.shape;
   field.row_bytes = info.array_bytes();
   if (info.batch_dtype) {
-    const std::uint64_t count = field.row_bytes / ElementBytes(info.dtype);
-    field.dtype = *info.batch_dtype;
-    auto codec = MakeWidenCodec(TypeOf(info.dtype), TypeOf(field.dtype), count);
-    if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
-    field.codec = std::move(codec).value();
-    field.row_bytes = field.codec->RowBytes(0);
-  } else if (!info.is_inline) {
-    field.codec = MakeArrayCodec(field.row_bytes);
+    return Widened(info, field.row_bytes / ElementBytes(info.dtype), std::move(field));
   }
+  if (!info.is_inline) field.codec = MakeArrayCodec(field.row_bytes);
   return field;
 }
 
@@ -104,7 +120,14 @@ SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schem
     const SampleId id{i * (index.sample_count() / count)};
     std::uint64_t stand_in_bytes = 0;
     for (const BatchField& field : schema) {
-      if (field.is_inline()) continue;
+      if (field.is_inline()) {
+        if (!field.ragged) continue;
+        const auto value = index.inline_value(field.index_field, id);
+        const std::uint64_t room = value.ok() ? value.value().size() : 0;
+        row_bytes += RoundUp(room, kRowAlignment);
+        stand_in_bytes += BufferPool::ChargedBytes(room);
+        continue;
+      }
       const Result<Extent> extent = index.extent(field.index_field, id);
       if (!extent.ok()) continue;  // Told when it is read.
       const std::uint64_t size = extent.value().range.size;

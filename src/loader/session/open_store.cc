@@ -209,6 +209,7 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
   StoreRequest request{
       .catalog = opened.catalog_.get(),
       .scheme = std::string(SchemeOf(index->root())),
+      .root = index->root(),
       .large_files = ReadsRanges(*index),
       .avoid_page_cache = options.page_cache == PageCache::kAvoided,
       .reads_at_once = options.reads_at_once,

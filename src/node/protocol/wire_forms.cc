@@ -24,7 +24,7 @@ void HelloFields(Codec& codec, Hello& hello) {
 
 template <typename Codec, typename Field>
 void SchemaFields(Codec& codec, Field& field) {
-  codec(field.name, field.dtype, field.shape, field.ragged, field.row_bytes);
+  codec(field.name, field.dtype, field.shape, field.ragged, field.is_text, field.row_bytes);
 }
 
 // A list that is empty leaves `made` as it is: without limit.

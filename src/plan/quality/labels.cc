@@ -64,7 +64,8 @@ Result<SampleTable> InlineLabels(const Index& index) {
   constexpr std::uint64_t kRun = 4096;  // samples looked up in one call
   const auto fields = index.fields();
   const auto field = std::ranges::find_if(fields, [](const FieldInfo& each) {
-    return each.name == "label" && each.is_inline && each.shape.empty() && IsWhole(each.dtype);
+    return each.name == "label" && each.is_inline && !each.is_variable() && each.shape.empty() &&
+           IsWhole(each.dtype);
   });
   if (field == fields.end()) return SampleTable();
   const auto position = static_cast<std::size_t>(field - fields.begin());

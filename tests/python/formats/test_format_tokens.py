@@ -31,11 +31,19 @@ def tokens(count: int, dtype: str = "uint16") -> np.ndarray[Any, Any]:
     return np.random.default_rng(3).integers(0, high, count, dtype=dtype, endpoint=True)
 
 
-def write_megatron(base: Path, ids: np.ndarray[Any, Any], lengths: list[int]) -> None:
+def write_megatron(
+    base: Path,
+    ids: np.ndarray[Any, Any],
+    lengths: list[int],
+    documents_at: list[int] | None = None,
+) -> None:
+    """`documents_at`: the sequence that each document begins with, and the end; None: each one."""
     ids.tofile(base.with_suffix(".bin"))
     sizes = np.array(lengths, "<i4")
     pointers = np.concatenate([[0], np.cumsum(sizes[:-1], dtype=np.int64)]) * ids.itemsize
     documents = np.arange(len(lengths) + 1, dtype="<i8")
+    if documents_at is not None:
+        documents = np.array(documents_at, "<i8")
     header = megatron.MAGIC + struct.pack(
         "<QBQQ", 1, CODES[ids.dtype.name], len(sizes), len(documents)
     )
@@ -119,6 +127,31 @@ def test_every_order_with_tiers_and_resumes(tmp_path: Path, targets: bool) -> No
     row = Tokens(dtype="uint16", window=50, stride=20, targets=targets)
     dataset, own = check_rows(path, row)
     check_orders(dataset, own, tmp_path)
+
+
+def test_documents_of_any_length_are_samples(tmp_path: Path) -> None:
+    write_megatron(tmp_path / "a", tokens(200), [30, 0, 70, 20, 0, 60, 20], [0, 1, 1, 4, 6, 7, 7])
+    for dtype in ("int64", None):
+        row = Tokens(documents=True, batch_dtype=dtype)
+        dataset, own = check_rows(tmp_path / "a.bin", row)
+        assert [len(each["tokens"]) for each in own] == [30, 0, 90, 60, 20, 0]
+        check_orders(dataset, own, tmp_path)
+        check_workers(dataset, own)
+
+
+@pytest.mark.parametrize("documents_at", [[1, 2, 7], [0, 5, 4, 7], [0, 8], [0, -1, 7]])
+def test_documents_have_to_follow_one_another(tmp_path: Path, documents_at: list[int]) -> None:
+    write_megatron(tmp_path / "a", tokens(200), [30, 0, 70, 20, 0, 60, 20], documents_at)
+    with pytest.raises(errors.DataLossError, match=r"a\.idx: byte \d+: document \d begins at"):
+        hr.open(tmp_path / "a.bin", format=Tokens(documents=True))
+
+
+def test_only_megatron_files_have_documents(tmp_path: Path) -> None:
+    tokens(90).tofile(tmp_path / "a.bin")
+    with pytest.raises(errors.InvalidArgumentError, match="does not say where documents end"):
+        hr.open(tmp_path / "a.bin", format=Tokens(documents=True, dtype="uint16"))
+    with pytest.raises(errors.InvalidArgumentError, match="documents=True and a window"):
+        Tokens(documents=True, window=5)
 
 
 def test_workers_get_wide_tokens(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
+
+U64 = NDArray[np.uint64]
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER_BYTES = 34  # magic, version, dtype, number of sequences, number of documents
@@ -25,6 +29,7 @@ _CODES = {
     8: "uint16",
 }
 _AT_ONCE = 2**20  # sequences checked together
+_DOCUMENTS_AT_ONCE = 2**18
 _AGAIN = "copy or write both files again"
 
 
@@ -35,6 +40,8 @@ class Megatron:
     dtype: np.dtype[Any]
     tokens: int
     sequences: int
+    documents: int
+    """Entries of its list of documents: one more than there are."""
 
 
 def is_megatron(path: str) -> bool:
@@ -77,7 +84,50 @@ def read_megatron(idx: str, bin_path: str) -> Megatron:
             f"indexing {bin_path}: it has {has} bytes, its {idx} says {tokens} tokens of "
             f"{dtype}, {tokens * dtype.itemsize} bytes; {_AGAIN}"
         )
-    return Megatron(dtype, tokens, sequences)
+    return Megatron(dtype, tokens, sequences, documents)
+
+
+def document_extents(idx: str, found: Megatron) -> Iterator[tuple[U64, U64]]:
+    """Offsets and sizes in bytes of the documents in the .bin, in pieces.
+
+    `found`: what `read_megatron` returned for this .idx.
+    """
+    total = found.tokens * found.dtype.itemsize
+    with file_reader(idx) as (read, _):
+        begin_of = 8 * found.sequences + 4 * found.sequences + _HEADER_BYTES
+        before = 0  # the sequence that the next document begins with
+        for first in range(0, max(found.documents - 1, 0), _DOCUMENTS_AT_ONCE):
+            count = min(_DOCUMENTS_AT_ONCE, found.documents - 1 - first)
+            at = begin_of + 8 * first
+            ends = np.frombuffer(_all(read, idx, at, 8 * (count + 1)), "<i8")
+            falls = np.flatnonzero((np.diff(ends) < 0) | (ends[1:] > found.sequences))
+            if ends[0] != before or falls.size:
+                wrong = int(falls[0]) + 1 if falls.size else 0
+                raise _damaged(
+                    idx,
+                    at + 8 * wrong,
+                    f"document {first + wrong} begins at sequence {ends[wrong]} of "
+                    f"{found.sequences}",
+                )
+            before = int(ends[-1])
+            places = _begins(read, idx, found.sequences, ends, total)
+            yield places[:-1], np.diff(places)
+
+
+def _begins(read: Read, idx: str, sequences: int, numbers: NDArray[np.int64], total: int) -> U64:
+    """Where these sequences, in ascending order, begin in the .bin; `total`: where it ends."""
+    begins = np.full(len(numbers), total, np.uint64)
+    table = _HEADER_BYTES + 4 * sequences
+    first = 0
+    inside = int(np.searchsorted(numbers, sequences))  # the others are its end
+    while first < inside:
+        base = int(numbers[first])
+        last = int(np.searchsorted(numbers[:inside], base + _AT_ONCE))
+        count = int(numbers[last - 1]) - base + 1
+        pointers = np.frombuffer(_all(read, idx, table + 8 * base, 8 * count), "<u8")
+        begins[first:last] = pointers[numbers[first:last] - base]
+        first = last
+    return begins
 
 
 def _count_tokens(read: Read, idx: str, sequences: int, width: int) -> int:

@@ -54,18 +54,22 @@ Block = list[Column]
 
 
 def schema_of(index: _core.Index) -> pa.Schema:
-    """Fields with extents become large_binary, inline ones fixed types."""
+    """Inline arrays become fixed types; all other fields large_binary."""
     fields = []
     for field in index.fields:
         metadata = {"headrace.kind": field.kind}
-        if field.kind == "array":
+        if field.kind in ("array", "list"):
             metadata |= {"headrace.dtype": field.dtype, "headrace.shape": json.dumps(field.shape)}
-        arrow_type = _inline_type(field) if field.is_inline else pa.large_binary()
+        arrow_type = _inline_type(field) if _has_fixed_type(field) else pa.large_binary()
         fields.append(pa.field(field.name, arrow_type, nullable=False, metadata=metadata))
     metadata = {"headrace.pack": "1"}
     if "classes" in index.attributes:
         metadata["classes"] = index.attributes["classes"]
     return pa.schema(fields, metadata=metadata)
+
+
+def _has_fixed_type(field: _core.Field) -> bool:
+    return field.is_inline and field.kind == "array"
 
 
 def _inline_type(field: _core.Field) -> pa.DataType:
@@ -133,6 +137,9 @@ class ShardWriter:
         block: Block = []
         reads: list[Future[None]] = []
         for position, field in enumerate(self._fields):
+            if field.is_inline and not _has_fixed_type(field):
+                block.append(self._inline_column(position, field, samples))
+                continue
             if field.is_inline:
                 values = np.stack(
                     [self._index.inline_values(position, int(s), 1)[0] for s in samples]
@@ -153,6 +160,14 @@ class ShardWriter:
                     )
                 )
         return block, reads
+
+    def _inline_column(self, position: int, field: _core.Field, samples: U64) -> Column:
+        """The values of an inline field that differ in length."""
+        values = [self._index.inline_ragged(position, int(s), 1)[0] for s in samples]
+        sizes = [len(each) for each in values]
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+        data = bytearray(np.concatenate(values).tobytes())
+        return Column(field, ends, data, np.empty(0, np.uint64))
 
     def _read(
         self, column: Column, part: npt.NDArray[np.intp], extents: tuple[U64, U64, U64]
@@ -187,11 +202,10 @@ class ShardWriter:
     def _batch(self, block: Block) -> pa.RecordBatch:
         arrays = []
         for column, arrow_field in zip(block, self._schema, strict=True):
-            if column.field.is_inline:
+            if _has_fixed_type(column.field):
                 arrays.append(_inline_array(column, arrow_field.type))
                 continue
-            buffers = [None, pa.py_buffer(column.values), pa.py_buffer(column.data)]
-            arrays.append(pa.Array.from_buffers(pa.large_binary(), len(column.values) - 1, buffers))
+            arrays.append(_binary_array(column))
         return pa.record_batch(arrays, schema=self._schema)
 
     def _offset_in_body(self, block: Block) -> int:
@@ -200,6 +214,9 @@ class ShardWriter:
         for column in block:
             if not column.field.is_inline:
                 return offset + len(column.values) * 8
+            if not _has_fixed_type(column.field):
+                offset += len(column.values) * 8 + -(-len(column.data) // 8) * 8
+                continue
             bits = column.values.dtype == np.bool_
             size = -(-column.values.size // 8) if bits else column.values.nbytes
             offset += -(-size // 8) * 8
@@ -249,7 +266,14 @@ class ShardWriter:
 
 
 def _without_data(column: Column) -> Column:
+    if column.field.is_inline:
+        return column  # it is compared with what is read back
     return Column(column.field, column.values, bytearray(), column.checksums)
+
+
+def _binary_array(column: Column) -> pa.Array:
+    buffers = [None, pa.py_buffer(column.values), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(column.values) - 1, buffers)
 
 
 def _inline_array(column: Column, arrow_type: pa.DataType) -> pa.Array:
@@ -290,7 +314,12 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
             spans = []
             for column, array in zip(block, batch.columns, strict=True):
                 if column.field.is_inline:
-                    if not array.equals(_inline_array(column, array.type)):
+                    expected = (
+                        _inline_array(column, array.type)
+                        if _has_fixed_type(column.field)
+                        else _binary_array(column)
+                    )
+                    if not array.equals(expected):
                         raise _not_as_written(path, number, column.field.name)
                     continue
                 _, ends, data = array.buffers()

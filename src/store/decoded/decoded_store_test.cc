@@ -1,0 +1,158 @@
+#include "store/decoded/decoded_store.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/prng.h"
+#include "base/testing/test_executor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "store/decoded/testing/coded_files.h"
+#include "store/testing/reader.h"
+#include "store/testing/temp_files.h"
+
+namespace headrace {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Coding kCodings[] = {Coding::kStored, Coding::kZstd, Coding::kGzip};
+
+Status Decoded(Coding coding, const std::string& encoded, std::string& decoded) {
+  return Decompress(coding, std::as_bytes(std::span(encoded)),
+                    std::as_writable_bytes(std::span(decoded)));
+}
+
+TEST(DecompressTest, GivesBackWhatWasCompressedInOneOrManyParts) {
+  for (const Coding coding : kCodings) {
+    for (const std::size_t size : {0, 1, 1000, 250'000}) {
+      for (const std::size_t part : {std::size_t{1000}, std::size_t{1} << 30}) {
+        const std::string bytes = RandomBytes(size, size / 2) + std::string(size - size / 2, 'a');
+        std::string decoded(size, '\0');
+        const Status status = Decoded(coding, Encoded(coding, bytes, part), decoded);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_EQ(decoded, bytes);
+      }
+    }
+  }
+}
+
+TEST(DecompressTest, AnotherSizeThanTheIndexSaysIsDataLoss) {
+  for (const Coding coding : kCodings) {
+    const std::string encoded = Encoded(coding, RandomBytes(1, 5000));
+    for (const std::size_t size : {0, 4999, 5001, 100'000}) {
+      std::string decoded(size, '\0');
+      EXPECT_EQ(Decoded(coding, encoded, decoded).code(), StatusCode::kDataLoss) << size;
+    }
+  }
+}
+
+// Cut, and with bytes changed: an error, or the bytes where the change does not matter.
+TEST(DecompressTest, DamageIsNeverMoreThanAnError) {
+  const std::string bytes = RandomBytes(7, 3000) + std::string(3000, 'b');
+  Prng draw(1, 2, RandomStream::kOrder);
+  for (const Coding coding : {Coding::kZstd, Coding::kGzip}) {
+    const std::string good = Encoded(coding, bytes);
+    std::string decoded(bytes.size(), '\0');
+    for (std::size_t size = 0; size < good.size(); size += 7) {
+      EXPECT_EQ(Decoded(coding, good.substr(0, size), decoded).code(), StatusCode::kDataLoss);
+    }
+    for (int round = 0; round < 2000; ++round) {
+      std::string bad = good;
+      bad[draw.Below(bad.size())] = static_cast<char>(draw.Below(256));
+      const Status status = Decoded(coding, bad, decoded);
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+      }
+      // Members of gzip have a checksum; frames of zstd have none unless asked for.
+      if (status.ok() && coding == Coding::kGzip) {
+        EXPECT_EQ(decoded, bytes);
+      }
+    }
+  }
+}
+
+class DecodedStoreTest : public testing::Test {
+ protected:
+  void Add(std::uint64_t id, Coding coding, std::size_t size) {
+    bytes_.push_back(RandomBytes(id, size));
+    files_.Add(ObjectId{id}, coding, bytes_.back());
+  }
+  void Open(std::uint64_t kept_bytes_max) {
+    store_ = std::make_unique<DecodedStore>(files_, files_.root(), executor_,
+                                            DecodedStoreOptions{.kept_bytes_max = kept_bytes_max});
+  }
+
+  CodedFiles files_;
+  std::vector<std::string> bytes_;
+  TestExecutor executor_{3};
+  std::unique_ptr<DecodedStore> store_;
+};
+
+TEST_F(DecodedStoreTest, ReadsRangesOfManyObjectsWhateverItKeeps) {
+  for (std::uint64_t id = 0; id < 9; ++id) Add(id, kCodings[id % 3], 1000 * id);
+  for (const std::uint64_t kept : {0, 1, 8000, 1 << 20}) {
+    Open(kept);
+    Prng draw(kept, 0, RandomStream::kOrder);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<Extent> extents;
+      for (int i = 0; i < 20; ++i) {
+        const std::uint64_t id = draw.Below(bytes_.size());
+        const std::uint64_t offset = draw.Below(bytes_[id].size() + 1);
+        const std::uint64_t size = draw.Below(bytes_[id].size() - offset + 1);
+        extents.push_back({ObjectId{id}, {offset, size}});
+      }
+      const std::vector<ReadAnswer> answers = ReadAll(*store_, extents);
+      for (std::size_t i = 0; i < extents.size(); ++i) {
+        const Extent& extent = extents[i];
+        ASSERT_TRUE(answers[i].status.ok()) << answers[i].status.ToString();
+        ASSERT_EQ(answers[i].bytes,
+                  bytes_[Raw(extent.object)].substr(extent.range.offset, extent.range.size));
+      }
+    }
+  }
+}
+
+TEST_F(DecodedStoreTest, AChangedFileIsFoundOut) {
+  Add(0, Coding::kZstd, 1000);
+  Open(0);
+  WriteFile(files_.path(ObjectId{0}), "other bytes");
+  const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {1, 2}}}).front();
+  EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(answer.status.message(), HasSubstr("file changed since it was indexed: size"));
+  EXPECT_EQ(store_->CheckObject(ObjectId{0}).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(DecodedStoreTest, DamageNamesTheFileAndTheRange) {
+  std::string encoded = Encoded(Coding::kGzip, RandomBytes(5, 5000));
+  encoded[2000] = static_cast<char>(encoded[2000] + 1);
+  files_.AddEncoded(ObjectId{0}, Coding::kGzip, encoded, 5000);
+  Open(0);
+  const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {1, 2}}}).front();
+  EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(answer.status.message(),
+              HasSubstr("reading " + files_.path(ObjectId{0}) + " bytes [1, 3): decoding "));
+}
+
+TEST_F(DecodedStoreTest, ANameOfAnotherFormIsDataLoss) {
+  Add(0, Coding::kZstd, 10);
+  Open(0);
+  for (const char* const name : {"a", "zstd/a", "lz4:10/a", "zstd:/a", "zstd:1x/a", "zstd:-1/a",
+                                 "a/zstd:10/b", "zstd:99999999999999999999/a"}) {
+    files_.Rename(ObjectId{0}, name);
+    const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {0, 1}}}).front();
+    EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss) << name;
+    EXPECT_THAT(answer.status.message(), HasSubstr("CODING:BYTES/PATH"));
+  }
+}
+
+TEST_F(DecodedStoreTest, ReadsPastTheEndAreOutOfRange) {
+  Add(0, Coding::kZstd, 10);
+  Open(0);
+  const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {8, 4}}}).front();
+  EXPECT_EQ(answer.status.code(), StatusCode::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,167 @@
+"""Files that are compressed as a whole: `Format.decodes`, `Builder.add_file(coding=)`."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from commands import run
+from format_checks import check_orders, check_workers
+
+import headrace as hr
+from headrace import _core, errors
+from headrace.formats import Builder, Format, Sample, register, table
+from headrace.formats.pack import write_pack
+
+FILES = 5
+ROWS = 12  # of a file
+
+
+def row(number: int) -> bytes:
+    return random.Random(number).randbytes(number % 40) + b"abc" * (number % 30)
+
+
+@dataclass(frozen=True)
+class Zipped(Format):
+    """A folder of .gz files, and one that is not compressed; each row a number of bytes."""
+
+    name: ClassVar[str] = "zipped"
+    opens: ClassVar[str] = "a folder of .rows.gz files"
+
+    def recognises(self, path: str) -> bool:
+        return any(Path(path).glob("*.rows.gz"))
+
+    def decodes(self, path: str) -> bool:
+        return True
+
+    def fill(self, path: str, builder: Builder) -> None:
+        builder.add_field("data", "bytes")
+        builder.add_field("number", "array", "int64", inline=True)
+        for number, each in enumerate(sorted(Path(path).glob("*.rows*"))):
+            sizes = np.array([len(row(number * ROWS + i)) for i in range(ROWS)])
+            total = int(sizes.sum())
+            if each.suffix == ".gz":
+                file = builder.add_file(each, coding="gzip", decoded_bytes=total)
+            else:
+                file = builder.add_file(each)
+            builder.add_extents("data", file, np.cumsum(sizes) - sizes, sizes)
+            builder.add_values("number", np.arange(number * ROWS, (number + 1) * ROWS))
+            builder.add_blocks([ROWS], file, 0, total)
+
+    def own_samples(self, path: str) -> list[Sample]:
+        return [{"data": row(i), "number": np.int64(i)} for i in range(FILES * ROWS)]
+
+
+@pytest.fixture(autouse=True)
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(table, "FORMATS", table.FORMATS)
+    register(Zipped())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(FILES):
+        data = b"".join(row(number * ROWS + i) for i in range(ROWS))
+        if number == 3:
+            (folder / f"{number}.rows").write_bytes(data)
+        else:
+            (folder / f"{number}.rows.gz").write_bytes(gzip.compress(data, mtime=0))
+    return folder
+
+
+def test_samples_are_those_of_the_decoded_files(folder: Path, tmp_path: Path) -> None:
+    dataset = hr.open(folder)
+    own = Zipped().own_samples(str(folder))
+    assert [each["data"] for each in dataset] == [each["data"] for each in own]
+    check_orders(dataset, own, tmp_path)
+    check_workers(dataset, own)
+    with hr.Loader(dataset, 7, node_process=hr.NodeProcess(), ids=True) as loader:
+        rows = {int(n): bytes(d) for batch in loader for d, n in zip(*batch[:2], strict=True)}
+    assert rows == {i: row(i) for i in range(FILES * ROWS)}
+
+
+def test_a_pack_of_them_and_verification(folder: Path, tmp_path: Path) -> None:
+    write_pack(hr.open(folder), tmp_path / "pack")
+    packed = {int(each["number"]): each["data"] for each in hr.open(tmp_path / "pack")}
+    assert packed == {i: row(i) for i in range(FILES * ROWS)}
+
+
+def test_epoch_decodes_each_file_once(folder: Path) -> None:
+    with hr.Loader(folder, 6, order="epoch", seed=3) as loader:
+        assert sum(len(batch.number) for batch in loader) == FILES * ROWS
+        stats = loader.stats()
+    assert stats["io"]["store"].startswith("decoded")
+
+
+def test_a_store_for_plain_files_is_refused_by_name(folder: Path) -> None:
+    with pytest.raises(errors.FailedPreconditionError, match="'threads' does not read objects"):
+        hr.Loader(folder, 6, engine=hr.Engine(io="threads"))
+
+
+def test_a_file_that_changed_is_an_error_that_names_it(folder: Path) -> None:
+    dataset = hr.open(folder)
+    path = folder / "1.rows.gz"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(errors.FailedPreconditionError, match=rf"{path} .*file changed since"):
+        dataset.read(ROWS)
+
+
+def test_damage_is_an_error_that_names_the_file(folder: Path) -> None:
+    """The size and time of the file are those of the index: only its bytes differ."""
+    draw = random.Random(5)
+    path = folder / "2.rows.gz"
+    good = path.read_bytes()
+    failures = 0
+    for _ in range(200):
+        data = bytearray(good)
+        data[draw.randrange(10, len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        dataset = hr.open(folder)
+        message = ""
+        try:
+            found = [dataset.read(2 * ROWS + i)["data"] for i in range(ROWS)]
+        except errors.DataLossError as error:
+            message = str(error)
+            failures += 1
+            found = [row(2 * ROWS + i) for i in range(ROWS)]
+        assert not message or str(path) in message
+        assert found == [row(2 * ROWS + i) for i in range(ROWS)]
+    assert failures > 150
+
+
+def test_inspect_and_errors_of_the_builder(folder: Path, tmp_path: Path) -> None:
+    with Builder(tmp_path / "a.hri", root=folder, decodes=True) as builder:
+        with pytest.raises(errors.InvalidArgumentError, match="needs decoded_bytes"):
+            builder.add_file(folder / "0.rows.gz", coding="gzip")
+        with pytest.raises(errors.InvalidArgumentError, match="must be one of"):
+            builder.add_file(folder / "0.rows.gz", coding="lz4", decoded_bytes=3)  # type: ignore[arg-type]
+        builder.add_field("n", "array", "int8", inline=True)
+        builder.add_values("n", np.arange(3))
+    plain = Builder(tmp_path / "b.hri", root=folder)
+    with pytest.raises(errors.InvalidArgumentError, match="made with decodes=True"):
+        plain.add_file(folder / "0.rows.gz", coding="gzip", decoded_bytes=3)
+    plain.discard()
+    hri = tmp_path / "c.hri"
+    hr.open(folder, index=hri)
+    shown = run("inspect", str(hri))
+    assert shown.returncode == 0, shown.stderr
+    assert "sample 0" in shown.stdout
+    assert run("verify", str(hri)).returncode == 0
+
+
+def test_bytes_are_decoded_for_builders() -> None:
+    data = b"some bytes" * 100
+    packed = gzip.compress(data)
+    assert _core.decode_bytes("gzip", packed, len(data)).tobytes() == data
+    with pytest.raises(errors.DataLossError, match="the index says 999"):
+        _core.decode_bytes("gzip", packed, 999)
+    with pytest.raises(errors.InvalidArgumentError, match="coding 'lz4'"):
+        _core.decode_bytes("lz4", packed, 999)
