@@ -65,8 +65,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             loop waits for a batch, its own thread decodes, too.
         tiers: a list of where to keep samples between epochs, fastest first: `headrace.tiers`.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
-        ragged: if results differ in shape: "error", or "pad" them, or make a "list" of them; of
-            fields that differ in length without a Python callable: "pad", or else a list.
+        ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
         ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace import errors
 from headrace.formats import Builder
 from headrace.formats.pack import PackParameters, write_pack
 from headrace.tiers import Ram
@@ -193,7 +194,7 @@ def test_lists_are_padded_on_request(samples: hr.Dataset) -> None:
 
 
 def test_without_lists_ragged_needs_a_callable(samples: hr.Dataset) -> None:
-    with pytest.raises(hr.InvalidArgumentError, match="ragged: there is no Python callable"):
+    with pytest.raises(errors.InvalidArgumentError, match="ragged: there is no Python callable"):
         hr.Loader(samples, fields=["caption", "label"], ragged="pad")
 
 
@@ -279,7 +280,9 @@ def test_text_that_is_not_utf8_is_an_error_of_its_sample(tmp_path: Path) -> None
         builder.add_extents("said", file, [0, 4], [4, 2])
     with (
         hr.Loader(tmp_path / "a.hri", batch_size=2, shuffle=False) as loader,
-        pytest.raises(hr.DataLossError, match="step 0 sample 1 field said: its text is not UTF-8"),
+        pytest.raises(
+            errors.DataLossError, match="step 0 sample 1 field said: its text is not UTF-8"
+        ),
     ):
         next(iter(loader))
 
@@ -304,7 +307,7 @@ def test_values_that_cannot_be_are_refused(tmp_path: Path, add: Any, message: st
     builder.add_field("blob", "bytes", inline=True)
     builder.add_field("list", "array", "float64", (None, 4), inline=True)
     builder.add_field("label", "array", "int64", inline=True)
-    with pytest.raises(hr.InvalidArgumentError, match=message):
+    with pytest.raises(errors.InvalidArgumentError, match=message):
         add(builder)
     builder.discard()
     assert list(tmp_path.iterdir()) == []
@@ -312,6 +315,6 @@ def test_values_that_cannot_be_are_refused(tmp_path: Path, add: Any, message: st
 
 def test_an_image_cannot_be_inline(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "a.hri", root=tmp_path)
-    with pytest.raises(hr.InvalidArgumentError, match="is an image and inline"):
+    with pytest.raises(errors.InvalidArgumentError, match="is an image and inline"):
         builder.add_field("image", "image", inline=True)
     builder.discard()

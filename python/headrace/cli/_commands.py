@@ -221,8 +221,8 @@ def inspect(
 ) -> None:
     """Show a dataset: counts, sizes, classes, samples, blocks and how well they are mixed.
 
-    Examples: [bold]headrace inspect /data/images.pack[/bold]
-    [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
+    Example: [bold]headrace inspect /data/images.pack[/bold]
+    Example: [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
     """
     dataset = _open(path, None, format, options)
     if show is not None:

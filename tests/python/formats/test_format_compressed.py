@@ -151,10 +151,8 @@ def test_inspect_and_errors_of_the_builder(folder: Path, tmp_path: Path) -> None
     plain.discard()
     hri = tmp_path / "c.hri"
     hr.open(folder, index=hri)
-    shown = run("inspect", str(hri))
-    assert shown.returncode == 0, shown.stderr
-    assert "sample 0" in shown.stdout
-    assert run("verify", str(hri)).returncode == 0
+    assert "sample 0" in run("inspect", hri).stdout
+    run("verify", hri)
 
 
 def test_bytes_are_decoded_for_builders() -> None:

@@ -200,7 +200,7 @@ def test_the_page_s_builder_writes_an_index(
     (tmp_path / "a.lines").write_bytes(b"0\thello\n1\tabc\n")
     for block in page_blocks()[1:3]:
         exec(block, {"hr": hr})
-    assert [each["text"] for each in hr.open("a.hri")] == [b"hello", b"abc"]
+    assert [each["text"] for each in hr.open("a.hri")] == ["hello", "abc"]
 
 
 def built(path: Path, data: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_progress_function_that_raises_stops_the_indexing(tmp_path: Path) -> N
         (lambda b: b.add_values("label", [[1]]), r"shape \[1, 1\], must be \['samples'\]"),
         (lambda b: b.add_values("label", [1]), "has 0 samples|1 inline values"),
         (lambda b: b.add_field("word", "bytes"), "field 2 'word': the name is taken"),
-        (lambda b: b.add_field("x", "text"), "field kind: got 'text', must be one of"),
+        (lambda b: b.add_field("x", "string"), "field kind: got 'string', must be one of"),
         (lambda b: b.add_field("x", "array"), "an array has a dtype"),
         (lambda b: b.add_field("x", "array", "no"), "field 'x': got dtype 'no'"),
         (lambda b: b.add_field("x", "array", ">i4"), "must be little-endian"),

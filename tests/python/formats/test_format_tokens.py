@@ -130,11 +130,13 @@ def test_every_order_with_tiers_and_resumes(tmp_path: Path, targets: bool) -> No
 
 
 def test_documents_of_any_length_are_samples(tmp_path: Path) -> None:
-    write_megatron(tmp_path / "a", tokens(200), [30, 0, 70, 20, 0, 60, 20], [0, 1, 1, 4, 6, 7, 7])
+    lengths = [30, 0, 70, 20, 0, 60, 20] * 6
+    begins = [7 * part + each for part in range(6) for each in (0, 1, 1, 4, 6)]
+    write_megatron(tmp_path / "a", tokens(1200), lengths, [*begins, 42, 42])
     for dtype in ("int64", None):
         row = Tokens(documents=True, batch_dtype=dtype)
         dataset, own = check_rows(tmp_path / "a.bin", row)
-        assert [len(each["tokens"]) for each in own] == [30, 0, 90, 60, 20, 0]
+        assert [len(each["tokens"]) for each in own] == [30, 0, 90, 60, 20] * 6 + [0]
         check_orders(dataset, own, tmp_path)
         check_workers(dataset, own)
 
