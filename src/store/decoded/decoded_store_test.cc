@@ -26,7 +26,7 @@ Status Decoded(Coding coding, const std::string& encoded, std::string& decoded) 
 
 TEST(DecompressTest, GivesBackWhatWasCompressedInOneOrManyParts) {
   for (const Coding coding : kCodings) {
-    for (const std::size_t size : {0, 1, 1000, 250'000}) {
+    for (const std::size_t size : {0U, 1U, 1000U, 250'000U}) {
       for (const std::size_t part : {std::size_t{1000}, std::size_t{1} << 30}) {
         const std::string bytes = RandomBytes(size, size / 2) + std::string(size - size / 2, 'a');
         std::string decoded(size, '\0');
