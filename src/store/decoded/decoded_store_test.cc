@@ -41,7 +41,7 @@ TEST(DecompressTest, GivesBackWhatWasCompressedInOneOrManyParts) {
 TEST(DecompressTest, AnotherSizeThanTheIndexSaysIsDataLoss) {
   for (const Coding coding : kCodings) {
     const std::string encoded = Encoded(coding, RandomBytes(1, 5000));
-    for (const std::size_t size : {0, 4999, 5001, 100'000}) {
+    for (const std::size_t size : {0U, 4999U, 5001U, 100'000U}) {
       std::string decoded(size, '\0');
       EXPECT_EQ(Decoded(coding, encoded, decoded).code(), StatusCode::kDataLoss) << size;
     }
@@ -92,7 +92,7 @@ class DecodedStoreTest : public testing::Test {
 
 TEST_F(DecodedStoreTest, ReadsRangesOfManyObjectsWhateverItKeeps) {
   for (std::uint64_t id = 0; id < 9; ++id) Add(id, kCodings[id % 3], 1000 * id);
-  for (const std::uint64_t kept : {0, 1, 8000, 1 << 20}) {
+  for (const std::uint64_t kept : {0U, 1U, 8000U, 1U << 20}) {
     Open(kept);
     Prng draw(kept, 0, RandomStream::kOrder);
     for (int round = 0; round < 20; ++round) {
