@@ -81,7 +81,7 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   field.shape = info.shape;
   field.row_bytes = info.array_bytes();
   if (info.batch_dtype) {
-    return Widened(info, field.row_bytes / ElementBytes(info.dtype), std::move(field));
+    return Widened(info, info.array_bytes() / ElementBytes(info.dtype), std::move(field));
   }
   if (!info.is_inline) field.codec = MakeArrayCodec(field.row_bytes);
   return field;
