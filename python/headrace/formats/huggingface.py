@@ -59,7 +59,7 @@ class HuggingFace(Format):
             raise InvalidArgumentError(f"indexing {path}: it has no files of rows: it is empty")
         first = ArrowFile(saved.files[0])
         leaves = self._leaves(first.schema, saved.features, saved.files[0])
-        add_fields(leaves, builder)
+        add_fields(leaves, builder, saved.files[0])
         count = add_in_order(leaves, _chunks(saved, first, leaves, builder), builder)
         if saved.rows is not None and saved.rows != count:
             raise DataLossError(
@@ -91,7 +91,7 @@ class HuggingFace(Format):
     def _fill_from(self, dataset: Any, builder: Builder) -> None:
         table = objects.ObjectTable(dataset)
         leaves = self._leaves_of(table, dataset)
-        add_fields(leaves, builder)
+        add_fields(leaves, builder, f"a {_OBJECT}")
         chunks = table.chunks_for(builder)
         mapping = objects.mapping_of(dataset)
         if mapping is None:

@@ -19,6 +19,7 @@ from headrace.formats._arrow.readers import (
     Reader,
     Views,
 )
+from headrace.formats._arrow.tables import reading
 from headrace.formats._builder import Builder, Kind
 
 _METADATA = b"huggingface"
@@ -88,9 +89,10 @@ def leaves_of(
 ) -> list[Leaf]:
     """The fields of a table, or those that `columns` name, in that order."""
     found: list[Leaf] = []
-    for field in schema:
-        of = features.get(field.name) if isinstance(features, dict) else None
-        found.extend(_leaves(field.name, field.name, (), field.type, of))
+    with reading(what, "its columns"):
+        for field in schema:
+            of = features.get(field.name) if isinstance(features, dict) else None
+            found.extend(_leaves(field.name, field.name, (), field.type, of))
     names = [each.name for each in found]
     if len(set(names)) != len(names) or not names:
         raise InvalidArgumentError(
@@ -118,12 +120,17 @@ def _named(leaves: list[Leaf], name: str, what: str) -> list[Leaf]:
     return found
 
 
-def add_fields(leaves: Sequence[Leaf], builder: Builder) -> None:
+def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
     """Describes the fields, and the classes of the label."""
     for leaf in leaves:
         reader = leaf.reader
         assert isinstance(reader, Reader)
-        builder.add_field(leaf.name, reader.kind, reader.dtype, reader.shape, inline=reader.inline)
+        try:
+            builder.add_field(
+                leaf.name, reader.kind, reader.dtype, reader.shape, inline=reader.inline
+            )
+        except InvalidArgumentError as error:  # For example, a name with a NUL.
+            raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error
     labels = [each for each in leaves if each.classes]
     usual = [each for each in labels if each.name in ("label", "labels")]
     for leaf in (usual or labels)[:1]:
@@ -187,9 +194,8 @@ def _reader(type: Any, feature: Feature) -> Reader | str:
     if types.is_string_view(stored) or types.is_binary_view(stored):
         return Views(kind="text" if types.is_string_view(stored) else "bytes")
     if types.is_fixed_size_binary(stored) and not types.is_decimal(stored):
-        return (
-            FixedBinary(kind="bytes", width=stored.byte_width) if stored.byte_width else _no(type)
-        )
+        width = stored.byte_width
+        return FixedBinary(kind="bytes", width=width) if width > 0 else _no(type)
     if types.is_dictionary(stored):
         return Dictionary() if _is_text(stored.value_type) else _no(type)
     if _kind_of(feature) in _ARRAYS and isinstance(feature.get("shape"), (list, tuple)):
@@ -222,7 +228,7 @@ def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
             f"{_short(type)}: a field holds lists of numbers and bools; save one text or bytes a "
             f"row ({_CAST}, if they are numbers)"
         )
-    if 0 in widths:
+    if any(each <= 0 for each in widths):
         return f"{_short(type)}: a row has no bytes; fill it"
     dims: tuple[int | None, ...] = shape if shape is not None else widths
     if offsets is not None:

@@ -124,7 +124,10 @@ def _message(data: Any, at: int, limit: int, path: str) -> Message | None:
         records = flat.indirect(header)
         if kind == _DICTIONARY:
             inner = flat.field(records, 1)
-            records = flat.indirect(inner) if inner is not None else records
+            if inner is None:
+                raise _damaged(path, at, "a dictionary without values")
+            records = flat.indirect(inner)
+        _check_lengths(flat, records, path)
         if flat.field(records, 3) is not None:
             raise InvalidArgumentError(
                 f"indexing {path}: byte {at}: the record batch is compressed, so no row can be "
@@ -132,6 +135,19 @@ def _message(data: Any, at: int, limit: int, path: str) -> Message | None:
                 "None), or write_feather(..., compression='uncompressed')"
             )
     return Message(at, end, kind == _RECORDS)
+
+
+def _check_lengths(flat: _Flat, records: int, path: str) -> None:
+    """Raises if a column has a negative length: pyarrow would end the process."""
+    nodes = flat.field(records, 1)
+    if nodes is None:
+        return
+    nodes = flat.indirect(nodes)
+    count = flat.u32(nodes)
+    flat.check(nodes + 4, 16 * count)
+    for at in range(nodes + 4, nodes + 4 + 16 * count, 16):
+        if flat.i64(at) < 0:
+            raise _damaged(path, at, f"a column has {flat.i64(at)} rows")
 
 
 class _Flat:

@@ -36,7 +36,7 @@ class ArrowFile:
         )
         pa = pyarrow()
         source = pa.BufferReader(pa.py_buffer(self.file.map))
-        with _reading(path, "its schema"):
+        with reading(path, "its schema"):
             self._reader = pa.ipc.open_file(source) if self._is_file else pa.ipc.open_stream(source)
             self.schema = self._reader.schema
 
@@ -47,7 +47,7 @@ class ArrowFile:
             if not message.is_records:
                 continue
             what = f"record batch {number} (byte {message.offset})"
-            with _reading(self.path, what):
+            with reading(self.path, what):
                 reader = self._reader
                 batch = reader.get_batch(number) if self._is_file else reader.read_next_batch()
             yield batch, f"{self.path}: {what}"
@@ -70,7 +70,7 @@ def pyarrow() -> Any:
 
 
 @contextmanager
-def _reading(path: str, what: str) -> Iterator[None]:
+def reading(path: str, what: str) -> Iterator[None]:
     """pyarrow's errors become those of headrace."""
     try:
         yield
