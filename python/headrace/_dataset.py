@@ -200,7 +200,15 @@ class Dataset:
                 f" bytes [{offset}, {offset + size}): its bytes are not those that were indexed; "
                 f"{self.format_row.remedy(self._index)}"
             )
-        return _value_of(field, data)
+        try:
+            return _value_of(field, data)
+        except UnicodeDecodeError as error:
+            object_id, offset, size = (int(each[0]) for each in extent)
+            raise DataLossError(
+                f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)}"
+                f" bytes [{offset}, {offset + size}): its text is not UTF-8: {error.reason} at "
+                f"byte {error.start} of it; write it again as UTF-8"
+            ) from error
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
@@ -252,7 +260,7 @@ Skip = str | Iterable[str] | None
 
 @named_arguments
 def open_dataset(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     *,
     index: str | os.PathLike[str] | None = None,
     format: FormatArgument = None,
@@ -262,10 +270,12 @@ def open_dataset(
     """Opens a dataset as it lies on storage.
 
     `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
-    of another format that is known (`headrace docs formats/own`). It is indexed the first time,
-    which lists its files once; the index is kept in the user's cache folder and used again as long
-    as no folder of the dataset has changed. `index` names an index file to use instead: it is made
-    if it is not there. `progress` is called with the number of files or samples found meanwhile.
+    of another format that is known (`headrace docs formats/own`); or an object that a format knows,
+    such as a `datasets.Dataset` (`headrace docs formats/huggingface`). It is indexed the first
+    time, which lists its files once; the index is kept in the user's cache folder and used again as
+    long as no folder of the dataset has changed. `index` names an index file to use instead: it is
+    made if it is not there. `progress` is called with the number of files or samples found
+    meanwhile.
 
     `format` says how to read what is at `path`, and with which parameters, as
     `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
@@ -328,20 +338,30 @@ def _reopen(
 
 
 def _find(
-    path: str | os.PathLike[str],
+    path: Any,
     index: str | os.PathLike[str] | None,
     skip: Skip,
     progress: Progress | None,
     row: Format | None = None,
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        found = table.of_object(path, row)
+        if found is not None:
+            format, given = found
+            where, opened = format.open_object(given, Wanted(index, _patterns(skip), progress))
+            # From now on it is its index: that is what other processes open.
+            return Dataset(opened.index, where, None, table.OTHER), opened.is_new
     where = os.path.abspath(given_path("opening dataset", path))
-    patterns = None if skip is None else skip_patterns(skip)
     if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"opening dataset {where}", where, "file or folder")
     row = row or _recognised(where)
-    opened = row.open(where, Wanted(index, patterns, progress))
+    opened = row.open(where, Wanted(index, _patterns(skip), progress))
     return Dataset(opened.index, where, opened.named, row), opened.is_new
+
+
+def _patterns(skip: Skip) -> tuple[str, ...] | None:
+    return None if skip is None else skip_patterns(skip)
 
 
 def _row_of(format: FormatArgument) -> Format | None:

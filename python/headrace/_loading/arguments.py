@@ -14,6 +14,7 @@ from headrace._loading.sampling import gives_one_epoch
 from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import check_was_made
 from headrace.errors import InvalidArgumentError
+from headrace.formats import table
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
@@ -103,7 +104,7 @@ def _warn_of_failing_files(
 def opened(dataset: Any) -> Dataset:
     if isinstance(dataset, Dataset):
         return dataset
-    if not isinstance(dataset, (str, os.PathLike)):
+    if not isinstance(dataset, (str, os.PathLike)) and table.of_object(dataset) is None:
         raise InvalidArgumentError(
             f"dataset: got {dataset!r}, must be what headrace.open() returns, or a path"
         )

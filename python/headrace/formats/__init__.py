@@ -4,8 +4,9 @@
 """
 
 from headrace.formats._builder import Builder
-from headrace.formats._format import Format, Sample
+from headrace.formats._format import Format, Given, Sample
 from headrace.formats.arrays import Arrays, Records
+from headrace.formats.huggingface import HuggingFace
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
@@ -14,6 +15,8 @@ __all__ = [
     "Arrays",
     "Builder",
     "Format",
+    "Given",
+    "HuggingFace",
     "Records",
     "Sample",
     "Tokens",

@@ -24,8 +24,9 @@ from headrace.formats._cache import (
     open_current,
 )
 
-FORMAT, SOURCE, OPTIONS = "format", "source", "options"
-"""Attributes of an index: the format's name, the path that was indexed, the format's options."""
+FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
+"""Attributes of an index: the format's name, the path that was indexed, the format's options; the
+key of an object that was indexed."""
 
 Sample = dict[str, Any]
 """By field: the bytes as they are stored, or a NumPy value."""
@@ -52,12 +53,28 @@ class Wanted:
     progress: Progress | None = None
 
 
+@dataclass(frozen=True)
+class Given:
+    """An object of another package whose samples lie in files: what `Format.of_object` returns."""
+
+    title: str
+    """What it is, for messages and as the source of the index."""
+    key: str
+    """Objects of one title and key have the same samples."""
+    root: str
+    """The folder that contains all files."""
+    fill: Callable[[Builder], None]
+    """Describes its samples to the builder, as `Format.fill` does."""
+
+
 class Format(ABC):
     """Recognises, indexes and checks the datasets of one format.
 
     A format of your own defines `name`, `opens`, `recognises()` and `fill()`; `register()` then
     makes `headrace.open` and the commands know it. Parameters are the fields of a frozen dataclass:
     two datasets with different parameters are different datasets.
+
+    Large: it is all that the rest of headrace asks of a format; a user's format has four of these.
 
     Thread safety: stateless; every method may be called from any thread.
     """
@@ -87,6 +104,14 @@ class Format(ABC):
         An exception stops it, and nothing is left.
         """
         raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
+
+    def of_object(self, given: object) -> Given | None:
+        """How to index an object that is given instead of a path; None: not one of this format.
+
+        It must not import the object's package. Raises an error of headrace for one of its kind
+        whose samples lie in no files.
+        """
+        return None
 
     def root(self, path: str) -> str:
         """The folder that contains all files of the dataset at `path`, for the builder."""
@@ -126,14 +151,34 @@ class Format(ABC):
             return Opened(index, named=None if wanted.index is None else target)
         if wanted.index is not None and os.path.exists(target):
             self._check_replaceable(path, target)
-        index = self._build(path, target, wanted.progress)
+        index = self._build(self._given(path), target, wanted.progress)
         return Opened(index, named=None if wanted.index is None else target, is_new=True)
+
+    def open_object(self, given: Given, wanted: Wanted) -> tuple[str, Opened]:
+        """As `open`, of an object; also the path of its index, which stands for it from now on."""
+        refuse_skip(f"opening {given.title}", wanted.skip)
+
+        def describes(found: _core.Index) -> bool:
+            return self._describes(given.title, found) and found.attributes.get(KEY) == given.key
+
+        if wanted.index is not None:
+            target = index_target(wanted.index)
+        else:
+            kept = cache_path(given.title, f":object={given.key}", self._options_text())
+            target = cache_target(given.title, kept, describes)
+        index = open_current(target, describes)
+        is_new = index is None
+        if index is None:
+            if wanted.index is not None and os.path.exists(target):
+                self._check_replaceable(given.title, target)
+            index = self._build(given, target, wanted.progress)
+        return target, Opened(index, None if wanted.index is None else target, is_new)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """Builds the index even if there is one. Returns it and the path of its file."""
         refuse_skip(f"indexing {path}", wanted.skip)
         target = self._target(path, wanted)
-        return self._build(path, target, wanted.progress), target
+        return self._build(self._given(path), target, wanted.progress), target
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
@@ -191,16 +236,22 @@ class Format(ABC):
                 "other options; name another file"
             )
 
-    def _build(self, path: str, target: str, progress: Progress | None) -> _core.Index:
-        make_folder_of(target, f"indexing {path}")
-        decodes = self.decodes(path)
-        with Builder(target, self.root(path), decodes=decodes, progress=progress) as builder:
+    def _given(self, path: str) -> Given:
+        return Given(path, "", self.root(path), lambda builder: self.fill(path, builder))
+
+    def _build(self, given: Given, target: str, progress: Progress | None) -> _core.Index:
+        title = given.title
+        make_folder_of(target, f"indexing {title}")
+        decodes = not given.key and self.decodes(title)
+        with Builder(target, given.root, decodes=decodes, progress=progress) as builder:
             builder.set_attribute(FORMAT, self.name)
-            builder.set_attribute(SOURCE, path)
+            builder.set_attribute(SOURCE, title)
             builder.set_attribute(OPTIONS, self._options_text())
-            self.fill(path, builder)
+            if given.key:
+                builder.set_attribute(KEY, given.key)
+            given.fill(builder)
         index = _core.Index.open(target)
-        _log.info("indexed %s: %d samples, into %s", path, index.sample_count, target)
+        _log.info("indexed %s: %d samples, into %s", title, index.sample_count, target)
         return index
 
 

@@ -12,9 +12,10 @@ from typing import Any, cast
 from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._format import Format
+from headrace.formats._format import Format, Given
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
+from headrace.formats.huggingface import HuggingFace
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
 from headrace.formats.tokens import Tokens
@@ -28,6 +29,7 @@ FORMATS: tuple[Format, ...] = (
     Arrays(),
     Records(),
     WebDataset(),
+    HuggingFace(),
     Pack(),
     OTHER,
 )
@@ -121,6 +123,18 @@ def import_named(modules: str) -> None:
 def recognise(path: str) -> Format | None:
     """The format of `path`; None if no format recognises it. Raises OSError."""
     return next((each for each in reversed(FORMATS) if each.recognises(path)), None)
+
+
+def of_object(given: object, row: Format | None = None) -> tuple[Format, Given] | None:
+    """The format of an object that is no path, and how it is indexed; `row`: by this format.
+
+    None if no format knows it.
+    """
+    for each in (row,) if row is not None else reversed(FORMATS):
+        found = each.of_object(given)
+        if found is not None:
+            return each, found
+    return None
 
 
 def format_of(index: _core.Index) -> Format:

@@ -1,0 +1,1 @@
+"""Arrow IPC files as they lie on storage: where the bytes of each row are."""

@@ -1,0 +1,153 @@
+"""Describes tables to the builder: all rows in order, or those that a mapping chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import DataLossError
+from headrace.formats._arrow.chunk import Chunk
+from headrace.formats._arrow.layout import Leaf
+from headrace.formats._arrow.parts import Extents, Part, Rows, joined
+from headrace.formats._arrow.readers import Media, Reader
+from headrace.formats._builder import Builder
+
+_BLOCK_BYTES = 2**20  # record batches are joined to blocks up to this size
+_BLOCK_BYTES_MAX = 16 * 2**20  # of a record batch that is a block
+_ROWS_AT_ONCE = 2**21  # of a mapping
+
+
+def has_files(leaves: Sequence[Leaf], chunks: Iterable[Chunk]) -> bool:
+    """Whether images or sounds are files of their own, which may lie anywhere: by the first rows.
+
+    Either all rows have the bytes of theirs, or none has, wherever one program wrote the dataset.
+    """
+    media = [(leaf, leaf.reader) for leaf in leaves if isinstance(leaf.reader, Media)]
+    first = next((each for each in chunks if each.batch.num_rows), None) if media else None
+    return first is not None and any(
+        first.missing(leaf.name, reader.content_of(leaf.array(first.batch))).size
+        for leaf, reader in media
+    )
+
+
+def add_in_order(leaves: Sequence[Leaf], chunks: Iterable[Chunk], builder: Builder) -> int:
+    """Adds all rows, in runs that are read together. Returns their number."""
+    blocks = _Blocks()
+    count = 0
+    for chunk in chunks:
+        rows = chunk.batch.num_rows
+        if rows == 0:
+            continue
+        parts = [_read(leaf, chunk, None) for leaf in leaves]
+        for leaf, part in zip(leaves, parts, strict=True):
+            part.add(leaf.name, builder)
+        blocks.add(rows, parts)
+        count += rows
+        builder.tell(count)
+    blocks.pass_on(builder)
+    return count
+
+
+def add_mapped(
+    leaves: Sequence[Leaf],
+    chunks: Callable[[], Iterable[Chunk]],
+    mapping: Iterable[Rows],
+    builder: Builder,
+) -> int:
+    """Adds the rows that `mapping` names, in its order. Returns their number.
+
+    All chunks are gone through once for each 2,097,152 rows, so memory is bounded.
+    """
+    count = 0
+    for rows in _pieces(mapping):
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        found: list[list[Part]] = [[] for _ in leaves]
+        for chunk in chunks():
+            ends = chunk.first_row, chunk.first_row + chunk.batch.num_rows
+            first, last = np.searchsorted(ascending, ends)
+            if first == last:
+                continue
+            picks = ascending[first:last] - chunk.first_row
+            for leaf, parts in zip(leaves, found, strict=True):
+                parts.append(_read(leaf, chunk, picks))
+        back = np.empty_like(order)
+        back[order] = np.arange(order.size)
+        for leaf, parts in zip(leaves, found, strict=True):
+            part = joined(parts)
+            part.take(back).add(leaf.name, builder)
+        count += rows.size
+        builder.tell(count)
+    return count
+
+
+def _pieces(mapping: Iterable[Rows]) -> Iterator[Rows]:
+    waiting: list[Rows] = []
+    for each in mapping:
+        for first in range(0, each.size, _ROWS_AT_ONCE):
+            piece = each[first : first + _ROWS_AT_ONCE]
+            if sum(part.size for part in waiting) + piece.size > _ROWS_AT_ONCE:
+                yield np.concatenate(waiting)
+                waiting = []
+            waiting.append(piece)
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> Part:
+    reader = leaf.reader
+    assert isinstance(reader, Reader)
+    array: Any = None
+    for around in leaf.structs(chunk.batch):
+        chunk.refuse_nulls(leaf.name, around)
+    array = leaf.array(chunk.batch)
+    if len(array) != chunk.batch.num_rows:
+        raise DataLossError(
+            f"indexing {chunk.what}: column {leaf.name!r} has {len(array)} rows, the record batch "
+            f"{chunk.batch.num_rows}; copy or write the file again"
+        )
+    return reader.read(leaf.name, array, chunk, picks)
+
+
+class _Blocks:
+    """Record batches as blocks: neighbours join until they have a useful size.
+
+    There are none if a row has fields in several files, or if a record batch is so large that runs
+    of rows, which the orders make themselves, serve better.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[list[int]] = []  # samples, file, first byte, end
+        self._fit = True
+
+    def add(self, rows: int, parts: Sequence[Part]) -> None:
+        """The next rows."""
+        extents = [each for each in parts if isinstance(each, Extents)]
+        if not extents or not self._fit:
+            self._fit = False
+            return
+        files = {int(each.files[0]) for each in extents}
+        if len(files) > 1 or any((each.files != each.files[0]).any() for each in extents):
+            self._fit = False
+            return
+        (file,) = files
+        start = min(int(each.offsets.min()) for each in extents)
+        end = max(int((each.offsets + each.sizes).max()) for each in extents)
+        if end - start > _BLOCK_BYTES_MAX:
+            self._fit = False
+            return
+        last = self._found[-1] if self._found else None
+        follows = last is not None and last[1] == file and last[3] <= start
+        if last is not None and follows and end - last[2] <= _BLOCK_BYTES:
+            last[0] += rows
+            last[3] = end
+            return
+        self._found.append([rows, file, start, end])
+
+    def pass_on(self, builder: Builder) -> None:
+        """Describes them."""
+        if self._fit and self._found:
+            counts, files, starts, ends = np.array(self._found, np.int64).T
+            builder.add_blocks(counts.tolist(), files, starts, ends - starts)

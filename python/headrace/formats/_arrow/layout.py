@@ -1,0 +1,315 @@
+"""The fields that an Arrow table gives: a reader for each column, by its type and its feature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._arrow.readers import (
+    Binary,
+    Dictionary,
+    FixedBinary,
+    Lists,
+    Media,
+    Nested,
+    Numbers,
+    Reader,
+    Views,
+)
+from headrace.formats._arrow.tables import reading
+from headrace.formats._builder import Builder, Kind
+
+_METADATA = b"huggingface"
+_NUMBERS = {
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)},
+    "int64": "int64",
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bool": "bool",
+    "uint64": "uint64",
+    "date32[day]": "int32",
+    "date64[ms]": "int64",
+}
+_TIMES = ("timestamp[", "time64[", "duration[")
+_ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
+_CAST = "cast it to float64 or int64"
+
+Feature = Any
+"""A feature as JSON: {"_type": "Value", "dtype": "int64"}; None if unknown."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A field: a column, or a part of a column of structs."""
+
+    name: str
+    column: str
+    inside: tuple[int, ...]
+    """The numbers of the struct's parts that lead to it."""
+    reader: Reader | str
+    """Or why there is none, and the remedy."""
+    classes: tuple[str, ...] = ()
+
+    def array(self, batch: Any) -> Any:
+        """The values of a record batch, without the type's extension."""
+        found = _stored(batch.column(batch.schema.get_field_index(self.column)))
+        for part in self.inside:
+            found = _stored(found.field(part))
+        return found
+
+    def structs(self, batch: Any) -> Iterator[Any]:
+        """The structs around it."""
+        found = _stored(batch.column(batch.schema.get_field_index(self.column)))
+        for part in self.inside:
+            yield found
+            found = _stored(found.field(part))
+
+
+def features_in(schema: Any, path: str) -> Feature:
+    """The features that `datasets` wrote into a schema; None without."""
+    text = (schema.metadata or {}).get(_METADATA)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)["info"]["features"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataLossError(
+            f"indexing {path}: the features in its schema cannot be read "
+            f"({type(error).__name__}); copy or write the file again"
+        ) from error
+    return found if isinstance(found, dict) else None
+
+
+def leaves_of(
+    schema: Any, features: Feature, columns: Sequence[str] | None, what: str
+) -> list[Leaf]:
+    """The fields of a table, or those that `columns` name, in that order."""
+    found: list[Leaf] = []
+    with reading(what, "its columns"):
+        for field in schema:
+            of = features.get(field.name) if isinstance(features, dict) else None
+            found.extend(_leaves(field.name, field.name, (), field.type, of))
+    names = [each.name for each in found]
+    if len(set(names)) != len(names) or not names:
+        raise InvalidArgumentError(
+            f"indexing {what}: its columns are {', '.join(names) or 'none'}; names must differ"
+        )
+    if columns is not None:
+        found = [leaf for name in columns for leaf in _named(found, name, what)]
+    for leaf in found:
+        if isinstance(leaf.reader, str):
+            good = ", ".join(repr(e.name) for e in found if not isinstance(e.reader, str))
+            raise InvalidArgumentError(
+                f"indexing {what}: column {leaf.name!r}: {leaf.reader}, or leave it out: "
+                f"columns=({good or '...'},)"
+            )
+    return found
+
+
+def _named(leaves: list[Leaf], name: str, what: str) -> list[Leaf]:
+    found = [each for each in leaves if each.name == name or each.name.startswith(name + ".")]
+    if not found:
+        raise InvalidArgumentError(
+            f"indexing {what}: columns: got {name!r}; there are "
+            f"{', '.join(each.name for each in leaves)}"
+        )
+    return found
+
+
+def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
+    """Describes the fields, and the classes of the label."""
+    for leaf in leaves:
+        reader = leaf.reader
+        assert isinstance(reader, Reader)
+        try:
+            builder.add_field(
+                leaf.name, reader.kind, reader.dtype, reader.shape, inline=reader.inline
+            )
+        except InvalidArgumentError as error:  # For example, a name with a NUL.
+            raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error
+    labels = [each for each in leaves if each.classes]
+    usual = [each for each in labels if each.name in ("label", "labels")]
+    for leaf in (usual or labels)[:1]:
+        builder.set_classes(leaf.classes)
+
+
+def _leaves(
+    name: str, column: str, inside: tuple[int, ...], type: Any, feature: Feature
+) -> Iterator[Leaf]:
+    import pyarrow as pa
+
+    stored = _storage(type)
+    if not pa.types.is_struct(stored):
+        yield Leaf(name, column, inside, _reader(type, feature), _classes(feature))
+        return
+    media = _media(stored, feature)
+    if media is not None:
+        yield Leaf(name, column, inside, media)
+        return
+    if stored.num_fields == 0:
+        yield Leaf(name, column, inside, "a struct without parts; fill it")
+    for number in range(stored.num_fields):
+        part = stored.field(number)
+        of = feature.get(part.name) if isinstance(feature, dict) else None
+        yield from _leaves(f"{name}.{part.name}", column, (*inside, number), part.type, of)
+
+
+def _media(type: Any, feature: Feature) -> Media | None:
+    """The reader of a struct of bytes and path."""
+    names = {type.field(number).name: number for number in range(type.num_fields)}
+    if names.keys() != {"bytes", "path"} or type.num_fields != 2:
+        return None
+    parts = [_reader(type.field(names[each]).type, None) for each in ("bytes", "path")]
+    content, paths = parts
+    if not isinstance(content, Binary) or not isinstance(paths, Binary):
+        return None
+    kind: Kind = "image" if _kind_of(feature) == "Image" else "bytes"
+    return Media(kind=kind, content=content, paths=paths, places=(names["bytes"], names["path"]))
+
+
+def _reader(type: Any, feature: Feature) -> Reader | str:
+    import pyarrow as pa
+
+    if isinstance(type, pa.FixedShapeTensorType):
+        shape = tuple(type.shape)
+        return _listed(type.storage_type, shape) if type.permutation is None else _no(type)
+    stored = _storage(type)
+    number = _number(stored)
+    if number is not None:
+        return Numbers(stored=number, dtype="int64" if number == "uint64" else number)
+    types = pa.types
+    texts: tuple[tuple[Any, str, Kind], ...] = (
+        (types.is_string, "int32", "text"),
+        (types.is_large_string, "int64", "text"),
+        (types.is_binary, "int32", "bytes"),
+        (types.is_large_binary, "int64", "bytes"),
+    )
+    for check, offsets, kind in texts:
+        if check(stored):
+            return Binary(kind=kind, offsets=offsets)
+    if types.is_string_view(stored) or types.is_binary_view(stored):
+        return Views(kind="text" if types.is_string_view(stored) else "bytes")
+    if types.is_fixed_size_binary(stored) and not types.is_decimal(stored):
+        width = stored.byte_width
+        return FixedBinary(kind="bytes", width=width) if width > 0 else _no(type)
+    if types.is_dictionary(stored):
+        return Dictionary() if _is_text(stored.value_type) else _no(type)
+    if _kind_of(feature) in _ARRAYS and isinstance(feature.get("shape"), (list, tuple)):
+        return _nested(stored, tuple(feature["shape"]))
+    return _listed(stored, None)
+
+
+def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
+    """The reader of a list of numbers. `shape`: of a fixed list, if it has several dimensions."""
+    import pyarrow as pa
+
+    offsets: str | None = None
+    inner = type
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        offsets = "int32" if pa.types.is_list(type) else "int64"
+        inner = type.value_type
+    widths: tuple[int, ...] = ()
+    while pa.types.is_fixed_size_list(inner):
+        widths, inner = (*widths, inner.list_size), inner.value_type
+    number = _number(inner)
+    if not widths and offsets is None:
+        return _no(type)
+    if pa.types.is_list(inner) or pa.types.is_large_list(inner):
+        return (
+            f"{_short(type)}: lists of lists of any length are no field; pad the inner lists, or "
+            "save them flat with their lengths"
+        )
+    if number is None or number == "uint64":
+        return (
+            f"{_short(type)}: a field holds lists of numbers and bools; save one text or bytes a "
+            f"row ({_CAST}, if they are numbers)"
+        )
+    if any(each <= 0 for each in widths):
+        return f"{_short(type)}: a row has no bytes; fill it"
+    dims: tuple[int | None, ...] = shape if shape is not None else widths
+    if offsets is not None:
+        dims = (None, *dims)
+    return Lists(
+        dtype=number,
+        shape=dims,
+        stored=number,
+        offsets=offsets,
+        widths=widths,
+        inline=number == "bool",
+    )
+
+
+def _nested(type: Any, shape: tuple[Any, ...]) -> Reader | str:
+    import pyarrow as pa
+
+    inner = type
+    for _ in shape:
+        if not pa.types.is_list(inner):
+            return f"{_short(type)}: not stored as lists of {len(shape)} dimensions; save it again"
+        inner = inner.value_type
+    number = _number(inner)
+    is_shape = all(isinstance(each, int) and each > 0 for each in shape[1:])
+    first = shape[0] if shape else 0
+    if number is None or number == "uint64" or not is_shape or first == 0:
+        return f"an array of {_short(inner)} {list(shape)} is no field; {_CAST}"
+    if first is None and number == "bool":
+        return f"bools of shape {list(shape)} are no field; cast them to int8"
+    if first is not None and not isinstance(first, int):
+        return f"its shape is {list(shape)!r}; save it again"
+    return Nested(dtype=number, shape=shape, stored=number, inline=number == "bool")
+
+
+def _no(type: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_null(type):
+        return "it holds nulls only; fill it"
+    return f"a field cannot hold {_short(type)}; {_CAST}, or to a string"
+
+
+def _number(type: Any) -> str | None:
+    """The dtype of a column of numbers; times are whole numbers of their unit."""
+    text = str(type)
+    if text.startswith(_TIMES):
+        return "int64"
+    return "int32" if text.startswith("time32[") else _NUMBERS.get(text)
+
+
+def _classes(feature: Feature) -> tuple[str, ...]:
+    names = feature.get("names") if _kind_of(feature) == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+
+
+def _kind_of(feature: Feature) -> Any:
+    return feature.get("_type") if isinstance(feature, dict) else None
+
+
+def _is_text(type: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _storage(type: Any) -> Any:
+    import pyarrow as pa
+
+    while isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    return type
+
+
+def _stored(array: Any) -> Any:
+    import pyarrow as pa
+
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array
+
+
+def _short(type: Any) -> str:
+    text = str(type)
+    return text if len(text) <= 100 else text[:100] + "..."

@@ -1,0 +1,100 @@
+"""Rows of one field on their way to the builder: extents, numbers, or values of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.formats._builder import Builder
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
+
+Unsigned = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Ranges of bytes in files."""
+
+    files: Unsigned
+    offsets: Unsigned
+    sizes: Unsigned
+
+    def take(self, rows: Rows) -> Extents:
+        """These rows, in this order."""
+        return Extents(self.files[rows], self.offsets[rows], self.sizes[rows])
+
+    def add(self, name: str, builder: Builder) -> None:
+        """Passes the rows on."""
+        builder.add_extents(name, self.files, self.offsets, self.sizes)
+
+    @staticmethod
+    def joined(parts: Sequence[Extents]) -> Extents:
+        """The rows of all parts."""
+        return Extents(
+            np.concatenate([each.files for each in parts]),
+            np.concatenate([each.offsets for each in parts]),
+            np.concatenate([each.sizes for each in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers or arrays of one shape, for the index."""
+
+    values: npt.NDArray[Any]
+
+    def take(self, rows: Rows) -> Values:
+        """These rows, in this order."""
+        return Values(self.values[rows])
+
+    def add(self, name: str, builder: Builder) -> None:
+        """Passes the rows on."""
+        builder.add_values(name, self.values)
+
+    @staticmethod
+    def joined(parts: Sequence[Values]) -> Values:
+        """The rows of all parts."""
+        return Values(np.concatenate([each.values for each in parts]))
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Values that differ in length, for the index: end to end, and the length of each."""
+
+    values: npt.NDArray[Any]
+    lengths: Rows
+
+    def take(self, rows: Rows) -> Ragged:
+        """These rows, in this order."""
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        lengths = self.lengths[rows]
+        first = np.cumsum(lengths) - lengths
+        entries = np.arange(int(lengths.sum())) + np.repeat(starts - first, lengths)
+        return Ragged(self.values[entries], lengths)
+
+    def add(self, name: str, builder: Builder) -> None:
+        """Passes the rows on."""
+        builder.add_ragged(name, self.values, self.lengths)
+
+    @staticmethod
+    def joined(parts: Sequence[Ragged]) -> Ragged:
+        """The rows of all parts."""
+        return Ragged(
+            np.concatenate([each.values for each in parts]),
+            np.concatenate([each.lengths for each in parts]),
+        )
+
+
+Part = Extents | Values | Ragged
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The rows of all parts, which are of one type."""
+    made: Part = type(parts[0]).joined(parts)  # type: ignore[arg-type]
+    return made

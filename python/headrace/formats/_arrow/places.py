@@ -1,0 +1,97 @@
+"""Where memory that pyarrow names lies in files."""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError
+
+Bytes = npt.NDArray[np.uint8]
+_AHEAD_BYTES = 64 * 1024  # larger ranges are read ahead, smaller ones page by page
+
+
+class MappedFile:
+    """A file in memory, of which only the pages that are used are read.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.number = 0  # in the builder
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                if size == 0:
+                    raise DataLossError(f"indexing {path}: the file is empty; copy it again")
+                self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+            finally:
+                os.close(fd)
+        except (DataLossError, NotFoundError):
+            raise
+        except FileNotFoundError as error:
+            raise NotFoundError(f"reading {path}: no such file") from error
+        except OSError as error:
+            raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+        self._map.madvise(mmap.MADV_RANDOM)
+        self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self.base = int(self.bytes.ctypes.data)
+
+    @property
+    def map(self) -> mmap.mmap:
+        """The mapping."""
+        return self._map
+
+    def range(self, offset: int, size: int) -> Bytes:
+        """These bytes, which the file has."""
+        if size > _AHEAD_BYTES:
+            start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
+        return self.bytes[offset : offset + size]
+
+    def forget(self) -> None:
+        """Gives back the memory of pages that were read; they can be read again."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class Places:
+    """Finds the file, and the offset in it, of an address: in mappings [base, base + size)."""
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._found: list[tuple[int, int, MappedFile]] = []  # size, offset in the file
+
+    def add(self, base: int, size: int, offset: int, file: MappedFile) -> None:
+        """Memory that holds the bytes of a file from `offset` on."""
+        at = bisect.bisect(self._bases, base)
+        self._bases.insert(at, base)
+        self._found.insert(at, (size, offset, file))
+
+    def locate(self, buffer: Any) -> tuple[MappedFile, int] | None:
+        """The file and the offset of pyarrow's buffer; None if it lies in other memory."""
+        address, needed = int(buffer.address), int(buffer.size)
+        at = bisect.bisect(self._bases, address) - 1
+        if at < 0:
+            return None
+        size, offset, file = self._found[at]
+        inside = address - self._bases[at]
+        if inside + needed > size or offset + inside + needed > file.bytes.size:
+            return None
+        return file, offset + inside
+
+    def view(self, buffer: Any, start: int, size: int) -> Bytes | None:
+        """Bytes [start, start + size) of a buffer, from its file; None if it has fewer."""
+        if start < 0 or size < 0 or start + size > buffer.size:
+            return None
+        found = self.locate(buffer)
+        if found is None:
+            return np.frombuffer(buffer, np.uint8)[start : start + size]
+        file, offset = found
+        return file.range(offset + start, size)

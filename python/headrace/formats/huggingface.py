@@ -1,0 +1,146 @@
+"""Hugging Face `datasets`, read in place: saved folders, caches, Arrow files, open datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from headrace import _core
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._arrow import objects
+from headrace.formats._arrow.chunk import Chunk
+from headrace.formats._arrow.describe import add_in_order, add_mapped, has_files
+from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of
+from headrace.formats._arrow.own import own_rows
+from headrace.formats._arrow.places import Places
+from headrace.formats._arrow.saved import Saved, is_saved, saved_at
+from headrace.formats._arrow.tables import ArrowFile, pyarrow
+from headrace.formats._builder import Builder
+from headrace.formats._format import Format, Given, Sample
+
+_OBJECT = "datasets.Dataset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace(Format):
+    """What `datasets` writes, and Arrow files: `headrace docs formats/huggingface`.
+
+    >>> hr.open("imagenet", format=HuggingFace(split="train", columns=("image", "label")))
+    """
+
+    name: ClassVar[str] = "huggingface"
+    opens: ClassVar[str] = "a dataset of Hugging Face `datasets`, or Arrow files (.arrow, .feather)"
+
+    split: str | None = None
+    """The split to read, if there are several."""
+    columns: tuple[str, ...] | None = None
+    """The columns to take, in this order; None: all."""
+
+    def recognises(self, path: str) -> bool:
+        return is_saved(path)
+
+    def root(self, path: str) -> str:
+        saved = saved_at(path, self.split)
+        if not saved.files:
+            return super().root(path)
+        first = ArrowFile(saved.files[0])
+        leaves = self._leaves(first.schema, saved.features, saved.files[0])
+        outside = has_files(leaves, _chunks_of(first))
+        return "/" if outside else super().root(path)
+
+    def fill(self, path: str, builder: Builder) -> None:
+        pyarrow()
+        saved = saved_at(path, self.split)
+        for each in saved.beside:
+            builder.depends_on(each)
+        if not saved.files:
+            raise InvalidArgumentError(f"indexing {path}: it has no files of rows: it is empty")
+        first = ArrowFile(saved.files[0])
+        leaves = self._leaves(first.schema, saved.features, saved.files[0])
+        add_fields(leaves, builder, saved.files[0])
+        count = add_in_order(leaves, _chunks(saved, first, leaves, builder), builder)
+        if saved.rows is not None and saved.rows != count:
+            raise DataLossError(
+                f"indexing {path}: its files have {count} rows, {saved.beside[-1]} says "
+                f"{saved.rows}; load the dataset again with datasets, or copy it again"
+            )
+
+    def of_object(self, given: object) -> Given | None:
+        if objects.kind_of(given) is None:
+            return None
+        dataset = objects.check(given, self.split)
+        return Given(
+            title=f"{_OBJECT} {dataset._fingerprint}",
+            key=objects.key_of(dataset),
+            root=self._root_of(dataset),
+            fill=lambda builder: self._fill_from(dataset, builder),
+        )
+
+    def _root_of(self, dataset: Any) -> str:
+        table = objects.ObjectTable(dataset)
+        leaves = self._leaves_of(table, dataset)
+        folders = [os.path.dirname(each) for each in objects.files_of(dataset)]
+        return "/" if has_files(leaves, table.chunks(Places())) else os.path.commonpath(folders)
+
+    def _leaves_of(self, table: objects.ObjectTable, dataset: Any) -> list[Leaf]:
+        columns = self.columns or objects.columns_of(dataset)
+        return leaves_of(table.schema, dataset.features.to_dict(), columns, f"a {_OBJECT}")
+
+    def _fill_from(self, dataset: Any, builder: Builder) -> None:
+        table = objects.ObjectTable(dataset)
+        leaves = self._leaves_of(table, dataset)
+        add_fields(leaves, builder, f"a {_OBJECT}")
+        chunks = table.chunks_for(builder)
+        mapping = objects.mapping_of(dataset)
+        if mapping is None:
+            add_in_order(leaves, chunks(), builder)
+        else:
+            add_mapped(leaves, chunks, mapping, builder)
+
+    def remedy(self, index: _core.Index) -> str:
+        if index.attributes.get("source", "").startswith(_OBJECT):
+            return "open the dataset again: hr.open(ds)"
+        return super().remedy(index)
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By `datasets` if it is installed, else by pyarrow; with the fields that it has here."""
+        saved = saved_at(path, self.split)
+        schema = ArrowFile(saved.files[0]).schema
+        return own_rows(path, saved, self._leaves(schema, saved.features, path))
+
+    def _leaves(self, schema: Any, features: Any, what: str) -> list[Leaf]:
+        return leaves_of(schema, features or features_in(schema, what), self.columns, what)
+
+
+def _chunks(
+    saved: Saved, first: ArrowFile, leaves: Sequence[Leaf], builder: Builder
+) -> Iterator[Chunk]:
+    types = _types(first, leaves)
+    rows = 0
+    for number, path in enumerate(saved.files):
+        file = ArrowFile(path) if number else first
+        if _types(file, leaves) != types:
+            raise InvalidArgumentError(
+                f"indexing {path}: its columns are {_types(file, leaves)}, those of {first.path} "
+                f"{types}; open files of the same columns together"
+            )
+        file.file.number = builder.add_file(path)
+        for each in _chunks_of(file, rows, builder):
+            yield each
+            rows += each.batch.num_rows
+
+
+def _chunks_of(file: ArrowFile, rows: int = 0, builder: Builder | None = None) -> Iterator[Chunk]:
+    for batch, what in file.batches():
+        yield Chunk(batch, file.places, what, rows, builder)
+        rows += batch.num_rows
+
+
+def _types(file: ArrowFile, leaves: Sequence[Leaf]) -> dict[str, str]:
+    found = {}
+    for leaf in leaves:
+        at = file.schema.get_field_index(leaf.column)
+        found[leaf.column] = "missing" if at < 0 else str(file.schema.field(at).type)
+    return found
