@@ -36,11 +36,11 @@ TABLES = [
     ),
     (
         _core.stores()[1:],
-        r"^src/store/(\w+_store\.(cc|h)|uring\.cc|store_table\.h)$|/_names\.py$",
+        r"^src/store/(\w+_store\.(cc|h)|uring\.cc|store_table\.h|(decoded|rowgroups)/\w+\.(cc|h))$|/_names\.py$",
     ),
     (
         [each.name for each in table.FORMATS],
-        r"^src/index/folder/folder\.cc$|/formats/(folder|pack_format|index_file|arrays|tokens|webdataset)\.py$",
+        r"^src/index/folder/folder\.cc$|/formats/(folder|pack_format|index_file|arrays|parquet|tokens|webdataset)\.py$",
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.

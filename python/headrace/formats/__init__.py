@@ -5,15 +5,20 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
+from headrace.formats._rowgroups.command import set_reader_command
 from headrace.formats.arrays import Arrays, Records
+from headrace.formats.parquet import Parquet
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
+
+set_reader_command()
 
 __all__ = [
     "Arrays",
     "Builder",
     "Format",
+    "Parquet",
     "Records",
     "Sample",
     "Tokens",

@@ -17,6 +17,7 @@ from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
+from headrace.formats.parquet import Parquet
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
 
@@ -28,6 +29,7 @@ FORMATS: tuple[Format, ...] = (
     Arrays(),
     Records(),
     WebDataset(),
+    Parquet(),
     Pack(),
     OTHER,
 )

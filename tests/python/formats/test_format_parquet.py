@@ -1,0 +1,472 @@
+"""Parquet: rows are those of pyarrow, whatever the encoding; row groups by reader processes."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import io
+import json
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+from format_checks import check_batch, check_orders, check_rows, check_workers, loader_of, plain
+from PIL import Image
+
+import headrace as hr
+from headrace import errors
+from headrace.formats import Parquet, parquet
+from headrace.formats._parquet import values
+from headrace.formats._rowgroups import reader
+from headrace.formats.pack import write_pack
+
+DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"
+ROWS = 50
+FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+PAIRS = pa.list_(pa.list_(pa.int8(), 2))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps readers of this process alive, as their start is most of the time of a small test."""
+    path = write(tmp_path_factory.mktemp("kept") / "a.parquet", {"t": ["x"]})
+    reader = hr.open(path, index=path.with_suffix(".hri")).stored_reader()
+    yield
+    reader.close()
+
+
+def jpeg(number: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8 + number % 5, 8), (number % 256, 90, 30)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def every_kind(count: int, first: int = 0) -> pa.Table:
+    if count == 0:
+        return every_kind(1).slice(1)
+    draw = random.Random(first)
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "label": pa.array(numbers, pa.int64()),
+            "text": ["é" * (i % 5) + f"日本{i}" * (i % 2) for i in numbers],
+            "word": pa.array([f"w{i % 3}" for i in numbers]).dictionary_encode(),
+            "blob": [draw.randbytes(i % 9) for i in numbers],
+            "code": pa.array([draw.randbytes(4) for _ in numbers], pa.binary(4)),
+            "vector": pa.array([[i, i + 0.5, -i] for i in numbers], pa.list_(pa.float32(), 3)),
+            "tokens": pa.array([[*range(i % 4)] for i in numbers], pa.large_list(pa.int32())),
+            "pairs": pa.array([[[i, 2]] * (i % 3) for i in numbers], PAIRS),
+            "flag": [i % 2 == 0 for i in numbers],
+            "half": pa.array(np.arange(first, first + count, dtype=np.float16)),
+            "day": pa.array([datetime.date(2020, 1, 1 + i % 9) for i in numbers]),
+            "image": pa.array([{"bytes": jpeg(i), "path": f"{i}.jpg"} for i in numbers]),
+        }
+    )  # fmt: skip
+
+
+def write(path: Path, table: Any, **options: Any) -> Path:
+    made = table if isinstance(table, pa.Table) else pa.table(table)
+    pq.write_table(made, path, **options)
+    return path
+
+
+# What is read.
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("page", ["1.0", "2.0"])
+def test_rows_are_those_of_pyarrow(
+    tmp_path: Path, readers: None, compression: str, dictionary: bool, page: str
+) -> None:
+    path = write(
+        tmp_path / "a.parquet",
+        every_kind(ROWS),
+        compression=compression,
+        use_dictionary=dictionary,
+        data_page_version=page,
+        data_page_size=300,
+        row_group_size=20,
+    )
+    dataset, own = check_rows(path)
+    assert [len(own), dataset.index.block_count] == [ROWS, 3]
+    kinds = {name: dataset.kind(name) for name in dataset.fields}
+    assert kinds == dict.fromkeys(("label", "code", "vector", "flag", "half", "day"), "array") | {
+        "text": "text", "word": "text", "blob": "bytes", "code": "bytes", "tokens": "list",
+        "pairs": "list", "image": "image",
+    }  # fmt: skip
+    assert own[7]["text"] == every_kind(ROWS)["text"][7].as_py()
+
+
+def test_every_order_tiers_resumes_workers_and_the_node_process(
+    tmp_path: Path, readers: None
+) -> None:
+    table = every_kind(ROWS).select(["label", "text", "tokens", "vector"])
+    dataset, own = check_rows(write(tmp_path / "a.parquet", table, row_group_size=7))
+    check_orders(dataset, own, tmp_path)
+    check_workers(dataset, own)
+    with hr.Loader(dataset, 7, node_process=hr.NodeProcess(), ids=True, output="numpy") as loader:
+        seen = [check_batch(batch, own, dataset.fields) for batch in loader]
+    assert sorted(number for batch in seen for number in batch) == list(range(ROWS))
+
+
+def test_statistics_name_the_store_and_other_stores_are_refused(
+    tmp_path: Path, readers: None
+) -> None:
+    path = write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=10)
+    with hr.Loader(path, 10, order="epoch", seed=3) as loader:
+        assert sum(len(batch.label) for batch in loader) == ROWS
+        assert loader.stats()["io"]["store"] == "rowgroups"
+    with pytest.raises(errors.FailedPreconditionError, match="'threads' does not read objects"):
+        hr.Loader(path, 10, engine=hr.Engine(io="threads"))
+
+
+def test_several_files_by_a_pattern_and_by_a_folder(tmp_path: Path, readers: None) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(3):
+        write(folder / f"train-{number:05}-of-00003.parquet", every_kind(5, first=5 * number))
+    (folder / "README.md").write_text("---")
+    write(folder / "train-00001-of-00003.parquet", every_kind(0))
+    pattern = f"{folder}/train-{{00000..00002}}-of-00003.parquet"
+    for path in (folder, pattern):
+        dataset, _ = check_rows(path)
+        assert [each["label"] for each in dataset] == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    write(folder / "test-00000-of-00001.parquet", every_kind(1))
+    with pytest.raises(errors.InvalidArgumentError, match="several splits: test, train"):
+        hr.open(folder)
+
+
+def test_odd_shapes(tmp_path: Path, readers: None) -> None:
+    one, own = check_rows(write(tmp_path / "one.parquet", every_kind(1)))
+    assert len(one) == len(own) == 1
+    sliced = every_kind(ROWS).slice(13, 17)
+    check_rows(write(tmp_path / "sliced.parquet", sliced, row_group_size=5))
+    empty_values = {"text": ["", ""], "list": pa.array([[], []], pa.list_(pa.int64()))}
+    check_rows(write(tmp_path / "empty_values.parquet", empty_values))
+    numbers = write(tmp_path / "numbers.parquet", {"a": [1, 2], "a.b": [3.5, 4.5]})
+    check_rows(numbers)
+    odd = write(tmp_path / "odd.parquet", {"a/b:c d": ["x"], "日": [b"y"]})
+    check_rows(odd)
+    check_rows(odd, Parquet(columns=("日",)))
+    with pq.ParquetWriter(tmp_path / "groups.parquet", every_kind(0).schema) as writer:
+        for count in (0, 3, 0, 0, 2, 0):
+            writer.write_table(every_kind(count))
+    dataset, _ = check_rows(tmp_path / "groups.parquet")
+    assert len(dataset) == 5
+    for wide in ("large_string", "string_view"):
+        array = pa.array(["ab", "", "日本" * 9], getattr(pa, wide)())
+        check_rows(write(tmp_path / f"{wide}.parquet", {"t": array}))
+
+
+def test_large_values_are_decoded_in_parts(
+    tmp_path: Path, readers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(values, "_BATCH_ROWS_MAX", 3)
+    check_rows(write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=20))
+
+
+def test_what_hugging_face_says_of_columns(tmp_path: Path, readers: None) -> None:
+    features = {
+        "image": {"_type": "Image"},
+        "raw": {"_type": "Image", "decode": False},
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+        "sound": {"_type": "Audio", "sampling_rate": 16000},
+    }
+    webp = b"RIFF\x00\x00\x00\x00WEBPVP8 "
+    table = pa.table(
+        {
+            "image": [{"bytes": jpeg(1), "path": None}, {"bytes": jpeg(2), "path": "2.jpg"}],
+            "raw": [webp, webp],
+            "label": [1, 0],
+            "sound": [{"bytes": b"RIFFx", "path": None}, {"bytes": b"", "path": None}],
+        }
+    ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    dataset, _ = check_rows(write(tmp_path / "a.parquet", table))
+    kinds = [dataset.kind(each) for each in dataset.fields]
+    assert kinds == ["image", "image", "array", "bytes"]
+    assert dataset.classes == ("cat", "dog")
+    images = hr.open(tmp_path / "a.parquet", format=Parquet(columns=("image", "label")))
+    transform = hr.image.evaluate(8)
+    with hr.Loader(images, 2, transform=transform, output="numpy") as loader:
+        (batch,) = loader
+    assert batch.image.shape[0] == 2
+
+
+@pytest.mark.parametrize("said", [b"{", b"[]", b'{"info": {"features": 3}}', b"\xff", b"null"])
+def test_metadata_that_says_nothing_is_passed_over(tmp_path: Path, said: bytes) -> None:
+    table = pa.table({"label": [1]}).replace_schema_metadata({b"huggingface": said})
+    assert hr.open(write(tmp_path / "a.parquet", table)).classes == ()
+
+
+# What is refused.
+
+
+NULL = pa.array([1, None, None])
+REFUSED = {
+    "null": ({"a": NULL}, r"row group 0: column 'a' has no value \(null\) in 2 of 3 rows"),
+    "null text": ({"a": ["x", None]}, "column 'a' has no value"),
+    "null in a list": ({"a": [[1], [None]]}, "column 'a' has no value"),
+    "null list": ({"a": [[1], None]}, "column 'a' has no value"),
+    "null in a vector": (
+        {"a": pa.array([[1, None]], pa.list_(pa.int8(), 2))},
+        "column 'a' has no value",
+    ),
+    "null word": ({"a": pa.array(["x", None]).dictionary_encode()}, "column 'a' has no value"),
+    "images outside": (
+        {"a": pa.array([{"bytes": None, "path": "x"}], FILE)},
+        r"column 'a\.bytes' has no value",
+    ),
+    "null struct": (
+        {"a": pa.array([{"bytes": b"x", "path": "x"}, None])},
+        r"column 'a\.bytes' has no value",
+    ),
+    "nested lists": ({"a": [[[1]]]}, r"column 'a' is of type list<.*samples cannot hold"),
+    "lists of text": ({"a": [["x"]]}, "column 'a' is of type list<"),
+    "maps": ({"a": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8()))}, "is of type map<"),
+    "decimals": ({"a": pa.array([1]).cast(pa.decimal128(20, 0))}, "is of type decimal128"),
+    "structs": ({"a": [{"x": 1}]}, "is of type struct<"),
+    "no type": ({"a": pa.nulls(2)}, "is of type null"),
+    "no rows": ({"a": pa.array([], pa.int8())}, "it holds no samples"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_samples_cannot_hold_is_refused_by_name(tmp_path: Path, what: str) -> None:
+    columns, message = REFUSED[what]
+    path = write(tmp_path / "a.parquet", columns)
+    with pytest.raises(errors.InvalidArgumentError, match=message) as raised:
+        hr.open(path)
+    assert str(path) in str(raised.value)
+    if "column" in message:
+        assert "columns=(...)" in str(raised.value)
+        other = pa.table(columns).append_column("b", pa.array(range(len(pa.table(columns)))))
+        assert hr.open(write(path, other), format=Parquet(columns=("b",))).fields == ("b",)
+
+
+def test_columns_that_are_not_there_and_other_schemas(tmp_path: Path) -> None:
+    first = write(tmp_path / "0.parquet", {"a": [1], "b": ["x"]})
+    with pytest.raises(errors.InvalidArgumentError, match=r"'c': it has no such column.* a, b"):
+        hr.open(first, format=Parquet(columns=("c",)))
+    with pytest.raises(errors.InvalidArgumentError, match="it has no columns"):
+        hr.open(first, format=Parquet(columns=()))
+    write(tmp_path / "1.parquet", {"a": [1.5], "b": ["x"]})
+    with pytest.raises(errors.InvalidArgumentError, match="its columns are a: float64, b: text"):
+        hr.open(f"{tmp_path}/{{0..1}}.parquet")
+    assert len(hr.open(f"{tmp_path}/{{0..1}}.parquet", format=Parquet(columns=("b",)))) == 2
+
+
+def test_row_groups_that_are_too_large_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES_MAX", 20_000)
+    repeated = {"t": ["x" * 1000] * 100}  # small on disk: the size is found while decoding
+    path = write(tmp_path / "a.parquet", repeated)
+    with pytest.raises(errors.InvalidArgumentError, match=r"row group 0 decodes to more than .*K"):
+        hr.open(path)
+    write(path, {"t": [os.urandom(1000) for _ in range(100)]})
+    with pytest.raises(errors.InvalidArgumentError, match=r"decodes to at least .*row_group_size"):
+        hr.open(path)
+
+
+# Readers.
+
+
+def reader_pids(parent: int) -> list[int]:
+    """Processes of readers that a process started."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            status = (each / "status").read_text()
+            command = (each / "cmdline").read_bytes()
+            is_alive = re.search(r"^State:\t[^Z]", status, re.MULTILINE) is not None
+            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_rowgroups.reader" in command:
+                found.append(int(each.name))
+    return found
+
+
+def test_readers_that_are_killed_are_replaced(tmp_path: Path, readers: None) -> None:
+    path = write(tmp_path / "a.parquet", every_kind(60), row_group_size=2)
+    dataset, own = check_rows(path)
+    seen = []
+    with loader_of(dataset, "exact") as loader:
+        for step, batch in enumerate(loader):
+            seen += check_batch(batch, own, dataset.fields)
+            if step in (1, 4):
+                killed = reader_pids(os.getpid())
+                assert killed
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+    assert sorted(seen) == list(range(60))
+
+
+LOADS = """
+import sys
+import headrace as hr
+loader = hr.Loader(sys.argv[1], 4, order="epoch", memory="64MiB")
+next(iter(loader))
+print("reads", flush=True)
+sys.stdin.readline()
+loader.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_no_reader_outlives_the_loader_or_a_parent_that_is_killed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", every_kind(60), row_group_size=2)
+    for kills in (False, True):
+        program = [sys.executable, "-W", "ignore", "-c", LOADS, str(path)]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+            assert parent.stdout is not None
+            assert parent.stdin is not None
+            assert parent.stdout.readline() == b"reads\n"
+            pids = reader_pids(parent.pid)
+            assert pids
+            watched = [os.pidfd_open(pid) for pid in pids]
+            if kills:
+                parent.kill()
+            else:
+                parent.stdin.write(b"\n")
+                parent.stdin.flush()
+                assert parent.stdout.readline() == b"closed\n"
+                assert reader_pids(parent.pid) == []
+        for each in watched:
+            assert select.select([each], [], [], 30)[0]
+            os.close(each)
+
+
+def test_a_file_that_changed_is_an_error_that_names_it(tmp_path: Path, readers: None) -> None:
+    path = write(tmp_path / "a.parquet", every_kind(4))
+    dataset = hr.open(path)
+    write(path, every_kind(5))
+    with pytest.raises(errors.FailedPreconditionError, match=rf"{path} .*file changed since"):
+        dataset.read(1)
+
+
+def test_a_group_of_another_size_is_data_loss(tmp_path: Path, readers: None) -> None:
+    path = write(tmp_path / "a.parquet", {"t": ["ab" * 30] * 9}, compression="none")
+    state = path.stat()
+    dataset = hr.open(path)
+    write(path, {"t": ["ab" * 29 + "a"] * 9}, compression="none")
+    path.write_bytes(path.read_bytes()[: state.st_size].ljust(state.st_size))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(errors.DataLossError, match=str(path)):
+        dataset.read(0)
+
+
+def test_requests_of_no_sense_are_answered_by_errors(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", {"t": ["ab"]})
+
+    def code(name: str, file: str, part: str, size: int = 2) -> int:
+        words = (each.encode() for each in (name, file, part))
+        body = b"".join(len(each).to_bytes(4, "little") + each for each in words)
+        return reader.answered(body, memoryview(bytearray(size)))[8]
+
+    good = "%5B0%2C%5B%22t%22%5D%5D"
+    assert code("parquet", str(path), good) == 0
+    assert code("parquet", str(path), good, 1) == 0  # the store sees that it is another size
+    for part in ("", "x", "%5B%5D", "%5B0%2C%5B3%5D%5D", good.replace("0", "7", 1), "%7B%7D"):
+        assert code("parquet", str(path), part) == 15, part
+    assert code("parquet", str(path), good.replace("t", "u")) == 3
+    assert code("parquet", str(tmp_path / "b.parquet"), good) == 5
+    assert code("tokens", str(path), good) == 3
+    assert code("none", str(path), good) == 3
+    assert reader.answered(b"\xff\xff\xff\xff", memoryview(bytearray(2)))[8] == 13
+
+
+# Damage.
+
+
+def test_damage_is_refused_by_name_or_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
+    """Indexing decodes everything; a reader then decodes the same, to the same size."""
+    path = tmp_path / "damaged.parquet"
+    table = every_kind(12).drop_columns(["image", "half", "day"])
+    draw = random.Random(3)
+    refusals = []
+    for number in range(400):
+        options: dict[str, Any] = {
+            "compression": ["snappy", "none", "zstd"][number % 3],
+            "use_dictionary": number % 2 == 0,
+            "data_page_version": ["1.0", "2.0"][number // 2 % 2],
+            "row_group_size": 6,
+        }
+        good = write(path, table, **options).read_bytes()
+        data = bytearray(good)
+        if number % 5 == 0:
+            data = data[: draw.randrange(len(data))]
+        elif number % 5 == 1:
+            at = draw.randrange(len(data))
+            data[at:at] = draw.randbytes(draw.randrange(1, 20))
+        else:
+            footer = len(data) - int.from_bytes(data[-8:-4], "little") - 8
+            at = draw.randrange(footer if number % 5 == 2 else 4, len(data))
+            data[at] = draw.choice([0, 255, 0x80, draw.randrange(256)])
+        path.write_bytes(data)
+        try:
+            dataset = hr.open(path)
+            for block in range(dataset.index.block_count):
+                name, size = dataset.index.object(block)[:2]
+                part = name.partition("/")[0].split(":", 2)[2]
+                into = memoryview(bytearray(size))
+                assert Parquet().decode_group(str(path), part, into) == size
+        except (errors.DataLossError, errors.InvalidArgumentError) as error:
+            refusals.append(str(error))
+    assert all(path.stem in each for each in refusals)
+    assert len(refusals) > 200
+
+
+# Other commands, and the page.
+
+
+def test_packs_inspect_and_verify(tmp_path: Path, readers: None) -> None:
+    path = write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=9)
+    own = list(Parquet().own_samples(str(path)))
+    write_pack(hr.open(path), tmp_path / "pack")
+    for sample in hr.open(tmp_path / "pack"):
+        wanted = own[int(sample["label"])]
+        assert {name: plain(sample[name]) for name in sample} == {
+            name: plain(wanted[name]) for name in wanted
+        }
+    assert "rowgroups" not in run("inspect", str(path)).stdout
+    run("verify", str(path))
+
+
+def test_without_pyarrow_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.parquet", {"a": [1]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'headrace\[pack\]'"):
+        hr.open(path)
+
+
+def test_the_examples_of_the_page_run(
+    tmp_path: Path, readers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    table = every_kind(12).select(["image", "label", "text"])
+    for number in range(5):
+        write(folder / f"train-{number:05}-of-00005.parquet", table)
+    for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL):
+        exec(code, {"hr": hr})
