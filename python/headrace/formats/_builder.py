@@ -102,6 +102,11 @@ class Builder:
         """The folder that all files lie in."""
         return self._root
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether it takes row groups, by `add_group`, in place of files."""
+        return self._row_groups
+
     def add_field(
         self,
         name: str,

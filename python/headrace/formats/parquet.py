@@ -15,11 +15,14 @@ import numpy.typing as npt
 
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._builder import Builder, Decodes
 from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Sample
 from headrace.formats._parquet.columns import Column, classes_of, columns_of
 from headrace.formats._parquet.files import SUFFIXES, arrow, files_of, is_folder_of_files, opened
+from headrace.formats._parquet.footer import Chunks, chunks_of
+from headrace.formats._parquet.pages import are_plain, offsets_of
 from headrace.formats._parquet.values import values_of
 from headrace.formats._rowgroups.format import GroupFormat
 
@@ -45,11 +48,27 @@ class Parquet(GroupFormat):
     columns: tuple[str, ...] | None = None
     """The columns that become fields; None: all."""
 
+    decode: bool = False
+    """Whether row groups are decoded even if all values lie in the file as they are."""
+
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
             return is_folder_of_files(path)
         first = expand(path)[0]
         return first.endswith(SUFFIXES) and os.path.isfile(first)
+
+    def decodes(self, path: str) -> Decodes:
+        """Not where the index can say where values lie: in pages that have them as they are."""
+        if self.decode:
+            return "groups"
+        for each in files_of(path):
+            with opened(each) as file:
+                columns = columns_of(each, file.schema_arrow, self.columns)
+                stored = [column for column in columns if not column.is_inline]
+                with file_reader(each) as (read, size):
+                    if not are_plain(each, read, size, file, stored):
+                        return "groups"
+        return False
 
     def fill(self, path: str, builder: Builder) -> None:
         files = files_of(path)
@@ -137,6 +156,10 @@ class _Filling:
         self._columns = columns
         self._stored = [each for each in columns if not each.is_inline]
         self._names = [each.name for each in self._stored]
+        self._extents = self._add_parts if builder.has_groups else self._add_places
+        self._file = -1  # the number of the one that was added last
+        self._file_path = ""
+        self._chunks: Chunks = {}
         self.samples = 0
         for each in columns:
             each.add_field(builder)
@@ -155,7 +178,6 @@ class _Filling:
         rows = file.metadata.row_group(group).num_rows
         if rows == 0:
             return
-        _refuse_large(path, group, file.metadata.row_group(group).total_byte_size, "at least ")
         at = 0
         lengths: list[npt.NDArray[np.int64]] = []
         for column in self._columns:
@@ -166,18 +188,39 @@ class _Filling:
                     continue
                 parts.append(values.lengths)
                 at += len(values.bytes)
-                _refuse_large(path, group, at, "more than ")
+                if self._builder.has_groups and at > GROUP_BYTES_MAX:
+                    raise _too_large(path, group, at)
                 self._builder.tell(self.samples)
             if not column.is_inline:
                 lengths.append(np.concatenate(parts))
         if self._stored:
-            self._add_extents(path, group, lengths, at)
+            self._extents(path, file, group, lengths)
         self.samples += rows
         self._builder.tell(self.samples)
 
-    def _add_extents(
-        self, path: str, group: int, lengths: list[npt.NDArray[np.int64]], size: int
+    def _add_places(
+        self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]
     ) -> None:
+        """The extents of values that lie in the file as they are."""
+        if self._file_path != path:
+            self._file, self._file_path = self._builder.add_file(path, depends=False), path
+            with file_reader(path) as (read, size):
+                self._chunks = chunks_of(path, read, size)
+        schema = map(file.schema.column, range(len(file.schema.names)))
+        have_nulls = {each.path for each in schema if each.max_definition_level > 0}
+        with file_reader(path) as (read, _):
+            for column, of_rows in zip(self._stored, lengths, strict=True):
+                has_nulls = column.path in have_nulls
+                offsets = offsets_of(
+                    path, read, self._chunks, group, column, of_rows, has_nulls=has_nulls
+                )
+                self._builder.add_extents(column.name, self._file, offsets, of_rows)
+
+    def _add_parts(
+        self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]
+    ) -> None:
+        """The extents of values in a row group that a reader decodes, and its block."""
+        size = int(sum(each.sum() for each in lengths))
         part = quote(json.dumps([group, self._names], separators=(",", ":")), safe="")
         number = self._builder.add_group(path, part, size, format=self._format)
         at = 0
@@ -198,14 +241,13 @@ def _parsed(path: str, part: str) -> tuple[int, list[str]]:
     raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")
 
 
-def _refuse_large(path: str, group: int, size: int, about: str) -> None:
-    if size > GROUP_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"indexing {path}: row group {group} decodes to {about}{format_bytes(size)}; one is "
-            f"decoded at once, so {format_bytes(GROUP_BYTES_MAX)} is the most: take fewer columns "
-            "with columns=(...), or write the file again with smaller row groups "
-            "(row_group_size=...)"
-        )
+def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"indexing {path}: row group {group} decodes to {format_bytes(size)} or more; it is "
+        f"decoded as a whole, so {format_bytes(GROUP_BYTES_MAX)} is the most: take fewer "
+        "columns with columns=(...), or write the file again with smaller row groups "
+        "(row_group_size=...)"
+    )
 
 
 def _refuse_splits(path: str, files: Sequence[str]) -> None:

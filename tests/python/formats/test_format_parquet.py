@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import io
 import json
-import os
-import random
 import re
-import select
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import run
 from format_checks import check_batch, check_orders, check_rows, check_workers, loader_of, plain
-from PIL import Image
+from parquet_files import FILE, PLAIN, ROWS, every_kind, flat, jpeg, write
 
 import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet, parquet
 from headrace.formats._parquet import values
-from headrace.formats._rowgroups import reader
 from headrace.formats.pack import write_pack
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"
-ROWS = 50
-FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-PAIRS = pa.list_(pa.list_(pa.int8(), 2))
 
 
 @pytest.fixture(autouse=True)
@@ -50,41 +37,6 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     reader = hr.open(path, index=path.with_suffix(".hri")).stored_reader()
     yield
     reader.close()
-
-
-def jpeg(number: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (8 + number % 5, 8), (number % 256, 90, 30)).save(out, "JPEG")
-    return out.getvalue()
-
-
-def every_kind(count: int, first: int = 0) -> pa.Table:
-    if count == 0:
-        return every_kind(1).slice(1)
-    draw = random.Random(first)
-    numbers = range(first, first + count)
-    return pa.table(
-        {
-            "label": pa.array(numbers, pa.int64()),
-            "text": ["é" * (i % 5) + f"日本{i}" * (i % 2) for i in numbers],
-            "word": pa.array([f"w{i % 3}" for i in numbers]).dictionary_encode(),
-            "blob": [draw.randbytes(i % 9) for i in numbers],
-            "code": pa.array([draw.randbytes(4) for _ in numbers], pa.binary(4)),
-            "vector": pa.array([[i, i + 0.5, -i] for i in numbers], pa.list_(pa.float32(), 3)),
-            "tokens": pa.array([[*range(i % 4)] for i in numbers], pa.large_list(pa.int32())),
-            "pairs": pa.array([[[i, 2]] * (i % 3) for i in numbers], PAIRS),
-            "flag": [i % 2 == 0 for i in numbers],
-            "half": pa.array(np.arange(first, first + count, dtype=np.float16)),
-            "day": pa.array([datetime.date(2020, 1, 1 + i % 9) for i in numbers]),
-            "image": pa.array([{"bytes": jpeg(i), "path": f"{i}.jpg"} for i in numbers]),
-        }
-    )  # fmt: skip
-
-
-def write(path: Path, table: Any, **options: Any) -> Path:
-    made = table if isinstance(table, pa.Table) else pa.table(table)
-    pq.write_table(made, path, **options)
-    return path
 
 
 # What is read.
@@ -131,11 +83,11 @@ def test_statistics_name_the_store_and_other_stores_are_refused(
     tmp_path: Path, readers: None
 ) -> None:
     path = write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=10)
-    with hr.Loader(path, 10, order="epoch", seed=3) as loader:
+    with loader_of(hr.open(path), "epoch") as loader:
         assert sum(len(batch.label) for batch in loader) == ROWS
         assert loader.stats()["io"]["store"] == "rowgroups"
     with pytest.raises(errors.FailedPreconditionError, match="'threads' does not read objects"):
-        hr.Loader(path, 10, engine=hr.Engine(io="threads"))
+        hr.Loader(path, 10, engine=hr.Engine(io="threads"), output="numpy")
 
 
 def test_several_files_by_a_pattern_and_by_a_folder(tmp_path: Path, readers: None) -> None:
@@ -217,6 +169,62 @@ def test_metadata_that_says_nothing_is_passed_over(tmp_path: Path, said: bytes) 
     assert hr.open(write(tmp_path / "a.parquet", table)).classes == ()
 
 
+# Values that lie in the file as they are.
+
+
+@pytest.mark.parametrize("page", ["1.0", "2.0"])
+@pytest.mark.parametrize("nullable", [True, False])
+def test_plain_values_are_read_from_the_file_itself(
+    tmp_path: Path, page: str, nullable: bool
+) -> None:
+    table = flat(ROWS)
+    table = table.cast(pa.schema([each.with_nullable(nullable) for each in table.schema]))
+    path = write(
+        tmp_path / "a.parquet", table, **PLAIN, data_page_version=page, data_page_size=100,
+        write_batch_size=4, row_group_size=21, write_page_checksum=True,
+    )  # fmt: skip
+    dataset, own = check_rows(path)
+    assert dataset.index.root == str(tmp_path)
+    assert dataset.index.object_count == 1
+    for column in ("text", "blob", "image"):
+        position = dataset.fields.index(column)
+        _, offsets, sizes = dataset.index.extents(position, 0, ROWS)
+        data = path.read_bytes()
+        for number in range(ROWS):
+            at = int(offsets[number])
+            assert data[at : at + int(sizes[number])] == plain_bytes(own[number][column])
+    if page == "1.0" and nullable:
+        check_orders(dataset, own, tmp_path)
+        with loader_of(dataset, "epoch") as loader:
+            assert loader.stats()["io"]["store"] != "rowgroups"
+
+
+def plain_bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def test_labels_may_be_encoded_and_one_encoded_column_of_bytes_needs_readers(
+    tmp_path: Path, readers: None
+) -> None:
+    path = tmp_path / "a.parquet"
+    options: dict[str, Any] = {"use_dictionary": ["label"], "row_group_size": 9}
+    compression = {"label": "zstd", "half": "snappy", "text": "none", "blob": "none"}
+    compression |= {"code": "none", "image.bytes": "none", "image.path": "gzip"}
+    dataset, _ = check_rows(write(path, flat(ROWS), compression=compression, **options))
+    assert dataset.index.root == str(tmp_path)
+    decoded, _ = check_rows(path, Parquet(decode=True))
+    assert decoded.index.root == f"rowgroups://{tmp_path}"
+    for one, other in zip(dataset, decoded, strict=True):
+        assert {n: plain(one[n]) for n in one} == {n: plain(other[n]) for n in other}
+    write(path, flat(ROWS), compression=compression | {"blob": "gzip"}, **options)
+    assert check_rows(path)[0].index.root.startswith("rowgroups://")
+    write(path, flat(ROWS), **PLAIN | {"use_dictionary": ["text"]})
+    assert check_rows(path)[0].index.root.startswith("rowgroups://")
+    delta = {"column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    write(path, flat(ROWS), **PLAIN, **delta)
+    assert check_rows(path)[0].index.root.startswith("rowgroups://")
+
+
 # What is refused.
 
 
@@ -278,160 +286,14 @@ def test_row_groups_that_are_too_large_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_BYTES_MAX", 20_000)
-    repeated = {"t": ["x" * 1000] * 100}  # small on disk: the size is found while decoding
+    repeated = {
+        "t": ["x" * 1000] * 100,
+        "n": range(100),
+    }  # small on disk: the size is found while decoding
     path = write(tmp_path / "a.parquet", repeated)
-    with pytest.raises(errors.InvalidArgumentError, match=r"row group 0 decodes to more than .*K"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"row group 0 decodes to .*K.* or more"):
         hr.open(path)
-    write(path, {"t": [os.urandom(1000) for _ in range(100)]})
-    with pytest.raises(errors.InvalidArgumentError, match=r"decodes to at least .*row_group_size"):
-        hr.open(path)
-
-
-# Readers.
-
-
-def reader_pids(parent: int) -> list[int]:
-    """Processes of readers that a process started."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            status = (each / "status").read_text()
-            command = (each / "cmdline").read_bytes()
-            is_alive = re.search(r"^State:\t[^Z]", status, re.MULTILINE) is not None
-            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_rowgroups.reader" in command:
-                found.append(int(each.name))
-    return found
-
-
-def test_readers_that_are_killed_are_replaced(tmp_path: Path, readers: None) -> None:
-    path = write(tmp_path / "a.parquet", every_kind(60), row_group_size=2)
-    dataset, own = check_rows(path)
-    seen = []
-    with loader_of(dataset, "exact") as loader:
-        for step, batch in enumerate(loader):
-            seen += check_batch(batch, own, dataset.fields)
-            if step in (1, 4):
-                killed = reader_pids(os.getpid())
-                assert killed
-                for pid in killed:
-                    os.kill(pid, signal.SIGKILL)
-    assert sorted(seen) == list(range(60))
-
-
-LOADS = """
-import sys
-import headrace as hr
-loader = hr.Loader(sys.argv[1], 4, order="epoch", memory="64MiB")
-next(iter(loader))
-print("reads", flush=True)
-sys.stdin.readline()
-loader.close()
-print("closed", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_no_reader_outlives_the_loader_or_a_parent_that_is_killed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", every_kind(60), row_group_size=2)
-    for kills in (False, True):
-        program = [sys.executable, "-W", "ignore", "-c", LOADS, str(path)]
-        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-            assert parent.stdout is not None
-            assert parent.stdin is not None
-            assert parent.stdout.readline() == b"reads\n"
-            pids = reader_pids(parent.pid)
-            assert pids
-            watched = [os.pidfd_open(pid) for pid in pids]
-            if kills:
-                parent.kill()
-            else:
-                parent.stdin.write(b"\n")
-                parent.stdin.flush()
-                assert parent.stdout.readline() == b"closed\n"
-                assert reader_pids(parent.pid) == []
-        for each in watched:
-            assert select.select([each], [], [], 30)[0]
-            os.close(each)
-
-
-def test_a_file_that_changed_is_an_error_that_names_it(tmp_path: Path, readers: None) -> None:
-    path = write(tmp_path / "a.parquet", every_kind(4))
-    dataset = hr.open(path)
-    write(path, every_kind(5))
-    with pytest.raises(errors.FailedPreconditionError, match=rf"{path} .*file changed since"):
-        dataset.read(1)
-
-
-def test_a_group_of_another_size_is_data_loss(tmp_path: Path, readers: None) -> None:
-    path = write(tmp_path / "a.parquet", {"t": ["ab" * 30] * 9}, compression="none")
-    state = path.stat()
-    dataset = hr.open(path)
-    write(path, {"t": ["ab" * 29 + "a"] * 9}, compression="none")
-    path.write_bytes(path.read_bytes()[: state.st_size].ljust(state.st_size))
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    with pytest.raises(errors.DataLossError, match=str(path)):
-        dataset.read(0)
-
-
-def test_requests_of_no_sense_are_answered_by_errors(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", {"t": ["ab"]})
-
-    def code(name: str, file: str, part: str, size: int = 2) -> int:
-        words = (each.encode() for each in (name, file, part))
-        body = b"".join(len(each).to_bytes(4, "little") + each for each in words)
-        return reader.answered(body, memoryview(bytearray(size)))[8]
-
-    good = "%5B0%2C%5B%22t%22%5D%5D"
-    assert code("parquet", str(path), good) == 0
-    assert code("parquet", str(path), good, 1) == 0  # the store sees that it is another size
-    for part in ("", "x", "%5B%5D", "%5B0%2C%5B3%5D%5D", good.replace("0", "7", 1), "%7B%7D"):
-        assert code("parquet", str(path), part) == 15, part
-    assert code("parquet", str(path), good.replace("t", "u")) == 3
-    assert code("parquet", str(tmp_path / "b.parquet"), good) == 5
-    assert code("tokens", str(path), good) == 3
-    assert code("none", str(path), good) == 3
-    assert reader.answered(b"\xff\xff\xff\xff", memoryview(bytearray(2)))[8] == 13
-
-
-# Damage.
-
-
-def test_damage_is_refused_by_name_or_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
-    """Indexing decodes everything; a reader then decodes the same, to the same size."""
-    path = tmp_path / "damaged.parquet"
-    table = every_kind(12).drop_columns(["image", "half", "day"])
-    draw = random.Random(3)
-    refusals = []
-    for number in range(400):
-        options: dict[str, Any] = {
-            "compression": ["snappy", "none", "zstd"][number % 3],
-            "use_dictionary": number % 2 == 0,
-            "data_page_version": ["1.0", "2.0"][number // 2 % 2],
-            "row_group_size": 6,
-        }
-        good = write(path, table, **options).read_bytes()
-        data = bytearray(good)
-        if number % 5 == 0:
-            data = data[: draw.randrange(len(data))]
-        elif number % 5 == 1:
-            at = draw.randrange(len(data))
-            data[at:at] = draw.randbytes(draw.randrange(1, 20))
-        else:
-            footer = len(data) - int.from_bytes(data[-8:-4], "little") - 8
-            at = draw.randrange(footer if number % 5 == 2 else 4, len(data))
-            data[at] = draw.choice([0, 255, 0x80, draw.randrange(256)])
-        path.write_bytes(data)
-        try:
-            dataset = hr.open(path)
-            for block in range(dataset.index.block_count):
-                name, size = dataset.index.object(block)[:2]
-                part = name.partition("/")[0].split(":", 2)[2]
-                into = memoryview(bytearray(size))
-                assert Parquet().decode_group(str(path), part, into) == size
-        except (errors.DataLossError, errors.InvalidArgumentError) as error:
-            refusals.append(str(error))
-    assert all(path.stem in each for each in refusals)
-    assert len(refusals) > 200
+    assert hr.open(path, format=Parquet(columns=("n",))).fields == ("n",)
 
 
 # Other commands, and the page.
