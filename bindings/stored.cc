@@ -24,6 +24,7 @@
 #include "loader/session/session.h"
 #include "module.h"
 #include "status.h"
+#include "store/rowgroups/reader_command.h"
 
 namespace headrace::bindings {
 namespace {
@@ -131,6 +132,15 @@ class PyStoredReader {
 }  // namespace
 
 void BindStored(nb::module_& module) {
+  module.def(
+      "set_group_reader",
+      [](const nb::list& command) {
+        std::vector<std::string> words;
+        for (const nb::handle word : command) words.push_back(nb::cast<Text>(word).bytes());
+        SetReaderCommand(std::move(words));
+      },
+      nb::arg("command"), nb::sig("def set_group_reader(command: list[str]) -> None"),
+      "The program and arguments that stores of this process start readers of row groups with.");
   nb::class_<PyStoredReader>(module, "StoredReader",
                              "Reads stored bytes as a loader does: same stores, retries, errors.")
       .def(

@@ -268,6 +268,11 @@ def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.ND
 def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> bool:
     """Whether the bytes begin as a WebP, BMP, TIFF or PNM does."""
 
+def set_group_reader(command: list[str]) -> None:
+    """
+    The program and arguments that stores of this process start readers of row groups with.
+    """
+
 class StoredReader:
     """Reads stored bytes as a loader does: same stores, retries, errors."""
 

@@ -27,7 +27,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats import table
-from headrace.formats._builder import DECODED, Progress
+from headrace.formats._builder import DECODED, ROW_GROUPS, Progress
 from headrace.formats._files.patterns import is_pattern
 from headrace.formats._findings import (
     Finding,
@@ -235,8 +235,9 @@ def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> An
 def object_path(index: _core.Index, object_id: int) -> str:
     """Where an object of the index lies."""
     root, name = index.root, index.object(object_id)[0]
-    if root.startswith(DECODED):  # its name begins with how it is compressed
-        root, name = root.removeprefix(DECODED), name.partition("/")[2]
+    for scheme in (DECODED, ROW_GROUPS):
+        if root.startswith(scheme):  # its name begins with how it is decoded
+            root, name = root.removeprefix(scheme), name.partition("/")[2]
     return os.path.join(root, name)
 
 

@@ -23,5 +23,6 @@ Io = Literal[
     "io_uring",
     "threads",
     "decoded",
+    "rowgroups",
     "synthetic",
 ]

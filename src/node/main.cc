@@ -6,9 +6,12 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "node/server/serve_node.h"
+#include "store/rowgroups/reader_command.h"
 
 namespace {
 
@@ -19,12 +22,14 @@ using headrace::StatusCode;
 
 constexpr std::string_view kUsage =
     "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
+    "                     [--group-reader ARGUMENT]...\n"
     "Hosts the loaders of the ranks of one node. Started by "
     "headrace.Loader(node_process=...)\n"
     "and by `headrace node`.\n";
 
 Result<NodeServerOptions> Parse(int count, char** arguments) {
   NodeServerOptions options;
+  std::vector<std::string> reader;  // of row groups: its program and arguments
   for (int i = 1; i < count; ++i) {
     const std::string_view argument = arguments[i];
     const bool has_value = i + 1 < count;
@@ -32,6 +37,8 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
       options.service = true;
     } else if (argument == "--name" && has_value) {
       options.name = arguments[++i];
+    } else if (argument == "--group-reader" && has_value) {
+      reader.emplace_back(arguments[++i]);
     } else if (argument == "--memory" && has_value) {
       const std::string_view value = arguments[++i];
       const auto [end, error] =
@@ -51,6 +58,7 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
     return Status(StatusCode::kInvalidArgument,
                   "--name SOCKET is missing: the node process listens on the socket of that name");
   }
+  headrace::SetReaderCommand(std::move(reader));
   return options;
 }
 

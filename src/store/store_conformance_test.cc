@@ -5,9 +5,12 @@
 #include "base/clock.h"
 #include "base/testing/test_executor.h"
 #include "store/decoded/decoded_store.h"
+#include "store/decoded/file_decoder.h"
 #include "store/decoded/testing/coded_files.h"
 #include "store/memory_store.h"
 #include "store/retry_store.h"
+#include "store/rowgroups/row_group_decoder.h"
+#include "store/rowgroups/testing/group_files.h"
 #include "store/testing/faulty_store.h"
 #include "store/testing/gated_store.h"
 #include "store/testing/slow_store.h"
@@ -111,8 +114,9 @@ class OnCodedFiles final : public StoreUnderTest {
   OnCodedFiles(const StoreObjects& objects, Coding coding, std::uint64_t kept_bytes_max)
       : executor_(3) {
     for (const auto& [id, bytes] : objects) files_.Add(id, coding, bytes);
-    store_ = std::make_unique<DecodedStore>(files_, files_.root(), executor_,
-                                            DecodedStoreOptions{.kept_bytes_max = kept_bytes_max});
+    store_ = std::make_unique<DecodedStore>(
+        std::make_unique<FileDecoder>(files_, files_.root()), executor_,
+        DecodedStoreOptions{.kept_bytes_max = kept_bytes_max, .name = "decoded"});
   }
   ByteStore& store() override { return *store_; }
   void DestroyStore() override { store_ = nullptr; }
@@ -125,6 +129,29 @@ class OnCodedFiles final : public StoreUnderTest {
 
 MakeResult MakeDecoded(const StoreObjects& objects, Coding coding, std::uint64_t kept_bytes_max) {
   return MakeResult(std::make_unique<OnCodedFiles>(objects, coding, kept_bytes_max));
+}
+
+// Files, threads, and the store whose readers are other processes.
+class OnGroupFiles final : public StoreUnderTest {
+ public:
+  OnGroupFiles(const StoreObjects& objects, std::uint64_t kept_bytes_max) : executor_(2) {
+    for (const auto& [id, bytes] : objects) files_.Add(id, bytes);
+    store_ = std::make_unique<DecodedStore>(
+        std::make_unique<RowGroupDecoder>(files_, files_.root(),
+                                          std::make_shared<ReaderPool>(GroupFiles::reader())),
+        executor_, DecodedStoreOptions{.kept_bytes_max = kept_bytes_max, .name = "decoded"});
+  }
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ private:
+  GroupFiles files_;
+  TestExecutor executor_;
+  std::unique_ptr<ByteStore> store_;
+};
+
+MakeResult MakeRowGroups(const StoreObjects& objects, std::uint64_t kept_bytes_max) {
+  return MakeResult(std::make_unique<OnGroupFiles>(objects, kept_bytes_max));
 }
 
 MakeResult MakeUring(const StoreObjects& objects, const std::string& folder,
@@ -149,6 +176,8 @@ INSTANTIATE_TEST_SUITE_P(
                   [](const StoreObjects& o) { return MakeDecoded(o, Coding::kGzip, 1 << 20); }},
         StoreCase{"DecodedStored",
                   [](const StoreObjects& o) { return MakeDecoded(o, Coding::kStored, 1 << 20); }},
+        StoreCase{"RowGroups", [](const StoreObjects& o) { return MakeRowGroups(o, 1 << 20); }},
+        StoreCase{"RowGroupsNotKept", [](const StoreObjects& o) { return MakeRowGroups(o, 0); }},
         StoreCase{"Threads", [](const StoreObjects& o) { return MakeThreads(o, {}); }},
         StoreCase{"ThreadsDirect",
                   [](const StoreObjects& o) {

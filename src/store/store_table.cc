@@ -22,7 +22,7 @@ Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& req
 const Registry<StoreFactory>& Stores() {
   static const Registry<StoreFactory> stores(
       "io", {&UringStoreFactory(), &ThreadStoreFactory(), &DecodedStoreFactory(),
-             &SyntheticStoreFactory()});
+             &RowGroupStoreFactory(), &SyntheticStoreFactory()});
   return stores;
 }
 

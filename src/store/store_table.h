@@ -66,6 +66,7 @@ const Registry<StoreFactory>& Stores();
 const StoreFactory& UringStoreFactory();
 const StoreFactory& ThreadStoreFactory();
 const StoreFactory& DecodedStoreFactory();
+const StoreFactory& RowGroupStoreFactory();
 const StoreFactory& SyntheticStoreFactory();
 
 // Lets the first store that suits be chosen.

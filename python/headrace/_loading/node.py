@@ -21,6 +21,7 @@ from headrace._dataset import Dataset
 from headrace._descriptors import taking_descriptors
 from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from headrace.formats._rowgroups.command import node_arguments
 
 EXECUTABLE = "headrace-node"
 # Seconds that a node process may take to start: one that local rank 0 starts on a busy machine; a
@@ -197,7 +198,7 @@ def _start(socket: str) -> bool:
         return False
     with taking_descriptors("starting a node process"):
         _started[os.getpid(), socket] = _Process(
-            [executable(), "--name", socket],
+            [executable(), "--name", socket, *node_arguments()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # The ranks handle Ctrl-C.

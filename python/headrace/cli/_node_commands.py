@@ -12,6 +12,7 @@ from headrace import _core
 from headrace._loading.node import executable, service_socket
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
+from headrace.formats._rowgroups.command import node_arguments
 
 
 def node(
@@ -28,7 +29,7 @@ def node(
     Example: [bold]headrace node --name train --memory 64GiB[/bold]
     """
     program = executable()
-    arguments = [program, "--name", service_socket(name), "--service"]
+    arguments = [program, "--name", service_socket(name), "--service", *node_arguments()]
     if memory is not None:
         usable = _core.memory_limit_bytes()
         parsed = parse_share_or_bytes(memory, "--memory", usable)

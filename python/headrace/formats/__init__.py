@@ -5,11 +5,15 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Given, Sample
+from headrace.formats._rowgroups.command import set_reader_command
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.huggingface import HuggingFace
+from headrace.formats.parquet import Parquet
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
+
+set_reader_command()
 
 __all__ = [
     "Arrays",
@@ -17,6 +21,7 @@ __all__ = [
     "Format",
     "Given",
     "HuggingFace",
+    "Parquet",
     "Records",
     "Sample",
     "Tokens",

@@ -27,8 +27,14 @@ Kind = Literal["bytes", "image", "array", "text"]
 Coding = Literal["stored", "zstd", "gzip"]
 """How a file is compressed as a whole."""
 
+Decodes = bool | Literal["groups"]
+"""Whether files are compressed as a whole, or samples lie in parts that a format decodes."""
+
 DECODED = "decoded://"
 """How the root of an index begins whose files may be compressed."""
+
+ROW_GROUPS = "rowgroups://"
+"""How the root of an index begins whose objects are row groups that a reader decodes."""
 
 DEPENDS_ON = "depends_on"
 """The attribute of an index with the files it was made from: [path, size, mtime in ns]."""
@@ -66,17 +72,21 @@ class Builder:
         path: str | os.PathLike[str],
         root: str | os.PathLike[str],
         *,
-        decodes: bool = False,
+        decodes: Decodes = False,
         progress: Progress | None = None,
     ) -> None:
         """`path`: of the index. `root`: the folder that all files lie in, or "/".
 
-        `decodes`: files may be compressed as a whole; see `add_file`.
+        `decodes`: files may be compressed as a whole, see `add_file`; or, "groups", samples lie in
+        parts of files that a format decodes, see `add_group`.
         """
         self._root = os.path.abspath(given_path("builder root", root))
         self._path = os.path.abspath(given_path("index file", path))
-        self._decodes = decodes
-        scheme = DECODED if decodes else ""
+        if not isinstance(decodes, bool):
+            choice("builder decodes", decodes, ("groups",))
+        self._decodes = decodes is True
+        self._row_groups = decodes == "groups"
+        scheme = ROW_GROUPS if self._row_groups else DECODED if decodes else ""
         self._core = _core.IndexBuilder(self._path, scheme + self._root)
         self._fields: dict[str, int] = {}
         self._inline: set[str] = set()
@@ -91,6 +101,11 @@ class Builder:
     def root(self) -> str:
         """The folder that all files lie in."""
         return self._root
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether it takes row groups, by `add_group`, in place of files."""
+        return self._row_groups
 
     def add_field(
         self,
@@ -167,6 +182,24 @@ class Builder:
         name = f"{coding}:{status.st_size}/{self._below_root(where)}"
         return self._add([name], [decoded_bytes], [status.st_mtime_ns])
 
+    def add_group(
+        self, path: str | os.PathLike[str], part: str, decoded_bytes: int, *, format: str
+    ) -> int:
+        """Adds a part of a file below the root, decoded, and returns its number for `add_extents`.
+
+        The `GroupFormat` of that name decodes it, and gets this text as `part`; it has no "/".
+        Describe each as a block with `add_blocks`, as it is decoded whole.
+        """
+        where = os.path.abspath(given_path("adding a row group of", path))
+        if not self._row_groups or not part or "/" in part:
+            raise InvalidArgumentError(
+                f"adding row group {part!r} of {where}: the builder must be made with "
+                "decodes='groups', and the part have no '/'"
+            )
+        _, size, mtime_ns = file_state(where)
+        name = f"{format}:{size}:{part}/{self._below_root(where)}"
+        return self._add([name], [decoded_bytes], [mtime_ns])
+
     def add_files(
         self, paths: Sequence[str], sizes: Sequence[int], mtimes_ns: Sequence[int]
     ) -> int:
@@ -175,6 +208,8 @@ class Builder:
         The others have the numbers behind it. A time of 0 is not checked.
         """
         names = [self._below_root(path) for path in paths]
+        if self._row_groups:
+            raise InvalidArgumentError(f"adding files of {self._root}: add_group() is needed")
         if self._decodes:
             names = [f"stored:{size}/{name}" for size, name in zip(sizes, names, strict=True)]
         return self._add(names, sizes, mtimes_ns)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from headrace import _core
 from headrace.errors import InvalidArgumentError
 from headrace.formats import _builder
-from headrace.formats._builder import Builder, Progress
+from headrace.formats._builder import Builder, Decodes, Progress
 from headrace.formats._cache import (
     cache_path,
     cache_target,
@@ -117,8 +117,11 @@ class Format(ABC):
         """The folder that contains all files of the dataset at `path`, for the builder."""
         return path if os.path.isdir(path) else os.path.dirname(path.partition("{")[0])
 
-    def decodes(self, path: str) -> bool:
-        """Whether files of the dataset at `path` are compressed as a whole: for the builder."""
+    def decodes(self, path: str) -> Decodes:
+        """Whether files of the dataset at `path` are decoded, for the builder.
+
+        True: they are compressed as a whole. "groups": a `GroupFormat` decodes parts of them.
+        """
         return False
 
     def remedy(self, index: _core.Index) -> str:

@@ -18,6 +18,7 @@ from headrace.formats.folder import Folder
 from headrace.formats.huggingface import HuggingFace
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
+from headrace.formats.parquet import Parquet
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
 
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     Records(),
     WebDataset(),
     HuggingFace(),
+    Parquet(),
     Pack(),
     OTHER,
 )

@@ -6,24 +6,25 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "store/decoded/decompress.h"
 #include "store/file_table.h"
 
 namespace headrace {
 
-// The scheme of a root whose files are decoded: "decoded:///data". An object's size is that of its
-// decoded bytes; its name says how and where its file lies: "CODING:BYTES/PATH", of BYTES as
-// stored, at PATH below "/data": "zstd:81920/train/shard.00000.mds.zstd".
+// The scheme of a root whose files are decoded: "decoded:///data".
 inline constexpr std::string_view kDecodedScheme = "decoded";
 
-// A file as it is stored, and what it decodes to.
+// A file as it is stored, and what it, or a part of it, decodes to.
 struct CodedFile {
   FileInfo stored;
-  Coding coding = Coding::kStored;
+  std::string coding;  // the decoder's word for how
+  std::string part;    // the decoder's text for which part; empty: all of it
   std::uint64_t decoded_bytes = 0;
 };
 
-// The files behind the objects of a root of that scheme.
+// The files behind the objects of a root "SCHEME://FOLDER" whose objects are decoded files, or
+// decoded parts of files. An object's size is that of its decoded bytes; its name says how and
+// where its file lies: "CODING:BYTES/PATH" or "CODING:BYTES:PART/PATH", of BYTES as stored, at PATH
+// below FOLDER. PART has no '/'.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `objects` outlives it.
@@ -40,6 +41,12 @@ class CodedCatalog final : public FileCatalog {
   // Errors: NotFound  no such object
   //         DataLoss  its name is not of that form
   [[nodiscard]] Result<CodedFile> coded(ObjectId object) const;
+
+  // The path of its file, for errors; "object 7" if there is none.
+  [[nodiscard]] std::string Name(ObjectId object) const;
+
+  // DataLoss: its name is of another form than its decoder expects.
+  [[nodiscard]] Status WrongName(ObjectId object) const;
 
  private:
   const FileCatalog& objects_;

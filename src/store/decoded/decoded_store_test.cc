@@ -8,6 +8,7 @@
 #include "base/testing/test_executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "store/decoded/file_decoder.h"
 #include "store/decoded/testing/coded_files.h"
 #include "store/testing/reader.h"
 #include "store/testing/temp_files.h"
@@ -80,7 +81,8 @@ class DecodedStoreTest : public testing::Test {
     files_.Add(ObjectId{id}, coding, bytes_.back());
   }
   void Open(std::uint64_t kept_bytes_max) {
-    store_ = std::make_unique<DecodedStore>(files_, files_.root(), executor_,
+    store_ = std::make_unique<DecodedStore>(std::make_unique<FileDecoder>(files_, files_.root()),
+                                            executor_,
                                             DecodedStoreOptions{.kept_bytes_max = kept_bytes_max});
   }
 

@@ -1,0 +1,177 @@
+"""Which columns of a file become fields, and of what kind, by the schema of the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from headrace.errors import InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._parquet.files import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INLINE_BYTES_MAX = 16  # of a scalar that the index holds
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the file that is a field of each sample."""
+
+    name: str
+    kind: Literal["bytes", "image", "text", "array"]
+    dtype: str | None = None  # of an array
+    shape: tuple[int | None, ...] = ()  # its first dimension is None if it varies
+    child: str | None = None  # the value is that of this child of a struct
+    is_media: bool = False  # Hugging Face's Image
+
+    @property
+    def path(self) -> str:
+        """As pyarrow selects it."""
+        return self.name if self.child is None else f"{self.name}.{self.child}"
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether values differ in length."""
+        return self.kind != "array" or (bool(self.shape) and self.shape[0] is None)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of a value, or of an entry of one whose length varies."""
+        if self.dtype is None:
+            return 1
+        inner = [each for each in self.shape if each is not None]
+        return np.dtype(self.dtype).itemsize * int(np.prod(inner, dtype=object))
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the index holds the values."""
+        return self.kind == "array" and not self.shape and self.entry_bytes <= INLINE_BYTES_MAX
+
+    def described(self) -> str:
+        """For errors: "label: int64"."""
+        dimensions = ["?" if each is None else str(each) for each in self.shape]
+        shape = f"[{', '.join(dimensions)}]" if dimensions else ""
+        return f"{self.name}: {self.dtype or self.kind}{shape}"
+
+    def add_field(self, builder: Builder) -> None:
+        """Adds it to the builder."""
+        builder.add_field(self.name, self.kind, self.dtype, self.shape, inline=self.is_inline)
+
+
+def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> list[Column]:
+    """The columns that `wanted` names, or all."""
+    names = list(schema.names)
+    features = _features(schema)
+    columns = []
+    for name in names if wanted is None else wanted:
+        if names.count(name) != 1:
+            has = "no such column" if name not in names else "several columns of that name"
+            raise InvalidArgumentError(
+                f"indexing {path}: column {name!r}: it has {has}; its columns are "
+                f"{', '.join(names)}: choose with columns=(...)"
+            )
+        columns.append(_column(path, name, schema.field(name).type, _is_image(features.get(name))))
+    if not columns:
+        raise InvalidArgumentError(f"indexing {path}: it has no columns")
+    return columns
+
+
+def classes_of(schema: pa.Schema, columns: Sequence[Column]) -> list[str] | None:
+    """The names of Hugging Face's ClassLabel, if one column is such, or one named "label"."""
+    features = _features(schema)
+    found = {}
+    for column in columns:
+        feature = features.get(column.name)
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if isinstance(names, list) and all(isinstance(each, str) for each in names):
+            found[column.name] = names
+    if len(found) > 1:
+        found = {name: names for name, names in found.items() if name == "label"}
+    return next(iter(found.values()), None)
+
+
+def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
+    types = arrow().types
+    found = plain_type(found)
+    if types.is_struct(found):
+        children = {found.field(i).name: found.field(i).type for i in range(found.num_fields)}
+        if children.keys() == {"bytes", "path"} and _is_binary(plain_type(children["bytes"])):
+            return Column(name, "bytes", child="bytes", is_media=is_image)
+    elif _is_text(found):
+        return Column(name, "text")
+    elif _is_binary(found):
+        return Column(name, "bytes", is_media=is_image)
+    elif types.is_list(found) or types.is_large_list(found):
+        inner = _inner(plain_type(found.value_type))
+        if inner is not None:
+            return Column(name, "array", inner[0], (None, *inner[1]))
+    else:
+        inner = _inner(found)
+        if inner is not None:
+            return Column(name, "array", inner[0], inner[1])
+    raise InvalidArgumentError(
+        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; leave it "
+        "out: name the others with columns=(...)"
+    )
+
+
+def plain_type(found: pa.DataType) -> pa.DataType:
+    """The type of the values of an extension or of a dictionary."""
+    pa = arrow()
+    while True:
+        if isinstance(found, pa.BaseExtensionType):
+            found = found.storage_type
+        elif pa.types.is_dictionary(found):
+            found = found.value_type
+        else:
+            return found
+
+
+def _inner(found: pa.DataType) -> tuple[str, tuple[int, ...]] | None:
+    """dtype and shape of values of one length; None if they are no numbers."""
+    types = arrow().types
+    shape: list[int] = []
+    while types.is_fixed_size_list(found):
+        shape.append(found.list_size)
+        found = plain_type(found.value_type)
+    if 0 in shape:
+        return None
+    if types.is_boolean(found) or types.is_integer(found) or types.is_floating(found):
+        return np.dtype(found.to_pandas_dtype()).name, tuple(shape)
+    if types.is_temporal(found) and not types.is_interval(found):  # as stored: a number
+        return f"int{found.bit_width}", tuple(shape)
+    return None
+
+
+def _is_text(found: pa.DataType) -> bool:
+    types = arrow().types
+    return bool(types.is_string(found) or types.is_large_string(found)) or str(found) in (
+        "string_view",
+    )
+
+
+def _is_binary(found: pa.DataType) -> bool:
+    types = arrow().types
+    return bool(
+        types.is_binary(found) or types.is_large_binary(found) or types.is_fixed_size_binary(found)
+    ) or str(found) in ("binary_view",)
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """What Hugging Face's `datasets` says of the columns, if it wrote the file."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = found["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _is_image(feature: Any) -> bool:
+    return isinstance(feature, dict) and feature.get("_type") == "Image"

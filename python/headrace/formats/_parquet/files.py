@@ -1,0 +1,92 @@
+"""Opens Parquet files; what pyarrow raises becomes an error of headrace that names the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    HeadraceError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from headrace.formats._files.patterns import expand
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+SUFFIXES = (".parquet", ".pq")
+
+
+def arrow() -> Any:
+    """The module pyarrow, with its parts for Parquet."""
+    try:
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            "Parquet files are decoded by pyarrow: pip install 'headrace[pack]', or pyarrow"
+        ) from error
+    return pyarrow
+
+
+@contextmanager
+def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
+    """The file, opened by pyarrow."""
+    pa = arrow()
+    try:
+        with (
+            pa.OSFile(os.fsencode(path), "rb") as source,
+            pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (HeadraceError, ImportError):
+        raise  # Some are OSErrors, too.
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{doing} {path}: no such file") from error
+    except PermissionError as error:
+        raise FailedPreconditionError(f"{doing} {path}: {error.strerror or error}") from error
+    except (MemoryError, pa.ArrowMemoryError) as error:
+        raise ResourceExhaustedError(f"{doing} {path}: out of memory: {_first(error)}") from error
+    except (pa.ArrowException, Exception) as error:
+        raise DataLossError(
+            f"{doing} {path}: pyarrow cannot read it: {type(error).__name__}: {_first(error)}; it "
+            "is damaged or no Parquet file: copy or write it again"
+        ) from error
+
+
+def files_of(path: str) -> list[str]:
+    """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name."""
+    if not os.path.isdir(path):
+        return expand(path)
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+    return [
+        os.path.join(path, each)
+        for each in names
+        if each.endswith(SUFFIXES) and not each.startswith((".", "_"))
+    ]
+
+
+def is_folder_of_files(folder: str) -> bool:
+    """Whether it has Parquet files, and no folders."""
+    found = False
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.name.startswith("."):
+                continue
+            if each.is_dir():
+                return False
+            found = found or each.name.endswith(SUFFIXES)
+    return found
+
+
+def _first(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,79 @@
+"""What the footer of a file says of each column of each row group.
+
+pyarrow has the same, but ends the process where a damaged file names an unknown encoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import DataLossError
+from headrace.formats._files.npy import Read
+from headrace.formats._parquet.thrift import MalformedError, Struct, TruncatedError, read_struct
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8  # the footer's size, and _MAGIC
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column of a row group; numbers are those of the format's parquet.thrift."""
+
+    type: int
+    encodings: frozenset[int]
+    codec: int
+    offset: int  # of the first data page
+    size: int  # of all pages, as stored
+    has_dictionary: bool
+
+
+Chunks = dict[tuple[int, str], Chunk]
+"""By the number of the row group, and the path of the column, as "image.bytes"."""
+
+
+def chunks_of(path: str, read: Read, size: int) -> Chunks:
+    """All of them. Memory: that of the footer, ten times."""
+    tail = read(size - _TAIL_BYTES, _TAIL_BYTES) if size >= _TAIL_BYTES else b""
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
+        raise DataLossError(f"indexing {path}: it does not end as a Parquet file: it was cut")
+    try:
+        footer, _ = read_struct(read(size - _TAIL_BYTES - length, length))
+        return {
+            (number, _path(each)): _chunk(each)
+            for number, group in enumerate(_part(footer, 4, list))
+            for each in _part(group, 1, list)
+        }
+    except (TruncatedError, MalformedError) as error:
+        raise DataLossError(
+            f"indexing {path}: its footer of {length:,} bytes is damaged: "
+            f"{str(error) or 'it ends early'}; copy or write it again"
+        ) from error
+
+
+def _path(column: Any) -> str:
+    parts = _part(_part(column, 3, dict), 3, list)
+    return b".".join(each for each in parts if isinstance(each, bytes)).decode(errors="replace")
+
+
+def _chunk(column: Any) -> Chunk:
+    about: Struct = _part(column, 3, dict)
+    encodings = _part(about, 2, list)
+    if not all(isinstance(each, int) for each in encodings):
+        raise MalformedError("encodings")
+    return Chunk(
+        _part(about, 1, int),
+        frozenset(encodings),
+        _part(about, 4, int),
+        _part(about, 9, int),
+        _part(about, 7, int),
+        11 in about,
+    )
+
+
+def _part(fields: Any, number: int, kind: type) -> Any:
+    found = fields.get(number) if isinstance(fields, dict) else None
+    if not isinstance(found, kind) or (isinstance(found, int) and found < 0):
+        raise MalformedError(f"no field {number}")
+    return found

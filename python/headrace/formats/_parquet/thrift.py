@@ -1,0 +1,96 @@
+"""Reads a struct in Thrift's compact protocol, as headers of Parquet's pages are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Struct = dict[int, Any]
+"""Fields by number: int, float, bool, bytes, list, or Struct. Maps are not needed, and refused."""
+
+_DEPTH_MAX = 16
+_I8, _LIST, _SET, _STRUCT = 3, 9, 10, 12
+_TRUE, _FALSE, _DOUBLE, _BINARY = 1, 2, 7, 8
+_INTEGERS = (4, 5, 6)  # of 16, 32 and 64 bits
+
+
+class TruncatedError(Exception):
+    """The bytes end inside the struct."""
+
+
+class MalformedError(Exception):
+    """The bytes are no struct."""
+
+
+def read_struct(data: bytes) -> tuple[Struct, int]:
+    """The struct at the beginning of `data`, and its size in bytes."""
+    reader = _Reader(data)
+    return reader.struct(0), reader.at
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def struct(self, depth: int) -> Struct:
+        if depth > _DEPTH_MAX:
+            raise MalformedError("structs in structs")
+        fields: Struct = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            if number in fields or not 0 < number < 2**15:
+                raise MalformedError(f"field {number}")
+            kind = head & 15
+            fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in _INTEGERS:
+            return self._signed()
+        if kind == _I8:
+            return self._byte()
+        if kind == _BINARY:
+            return self._bytes(self._unsigned())
+        if kind == _DOUBLE:
+            return self._bytes(8)
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_LIST, _SET):
+            return self._list(depth)
+        raise MalformedError(f"a value of type {kind}")
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._unsigned()
+        kind = head & 15
+        if count > len(self._data) - self.at:  # Each entry takes a byte or more.
+            raise TruncatedError
+        if depth > _DEPTH_MAX:
+            raise MalformedError("lists in lists")
+        if kind in (_TRUE, _FALSE):
+            return [self._byte() == _TRUE for _ in range(count)]
+        return [self._value(kind, depth + 1) for _ in range(count)]
+
+    def _byte(self) -> int:
+        return self._bytes(1)[0]
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._data[self.at : self.at + count]
+        if len(found) < count:
+            raise TruncatedError
+        self.at += count
+        return found
+
+    def _unsigned(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise MalformedError("a number of more than 64 bits")
+
+    def _signed(self) -> int:
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,160 @@
+"""The values of a column of a row group, as bytes end to end: what samples and the store hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._parquet.columns import Column, plain_type
+from headrace.formats._parquet.files import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_BATCH_BYTES = 16 << 20  # decoded at once, about
+_BATCH_ROWS_MAX = 65536
+
+
+@dataclass(frozen=True)
+class Values:
+    """Some rows of a column."""
+
+    data: npt.NDArray[Any]  # contiguous
+    lengths: npt.NDArray[np.int64]  # of each row, in bytes
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """All of them, end to end."""
+        return self.data.reshape(-1).view(np.uint8)
+
+
+def values_of(path: str, file: pq.ParquetFile, group: int, column: Column) -> Iterator[Values]:
+    """The values of a column, some rows at a time."""
+    rows = file.metadata.row_group(group).num_rows
+    nulls = 0
+    seen = 0
+    for batch in file.iter_batches(
+        batch_size=_batch_rows(file, group, column),
+        row_groups=[group],
+        columns=[column.path],
+        use_threads=False,
+    ):
+        found = batch.column(batch.schema.get_field_index(column.name))
+        seen += len(found)
+        absent, found = _without_wrappers(found, column)
+        nulls += absent
+        if nulls == 0:
+            nulls += _nulls_in(found)
+        if nulls == 0:
+            yield _values(found, column)
+    if nulls:
+        raise InvalidArgumentError(
+            f"indexing {path}: row group {group}: column {column.path!r} has no value (null) in "
+            f"{nulls:,} of {rows:,} rows or more; fill them in, or leave the column out: "
+            "columns=(...)"
+        )
+    if seen != rows:
+        raise DataLossError(
+            f"indexing {path}: row group {group}: column {column.path!r} has {seen:,} rows, the "
+            f"file says {rows:,}; copy or write it again"
+        )
+
+
+def _batch_rows(file: pq.ParquetFile, group: int, column: Column) -> int:
+    """Rows that decode to about _BATCH_BYTES."""
+    about = file.metadata.row_group(group)
+    inside = column.path + "."
+    stored = sum(
+        chunk.total_uncompressed_size
+        for chunk in map(about.column, range(about.num_columns))
+        if chunk.path_in_schema == column.path or chunk.path_in_schema.startswith(inside)
+    )
+    of_row: int = max(1, stored // max(1, about.num_rows), column.entry_bytes)
+    return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // of_row))
+
+
+def _without_wrappers(found: pa.Array, column: Column) -> tuple[int, pa.Array]:
+    """The number of nulls, and values without struct, extension and dictionary around them."""
+    pa = arrow()
+    nulls = 0
+    while True:
+        if isinstance(found, pa.ExtensionArray):
+            found = found.storage
+        elif pa.types.is_dictionary(found.type):
+            nulls += found.null_count
+            found = found.cast(found.type.value_type)
+        elif pa.types.is_struct(found.type):
+            nulls += found.null_count
+            child = found.type.get_field_index(str(column.child))
+            found = found.field(child)
+            if nulls == 0:
+                continue
+            return nulls, found
+        else:
+            return nulls, found
+
+
+def _nulls_in(found: pa.Array) -> int:
+    """Nulls of an array and, if there are none, of what its lists hold."""
+    pa = arrow()
+    while True:
+        nulls = int(found.null_count)
+        types = pa.types
+        is_list = types.is_list(found.type) or types.is_large_list(found.type)
+        if nulls or not (is_list or types.is_fixed_size_list(found.type)):
+            return nulls
+        found = found.flatten()
+        if isinstance(found, pa.ExtensionArray):
+            found = found.storage
+
+
+def _values(found: pa.Array, column: Column) -> Values:
+    pa = arrow()
+    if column.kind != "array":
+        return _of_binary(found)
+    if column.is_variable:
+        ends = np.asarray(found.offsets.to_numpy(), np.int64)
+        lengths = np.diff(ends) * column.entry_bytes
+        found = found.flatten()
+    else:
+        lengths = np.full(len(found), column.entry_bytes, np.int64)
+    while True:
+        if isinstance(found, pa.ExtensionArray):
+            found = found.storage
+        elif pa.types.is_fixed_size_list(found.type):
+            found = found.flatten()
+        elif pa.types.is_dictionary(found.type):
+            found = found.cast(plain_type(found.type))
+        else:
+            break
+    if pa.types.is_temporal(found.type):
+        found = found.view(f"int{found.type.bit_width}")
+    data = np.ascontiguousarray(found.to_numpy(zero_copy_only=False))
+    return Values(data.astype(str(column.dtype), copy=False), lengths)
+
+
+def _of_binary(found: pa.Array) -> Values:
+    """Bytes or text: the buffer that has them, and its offsets."""
+    pa = arrow()
+    if pa.types.is_fixed_size_binary(found.type):
+        width = found.type.byte_width
+        (_, data) = found.buffers()
+        at = found.offset * width
+        taken = np.frombuffer(data, np.uint8)[at : at + len(found) * width]
+        return Values(taken, np.full(len(found), width, np.int64))
+    if str(found.type) in ("string_view", "binary_view"):
+        found = found.cast(pa.large_binary())
+    is_large = pa.types.is_large_string(found.type) or pa.types.is_large_binary(found.type)
+    (_, offsets, data) = found.buffers()
+    if len(found) == 0 or offsets is None:
+        return Values(np.empty(0, np.uint8), np.zeros(len(found), np.int64))
+    ends = np.frombuffer(offsets, np.int64 if is_large else np.int32)
+    ends = ends[found.offset : found.offset + len(found) + 1].astype(np.int64)
+    everything = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Values(everything[ends[0] : ends[-1]], np.diff(ends))

@@ -1,0 +1,77 @@
+"""A reader process: decodes row groups into the memory of a store, until the store is gone.
+
+The store is src/store/rowgroups/; `docs/design/row-groups.md` has the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from typing import Any
+
+from headrace import _core, errors
+from headrace._text import printable
+from headrace.formats import table
+from headrace.formats._rowgroups.format import GroupFormat
+
+_OK = 0
+_INTERNAL = 13
+_CODES: dict[type[Exception], int] = {
+    errors.InvalidArgumentError: 3,
+    errors.NotFoundError: 5,
+    errors.ResourceExhaustedError: 8,
+    errors.FailedPreconditionError: 9,
+    errors.UnavailableError: 14,
+    errors.DataLossError: 15,
+    ImportError: 9,
+    MemoryError: 8,
+}
+"""The status codes of the core (src/base/status.h), by the errors that formats raise."""
+_TEXT_BYTES_MAX = 65536
+
+
+def main() -> None:
+    """Serves the socket that the arguments name, and the process at its other end."""
+    table.import_named(os.environ.get("HEADRACE_FORMATS", ""))
+    channel = _core.WorkerChannel.open(int(sys.argv[1]), int(sys.argv[2]))
+    while (received := channel.receive()) is not None:
+        fresh, _, body = received
+        (_, memory) = fresh.pop()
+        view: Any = memory
+        answer = answered(body, memoryview(view))
+        del memory, view  # unmapped, so that nothing changes what the store has
+        if not channel.send(answer):
+            return
+
+
+def answered(body: bytes, memory: memoryview) -> bytes:
+    """Carries out a request; the answer."""
+    try:
+        name, path, part = map(os.fsdecode, _strings(body))
+        row = table.named(name)
+        if not isinstance(row, GroupFormat):
+            raise errors.InvalidArgumentError(f"decoding {path}: format {name!r} has no row groups")
+        written = row.decode_group(path, part, memory)
+    except Exception as error:
+        code = next((_CODES[each] for each in type(error).__mro__ if each in _CODES), _INTERNAL)
+        text = str(error) if code != _INTERNAL else f"{type(error).__name__}: {error}"
+        return _answer(0, code, text)
+    finally:
+        memory.release()
+    return _answer(written, _OK, "")
+
+
+def _strings(body: bytes) -> list[bytes]:
+    found = []
+    at = 0
+    while at < len(body):
+        (size,) = struct.unpack_from("<I", body, at)
+        found.append(body[at + 4 : at + 4 + size])
+        at += 4 + size
+    return found
+
+
+def _answer(written: int, code: int, text: str) -> bytes:
+    data = printable(text).encode()[:_TEXT_BYTES_MAX]
+    return struct.pack("<QBI", written, code, len(data)) + data

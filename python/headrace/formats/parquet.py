@@ -1,0 +1,284 @@
+"""Parquet files, as Hugging Face's Hub has them: each row is a sample."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._units import format_bytes
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._builder import Builder, Decodes
+from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
+from headrace.formats._format import Sample
+from headrace.formats._parquet.columns import Column, classes_of, columns_of
+from headrace.formats._parquet.files import SUFFIXES, arrow, files_of, is_folder_of_files, opened
+from headrace.formats._parquet.footer import Chunks, chunks_of
+from headrace.formats._parquet.pages import are_plain, offsets_of
+from headrace.formats._parquet.values import values_of
+from headrace.formats._rowgroups.format import GroupFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
+_SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
+_IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parquet(GroupFormat):
+    """Parquet files, whose rows are samples: `headrace docs formats/parquet`.
+
+    >>> hr.open("train-{00000..00004}-of-00005.parquet", format=Parquet(columns=("image",)))
+    """
+
+    name: ClassVar[str] = "parquet"
+    opens: ClassVar[str] = 'Parquet files, also as "a-{000..099}.parquet"'
+
+    columns: tuple[str, ...] | None = None
+    """The columns that become fields; None: all."""
+
+    decode: bool = False
+    """Whether row groups are decoded even if all values lie in the file as they are."""
+
+    def recognises(self, path: str) -> bool:
+        if os.path.isdir(path):
+            return is_folder_of_files(path)
+        first = expand(path)[0]
+        return first.endswith(SUFFIXES) and os.path.isfile(first)
+
+    def decodes(self, path: str) -> Decodes:
+        """Not where the index can say where values lie: in pages that have them as they are."""
+        if self.decode:
+            return "groups"
+        for each in files_of(path):
+            with opened(each) as file:
+                columns = columns_of(each, file.schema_arrow, self.columns)
+                stored = [column for column in columns if not column.is_inline]
+                with file_reader(each) as (read, size):
+                    if not are_plain(each, read, size, file, stored):
+                        return "groups"
+        return False
+
+    def fill(self, path: str, builder: Builder) -> None:
+        files = files_of(path)
+        if os.path.isdir(path):
+            builder.depends_on(path)
+            _refuse_splits(path, files)
+        filling: _Filling | None = None
+        for each in files:
+            builder.depends_on(each)
+            with opened(each) as file:
+                columns = columns_of(each, file.schema_arrow, self.columns)
+                if filling is None:
+                    columns = _with_images(each, file, columns)
+                    filling = _Filling(self.name, builder, each, columns)
+                    classes = classes_of(file.schema_arrow, columns)
+                    if classes is not None:
+                        builder.set_classes(classes)
+                filling.check(each, columns)
+                for group in range(file.metadata.num_row_groups):
+                    filling.add(each, file, group)
+        if filling is None or filling.samples == 0:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+
+    def decode_group(self, path: str, part: str, into: memoryview) -> int:
+        """`part`: the number of the row group, and the columns in order."""
+        group, names = _parsed(path, part)
+        at = 0
+        with opened(path, "decoding") as file:
+            if not 0 <= group < file.metadata.num_row_groups:
+                raise DataLossError(
+                    f"decoding {path}: it has {file.metadata.num_row_groups} row groups, the index "
+                    f"names number {group}; index it again"
+                )
+            for column in columns_of(path, file.schema_arrow, names):
+                for values in values_of(path, file, group, column):
+                    data = values.bytes
+                    if at + len(data) <= len(into):
+                        into[at : at + len(data)] = data.data
+                    at += len(data)
+        return at
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By pyarrow, a row group at a time."""
+        first: list[Column] | None = None
+        for each in files_of(path):
+            with opened(each, "reading") as file:
+                first = first or columns_of(each, file.schema_arrow, self.columns)
+                for group in range(file.metadata.num_row_groups):
+                    table = file.read_row_group(group, columns=[c.name for c in first])
+                    for row in _with_stored_times(table).to_pylist():
+                        yield {column.name: _own_value(row, column) for column in first}
+
+
+def _own_value(row: dict[str, Any], column: Column) -> Any:
+    value = row[column.name]
+    if column.child is not None:
+        return value[column.child]
+    if column.kind != "array":
+        return value
+    inner = [1 if each is None else each for each in column.shape[1:]]
+    shape = (-1, *inner) if column.is_variable else column.shape
+    return np.asarray(value, column.dtype).reshape(shape)
+
+
+def _with_stored_times(table: pa.Table) -> pa.Table:
+    """The table with the numbers that stand for dates and times."""
+    pa = arrow()
+    for at, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            number = pa.type_for_alias(f"int{field.type.bit_width}")
+            chunks = [each.view(number) for each in table.column(at).chunks]
+            table = table.set_column(at, field.name, pa.chunked_array(chunks, number))
+    return table
+
+
+class _Filling:
+    """Adds row groups to the builder."""
+
+    def __init__(
+        self, format_name: str, builder: Builder, first: str, columns: Sequence[Column]
+    ) -> None:
+        self._format = format_name
+        self._builder = builder
+        self._first = first
+        self._columns = columns
+        self._stored = [each for each in columns if not each.is_inline]
+        self._names = [each.name for each in self._stored]
+        self._extents = self._add_parts if builder.has_groups else self._add_places
+        self._file = -1  # the number of the one that was added last
+        self._file_path = ""
+        self._chunks: Chunks = {}
+        self.samples = 0
+        for each in columns:
+            each.add_field(builder)
+
+    def check(self, path: str, columns: Sequence[Column]) -> None:
+        """Raises unless the columns are those of the first file."""
+        mine, theirs = ([each.described() for each in _unsure(x)] for x in (columns, self._columns))
+        if mine != theirs:
+            raise InvalidArgumentError(
+                f"indexing {path}: its columns are {', '.join(mine)}; those of {self._first} "
+                f"{', '.join(theirs)}; choose columns that all files have: columns=(...)"
+            )
+
+    def add(self, path: str, file: pq.ParquetFile, group: int) -> None:
+        """Decodes a row group, column by column, and adds its samples."""
+        rows = file.metadata.row_group(group).num_rows
+        if rows == 0:
+            return
+        at = 0
+        lengths: list[npt.NDArray[np.int64]] = []
+        for column in self._columns:
+            parts = []
+            for values in values_of(path, file, group, column):
+                if column.is_inline:
+                    self._builder.add_values(column.name, values.data)
+                    continue
+                parts.append(values.lengths)
+                at += len(values.bytes)
+                if self._builder.has_groups and at > GROUP_BYTES_MAX:
+                    raise _too_large(path, group, at)
+                self._builder.tell(self.samples)
+            if not column.is_inline:
+                lengths.append(np.concatenate(parts))
+        if self._stored:
+            self._extents(path, file, group, lengths)
+        self.samples += rows
+        self._builder.tell(self.samples)
+
+    def _add_places(
+        self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]
+    ) -> None:
+        """The extents of values that lie in the file as they are."""
+        if self._file_path != path:
+            self._file, self._file_path = self._builder.add_file(path, depends=False), path
+            with file_reader(path) as (read, size):
+                self._chunks = chunks_of(path, read, size)
+        schema = map(file.schema.column, range(len(file.schema.names)))
+        have_nulls = {each.path for each in schema if each.max_definition_level > 0}
+        with file_reader(path) as (read, _):
+            for column, of_rows in zip(self._stored, lengths, strict=True):
+                has_nulls = column.path in have_nulls
+                offsets = offsets_of(
+                    path, read, self._chunks, group, column, of_rows, has_nulls=has_nulls
+                )
+                self._builder.add_extents(column.name, self._file, offsets, of_rows)
+
+    def _add_parts(
+        self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]
+    ) -> None:
+        """The extents of values in a row group that a reader decodes, and its block."""
+        size = int(sum(each.sum() for each in lengths))
+        part = quote(json.dumps([group, self._names], separators=(",", ":")), safe="")
+        number = self._builder.add_group(path, part, size, format=self._format)
+        at = 0
+        for column, of_rows in zip(self._stored, lengths, strict=True):
+            ends = at + np.cumsum(of_rows)
+            self._builder.add_extents(column.name, number, ends - of_rows, of_rows)
+            at = int(ends[-1])
+        self._builder.add_blocks([len(lengths[0])], number, 0, size)
+
+
+def _parsed(path: str, part: str) -> tuple[int, list[str]]:
+    try:
+        group, names = json.loads(unquote(part))
+        if isinstance(group, int) and all(isinstance(each, str) for each in names):
+            return group, names
+    except (ValueError, TypeError):
+        pass
+    raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")
+
+
+def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"indexing {path}: row group {group} decodes to {format_bytes(size)} or more; it is "
+        f"decoded as a whole, so {format_bytes(GROUP_BYTES_MAX)} is the most: take fewer "
+        "columns with columns=(...), or write the file again with smaller row groups "
+        "(row_group_size=...)"
+    )
+
+
+def _refuse_splits(path: str, files: Sequence[str]) -> None:
+    """Raises if a folder has several splits, as train-00000-of-00002 and test-00000-of-00001."""
+    found = [_SPLIT.fullmatch(os.path.basename(each)) for each in files]
+    splits = sorted({each[1] for each in found if each is not None})
+    if len(splits) > 1:
+        raise InvalidArgumentError(
+            f"indexing {path}: it holds several splits: {', '.join(splits)}; open one by a "
+            f"pattern, such as {path}/{splits[-1]}-{{00000..00003}}-of-00004.parquet"
+        )
+
+
+def _unsure(columns: Sequence[Column]) -> list[Column]:
+    """Without what only values tell: that bytes are images."""
+    return [replace(each, kind="bytes") if each.kind == "image" else each for each in columns]
+
+
+def _with_images(path: str, file: pq.ParquetFile, columns: Sequence[Column]) -> list[Column]:
+    """Columns of bytes are images if the schema says so, or if the first value begins as one."""
+    return [
+        replace(each, kind="image")
+        if each.kind == "bytes" and (each.is_media or _begins_as_image(path, file, each))
+        else each
+        for each in columns
+    ]
+
+
+def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
+    for group in range(file.metadata.num_row_groups):
+        for values in values_of(path, file, group, column):
+            for length in values.lengths[:1]:
+                return bytes(values.bytes[: min(8, length)]).startswith(_IMAGES)
+    return False

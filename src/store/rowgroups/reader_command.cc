@@ -1,0 +1,34 @@
+#include "store/rowgroups/reader_command.h"
+
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace headrace {
+namespace {
+
+struct Setting {
+  Mutex mutex;
+  std::vector<std::string> command HEADRACE_GUARDED_BY(mutex);
+};
+
+Setting& TheSetting() {
+  static auto* const setting = new Setting;  // lives as long as threads that read it
+  return *setting;
+}
+
+}  // namespace
+
+void SetReaderCommand(std::vector<std::string> command) {
+  Setting& setting = TheSetting();
+  MutexLock lock(setting.mutex);
+  setting.command = std::move(command);
+}
+
+std::vector<std::string> ReaderCommand() {
+  Setting& setting = TheSetting();
+  MutexLock lock(setting.mutex);
+  return setting.command;
+}
+
+}  // namespace headrace

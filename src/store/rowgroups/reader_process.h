@@ -1,0 +1,78 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "ipc/connection.h"
+
+namespace headrace {
+
+// What a reader decodes: the part of a file that its format calls `part`.
+struct GroupRequest {
+  std::string format;
+  std::string path;
+  std::string part;
+};
+
+// A process that decodes row groups, one at a time, into memory that both processes map.
+//
+// A request is a message as a WorkerChannel (workers/worker_channel.h) receives it: one new memory,
+// the numbers of those to let go of (none: a reader keeps none), and a body of three strings:
+// format, path, part. The answer is the number of bytes written (8 bytes), and a status.
+//
+// Thread safety: one thread at a time.
+// Shutdown: the destructor kills the process. It waits at most kEndNs for its end: a process that
+//           the kernel cannot end now, because its storage does not answer, ends later.
+class ReaderProcess {
+ public:
+  // A reader may go on so long after its bytes are not wanted any more; then it is killed.
+  static constexpr std::int64_t kGraceNs = 150 * kNsPerMs;
+  static constexpr std::int64_t kEndNs = kNsPerSecond;
+
+  // `command`: see reader_command.h.
+  //
+  // Errors: FailedPrecondition  an empty command, or it cannot be run
+  //         ResourceExhausted   out of descriptors, processes or memory
+  static Result<std::unique_ptr<ReaderProcess>> Start(const std::vector<std::string>& command);
+  ~ReaderProcess();
+  ReaderProcess(const ReaderProcess&) = delete;
+  ReaderProcess& operator=(const ReaderProcess&) = delete;
+
+  // Memory with the decoded bytes: `bytes` of them, at least 1. Calls `wanted` now and then.
+  //
+  // Errors: Unavailable        the process ended: usable() is false
+  //         Cancelled          `wanted` was false for kGraceNs: likewise
+  //         DataLoss           it decodes to another size; the answer is none: likewise
+  //         ResourceExhausted  no memory
+  //         those of the reader
+  Result<std::shared_ptr<SharedMemory>> Decode(const GroupRequest& request, std::uint64_t bytes,
+                                               const std::function<bool()>& wanted);
+
+  // Whether it can decode more.
+  [[nodiscard]] bool usable() const { return usable_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  ReaderProcess(std::unique_ptr<IpcConnection> connection, pid_t pid);
+  Result<std::vector<std::byte>> Await(const std::function<bool()>& wanted);
+  Status Ended();
+  // How it ended: "by signal 9". Kills it if it runs.
+  std::string End();
+
+  const std::unique_ptr<IpcConnection> connection_;
+  const pid_t pid_;
+  const UniqueFd process_;  // a pidfd; none if the kernel has none
+  bool usable_ = true;
+  bool ended_ = false;
+};
+
+}  // namespace headrace

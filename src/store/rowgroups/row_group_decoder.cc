@@ -1,0 +1,65 @@
+#include "store/rowgroups/row_group_decoder.h"
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "store/decoded/decoded_store.h"
+#include "store/rowgroups/reader_command.h"
+#include "store/store_table.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kReaders = 2;  // processes, and groups that are decoded at the same time
+
+class Factory final : public StoreFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return kRowGroupScheme; }
+  [[nodiscard]] bool Suits(const StoreRequest& request) const override {
+    return request.scheme == kRowGroupScheme;
+  }
+  [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    StoreParts parts;
+    HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kReaders, "headrace-groups"));
+    parts.store = std::make_unique<DecodedStore>(
+        std::make_unique<RowGroupDecoder>(*request.catalog, request.root,
+                                          ReaderPool::Shared(ReaderCommand())),
+        *parts.executor, DecodedStoreOptions{.name = std::string(name()), .note = request.note});
+    return parts;
+  }
+};
+
+}  // namespace
+
+const StoreFactory& RowGroupStoreFactory() {
+  static const Factory factory;
+  return factory;
+}
+
+Result<std::uint64_t> RowGroupDecoder::DecodedSize(ObjectId object) const {
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
+  if (file.part.empty()) return catalog_.WrongName(object);
+  return file.decoded_bytes;
+}
+
+Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::function<bool()>& wanted) {
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
+  HEADRACE_ASSIGN_OR_RETURN(
+      const std::shared_ptr<OpenFile> open,
+      files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
+  if (file.decoded_bytes == 0) return DecodedBytes{};
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
+  const GroupRequest request{.format = file.coding, .path = file.stored.path, .part = file.part};
+  Result<std::shared_ptr<SharedMemory>> memory =
+      reader->Decode(request, file.decoded_bytes, wanted);
+  readers_->Give(std::move(reader));
+  // The reader opened the file again: it may have read a file that replaced it.
+  HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());
+  HEADRACE_RETURN_IF_ERROR(files_.CheckObject(object));
+  HEADRACE_RETURN_IF_ERROR(memory.status());
+  const std::span<const std::byte> bytes = memory.value()->bytes();
+  return DecodedBytes{.owner = std::move(memory.value()), .bytes = bytes};
+}
+
+}  // namespace headrace
