@@ -6,11 +6,13 @@
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
 from headrace.formats.arrays import Arrays, Records
+from headrace.formats.mds import MDS
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
 
 __all__ = [
+    "MDS",
     "Arrays",
     "Builder",
     "Format",

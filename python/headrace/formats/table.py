@@ -16,6 +16,7 @@ from headrace.formats._format import Format
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
+from headrace.formats.mds import MDS
 from headrace.formats.pack_format import Pack
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
@@ -28,6 +29,7 @@ FORMATS: tuple[Format, ...] = (
     Arrays(),
     Records(),
     WebDataset(),
+    MDS(),
     Pack(),
     OTHER,
 )

@@ -1,0 +1,1 @@
+"""Shards of samples behind a table of offsets, as MDS and LitData write them."""
