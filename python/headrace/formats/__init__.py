@@ -5,8 +5,9 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
+from headrace.formats._shards.litdata import LitData
+from headrace.formats._shards.mds import MDS
 from headrace.formats.arrays import Arrays, Records
-from headrace.formats.mds import MDS
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
@@ -16,6 +17,7 @@ __all__ = [
     "Arrays",
     "Builder",
     "Format",
+    "LitData",
     "Records",
     "Sample",
     "Tokens",

@@ -13,10 +13,11 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats._shards.litdata import LitData
+from headrace.formats._shards.mds import MDS
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
-from headrace.formats.mds import MDS
 from headrace.formats.pack_format import Pack
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     Records(),
     WebDataset(),
     MDS(),
+    LitData(),
     Pack(),
     OTHER,
 )

@@ -1,1 +1,1 @@
-"""Shards of samples behind a table of offsets, as MDS and LitData write them."""
+"""Formats of shards, MDS, LitData and TFRecord, and the layouts that they are made of."""

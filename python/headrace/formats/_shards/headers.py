@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -92,10 +92,12 @@ class MdsHeader(Header):
 class LitDataHeader(Header):
     """The dtype, the rank and the shape, four bytes each."""
 
-    def __init__(self, dtypes: Mapping[int, str], order: str) -> None:
-        """`order`: ">" of tensors, "<" of arrays of NumPy."""
-        self.dtypes = dtypes
+    def __init__(self, dtypes: Sequence[str], order: str) -> None:
+        """`dtypes`: by code. `order`: ">" of tensors, "<" of arrays of NumPy."""
+        self.dtypes = dict(enumerate(dtypes))
         self._number = f"{order}u4"
+        # Several codes may be one dtype; the others are themselves.
+        self._codes = np.array([dtypes.index(name) for name in dtypes], np.int64)
 
     def width(self, rank: int) -> int:
         return 8 + 4 * rank
@@ -106,4 +108,6 @@ class LitDataHeader(Header):
     def parse(self, rows: U8, rank: int) -> Parsed:
         numbers = rows.view(self._number).astype(np.int64)
         lengths = np.full(len(rows), self.width(rank), np.int64)
-        return Parsed(numbers[:, 1], numbers[:, 0], numbers[:, 2:].astype(np.uint64), lengths)
+        known = numbers[:, 0] < len(self._codes)
+        codes = np.where(known, self._codes[np.where(known, numbers[:, 0], 0)], numbers[:, 0])
+        return Parsed(numbers[:, 1], codes, numbers[:, 2:].astype(np.uint64), lengths)

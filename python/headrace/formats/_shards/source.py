@@ -32,9 +32,10 @@ class ShardFile:
 
     path: str
     coding: Literal["stored", "zstd", "gzip"]
-    bytes: int
-    """Of the file itself."""
+    bytes: int | None
+    """Of the file itself, if known."""
     decoded_bytes: int
+    """Where the samples end, in what it decodes to."""
     samples: int
 
 
@@ -87,13 +88,13 @@ class Source:
 def open_shard(shard: ShardFile) -> Iterator[Source]:
     """The shard's bytes. A compressed one is decoded, and in memory as a whole meanwhile."""
     with file_reader(shard.path) as (read, size):
-        if size != shard.bytes:
+        if shard.bytes is not None and size != shard.bytes:
             raise DataLossError(
                 f"indexing {shard.path}: the file has {size} bytes, index.json says "
                 f"{shard.bytes}; {AGAIN}"
             )
         if shard.coding == "stored":
-            yield Source(shard.path, size, read)
+            yield Source(shard.path, min(size, shard.decoded_bytes), read)
             return
         try:
             parts = [read(at, _PART_BYTES) for at in range(0, size, _PART_BYTES)]
@@ -101,6 +102,20 @@ def open_shard(shard: ShardFile) -> Iterator[Source]:
         except DataLossError as error:
             raise DataLossError(f"indexing {shard.path}: {error}; {AGAIN}") from error
         yield Source(shard.path, data.size, lambda offset, count: data[offset : offset + count])
+
+
+def zstd_content_bytes(path: str) -> int | None:
+    """What a zstd file says it decodes to: RFC 8878, 3.1.1.1; None: it does not say it."""
+    with file_reader(path) as (read, _):
+        front = read(0, 18)
+    if len(front) < 6 or front[:4] != b"\x28\xb5\x2f\xfd":
+        raise DataLossError(f"indexing {path}: byte 0: no zstd file begins here; {AGAIN}")
+    is_single = bool(front[4] & 0x20)
+    width = (1 if is_single else 0, 2, 4, 8)[front[4] >> 6]
+    at = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[front[4] & 3]
+    if not width:
+        return None
+    return int.from_bytes(front[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 def inside(folder: str, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
+from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import NAMES
 from headrace.formats._format import Format, Sample
@@ -119,7 +119,9 @@ class _Dataset:
                 raise self._damaged(f"it has version {found['version']!r:.50}, MDS has 2")
             for number, each in enumerate(shards):
                 self._add(folder, number, each)
-        except (KeyError, TypeError, AttributeError) as error:
+        except HeadraceError:
+            raise  # Some are of these types, too.
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise self._damaged(
                 f"shard {len(self.shards)}: an entry is missing or of another type "
                 f"({type(error).__name__}: {error!s:.100})"
