@@ -40,7 +40,7 @@ TABLES = [
     ),
     (
         [each.name for each in table.FORMATS],
-        r"^src/index/folder/folder\.cc$|/formats/(_shards/)?(folder|pack_format|index_file|arrays|tokens|webdataset|mds|litdata)\.py$",
+        r"^src/index/folder/folder\.cc$|/formats/(_shards/)?(folder|pack_format|index_file|arrays|tokens|webdataset|mds|litdata|tfrecord)\.py$",
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.

@@ -7,6 +7,7 @@ from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
+from headrace.formats._shards.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
@@ -20,6 +21,7 @@ __all__ = [
     "LitData",
     "Records",
     "Sample",
+    "TFRecord",
     "Tokens",
     "WebDataset",
     "register",

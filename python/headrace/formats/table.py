@@ -15,6 +15,7 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
+from headrace.formats._shards.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
@@ -32,6 +33,7 @@ FORMATS: tuple[Format, ...] = (
     WebDataset(),
     MDS(),
     LitData(),
+    TFRecord(),
     Pack(),
     OTHER,
 )
