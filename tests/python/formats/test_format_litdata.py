@@ -147,14 +147,39 @@ def test_what_is_not_read_is_refused_with_the_remedy(written: Path, chunks: Path
         rewritten(chunks / "one", lambda x, k=key: x["config"].update({k: None}))
 
 
-def test_rows_of_arrow_are_refused_with_the_remedy(chunks: Path) -> None:
-    path = chunks / "one-a-chunk" / "chunk-0-3.bin"
-    begin = np.array([1, 12, 12], "<u4").tobytes()
-    path.write_bytes(begin + b"ARROW1" + np.uint32(6).tobytes() + b"LDARW01\0")
-    size = path.stat().st_size
-    rewritten(chunks / "one-a-chunk", lambda x: x["chunks"][3].update(chunk_bytes=size))
-    with pytest.raises(errors.InvalidArgumentError, match=r"a table of Arrow, .* make one"):
-        hr.open(chunks / "one-a-chunk")
+def test_rows_of_arrow_are_those_of_litdata(written: Path, tmp_path: Path) -> None:
+    rows = json.loads((written / "rows.json").read_text())["rows"]
+    dataset, own = check_rows(written / "rows")
+    assert dataset.fields == ("text", "label", "score", "ok", "raw", "ids")
+    assert len(dataset) == 300
+    for mine, theirs in zip(dataset, rows, strict=True):
+        found = [shown(mine[name]) for name in dataset.fields[:-1]]
+        assert [*found, mine["ids"].tolist()] == theirs
+    dataset, own = check_rows(written / "rows", LitData(columns=("ids", "text")))
+    assert dataset.fields == ("text", "ids")
+    check_orders(dataset, own, tmp_path)
+
+
+def test_rows_of_arrow_that_are_no_extents_are_refused(written: Path) -> None:
+    for name, row, message in (
+        ("rows-packed", LitData(columns=("text",)), "are compressed inside the table, .* without"),
+        ("rows-nested", LitData(), r"'a' holds struct.*; leave it out with columns=\('c',\)"),
+        ("rows", LitData(raw=("raw",)), "columns have a type each; leave raw out"),
+        ("rows", LitData(columns=("no",)), "its columns are text, label, .*, no are needed"),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=message):
+            hr.open(written / name, format=row)
+    assert len(hr.open(written / "rows-nested", format=LitData(columns=("c",)))) == 3
+
+
+def test_damaged_tables_of_arrow_are_errors_that_name_the_file(chunks: Path) -> None:
+    draw = random.Random(3)
+    path = chunks / "rows" / "chunk-0-1.bin"
+
+    def anywhere(size: int) -> list[int]:
+        return [draw.randrange(size) for _ in range(8)] or [0]
+
+    check_damage([path], lambda: hr.open(chunks / "rows"), anywhere, rounds=300)
 
 
 def test_chunks_as_older_versions_wrote_them_are_read(chunks: Path) -> None:

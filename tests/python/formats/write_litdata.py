@@ -64,6 +64,18 @@ def nested(i: int) -> dict[str, Any]:
     return {"image": {"size": (i, 2 * i), "data": bytes(i)}, "x": (torch.zeros(i), f"t{i}")}
 
 
+def row(i: int) -> dict[str, Any]:
+    """What LitData stores as a table of Arrow."""
+    return {
+        "text": TEXTS[i % len(TEXTS)] * (i % 3),
+        "label": i,
+        "score": i / 7,
+        "ok": i % 3 == 0,
+        "raw": bytes([i % 256]) * (i % 5),
+        "ids": list(range(i % 4)),
+    }
+
+
 def write(folder: Path, items: list[Any], **options: Any) -> None:
     folder.mkdir()
     if "chunk_size" not in options:
@@ -116,16 +128,23 @@ def main(folder: Path) -> None:
     write(folder / "tokens-numpy", [each.numpy().astype(np.int32) for each in ids], **loader)
     write(folder / "batch", [pair(i) for i in range(9)], compression="zstd")
     write(folder / "pickled", [{"a": {1, i}, "l": [i], "x": torch.zeros(2)} for i in range(3)])
+    write(folder / "rows", [row(i) for i in range(300)], chunk_bytes=3000)
+    write(folder / "rows-packed", [row(i) for i in range(9)], compression="zstd")
+    write(folder / "rows-nested", [{"a": {"b": 1}, "c": f"{i}"} for i in range(3)])
     found = {}
     for each in sorted(folder.iterdir()):
-        if each.name in ("batch", "pickled"):
+        if each.name in ("batch", "pickled", "rows-packed", "rows-nested"):
             continue
         copy = folder.with_name("read-here") / each.name  # LitData decompresses in place.
         shutil.copytree(each, copy)
         block = BLOCKS.get(each.name)
         loaders = {} if block is None else {"item_loader": TokensLoader(block_size=block)}
         dataset = StreamingDataset(str(copy), **loaders)
-        found[each.name] = [flat(dataset[i]) for i in range(len(dataset))]
+        items = [dataset[i] for i in range(len(dataset))]
+        if each.name == "rows":
+            found[each.name] = [[shown(value) for value in item.values()] for item in items]
+        else:
+            found[each.name] = [flat(item) for item in items]
     (folder / "rows.json").write_text(json.dumps(found))
 
 

@@ -28,6 +28,8 @@ class Chunks:
         self.shards: list[ShardFile] = []
         self.tokens: list[int] = []
         self.stored: dict[str, str] = {}
+        self.are_rows = False
+        """Whether the rows are tables of Arrow, and the samples have no bytes before them."""
         found = read_index(self.index)
         try:
             config = found["config"]
@@ -140,10 +142,7 @@ class Chunks:
             end = size - 12 - int.from_bytes(tail[:4], "little")
             begins = read(4, 4), read(end - 4, 4) if end >= 12 else b""
         if begins[0] == begins[1]:
-            raise InvalidArgumentError(
-                f"indexing {path}: its rows are a table of Arrow, as LitData writes rows that have "
-                "only numbers, texts, bytes and lists of these; make one of the values an array"
-            )
+            self.are_rows = True
         return end
 
 

@@ -20,6 +20,7 @@ from headrace.formats._shards.chunks import Chunks
 from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, choose, refused
 from headrace.formats._shards.headers import LitDataHeader
+from headrace.formats._shards.rows import add_rows, own_rows, own_value
 from headrace.formats._shards.source import ShardFile, open_shard
 from headrace.formats._shards.table import table_end
 
@@ -101,6 +102,14 @@ class LitData(Format):
         if found.are_tokens:
             self._add_windows(found, builder)
             return
+        if found.are_rows:
+            if self.raw:
+                raise InvalidArgumentError(
+                    f"indexing {found.index}: raw={self.raw!r}: its rows are tables of Arrow, "
+                    "whose columns have a type each; leave raw out"
+                )
+            add_rows(found.shards, self.columns, builder)
+            return
         if self.block_size is not None:
             raise InvalidArgumentError(
                 f"indexing {found.index}: block_size={self.block_size} was given, but it was not "
@@ -144,6 +153,11 @@ class LitData(Format):
         """Item by item, as LitData's PyTreeLoader and TokensLoader do."""
         found = Chunks(path)
         for position, shard in enumerate(found.shards):
+            if found.are_rows:
+                for row in own_rows(shard):
+                    taken = {name: row[name] for name in row if name in (self.columns or row)}
+                    yield {name: own_value(value) for name, value in taken.items()}
+                continue
             with open_shard(shard) as source:
                 data = source.part(0, source.size).tobytes()
             if found.are_tokens:
