@@ -118,7 +118,8 @@ class Chunks:
                 raise DataLossError(
                     f"indexing {plain}: the file has {found} bytes, index.json says {size}; {AGAIN}"
                 )
-            return ShardFile(plain, "stored", found, self._samples_end(plain, found), samples)
+            end = self._samples_end(plain, found, samples)
+            return ShardFile(plain, "stored", found, end, samples)
         if not os.path.exists(path):
             raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
         if packed.partition(":")[0] != "zstd":
@@ -133,16 +134,20 @@ class Chunks:
             )
         return ShardFile(path, "zstd", None, decoded, samples)
 
-    def _samples_end(self, path: str, size: int) -> int:
+    def _samples_end(self, path: str, size: int, samples: int) -> int:
         """Where the samples end; behind them the rows may follow as a file of Arrow."""
         with file_reader(path) as (read, _):
             tail = read(max(size - 12, 0), 12)
             if tail[4:] != _ARROW_MAGIC:
                 return size
             end = size - 12 - int.from_bytes(tail[:4], "little")
-            begins = read(4, 4), read(end - 4, 4) if end >= 12 else b""
-        if begins[0] == begins[1]:
-            self.are_rows = True
+            if end < table_end(samples):
+                raise DataLossError(
+                    f"indexing {path}: byte {size - 12}: the table of Arrow that ends here would "
+                    f"begin at byte {end}, the offsets of samples end at {table_end(samples)}; "
+                    f"{AGAIN}"
+                )
+            self.are_rows |= read(4, 4) == read(table_end(samples) - 4, 4)
         return end
 
 
