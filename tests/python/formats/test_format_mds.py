@@ -171,7 +171,7 @@ def rewritten(folder: Path, change: Any) -> None:
     ("change", "message"),
     [
         (lambda x: x["shards"][1].update(samples=3), r"00001\.mds: byte 0: the shard has \d+ samp"),
-        (lambda x: x["shards"][1].update(samples=999), "has 999|says 999 samples"),
+        (lambda x: x["shards"][1].update(samples=999), "says 999 samples, whose offsets"),
         (lambda x: x["shards"][1]["raw_data"].update(bytes=7), r"00001\.mds: the file has \d+ byt"),
         (lambda x: x["shards"][1]["raw_data"].update(basename="../x"), "outside of it, '../x'"),
         (lambda x: x["shards"][1]["raw_data"].update(basename="no"), "indexing .*no: no such file"),
@@ -282,7 +282,7 @@ def write_shard(
         ("ndarray:int8", [b"\x04\x02ab", b"\x08\x01\x02ab"], "has 2 dimensions of int8, in the f"),
         ("ndarray", [b"\x08\x04\x02ab", b"\x09\x04\x02ab"], "1 dimensions of int8, in the first s"),
         ("ndarray", [b"\x07\x04\x02ab"], "a dtype of the unknown code 7"),
-        ("ndarray", [b"\x40\x04\x01" + bytes(8)], "holds uint64, batches hold|its header says"),
+        ("ndarray", [b"\x40\x04\x01" + bytes(8)], "holds uint64, batches hold"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(
