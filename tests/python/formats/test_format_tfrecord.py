@@ -233,6 +233,11 @@ def test_compressed_files_are_refused_with_the_remedy(fixture: Path, how: str) -
         ([example(a=field(1, b"") + field(3, b""))], None, "a feature has two lists"),
         ([field(1, field(1, field(1, b"\xff")))], None, "name of a feature is not UTF-8"),
         ([field(1, b"\x0b")], None, "a field of wire type 3"),
+        (
+            [example(a=[1]) + field(2, b"")],
+            None,
+            "lists of features, as a SequenceExample; open it",
+        ),
         ([], None, "it holds no samples"),
     ],
 )

@@ -22,6 +22,7 @@ _FIELD_MAX = 2**29
 Known = dict[int, tuple[int, ...]]
 
 _MESSAGE: Known = {1: (_LENGTH,)}
+_EXAMPLE: Known = {1: (_LENGTH,), 2: (_LENGTH,)}
 _ENTRY: Known = {1: (_LENGTH,), 2: (_LENGTH,)}
 _FEATURE: Known = {1: (_LENGTH,), 2: (_LENGTH,), 3: (_LENGTH,)}
 _FLOATS: Known = {1: (_LENGTH, _FOUR)}
@@ -50,7 +51,9 @@ class Feature(NamedTuple):
 def features_of(data: bytes) -> dict[str, Feature]:
     """The features of a record, by name. Raises DamagedError."""
     found: dict[str, Feature] = {}
-    for _, begin, end in _fields(data, 0, len(data), _MESSAGE):
+    for number, begin, end in _fields(data, 0, len(data), _EXAMPLE):
+        if number == 2:
+            raise DamagedError(begin, "it has lists of features, as a SequenceExample")
         for _, first, last in _fields(data, begin, end, _MESSAGE):
             name, feature = _entry(data, first, last)
             found[name] = feature  # The last one of a name counts, as for protocol buffers.
