@@ -177,10 +177,16 @@ class Dataset:
         return _reopen, (self._path, self._named_index, skip, self.fingerprint, own)
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
-        return {
-            field.name: self._read_field(reader, position, field, number)
-            for position, field in enumerate(self._fields)
-        }
+        sample = {}
+        for position, field in enumerate(self._fields):
+            try:
+                sample[field.name] = self._read_field(reader, position, field, number)
+            except UnicodeDecodeError as error:
+                raise DataLossError(
+                    f"reading dataset {self._path}: sample {number} field {field.name}: its text "
+                    f"is not UTF-8 ({error}); write it as UTF-8"
+                ) from error
+        return sample
 
     def _read_field(
         self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int

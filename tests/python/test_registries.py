@@ -40,7 +40,7 @@ TABLES = [
     ),
     (
         [each.name for each in table.FORMATS],
-        r"^src/index/folder/folder\.cc$|/formats/[a-z]\w+\.py$",
+        r"^src/index/folder/folder\.cc$|/formats/(_\w+/)?[a-z]\w+\.py$",
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.

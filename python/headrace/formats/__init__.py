@@ -6,6 +6,9 @@
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Given, Sample
 from headrace.formats._rowgroups.command import set_reader_command
+from headrace.formats._shards.litdata import LitData
+from headrace.formats._shards.mds import MDS
+from headrace.formats._shards.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.huggingface import HuggingFace
 from headrace.formats.parquet import Parquet
@@ -16,14 +19,17 @@ from headrace.formats.webdataset import WebDataset
 set_reader_command()
 
 __all__ = [
+    "MDS",
     "Arrays",
     "Builder",
     "Format",
     "Given",
     "HuggingFace",
+    "LitData",
     "Parquet",
     "Records",
     "Sample",
+    "TFRecord",
     "Tokens",
     "WebDataset",
     "register",

@@ -13,6 +13,9 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format, Given
+from headrace.formats._shards.litdata import LitData
+from headrace.formats._shards.mds import MDS
+from headrace.formats._shards.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.huggingface import HuggingFace
@@ -32,6 +35,9 @@ FORMATS: tuple[Format, ...] = (
     WebDataset(),
     HuggingFace(),
     Parquet(),
+    MDS(),
+    LitData(),
+    TFRecord(),
     Pack(),
     OTHER,
 )

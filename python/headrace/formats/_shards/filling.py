@@ -1,0 +1,108 @@
+"""Chooses the columns of shards, and adds their samples to an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._files.reading import file_reader
+from headrace.formats._shards.columns import Column, Extents, Values
+from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
+from headrace.formats._shards.table import pieces
+
+Chosen = Mapping[int, Column]
+"""By the position in a sample: the columns that become fields."""
+
+
+def read_index(path: str) -> Any:
+    """The JSON of an index.json."""
+    with file_reader(path) as (read, size):
+        text = read(0, size)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataLossError(
+            f"indexing {path}: its {size} bytes are no JSON: {str(error) or 'nested too deep'}; "
+            f"{AGAIN}"
+        ) from error
+
+
+def choose(
+    path: str,
+    stored: Mapping[str, str],
+    columns: tuple[str, ...] | None,
+    raw: tuple[str, ...],
+    make: Callable[[str, str], Column],
+) -> Chosen:
+    """The columns that become fields.
+
+    `stored`: by name, in the order of a sample, how each column is stored. `columns`: those to
+    take; None: all. `raw`: those whose bytes are taken as they are. `make(name, how)`: another one.
+    """
+    for option, given in (("columns", columns or ()), ("raw", raw)):
+        for name in given:
+            if name not in stored:
+                raise InvalidArgumentError(
+                    f"indexing {path}: {option}={given!r}: there is no {name!r}; its columns are "
+                    f"{', '.join(stored)}"
+                )
+    chosen: dict[int, Column] = {}
+    for at, (name, how) in enumerate(stored.items()):
+        if columns is None or name in columns:
+            chosen[at] = Extents(name, "bytes") if name in raw else make(name, how)
+    if not chosen:
+        raise InvalidArgumentError(f"indexing {path}: its samples have no columns")
+    return chosen
+
+
+def refused(path: str, name: str, how: str, why: str, stored: Sequence[str]) -> Exception:
+    """An error about a column that cannot be a field."""
+    others = tuple(each for each in stored if each != name)
+    leave_out = f", or leave it out with columns={others!r}" if others else ""
+    return InvalidArgumentError(
+        f"indexing {path}: column {name!r} is stored as {how!r}: {why}; keep its bytes with "
+        f"raw=({name!r},){leave_out}"
+    )
+
+
+def add_samples(
+    shards: Sequence[ShardFile], widths: list[int | None], chosen: Chosen, builder: Builder
+) -> None:
+    """Adds the fields, and all samples of the shards.
+
+    `widths`: bytes of each column that a sample has; None: they differ, and a sample says them.
+    """
+    looking = {at: column for at, column in chosen.items() if column.looks}
+    if looking:
+        for shard in shards:
+            for at, values in _values(shard, 0, widths, looking):
+                looking[at].look(values)
+            builder.tell(0)  # The user may stop it.
+    for column in chosen.values():
+        column.declare(builder)
+    are_decoded = any(shard.coding != "stored" for shard in shards)
+    found = 0
+    for shard in shards:
+        coded = shard.coding != "stored"
+        number = builder.add_file(
+            shard.path, coding=shard.coding, decoded_bytes=shard.decoded_bytes if coded else None
+        )
+        for at, values in _values(shard, number, widths, chosen):
+            chosen[at].add(values, builder)
+            builder.tell(found + values.first)
+        if are_decoded and shard.samples:
+            builder.add_blocks([shard.samples], number, 0, shard.decoded_bytes)
+        found += shard.samples
+        builder.tell(found)
+
+
+def _values(
+    shard: ShardFile, number: int, widths: list[int | None], chosen: Chosen
+) -> Iterator[tuple[int, Values]]:
+    with open_shard(shard) as source:
+        for piece in pieces(source, shard.samples, widths):
+            for at in chosen:
+                yield at, Values(source, number, piece.first, piece.starts[at], piece.sizes[at])

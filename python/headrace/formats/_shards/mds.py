@@ -1,0 +1,237 @@
+"""MDS: shards of MosaicML Streaming, which an index.json lists."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
+from headrace.formats._builder import Builder
+from headrace.formats._files.npy import NAMES
+from headrace.formats._format import Format, Sample
+from headrace.formats._shards.columns import Arrays, Column, Digits, Extents, Headed, Numbers
+from headrace.formats._shards.filling import add_samples, choose, read_index, refused
+from headrace.formats._shards.headers import MdsHeader
+from headrace.formats._shards.source import AGAIN, ShardFile, inside, open_shard
+
+_INDEX = "index.json"
+_BEGIN = re.compile(rb'\s*\{\s*("version"\s*:\s*\d+\s*,\s*)?"shards"\s*:')
+_CODINGS: dict[str, Literal["zstd", "gzip"]] = {"zstd": "zstd", "gz": "gzip"}
+_BYTES_MAX = 2**32  # Offsets in a shard have four bytes.
+
+_NUMBERS = {"int": "int64", "uint64": "uint64"} | {
+    name: name for name in NAMES if name != "bool"
+}  # fmt: skip
+_KINDS: dict[str, Literal["bytes", "text", "image"]] = {
+    "bytes": "bytes",
+    "str": "text",
+    "json": "text",
+    "str_decimal": "text",
+    "jpeg": "image",
+    "png": "image",
+}
+_REFUSED = {
+    "pkl": "unpickling runs code of whoever wrote it, so headrace never does",
+    "pil": "it has pixels of any size and mode behind a header",
+    **dict.fromkeys(
+        ("jpeg_array", "jpegarray", "list[pil]", "list[jpeg]", "list[png]"),
+        "a sample has several images",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MDS(Format):
+    """Shards that MosaicML Streaming's MDSWriter wrote: `headrace docs formats/mds`.
+
+    >>> hr.open("train", format=MDS(columns=("image", "label")))
+    """
+
+    name: ClassVar[str] = "mds"
+    opens: ClassVar[str] = "a folder of MDS shards (MosaicML Streaming)"
+
+    columns: tuple[str, ...] | None = None
+    """The columns to take; None: all."""
+    raw: tuple[str, ...] = ()
+    """Columns whose values stay bytes, whatever they are."""
+
+    def recognises(self, path: str) -> bool:
+        index = os.path.join(path, _INDEX)
+        if not os.path.isfile(index):
+            return False
+        with open(index, "rb") as file:
+            return _BEGIN.match(file.read(4096)) is not None
+
+    def decodes(self, path: str) -> bool:
+        return any(each.coding != "stored" for each in _Dataset(path).shards)
+
+    def fill(self, path: str, builder: Builder) -> None:
+        builder.depends_on(os.path.join(path, _INDEX))
+        found = _Dataset(path)
+
+        def column(name: str, how: str) -> Column:
+            return _column(found.index, name, how, list(found.stored))
+
+        chosen = choose(found.index, found.stored, self.columns, self.raw, column)
+        add_samples(found.shards, found.widths, chosen, builder)
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """Sample by sample, as Streaming's MDSReader does."""
+        found = _Dataset(path)
+        for shard in found.shards:
+            with open_shard(shard) as source:
+                data = source.part(0, source.size).tobytes()
+            bounds = np.frombuffer(data, np.uint32, shard.samples + 1, 4).tolist()
+            for begin, end in pairwise(bounds):
+                yield self._own_sample(data[begin:end], found)
+
+    def _own_sample(self, data: bytes, found: _Dataset) -> Sample:
+        open_ended = found.widths.count(None)
+        sizes = iter(np.frombuffer(data, np.uint32, open_ended).tolist())
+        at, sample = 4 * open_ended, {}
+        for (name, how), width in zip(found.stored.items(), found.widths, strict=True):
+            size = next(sizes) if width is None else width
+            if self.columns is None or name in self.columns:
+                value = data[at : at + size]
+                sample[name] = value if name in self.raw else _decoded(how, value)
+            at += size
+        return sample
+
+
+class _Dataset:
+    """What an index.json says, checked."""
+
+    def __init__(self, folder: str) -> None:
+        self.index = os.path.join(folder, _INDEX)
+        self.shards: list[ShardFile] = []
+        self.stored: dict[str, str] = {}
+        self.widths: list[int | None] = []
+        found = read_index(self.index)
+        try:
+            shards = found["shards"]
+            if found["version"] != 2 or not isinstance(shards, list):
+                raise self._damaged(f"it has version {found['version']!r:.50}, MDS has 2")
+            for number, each in enumerate(shards):
+                self._add(folder, number, each)
+        except HeadraceError:
+            raise  # Some are of these types, too.
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise self._damaged(
+                f"shard {len(self.shards)}: an entry is missing or of another type "
+                f"({type(error).__name__}: {error!s:.100})"
+            ) from error
+        if not sum(each.samples for each in self.shards):
+            raise InvalidArgumentError(f"indexing {folder}: it holds no samples")
+
+    def _damaged(self, why: str) -> DataLossError:
+        return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")
+
+    def _add(self, folder: str, number: int, shard: dict[str, Any]) -> None:
+        if shard["format"] != "mds":
+            raise InvalidArgumentError(
+                f"indexing {self.index}: shard {number} has the format {shard['format']!r:.50}; "
+                "headrace reads 'mds': write the dataset with MDSWriter"
+            )
+        names, encodings = shard["column_names"], shard["column_encodings"]
+        sizes = shard["column_sizes"]
+        texts = all(isinstance(each, str) for each in [*names, *encodings])
+        whole = all(each is None or _is_count(each) for each in sizes)
+        if not texts or not whole or not len(set(names)) == len(encodings) == len(sizes):
+            raise self._damaged(f"shard {number}: its columns are {names!r:.200}")
+        stored = dict(zip(names, encodings, strict=True))
+        widths = [each or None for each in sizes]
+        if not self.shards:
+            self.stored, self.widths = stored, widths
+        elif (stored, widths) != (self.stored, self.widths):
+            raise InvalidArgumentError(
+                f"indexing {self.index}: the columns of shard {number} are {stored}, those of the "
+                f"first {self.stored}; open shards of the same columns together"
+            )
+        self.shards.append(self._file(folder, number, shard))
+
+    def _file(self, folder: str, number: int, shard: dict[str, Any]) -> ShardFile:
+        """The decompressed file if there is one, as Streaming leaves it; else the compressed."""
+        raw, packed, samples = shard["raw_data"], shard.get("zip_data"), shard["samples"]
+        counts = [samples, raw["bytes"], *([packed["bytes"]] if packed else [])]
+        if not all(_is_count(each) and each < _BYTES_MAX for each in counts):
+            raise self._damaged(f"shard {number}: its samples and bytes are {counts!r:.100}")
+        path = inside(folder, raw["basename"])
+        is_raw = os.path.exists(path)
+        if packed and not is_raw:
+            path = inside(folder, packed["basename"])
+        if not os.path.exists(path):
+            raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
+        if is_raw or not packed:
+            return ShardFile(path, "stored", raw["bytes"], raw["bytes"], samples)
+        how = str(shard["compression"]).partition(":")[0]
+        if how not in _CODINGS:
+            raise InvalidArgumentError(
+                f"indexing {path}: it is compressed as {how!r:.50}; headrace reads zstd and gz: "
+                f"decompress the shards once, each to {raw['basename']!r} and the like beside "
+                "it, or write the dataset with compression='zstd'"
+            )
+        return ShardFile(path, _CODINGS[how], packed["bytes"], raw["bytes"], samples)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _column(index: str, name: str, how: str, names: list[str]) -> Column:
+    """How the values of an encoding become a field."""
+    if how in _NUMBERS:
+        stored = _NUMBERS[how]
+        return Numbers(name, stored, "int64" if stored == "uint64" else None)
+    if how in _KINDS:
+        return Extents(name, _KINDS[how])
+    if how == "str_int":
+        return Digits(name, "int64")
+    if how == "str_float":
+        return Digits(name, "float64")
+    if how.partition(":")[0] == "ndarray":
+        dtype, shape = _array(index, how)
+        if dtype not in (*NAMES, None):
+            raise refused(index, name, how, f"batches hold {', '.join(NAMES)}", names)
+        if dtype is None or shape is None:
+            return Headed(name, MdsHeader(dtype))
+        return Arrays(name, dtype, shape)
+    why = _REFUSED.get(how, "headrace does not know this encoding")
+    raise refused(index, name, how, why, names)
+
+
+def _array(index: str, how: str) -> tuple[str | None, tuple[int, ...] | None]:
+    """Of "ndarray:DTYPE:SHAPE": both, as far as they are given."""
+    parts = how.split(":")[1:]
+    shape = parts[1].split(",") if len(parts) == 2 else []
+    known = not parts or parts[0] in MdsHeader.dtypes.values()
+    if len(parts) > 2 or not known or not all(re.fullmatch("[1-9][0-9]{0,9}", x) for x in shape):
+        raise DataLossError(f"indexing {index}: the encoding {how!r:.100} is no array's; {AGAIN}")
+    return (parts[0] if parts else None), (tuple(map(int, shape)) if shape else None)
+
+
+def _decoded(how: str, value: bytes) -> Any:
+    """A value, as headrace delivers it."""
+    if how in _NUMBERS:
+        number = np.frombuffer(value, _NUMBERS[how])[0]
+        return np.int64(number) if how == "uint64" else number
+    if _KINDS.get(how) == "text":
+        return value.decode()
+    if how in ("str_int", "str_float"):
+        return np.int64(value.decode()) if how == "str_int" else np.float64(value.decode())
+    if not how.startswith("ndarray"):
+        return value
+    dtype, shape = _array("", how)
+    at = 0
+    if dtype is None:
+        dtype, at = MdsHeader.dtypes[value[0]], 1
+    if shape is None:
+        rank, width = value[at] >> 2, 1 << (value[at] & 3)
+        shape = tuple(np.frombuffer(value, f"<u{width}", rank, at + 1).tolist())
+        at += 1 + rank * width
+    return np.frombuffer(value, dtype, offset=at).reshape(shape)

@@ -1,0 +1,212 @@
+"""TFRecord: files of records of bytes, and the features of their tf.train.Example."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from headrace._arguments import shown
+from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
+from headrace.formats._format import Format, Sample
+from headrace.formats._shards.example import DamagedError, Feature, features_of
+from headrace.formats._shards.features import KINDS, FeatureColumn, kind_of
+from headrace.formats._shards.records import HEAD_BYTES, Ahead, masked_crc, records
+from headrace.formats._shards.source import AGAIN, Source
+
+_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
+_NUMBERED = re.compile(r".-\d{5,}-of-\d{5,}")
+_BESIDE = (".json", ".txt")  # as TensorFlow Datasets has them beside its records
+_RECORDS_AT_ONCE = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFRecord(Format):
+    """TFRecord files: `headrace docs formats/tfrecord`.
+
+    >>> hr.open("train-{00000..00009}-of-00010", format=TFRecord(examples=True))
+    """
+
+    name: ClassVar[str] = "tfrecord"
+    opens: ClassVar[str] = "TFRecord files"
+
+    examples: bool = False
+    """Whether records are tf.train.Example, whose features become fields, as the first has them."""
+    features: Mapping[str, str] | None = None
+    """The features that become fields, each with its kind; of records that are examples."""
+
+    def __post_init__(self) -> None:
+        """Refuses invalid values."""
+        given: Any = self.features
+        valid = given is None or (isinstance(given, Mapping) and len(given) > 0)
+        if not valid or not all(each in KINDS for each in (given or {}).values()):
+            raise InvalidArgumentError(
+                f"tfrecord features: got {shown(given)}, must be the kind of each feature, as "
+                f"{{'label': 'int64'}}: one of {', '.join(KINDS)}"
+            )
+
+    def recognises(self, path: str) -> bool:
+        if os.path.isdir(path):
+            return bool(_files_in(path))
+        first = expand(path)[0]
+        if not os.path.isfile(first):
+            return False
+        return _is_named(first) or (_is_numbered(first) and _begins(first))
+
+    def fill(self, path: str, builder: Builder) -> None:
+        if os.path.isdir(path):
+            builder.depends_on(path)
+        columns: _Columns | None = None
+        found = 0
+        for each in _files(path):
+            with file_reader(each) as (read, size):
+                source = Source(each, size, read)
+                ahead = Ahead(source)
+                number = builder.add_file(each)
+                for at, length in records(source, ahead):
+                    features = self._features(source, ahead, found, at, length)
+                    if columns is None:
+                        columns = _Columns(builder, self._chosen(source, at, features))
+                    columns.add(source, number, at, length, features)
+                    found += 1
+                    if found % _RECORDS_AT_ONCE == 0:
+                        columns.flush(found)
+        if columns is None:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        columns.flush(found)
+
+    def _features(
+        self, source: Source, ahead: Ahead, number: int, at: int, length: int
+    ) -> dict[str, Feature] | None:
+        """Of a record that is an example."""
+        if not self.examples and self.features is None:
+            return None
+        try:
+            return features_of(ahead.bytes_at(at, length, ahead=False))
+        except DamagedError as error:
+            raise DataLossError(
+                f"indexing {source.path}: byte {at + error.offset}: record {number} is no "
+                f"tf.train.Example: {error}; open it without examples= and features=, or {AGAIN}"
+            ) from error
+
+    def _chosen(
+        self, source: Source, at: int, found: dict[str, Feature] | None
+    ) -> list[FeatureColumn] | None:
+        """The features that become fields, by the first record."""
+        if found is None:
+            return None
+        wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(found))
+        if not wanted:
+            raise InvalidArgumentError(
+                f"indexing {source.path}: byte {at}: the first record has no features"
+            )
+        return [FeatureColumn.of(source, at, name, kind, found) for name, kind in wanted.items()]
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """Record by record, as the specification has them."""
+        fields: dict[str, str] = {}
+        for each in _files(path):
+            with open(each, "rb") as file:
+                while head := file.read(HEAD_BYTES):
+                    record = file.read(int.from_bytes(head[:8], "little"))
+                    file.read(4)
+                    if not self.examples and self.features is None:
+                        yield {"record": record}
+                        continue
+                    found = features_of(record)
+                    fields = fields or self._own_kinds(record, found)
+                    yield {name: _own(record, found[name], kind) for name, kind in fields.items()}
+
+    def _own_kinds(self, record: bytes, found: dict[str, Feature]) -> dict[str, str]:
+        return dict(self.features or {name: kind_of(record, found[name]) for name in sorted(found)})
+
+
+class _Columns:
+    """Adds records to the builder, many at a time."""
+
+    def __init__(self, builder: Builder, features: list[FeatureColumn] | None) -> None:
+        self._builder = builder
+        self._features = features
+        self._extents: list[tuple[int, int, int]] = []
+        if features is None:
+            builder.add_field("record", "bytes")
+        for each in features or ():
+            each.declare(builder)
+
+    def add(
+        self,
+        source: Source,
+        number: int,
+        at: int,
+        length: int,
+        found: dict[str, Feature] | None,
+    ) -> None:
+        if self._features is None or found is None:
+            self._extents.append((number, at, length))
+            return
+        for each in self._features:
+            each.add(source, number, at, found)
+
+    def flush(self, found: int) -> None:
+        """Passes on what was added."""
+        if self._features is None and self._extents:
+            self._builder.add_extents("record", *zip(*self._extents, strict=True))
+            self._extents.clear()
+        for each in self._features or ():
+            each.flush(self._builder)
+        self._builder.tell(found)
+
+
+def _own(record: bytes, feature: Feature, kind: str) -> Any:
+    """A value, as headrace delivers it."""
+    if kind in ("bytes", "image", "text"):
+        ((at, size),) = feature.extents
+        value = record[at : at + size]
+        return value.decode() if kind == "text" else value
+    numbers = feature.numbers.astype(kind.removesuffix("[]"))
+    return numbers if kind.endswith("[]") or len(numbers) != 1 else numbers[0]
+
+
+def _is_named(path: str) -> bool:
+    """Whether the name alone says that it is one."""
+    return path.endswith(_SUFFIXES) or (
+        _is_numbered(path) and any(f"{suffix}-" in path for suffix in _SUFFIXES)
+    )
+
+
+def _is_numbered(path: str) -> bool:
+    return _NUMBERED.search(os.path.basename(path)) is not None
+
+
+def _begins(path: str) -> bool:
+    """Whether a record begins the file: any file may have such a name."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    return len(head) == HEAD_BYTES and int.from_bytes(head[8:], "little") == masked_crc(head[:8])
+
+
+def _files_in(folder: str) -> list[str]:
+    """The files of records of a folder that has no others; else none."""
+    found = []
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.name.startswith(".") or each.name.endswith(_BESIDE):
+                continue
+            if not _is_named(each.name) or not each.is_file():
+                return []
+            found.append(os.path.join(folder, each.name))
+    return sorted(found)
+
+
+def _files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return expand(path)
+    try:
+        return _files_in(path)
+    except OSError as error:
+        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
