@@ -40,7 +40,7 @@ TABLES = [
     ),
     (
         [each.name for each in table.FORMATS],
-        r"^src/index/folder/folder\.cc$|/formats/(folder|pack_format|index_file|arrays|tokens|webdataset)\.py$",
+        r"^src/index/folder/folder\.cc$|/formats/(folder|pack_format|index_file|arrays|tokens|webdataset|_tables/manifest|_tables/coco|_hdf5/hdf5)\.py$",
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.

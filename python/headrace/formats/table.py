@@ -13,6 +13,7 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
@@ -28,6 +29,7 @@ FORMATS: tuple[Format, ...] = (
     Arrays(),
     Records(),
     WebDataset(),
+    Manifest(),
     Pack(),
     OTHER,
 )
