@@ -5,6 +5,7 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
+from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.table import register
@@ -14,6 +15,7 @@ from headrace.formats.webdataset import WebDataset
 __all__ = [
     "Arrays",
     "Builder",
+    "Coco",
     "Format",
     "Manifest",
     "Records",

@@ -13,6 +13,7 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
@@ -30,6 +31,7 @@ FORMATS: tuple[Format, ...] = (
     Records(),
     WebDataset(),
     Manifest(),
+    Coco(),
     Pack(),
     OTHER,
 )

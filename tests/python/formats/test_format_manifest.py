@@ -253,7 +253,7 @@ def test_missing_files_are_refused_with_their_number_or_left_out(folder: Path) -
 def test_names_of_no_files_say_what_they_are(folder: Path, name: str, message: str) -> None:
     found = [{"path": "images/1.jpg"}, {"path": name}]
     path = folder / "a.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    path.write_text("".join(json.dumps(each) + "\n" for each in found))
     with pytest.raises(errors.NotFoundError, match=rf"line 2 .*{message}.*1 of 2 rows"):
         hr.open(path)
 
@@ -335,7 +335,7 @@ def test_damage_is_an_error_that_names_the_table(folder: Path, suffix: str) -> N
         except errors.NotFoundError as error:  # A path was changed.
             raise errors.DataLossError(str(error)) from error
 
-    refused = check_damage([path], opened, range, rounds=250 if suffix == "parquet" else 1500)
+    refused = check_damage([path], opened, range, rounds=250 if suffix == "parquet" else 800)
     assert refused > 60
 
 
