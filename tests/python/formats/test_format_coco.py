@@ -19,7 +19,7 @@ from headrace.formats import Coco
 from headrace.formats._tables import json_stream
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "coco.md"
-IMAGES = 20
+IMAGES = 30
 Content = dict[str, Any]
 
 
@@ -179,7 +179,7 @@ def test_another_folder_and_missing_images(folder: Path) -> None:
     (folder / "other" / f"{5:012}.jpg").unlink()
     path.touch()  # An index that is kept does not ask for each image.
     with pytest.raises(
-        errors.NotFoundError, match=r"byte \d+: images: '000000000005\.jpg': .*1 of 20 rows"
+        errors.NotFoundError, match=r"byte \d+: images: '000000000005\.jpg': .*1 of 30 rows"
     ):
         hr.open(path, format=Coco(folder="../other"))
     dataset, own = check_rows(path, Coco(folder="../other", missing="skip"))
@@ -223,7 +223,7 @@ def changed(**changes: Any) -> Callable[[Content], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed(image_id=99), "image_id 99 is no image of this file; 1 of 30 annotations"),
+        (changed(image_id=99), "image_id 99 is no image of this file; 1 of 43 annotations"),
         (changed(category_id=4), "category_id 4 is no category of this file"),
         (changed(bbox=None), "it lacks 'bbox', other than the first one"),
         (changed(caption="x"), "it has 'caption', other than the first one"),
