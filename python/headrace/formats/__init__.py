@@ -5,6 +5,7 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Sample
+from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
@@ -17,6 +18,7 @@ __all__ = [
     "Builder",
     "Coco",
     "Format",
+    "Hdf5",
     "Manifest",
     "Records",
     "Sample",

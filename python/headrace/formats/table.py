@@ -13,6 +13,7 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
+from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
@@ -32,6 +33,7 @@ FORMATS: tuple[Format, ...] = (
     WebDataset(),
     Manifest(),
     Coco(),
+    Hdf5(),
     Pack(),
     OTHER,
 )
