@@ -98,7 +98,7 @@ def index(
     began = time.monotonic()
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), _row(format, options)
+            root, output, progress, skip or (), format_row(format, options)
         )
     seconds = time.monotonic() - began
     _tell_unmatched_skip(dataset, skip)
@@ -271,7 +271,8 @@ def verify(
         raise typer.Exit(1)
 
 
-def _row(format: str | None, options: list[str] | None) -> Format | None:
+def format_row(format: str | None, options: list[str] | None) -> Format | None:
+    """The format of --format with each --option; None: it is recognised."""
     return table.with_options(format, options or []) if format or options else None
 
 
@@ -281,7 +282,7 @@ def _open(
     format: str | None = None,
     options: list[str] | None = None,
 ) -> _dataset.Dataset:
-    row = _row(format, options)
+    row = format_row(format, options)
     with _counting(f"listing {path}") as progress:
         dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
     _tell_unmatched_skip(dataset, skip)

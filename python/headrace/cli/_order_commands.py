@@ -9,7 +9,9 @@ import typer
 
 from headrace import _core, _dataset
 from headrace.cli import _orders
+from headrace.cli._commands import FormatName, FormatOptions, format_row
 from headrace.errors import InvalidArgumentError
+from headrace.formats._format import Format
 
 _IDS_A_LINE = 16
 
@@ -47,10 +49,13 @@ def open_source(
     settings: list[str] | None,
     samples: int | None,
     block_samples: int | None,
+    row: Format | None,
 ) -> tuple[_orders.Source, dict[str, str]]:
-    """The samples to plan, and the order's parameters as given."""
+    """The samples to plan, and the order's parameters as given. `row`: the dataset's format."""
     parameters = _orders.parse_settings(settings)
-    found = None if dataset is None else _dataset.find_dataset(dataset)
+    if row is not None and dataset is None:
+        raise InvalidArgumentError("--format: says how to read a DATASET; give its path, too")
+    found = None if dataset is None else _dataset.find_dataset(dataset, row=row)
     return _orders.make_source(found, samples, block_samples), parameters
 
 
@@ -73,6 +78,8 @@ def order(
     limit: Annotated[
         int | None, typer.Option(help="Number of samples to print; default: 64.")
     ] = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
     hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +87,9 @@ def order(
 
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
-    source, given = open_source(dataset, settings, samples, block_samples)
+    source, given = open_source(
+        dataset, settings, samples, block_samples, format_row(format, options)
+    )
     planned = _orders.make_planned(
         source,
         order,

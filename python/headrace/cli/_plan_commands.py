@@ -28,6 +28,7 @@ from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes,
 from headrace._loading.ranks import Ranks
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
+from headrace.cli._commands import FormatName, FormatOptions, format_row
 from headrace.cli._order_commands import (
     BlockSamples,
     DropLast,
@@ -80,6 +81,8 @@ def plan(
         str | None,
         typer.Option(metavar="RATE", help="The rate of the training: 1200 (samples/s) or 500MB/s."),
     ] = None,
+    format: FormatName = None,
+    format_options: FormatOptions = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -101,7 +104,7 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    source = _dataset.find_dataset(dataset)
+    source = _dataset.find_dataset(dataset, row=format_row(format, format_options))
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)

@@ -17,7 +17,7 @@ from headrace import _core, _dataset
 from headrace._arguments import given_path
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
-from headrace.cli._commands import DatasetPath, Json, _bar, _open
+from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _bar, _open
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
 from headrace.formats._outside import check_outside
@@ -51,6 +51,8 @@ def profile(
     ] = False,
     seconds: Annotated[float, typer.Option(help="Approximate time to measure.")] = SECONDS_DEFAULT,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    format: FormatName = None,
+    options: FormatOptions = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine with a dataset's storage, and recommend an order.
@@ -60,7 +62,7 @@ def profile(
 
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """
-    dataset = _open(path)
+    dataset = _open(path, None, format, options)
     images = _dataset.image_folder(dataset)
     if output is not None:
         check_outside("--output", output, images)

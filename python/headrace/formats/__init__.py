@@ -5,10 +5,13 @@
 
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Given, Sample
+from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._rowgroups.command import set_reader_command
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
 from headrace.formats._shards.tfrecord import TFRecord
+from headrace.formats._tables.coco import Coco
+from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.huggingface import HuggingFace
 from headrace.formats.parquet import Parquet
@@ -22,10 +25,13 @@ __all__ = [
     "MDS",
     "Arrays",
     "Builder",
+    "Coco",
     "Format",
     "Given",
+    "Hdf5",
     "HuggingFace",
     "LitData",
+    "Manifest",
     "Parquet",
     "Records",
     "Sample",

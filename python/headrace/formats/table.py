@@ -13,9 +13,12 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format, Given
+from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
 from headrace.formats._shards.tfrecord import TFRecord
+from headrace.formats._tables.coco import Coco
+from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.huggingface import HuggingFace
@@ -38,6 +41,9 @@ FORMATS: tuple[Format, ...] = (
     MDS(),
     LitData(),
     TFRecord(),
+    Manifest(),
+    Coco(),
+    Hdf5(),
     Pack(),
     OTHER,
 )

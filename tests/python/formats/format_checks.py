@@ -147,7 +147,7 @@ def check_damage(
         files[which].write_bytes(good[which])
         if refusal is not None:
             refused += 1
-            assert files[which].stem in refusal
+            assert files[which].stem in refusal, refusal
     return refused
 
 

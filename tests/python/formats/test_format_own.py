@@ -360,3 +360,32 @@ def test_memory_does_not_grow_with_samples(tmp_path: Path) -> None:
     )
     assert (tmp_path / "i.hri").stat().st_size > 48_000_000
     assert int(done.stdout) < 4_000  # KiB; the columns have 46 MiB
+
+
+def test_every_command_that_opens_a_dataset_takes_its_format(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(Pieces())
+    size = lines.stat().st_size
+    count = size // 4
+    with_format = (lines, "--format", "pieces", "--option", "size=4")
+    assert run_json("inspect", *with_format)["samples"] == count
+    assert run_json("verify", *with_format)["samples"] == count
+    assert run_json("order", *with_format)["samples"] == count
+    assert run_json("quality", *with_format, "--batch", 4)["samples"] == count
+    (epoch,) = run_json("plan", *with_format, "--batch", 4, "--epochs", 1)["epochs"]
+    assert epoch["samples"] == count
+    seen = []
+
+    def stop(dataset: hr.Dataset, **options: Any) -> None:
+        seen.append(len(dataset))
+        raise errors.InvalidArgumentError("measured")
+
+    monkeypatch.setattr("headrace.cli._profile_commands.measure", stop)
+    assert "measured" in run("profile", *with_format, code=2).stderr
+    assert seen == [count]
+    for command in ("order", "quality"):
+        failed = run(command, "--samples", 9, "--format", "pieces", code=2).stderr
+        assert "--format: says how to read a DATASET" in failed
+    for command in ("order", "quality", "plan", "profile"):
+        assert "say the format, too" in run(command, lines, "--option", "size=4", code=2).stderr

@@ -1,0 +1,1 @@
+"""HDF5 files: where the rows of their datasets lie."""

@@ -1,0 +1,233 @@
+"""HDF5 files whose rows are samples, or each of which is a sample."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headrace._arguments import choice, items, shown
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._files.patterns import expand
+from headrace.formats._format import Format, Sample
+from headrace.formats._hdf5.layout import (
+    INLINE_BYTES_MAX,
+    Column,
+    column_of,
+    datasets,
+    opened,
+    row_offsets,
+    whole_offset,
+)
+
+_SUFFIXES = (".h5", ".hdf5", ".he5")
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_ROWS_AT_ONCE = 2**18
+_VALUES_AT_ONCE = 2**14
+_DEPENDS_MAX = 10_000  # files whose change makes the index stale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hdf5(Format):
+    """HDF5 files: `headrace docs formats/hdf5`.
+
+    >>> hr.open("train-{00..15}.h5", format=Hdf5(columns=("images", "labels")))
+    """
+
+    name: ClassVar[str] = "hdf5"
+    opens: ClassVar[str] = "HDF5 files (.h5, .hdf5)"
+
+    columns: tuple[str, ...] | None = None
+    """The paths of the datasets to take; None: all."""
+    sample: str | None = None
+    """What a sample is: "row" or "file"; None: rows if all datasets have equally many."""
+    inline: tuple[str, ...] = ()
+    """Datasets that are copied into the index, as are those with 64 bytes a sample and less."""
+
+    def recognises(self, path: str) -> bool:
+        if os.path.isdir(path):
+            with os.scandir(path) as entries:
+                names = [each.name for each in entries if not each.name.startswith(".")]
+            return bool(names) and all(each.lower().endswith(_SUFFIXES) for each in names)
+        first = expand(path)[0]
+        if not first.lower().endswith(_SUFFIXES) or not os.path.isfile(first):
+            return False
+        with open(first, "rb") as file:
+            front = file.read(4096)
+        return any(front[at : at + 8] == _MAGIC for at in (0, 512, 1024, 2048))
+
+    def fill(self, path: str, builder: Builder) -> None:
+        self._check_options()
+        if os.path.isdir(path):
+            builder.depends_on(path)
+        files = _files(path)
+        layout: _Layout | None = None
+        done = 0
+        for position, each in enumerate(files):
+            with opened(each) as file:
+                columns = self._columns(each, file)
+                if layout is None:
+                    layout = _Layout(files[0], columns, self._by_row(files, columns), self.inline)
+                layout.check_same(each, columns)
+                if position == 0:
+                    layout.add_fields(builder)
+                number = builder.add_file(each, depends=len(files) <= _DEPENDS_MAX)
+                for column in columns:
+                    layout.add(each, file, column, number, builder)
+            done += layout.samples(columns)
+            builder.tell(done)
+
+    def _check_options(self) -> None:
+        if self.sample is not None:
+            choice("hdf5 sample", self.sample, ("row", "file"))
+        for name in ("columns", "inline"):
+            given: Any = getattr(self, name)
+            if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
+                raise InvalidArgumentError(f"hdf5 {name}: got {shown(given)}, must be names")
+
+    def _columns(self, path: str, file: Any) -> list[Column]:
+        names = datasets(path, file) if self.columns is None else list(self.columns)
+        if not names:
+            raise InvalidArgumentError(f"indexing {path}: columns= names none")
+        for name in self.inline:
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"indexing {path}: inline={name!r}: its datasets are {', '.join(names)}"
+                )
+        return [column_of(path, file, each.strip("/")) for each in names]
+
+    def _by_row(self, files: list[str], columns: list[Column]) -> bool:
+        if self.sample is not None:
+            return self.sample == "row"
+        counts = {each.name: each.shape[0] if each.shape else None for each in columns}
+        if len(set(counts.values())) == 1 and None not in counts.values():
+            return True
+        if len(files) > 1:
+            return False
+        raise InvalidArgumentError(
+            f"indexing {files[0]}: its datasets differ in their numbers of rows: {counts}; choose "
+            'those with equally many with columns=, or say sample="file" if the file is one sample'
+        )
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By h5py."""
+        files = _files(path)
+        by_row: bool | None = None
+        for each in files:
+            with opened(each) as file:
+                columns = self._columns(each, file)
+                if by_row is None:
+                    by_row = self._by_row(files, columns)
+                arrays = {_field(column.name): file[column.name][()] for column in columns}
+            if not by_row:
+                yield arrays
+                continue
+            for row in range(columns[0].shape[0]):
+                yield {name: array[row] for name, array in arrays.items()}
+
+
+class _Layout:
+    """The fields, from the first file; all others must have the same."""
+
+    def __init__(
+        self, path: str, columns: list[Column], by_row: bool, inline: tuple[str, ...]
+    ) -> None:
+        self._path = path
+        self._by_row = by_row
+        self._types = self._types_of(columns)
+        wanted = {each.strip("/") for each in inline}
+        self._inline = {
+            each.name
+            for each in columns
+            if each.name in wanted or each.sample_bytes(by_row) <= INLINE_BYTES_MAX
+        }
+
+    def _types_of(self, columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
+        return [(x.name, x.dtype.name, x.sample_shape(self._by_row)) for x in columns]
+
+    def samples(self, columns: list[Column]) -> int:
+        """Of a file with these columns."""
+        return columns[0].shape[0] if self._by_row else 1
+
+    def add_fields(self, builder: Builder) -> None:
+        fields = [_field(name) for name, _, _ in self._types]
+        for (name, dtype, shape), field in zip(self._types, fields, strict=True):
+            if fields.count(field) > 1:
+                raise InvalidArgumentError(
+                    f"indexing {self._path}: two datasets would be the field {field!r}; choose one "
+                    "with columns="
+                )
+            builder.add_field(field, "array", dtype, shape, inline=name in self._inline)
+
+    def check_same(self, path: str, columns: list[Column]) -> None:
+        """Refuses files whose rows are not as those of the first one."""
+        for each in columns:
+            if self._by_row and not each.shape:
+                raise InvalidArgumentError(
+                    f"indexing {path}: dataset {each.name!r} is one number, no rows; leave it out "
+                    "with columns="
+                )
+            if each.sample_bytes(self._by_row) == 0:
+                raise InvalidArgumentError(
+                    f"indexing {path}: dataset {each.name!r} of shape {list(each.shape)} has "
+                    "samples of zero bytes; leave it out with columns="
+                )
+        counts = {each.name: each.shape[0] for each in columns} if self._by_row else {}
+        if len(set(counts.values())) > 1:
+            raise InvalidArgumentError(
+                f"indexing {path}: its datasets differ in their numbers of rows: {counts}; choose "
+                "those with equally many with columns="
+            )
+        if self._types_of(columns) != self._types:
+            raise InvalidArgumentError(
+                f"indexing {path}: its fields are {self._types_of(columns)}, those of {self._path} "
+                f"{self._types}; open files of the same fields together, or choose with columns="
+            )
+
+    def add(self, path: str, file: Any, column: Column, number: int, builder: Builder) -> None:
+        """Adds the samples of a dataset of a file."""
+        item, field = file[column.name], _field(column.name)
+        if column.name in self._inline:
+            self._add_values(item, column, field, builder)
+            return
+        size = os.path.getsize(path)
+        if not self._by_row:
+            begin = whole_offset(path, item, column, size)
+            builder.add_extents(field, number, [begin], column.sample_bytes(False))
+            return
+        if column.shape[0] == 0:
+            return
+        begins = row_offsets(path, item, column, size)
+        rows_a_run = column.shape[0] if len(begins) == 1 else item.chunks[0]
+        row_bytes = column.sample_bytes(True)
+        for first in range(0, column.shape[0], _ROWS_AT_ONCE):
+            rows = np.arange(first, min(first + _ROWS_AT_ONCE, column.shape[0]))
+            offsets = begins[rows // rows_a_run] + (rows % rows_a_run * row_bytes).astype(np.uint64)
+            builder.add_extents(field, number, offsets, row_bytes)
+
+    def _add_values(self, item: Any, column: Column, field: str, builder: Builder) -> None:
+        if not self._by_row:
+            builder.add_values(field, np.asarray(item[()], column.dtype)[np.newaxis])
+            return
+        for first in range(0, column.shape[0], _VALUES_AT_ONCE):
+            builder.add_values(field, item[first : first + _VALUES_AT_ONCE])
+
+
+def _field(name: str) -> str:
+    """The field of a dataset: of data/x data_x."""
+    return re.sub(r"\W", "_", name)
+
+
+def _files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return expand(path)
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+    return [os.path.join(path, each) for each in names if each.lower().endswith(_SUFFIXES)]

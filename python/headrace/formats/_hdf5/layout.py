@@ -1,0 +1,254 @@
+"""The datasets of an HDF5 file, and where their bytes lie, by h5py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from headrace.formats._files.npy import check_native
+
+INLINE_BYTES_MAX = 64
+"""Rows of so few bytes are copied into the index, whatever their layout."""
+
+_AGAIN = "copy or write the file again"
+_CHUNKS_MAX = 2**26  # of one dataset
+
+
+@dataclass(frozen=True)
+class Column:
+    """A dataset whose rows, or which as a whole, are a field."""
+
+    name: str
+    """Its path in the file."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """Of the dataset."""
+
+    def sample_shape(self, by_row: bool) -> tuple[int, ...]:
+        """Of a sample."""
+        return self.shape[1:] if by_row else self.shape
+
+    def sample_bytes(self, by_row: bool) -> int:
+        """Bytes of a sample."""
+        return self.dtype.itemsize * int(np.prod(self.sample_shape(by_row), dtype=object))
+
+
+def h5py() -> Any:
+    """The module. Raises ImportError that says how to install it."""
+    try:
+        import h5py as found
+    except ModuleNotFoundError as error:
+        raise ImportError("HDF5 files need h5py: pip install 'headrace[hdf5]'") from error
+    return found
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """The file; an error of h5py becomes that of headrace."""
+    module = h5py()
+    if not os.path.exists(path):
+        raise NotFoundError(f"indexing {path}: no such file")
+    if not os.access(path, os.R_OK):
+        raise FailedPreconditionError(f"indexing {path}: no permission to read it")
+    try:
+        # Without a lock: nothing is written, and some file systems have none.
+        with module.File(path, "r", locking=False) as file:
+            yield file
+    except (HeadraceError, ImportError):
+        raise
+    except Exception as error:
+        # h5py raises OSError, RuntimeError, KeyError, ValueError and others for a damaged file.
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise DataLossError(
+            f"indexing {path}: h5py cannot read it: {lines[0]:.200}; {_AGAIN}"
+        ) from error
+
+
+def datasets(path: str, file: Any) -> list[str]:
+    """The paths of the datasets of the file, without those behind soft and external links."""
+    found: list[str] = []
+    module = h5py()
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, module.Dataset):
+            found.append(name)
+
+    file.visititems(add)
+    if not found:
+        raise InvalidArgumentError(f"indexing {path}: it has no datasets")
+    return sorted(found)
+
+
+def column_of(path: str, file: Any, name: str) -> Column:
+    """The dataset; refused if its values are no numbers that an index names."""
+    module = h5py()
+    item = file.get(name)
+    if not isinstance(item, module.Dataset):
+        raise InvalidArgumentError(
+            f"indexing {path}: it has no dataset {name!r}; it has {', '.join(datasets(path, file))}"
+        )
+    if item.shape is None:
+        raise _refused(path, name, "is empty (a null dataspace)", "leave it out with columns=")
+    dtype = item.dtype
+    if dtype.kind not in "biuf" or dtype.fields is not None or dtype.subdtype is not None:
+        what = _kind(module, dtype)
+        raise _refused(path, name, f"holds {what}", "leave it out with columns=")
+    check_native(dtype, f"{path} ({name})")
+    if not item.id.get_type().equal(module.h5t.py_create(dtype, logical=True)):
+        raise _refused(
+            path, name, f"stores its values otherwise than {dtype}", "write it as numbers of NumPy"
+        )
+    return Column(name, dtype, tuple(item.shape))
+
+
+def _kind(module: Any, dtype: np.dtype[Any]) -> str:
+    if module.check_string_dtype(dtype) is not None:
+        return "text"
+    if module.check_vlen_dtype(dtype) is not None:
+        return "values of variable length"
+    if module.check_ref_dtype(dtype) is not None:
+        return "references"
+    if dtype.fields is not None:
+        return f"records with fields ({', '.join(dtype.fields)}), a compound type"
+    return f"{dtype}, no numbers"
+
+
+def row_offsets(path: str, item: Any, column: Column, size: int) -> NDArray[np.uint64]:
+    """Where each row begins: one number, or one for each chunk of rows.
+
+    The rows of a chunk lie end to end. `size`: of the file, in bytes. Raises InvalidArgumentError
+    if rows do not lie so that each is one range.
+    """
+    module = h5py()
+    _check_plain(path, item, column.name, module)
+    row = column.sample_bytes(True)
+    if item.id.get_create_plist().get_layout() == module.h5d.CONTIGUOUS:
+        begin = item.id.get_offset()
+        if begin is None:
+            raise _never_written(path, column.name)
+        _check_inside(path, column.name, begin, row * column.shape[0], size)
+        return np.array([begin], np.uint64)
+    rows_a_chunk = item.chunks[0]
+    if tuple(item.chunks[1:]) != column.shape[1:]:
+        raise _refused(
+            path,
+            column.name,
+            f"has chunks of {list(item.chunks)}: a row of {list(column.shape[1:])} is not one "
+            "range of bytes",
+            _repack(path, "-l CONTI"),
+        )
+    chunks = -(-column.shape[0] // rows_a_chunk)
+    begins = _chunk_offsets(path, item, column.name, chunks, rows_a_chunk)
+    if chunks > 1:
+        _check_inside(path, column.name, int(begins[:-1].max()), row * rows_a_chunk, size)
+    last = column.shape[0] - (chunks - 1) * rows_a_chunk
+    _check_inside(path, column.name, int(begins[-1]), row * last, size)
+    return begins
+
+
+def _chunk_offsets(path: str, item: Any, name: str, chunks: int, rows: int) -> NDArray[np.uint64]:
+    """Where each chunk begins, in the order of its rows."""
+    if chunks > _CHUNKS_MAX:
+        raise _refused(path, name, f"has {chunks:,} chunks", _repack(path, "-l CONTI"))
+    stored = item.id.get_num_chunks()
+    if stored != chunks:
+        raise _never_written(path, name)
+    begins = np.zeros(chunks, np.uint64)
+
+    def note(info: Any) -> None:
+        if info.byte_offset is not None and info.chunk_offset[0] // rows < chunks:
+            begins[info.chunk_offset[0] // rows] = info.byte_offset
+
+    item.id.chunk_iter(note)
+    if not begins.all():
+        raise _never_written(path, name)
+    return begins
+
+
+def whole_offset(path: str, item: Any, column: Column, size: int) -> int:
+    """Where the dataset begins. Raises InvalidArgumentError if it is not one range of bytes."""
+    module = h5py()
+    _check_plain(path, item, column.name, module)
+    if item.id.get_create_plist().get_layout() == module.h5d.CONTIGUOUS:
+        begin = item.id.get_offset()
+        if begin is None:
+            raise _never_written(path, column.name)
+    else:
+        begins = row_offsets(path, item, column, size)
+        step = np.uint64(item.chunks[0] * column.sample_bytes(True))
+        if not np.array_equal(begins, begins[0] + step * np.arange(len(begins), dtype=np.uint64)):
+            raise _refused(
+                path,
+                column.name,
+                f"lies in {len(begins):,} chunks apart from each other, so it is not one range of "
+                "bytes",
+                _repack(path, "-l CONTI"),
+            )
+        begin = int(begins[0])
+    _check_inside(path, column.name, begin, column.sample_bytes(False), size)
+    return int(begin)
+
+
+def _check_plain(path: str, item: Any, name: str, module: Any) -> None:
+    """Refuses datasets whose bytes are not in this file, or not as they are in memory."""
+    plist = item.id.get_create_plist()
+    layout = plist.get_layout()
+    if layout == module.h5d.VIRTUAL:
+        raise _refused(path, name, "is virtual: its rows lie in other files", "open those")
+    if plist.get_external_count():
+        raise _refused(path, name, "lies in external files", _repack(path, "-f NONE"))
+    filters = [plist.get_filter(number)[3] for number in range(plist.get_nfilters())]
+    if filters:
+        names = ", ".join(each.decode(errors="replace") for each in filters)
+        raise _refused(
+            path,
+            name,
+            f"is compressed or filtered ({names}), so that no row can be read alone",
+            _repack(path, "-f NONE -l CONTI"),
+        )
+    if layout == module.h5d.COMPACT:
+        raise _refused(
+            path,
+            name,
+            f"has the compact layout, and more than {INLINE_BYTES_MAX} bytes a sample",
+            _repack(path, "-l CONTI"),
+        )
+
+
+def _check_inside(path: str, name: str, begin: int, count: int, size: int) -> None:
+    if begin + count > size:
+        raise DataLossError(
+            f"indexing {path}: byte {begin:,}: dataset {name!r} has {count:,} bytes here, the file "
+            f"{size:,}; {_AGAIN}"
+        )
+
+
+def _never_written(path: str, name: str) -> InvalidArgumentError:
+    return _refused(
+        path,
+        name,
+        "has rows that were never written: the file does not hold their fill value",
+        "write all rows, or leave it out with columns=",
+    )
+
+
+def _repack(path: str, how: str) -> str:
+    name = os.path.basename(path)
+    return f"`h5repack {how} {name} NEW.h5` rewrites it, or leave it out with columns="
+
+
+def _refused(path: str, name: str, why: str, remedy: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"indexing {path}: dataset {name!r} {why}; {remedy}")

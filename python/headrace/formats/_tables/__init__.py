@@ -1,0 +1,1 @@
+"""Tables that list samples: manifests with a row a sample, and the annotations of COCO."""

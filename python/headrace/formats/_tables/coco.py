@@ -1,0 +1,248 @@
+"""Images with the annotations of a COCO file: boxes, masks, keypoints, captions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headrace._arguments import choice
+from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
+from headrace.formats._builder import Builder, file_state
+from headrace.formats._files.npy import Read
+from headrace.formats._files.reading import file_reader
+from headrace.formats._format import Format, Sample
+from headrace.formats._tables.annotations import (
+    Annotations,
+    first_images,
+    is_annotations,
+    read_annotations,
+)
+from headrace.formats._tables.files import Files, are_images, find, path_of
+
+_AT_ONCE = 5_000  # images
+_LOOKED_FOR = 20  # images that tell which folder is theirs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coco(Format):
+    """A file of COCO annotations, and its images: `headrace docs formats/coco`.
+
+    >>> hr.open("annotations/instances_train2017.json", format=Coco(folder="../train2017"))
+    """
+
+    name: ClassVar[str] = "coco"
+    opens: ClassVar[str] = "a .json of COCO annotations"
+
+    folder: str | None = None
+    """The folder of the images, relative to that of the annotations; None: the usual neighbours."""
+    captions: str = "lines"
+    """"lines": a sample an image, a caption a line. "each": a sample a caption."""
+    missing: str = "refuse"
+    """Of images whose files are missing: "refuse" or "skip"."""
+    floats: str = "float64"
+    """The type of boxes, areas and keypoints: "float64" or "float32"."""
+
+    def recognises(self, path: str) -> bool:
+        if not path.lower().endswith(".json") or not os.path.isfile(path):
+            return False
+        try:
+            return is_annotations(path)
+        except HeadraceError:
+            return False
+
+    def root(self, path: str) -> str:
+        base = os.path.dirname(path)
+        if self.folder is not None:
+            return os.path.normpath(os.path.join(base, self.folder))
+        names = first_images(path, _LOOKED_FOR)
+        tried = _neighbours(path)
+        for folder in tried:
+            if any(find(path_of(folder, each)) for each in names):
+                return folder
+        raise NotFoundError(
+            f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "
+            f"{', '.join(tried)}; name their folder with folder="
+        )
+
+    def fill(self, path: str, builder: Builder) -> None:
+        choice("coco captions", self.captions, ("lines", "each"))
+        choice("coco missing", self.missing, ("refuse", "skip"))
+        choice("coco floats", self.floats, ("float64", "float32"))
+        state = file_state(path)
+        builder.depends_on(path)
+        found = read_annotations(path, builder.tell)
+        files = Files(builder, builder.root, "folder=")
+        with file_reader(path) as (read, _):
+            writer = _Writer(builder, found, read, self)
+            writer.add_fields()
+            for first in range(0, len(found.ids), _AT_ONCE):
+                writer.add(files, range(first, min(first + _AT_ONCE, len(found.ids))))
+        if file_state(path) != state:
+            raise FailedPreconditionError(
+                f"indexing {path}: it changed while it was read; index it again when nothing "
+                "writes to it"
+            )
+        files.end(len(found.ids), path, self.missing == "skip")
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By json, as torchvision's CocoDetection orders them."""
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        categories = sorted(each["id"] for each in content.get("categories", []))
+        notes: dict[int, list[dict[str, Any]]] = {each["id"]: [] for each in content["images"]}
+        for each in content.get("annotations", []):
+            notes[each["image_id"]].append(each)
+        parts = {key for each in content.get("annotations", []) for key in each}
+        for image in sorted(content["images"], key=lambda each: each["id"]):
+            where = os.path.join(self.root(path), image["file_name"])
+            if self.missing == "skip" and not os.path.isfile(where):
+                continue
+            with open(where, "rb") as file:
+                sample: Sample = {"image": file.read(), "image_id": np.int64(image["id"])}
+            own = notes[image["id"]]
+            if "caption" in parts and self.captions == "each":
+                for each in own:
+                    yield sample | {"caption": each["caption"]}
+                continue
+            yield sample | self._own_parts(own, parts, categories)
+
+    def _own_parts(
+        self, notes: list[dict[str, Any]], parts: set[str], categories: list[int]
+    ) -> Sample:
+        found: Sample = {}
+        if "bbox" in parts:
+            found["boxes"] = np.array([x["bbox"] for x in notes], self.floats).reshape(-1, 4)
+        if "category_id" in parts:
+            labels = [categories.index(each["category_id"]) for each in notes]
+            found["labels"] = np.array(labels, np.int64)
+        if "area" in parts:
+            found["area"] = np.array([each["area"] for each in notes], self.floats)
+        if "iscrowd" in parts:
+            found["iscrowd"] = np.array([each["iscrowd"] for each in notes], np.int64)
+        if "keypoints" in parts:
+            points = [each["keypoints"] for each in notes]
+            some = next((x["keypoints"] for x in notes), [0] * 51)
+            found["keypoints"] = np.array(points, self.floats).reshape(-1, len(some) // 3, 3)
+        if "segmentation" in parts:
+            found["segmentation"] = json.dumps([each["segmentation"] for each in notes])
+        if "caption" in parts:
+            found["captions"] = "\n".join(" ".join(each["caption"].split()) for each in notes)
+        return found
+
+
+_FIELDS = {
+    "bbox": "boxes",
+    "category_id": "labels",
+    "area": "area",
+    "iscrowd": "iscrowd",
+    "keypoints": "keypoints",
+}
+"""By part of an annotation its field."""
+
+
+class _Writer:
+    """Adds images and their annotations to the builder."""
+
+    def __init__(self, builder: Builder, found: Annotations, read: Read, options: Coco) -> None:
+        self._builder = builder
+        self._found = found
+        self._read = read
+        self._skips = options.missing == "skip"
+        self._floats = options.floats
+        self._each = options.captions == "each" and "caption" in found.spans
+
+    def add_fields(self) -> None:
+        builder = self._builder
+        builder.add_field("image", "image" if are_images(self._found.names) else "bytes")
+        builder.add_field("image_id", "array", "int64", inline=True)
+        if self._each:
+            builder.add_field("caption", "text", inline=True)
+            return
+        for part, field in _FIELDS.items():
+            if part in self._found.columns:
+                values = self._found.columns[part]
+                dtype = self._floats if values.dtype.kind == "f" else "int64"
+                builder.add_field(field, "array", dtype, (None, *values.shape[1:]), inline=True)
+        if "segmentation" in self._found.spans:
+            builder.add_field("segmentation", "text", inline=True)
+        if "caption" in self._found.spans:
+            builder.add_field("captions", "text", inline=True)
+        if self._found.classes:
+            builder.set_classes(self._found.classes)
+
+    def add(self, files: Files, images: range) -> None:
+        """Adds these images whose files are there."""
+        found = self._found
+        places = files.look_up(
+            [found.names[each] for each in images],
+            lambda i: f"indexing {found.path}: byte {found.begins[images[i]]:,}: images",
+        )
+        kept = [each for each, file in zip(images, places, strict=True) if file is not None]
+        files.missing += len(images) - len(kept)
+        if (files.missing and not self._skips) or not kept:
+            return
+        numbers, sizes = files.add([each for each in places if each is not None])
+        counts = np.diff(found.firsts)[kept]
+        repeats = counts if self._each else 1
+        builder = self._builder
+        builder.add_extents("image", np.repeat(numbers, repeats), 0, np.repeat(sizes, repeats))
+        builder.add_values("image_id", np.repeat(found.ids[kept], repeats))
+        notes = np.concatenate([np.arange(*found.firsts[each : each + 2]) for each in kept])
+        notes = notes.astype(np.int64)
+        if self._each:
+            builder.add_values("caption", [self._text("caption", each) for each in notes])
+            builder.tell(kept[-1])
+            return
+        for part, field in _FIELDS.items():
+            if part in found.columns:
+                values = found.columns[part][notes]
+                dtype = self._floats if values.dtype.kind == "f" else "int64"
+                builder.add_ragged(field, values.astype(dtype), counts)
+        if "segmentation" in found.spans:
+            builder.add_values("segmentation", [self._json(each) for each in kept])
+        if "caption" in found.spans:
+            builder.add_values("captions", [self._lines(each) for each in kept])
+        builder.tell(kept[-1])
+
+    def _notes(self, image: int) -> range:
+        return range(*self._found.firsts[image : image + 2])
+
+    def _json(self, image: int) -> str:
+        return f"[{', '.join(self._raw('segmentation', each) for each in self._notes(image))}]"
+
+    def _lines(self, image: int) -> str:
+        texts = (self._text("caption", each) for each in self._notes(image))
+        return "\n".join(" ".join(each.split()) for each in texts)
+
+    def _text(self, part: str, note: int) -> str:
+        try:
+            text: str = json.loads(self._raw(part, note))
+            text.encode()
+        except ValueError as error:  # It was read before, so only half a surrogate pair is left.
+            raise FailedPreconditionError(
+                f"indexing {self._found.path}: byte {self._found.spans[part][note][0]:,}: a "
+                "caption that is no valid Unicode, or changed while the file was read; correct it"
+            ) from error
+        return text
+
+    def _raw(self, part: str, note: int) -> str:
+        begin, end = map(int, self._found.spans[part][note])
+        return self._read(begin, end - begin).decode(errors="replace")
+
+
+def _neighbours(path: str) -> list[str]:
+    """Folders that images of an annotation file usually lie in."""
+    base = os.path.dirname(path)
+    above = os.path.dirname(base)
+    split = os.path.splitext(os.path.basename(path))[0].rpartition("_")[2]
+    found = [
+        os.path.join(folder, name)
+        for folder in (above, base)
+        for name in (split, f"images/{split}", "images", "")
+    ]
+    return [os.path.normpath(each) for each in found]

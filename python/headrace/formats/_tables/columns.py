@@ -1,0 +1,320 @@
+"""What the columns of a table hold: found in a first pass over its rows, written in a second."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._tables.piece import Piece
+
+CLASSES_MAX = 100_000
+_INT64 = 2**63
+_EXACT_IN_FLOAT = 2**53
+
+_SHORT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})").fullmatch
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})").fullmatch
+_REAL = re.compile(
+    r"-?(?:(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?:0|[1-9][0-9]*)[eE][+-]?[0-9]+"
+    r"|nan|NaN|inf|-?Infinity)"
+).fullmatch
+
+_NAMES = {
+    "NoneType": "null", "bool": "bool", "int": "integer", "float": "float", "str": "text",
+    "list": "list", "dict": "object",
+}  # fmt: skip
+
+
+@dataclass
+class Scanned:
+    """What a column holds in the rows seen so far."""
+
+    name: str
+    as_text: bool = False
+    """Whatever it holds is kept as text."""
+    wants_classes: bool = False
+    first: dict[str, str] = field(default_factory=dict)
+    """By type of a value where the first one is."""
+    rows: int = 0
+    largest: int = 0  # magnitude of an integer
+    shape: tuple[int, ...] | None = None  # of an entry of a list
+    leaves: set[str] = field(default_factory=set)  # types in lists
+    classes: set[str] = field(default_factory=set)
+    typed: bool = True
+
+    def add(self, piece: Piece, values: list[Any]) -> None:
+        """Notes the types of these values, one a row of the piece."""
+        self.rows += len(values)
+        self.typed = piece.typed
+        if piece.typed:
+            kinds = [_NAMES.get(each.__name__, each.__name__) for each in map(type, values)]
+        elif "text" in self.first:  # It is text, whatever follows.
+            if "" in values and "empty" not in self.first:
+                self.first["empty"] = piece.where(values.index(""))
+            return
+        elif all(map(_SHORT, values)):
+            kinds = ["integer"] * len(values)
+        elif all(map(_REAL, values)):
+            kinds = ["float"] * len(values)
+        else:
+            kinds = [_kind_of_cell(each) for each in values]
+        for kind in set(kinds) - self.first.keys():
+            self.first[kind] = piece.where(kinds.index(kind))
+        if self.as_text:
+            return
+        present = set(kinds)
+        if "integer" in present:
+            self._note_integers(piece, values, kinds)
+        if "list" in present:
+            self._note_lists(piece, values, kinds)
+
+    def _note_integers(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
+        whole = [int(each) for each, kind in zip(values, kinds, strict=True) if kind == "integer"]
+        self.largest = max(self.largest, max(whole), -min(whole))
+        if max(whole) >= _INT64 or min(whole) < -_INT64:
+            row = next(
+                i for i, k in enumerate(kinds) if k == "integer" and abs(values[i]) >= _INT64
+            )
+            raise InvalidArgumentError(
+                f"{piece.where(row)}: column {self.name!r} is {values[row]!r:.40}, no whole number "
+                f"of 64 bits; {_ways_out(self.name)}"
+            )
+
+    def _note_lists(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
+        lists = [each for each, kind in zip(values, kinds, strict=True) if kind == "list"]
+        flat = _flat(lists, self.shape)
+        if isinstance(flat, str):
+            for row, each in enumerate(values):
+                if kinds[row] == "list":
+                    why = _flat([each], self.shape)
+                    if isinstance(why, str):
+                        raise InvalidArgumentError(
+                            f"{piece.where(row)}: column {self.name!r} is a list {why}; "
+                            f"{_ways_out(self.name)}"
+                        )
+                    self.shape = self.shape or why[1]
+            raise InvalidArgumentError(
+                f"{piece.where(0)}: column {self.name!r} has lists {flat}; {_ways_out(self.name)}"
+            )
+        leaves, shape = flat
+        self.shape = shape if leaves else self.shape
+        self.leaves |= {_NAMES[each.__name__] for each in set(map(type, leaves))}
+        whole = [each for each in leaves if type(each) is int]
+        if whole:
+            self.largest = max(self.largest, max(whole), -min(whole))
+            if max(whole) >= _INT64 or min(whole) < -_INT64:
+                raise InvalidArgumentError(
+                    f"{piece.where(kinds.index('list'))}: column {self.name!r}, in this row or "
+                    f"one of the next {len(values):,}, has a number of more than 64 bits; "
+                    f"{_ways_out(self.name)}"
+                )
+
+    def note_classes(self, piece: Piece, values: list[Any]) -> None:
+        """Notes the texts of a column of labels; also of rows that are left out."""
+        if len(self.classes) > CLASSES_MAX or self.as_text:
+            return
+        self.classes.update(each for each in values if isinstance(each, str) and each)
+
+    def check_names(self) -> None:
+        """Raises InvalidArgumentError if a value is no name of a file."""
+        others = self.first.keys() - {"text", "integer", "float"} or (
+            self.first.keys() - {"text"} if self.typed else set()
+        )
+        for kind in others:
+            what = "is empty" if kind in ("null", "empty") else f"holds {kind}"
+            raise InvalidArgumentError(
+                f"{self.first[kind]}: column {self.name!r} {what}: it must name a file; correct "
+                "the row, or say which columns name files with paths="
+            )
+
+    def decided(self, floats: str, declared: str | None) -> Holds:
+        """What the column holds. Raises InvalidArgumentError if that is no field."""
+        kinds = set(self.first)
+        if "null" in kinds or (self.wants_classes and "empty" in kinds):
+            raise self._refused("null" if "null" in kinds else "empty", "is empty")
+        if self.as_text:
+            if "bytes" in kinds:
+                raise self._refused("bytes", "holds bytes")
+            return Holds("text")
+        if "text" in kinds and not self.typed:
+            return self._of_text()
+        if kinds == {"empty"}:
+            return Holds("text")
+        if "empty" in kinds:
+            raise self._refused("empty", "is empty")
+        if kinds == {"text"}:
+            return self._of_text()
+        if kinds == {"bool"}:
+            return Holds("number", "bool")
+        if kinds == {"list"}:
+            leaves = self.leaves or {"float"}
+            return Holds("list", self._number(leaves, floats, declared), self.shape or ())
+        if kinds <= {"integer", "float"}:
+            return Holds("number", self._number(kinds, floats, declared))
+        if len(kinds) > 1:
+            one, other = sorted(kinds)[:2]
+            raise InvalidArgumentError(
+                f"{self.first[other]}: column {self.name!r} holds {other} here and {one} at "
+                f"{self.first[one].removeprefix('indexing ')}; {_ways_out(self.name)}"
+            )
+        (only,) = kinds
+        raise self._refused(only, f"holds {only}, no number, text or list of numbers")
+
+    def _of_text(self) -> Holds:
+        if not self.wants_classes:
+            return Holds("text")
+        if len(self.classes) > CLASSES_MAX:
+            raise self._refused(
+                "text", f"has more than {CLASSES_MAX:,} different texts, which are not classes"
+            )
+        return Holds("classes")
+
+    def _number(self, kinds: set[str], floats: str, declared: str | None) -> str:
+        if declared is not None:
+            return declared
+        if kinds == {"bool"}:
+            return "bool"
+        if kinds == {"integer"}:
+            return "int64"
+        if "bool" in kinds:
+            raise self._refused(next(iter(self.first)), "mixes numbers, true and false")
+        if "integer" in kinds and self.largest > _EXACT_IN_FLOAT:
+            raise self._refused(
+                "integer" if "integer" in self.first else "list",
+                f"has fractions, and whole numbers up to {self.largest:,}, which a float64 cannot "
+                "hold exactly",
+            )
+        return floats
+
+    def _refused(self, kind: str, why: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"{self.first[kind]}: column {self.name!r} {why}; {_ways_out(self.name)}"
+        )
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a column's field is."""
+
+    what: str
+    """text, classes, number or list."""
+    dtype: str = "int64"
+    shape: tuple[int, ...] = ()
+
+
+def add_field(builder: Builder, name: str, holds: Holds) -> None:
+    """Adds the inline field."""
+    if holds.what == "text":
+        builder.add_field(name, "text", inline=True)
+    elif holds.what == "list":
+        builder.add_field(name, "array", holds.dtype, (None, *holds.shape), inline=True)
+    else:
+        builder.add_field(name, "array", holds.dtype, inline=True)
+
+
+def add_values(
+    builder: Builder,
+    name: str,
+    holds: Holds,
+    values: list[Any],
+    classes: dict[str, int],
+    where: Callable[[int], str],
+) -> None:
+    """Adds rows of a field; `where(i)`: where value i is.
+
+    Raises:
+        FailedPreconditionError: the values are not of the types that the first pass saw.
+    """
+    try:
+        if holds.what == "text":
+            encoded = [as_text(each).encode() for each in values]
+            builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
+        elif holds.what == "classes":
+            builder.add_values(name, np.array([classes[each] for each in values], np.int64))
+        elif holds.what == "list":
+            flat = _flat(values, holds.shape)
+            if isinstance(flat, str):
+                raise ValueError(flat)
+            entries = np.array(flat[0], holds.dtype).reshape(-1, *holds.shape)
+            builder.add_ragged(name, entries, list(map(len, values)))
+        else:
+            builder.add_values(name, _numbers(values, holds.dtype))
+    except UnicodeEncodeError as error:
+        row = next(i for i, each in enumerate(values) if not _is_unicode(each))
+        raise InvalidArgumentError(
+            f"{where(row)}: {name!r} is no valid Unicode: half of a surrogate pair; correct it, or "
+            "leave the column out with columns="
+        ) from error
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+        raise FailedPreconditionError(
+            f"{where(0)}: {name!r} is not what it was in a first pass over the table "
+            f"({type(error).__name__}); index it again when nothing writes to it"
+        ) from error
+
+
+def as_text(value: Any) -> str:
+    """The value of a text field: a text itself, or its JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
+    if values and isinstance(values[0], str):
+        kind = float if dtype.startswith("float") else int
+        return np.array([kind(each) for each in values], dtype)
+    return np.array(values, dtype)
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        as_text(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind_of_cell(cell: str) -> str:
+    if not cell:
+        return "empty"
+    if _WHOLE(cell):
+        return "integer" if -_INT64 <= int(cell) < _INT64 else "text"
+    return "float" if _REAL(cell) else "text"
+
+
+def _flat(
+    lists: list[list[Any]], shape: tuple[int, ...] | None
+) -> tuple[list[Any], tuple[int, ...]] | str:
+    """The numbers in the lists and the shape of an entry, or why there is none.
+
+    `shape`: of entries of other rows, if known.
+    """
+    leaves: list[Any] = list(chain.from_iterable(lists))
+    found: list[int] = []
+    while list in (kinds := set(map(type, leaves))):
+        if len(kinds) > 1:
+            return "of numbers beside lists"
+        sizes = set(map(len, leaves))
+        if len(sizes) > 1:
+            return f"whose inner lists differ in length: {min(sizes)} and {max(sizes)}"
+        if sizes == {0}:
+            return "of empty lists"
+        found.append(sizes.pop())
+        leaves = list(chain.from_iterable(leaves))
+    others = kinds - {int, float, bool}
+    if others:
+        return f"of {_NAMES.get(*[others.pop().__name__] * 2)}"
+    if leaves and shape is not None and tuple(found) != shape:
+        return f"of entries of shape {found}, in other rows of {list(shape)}"
+    return leaves, tuple(found)
+
+
+def _ways_out(name: str) -> str:
+    return f"keep it as text with text=({name!r},), or leave it out with columns="

@@ -1,0 +1,185 @@
+"""Manifests: tables with one row a sample, which name its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, ClassVar
+
+from headrace._arguments import choice, items, shown
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from headrace.formats._builder import Builder, file_state
+from headrace.formats._files.patterns import expand
+from headrace.formats._format import Format, Sample
+from headrace.formats._tables.files import Files
+from headrace.formats._tables.piece import Piece
+from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, path_columns
+from headrace.formats._tables.rows import SUFFIXES, read_pieces
+
+_FOLDER_FILES = ("metadata", "manifest")
+_TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_HEAD_ROWS = 50
+_SPLITS_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Format):
+    """A table with a row a sample, which names its files: `headrace docs formats/manifests`.
+
+    >>> hr.open("train.csv", format=Manifest(folder="images", labels="species"))
+    """
+
+    name: ClassVar[str] = "manifest"
+    opens: ClassVar[str] = "a table that names a file a row (.csv, .tsv, .jsonl, .parquet)"
+
+    paths: Mapping[str, str] | None = field(default=None, hash=False)
+    """By field the column that names its file; None: as they are recognised."""
+    folder: str | None = None
+    """What paths are relative to; None: the table's folder. It may be relative to that, too."""
+    columns: tuple[str, ...] | None = None
+    """The columns to take; None: all."""
+    labels: str | None = None
+    """The column that becomes `label`; None: `label`. Texts are numbered in sorted order."""
+    text: tuple[str, ...] = ()
+    """Columns that stay text, whatever they hold; lists and objects as JSON."""
+    split: str | None = None
+    """Take the rows whose column `split` has this value."""
+    missing: str = "refuse"
+    """Of rows whose files are missing: "refuse" or "skip"."""
+    floats: str = "float64"
+    """The type of numbers with fractions: "float64" or "float32"; not of Parquet, which says it."""
+
+    def recognises(self, path: str) -> bool:
+        try:
+            if os.path.isdir(path):
+                table = _table_in(path)
+                return table is not None and have_files(_head(table), path)
+            first = expand(path)[0]
+            if not first.lower().endswith(SUFFIXES) or not os.path.isfile(first):
+                return False
+            head = _head(first)
+            if not first.lower().endswith(_TEXT_SUFFIXES):
+                return have_files(head, os.path.dirname(first))
+            return head is not None and bool(path_columns(head, os.path.dirname(first)))
+        except (DataLossError, InvalidArgumentError, FailedPreconditionError, NotFoundError):
+            return path.lower().endswith(_TEXT_SUFFIXES)
+        except ImportError:
+            return False
+
+    def root(self, path: str) -> str:
+        base = os.path.dirname(self._tables(path)[0])
+        return base if self.folder is None else os.path.normpath(os.path.join(base, self.folder))
+
+    def _tables(self, path: str) -> list[str]:
+        if not os.path.isdir(path):
+            return expand(path)
+        table = _table_in(path)
+        if table is None:
+            raise InvalidArgumentError(
+                f"indexing {path}: the folder has no table, metadata or manifest with a suffix of "
+                f"{', '.join(SUFFIXES)}, or several; open the file itself"
+            )
+        return [table]
+
+    def fill(self, path: str, builder: Builder) -> None:
+        self._check_options()
+        tables = self._tables(path)
+        states = [file_state(each) for each in tables]
+        for each in tables:
+            builder.depends_on(each)
+        if os.path.isdir(path):
+            builder.depends_on(path)
+        plan = self._plan(tables, builder.tell)
+        files = Files(builder, self.root(path), "folder=")
+        writer = Writer(builder, plan, files, self._options())
+        for table in tables:
+            for piece in read_pieces(table, whole=self.text):
+                writer.add(piece)
+        if [file_state(each) for each in tables] != states:
+            raise FailedPreconditionError(
+                f"indexing {path}: the table changed while it was read; index it again when "
+                "nothing writes to it"
+            )
+        writer.end(path)
+
+    def _check_options(self) -> None:
+        choice("manifest missing", self.missing, ("refuse", "skip"))
+        choice("manifest floats", self.floats, ("float64", "float32"))
+        for name in ("columns", "text"):
+            given: Any = getattr(self, name)
+            if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
+                raise InvalidArgumentError(f"manifest {name}: got {shown(given)}, must be names")
+        paths: Any = self.paths
+        if paths is not None and not (
+            isinstance(paths, Mapping)
+            and paths
+            and all(isinstance(each, str) for each in (*paths, *paths.values()))
+        ):
+            raise InvalidArgumentError(
+                f"manifest paths: got {shown(paths)}, must be columns by field: "
+                'paths={"image": "file_name"}'
+            )
+
+    def _options(self) -> Options:
+        return Options(
+            paths=self.paths,
+            columns=self.columns,
+            label=self.labels,
+            text=tuple(self.text),
+            split=self.split,
+            skips=self.missing == "skip",
+            floats=self.floats,
+        )
+
+    def _plan(self, tables: list[str], tell: Callable[[int], None]) -> Plan:
+        """The first pass: what each column holds."""
+        scan: Scan | None = None
+        for table in tables:
+            for piece in read_pieces(table, whole=self.text):
+                if scan is None:
+                    scan = Scan(piece, self.root(table), self._options())
+                scan.add(piece)
+                tell(scan.rows)
+        if scan is None:
+            raise InvalidArgumentError(f"indexing {tables[0]}: it has no rows")
+        return scan.planned()
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """By csv, json and pyarrow, each row and its files alone."""
+        from headrace.formats._tables.own import own_rows
+
+        tables = self._tables(path)
+        plan = self._plan(tables, lambda found: None)
+        for table in tables:
+            yield from own_rows(table, self.root(path), plan, self._options())
+
+
+def _head(path: str) -> Piece | None:
+    return next(islice(read_pieces(path, _HEAD_ROWS), 1), None)
+
+
+def _table_in(folder: str) -> str | None:
+    """The one table in a folder of files, or of files and one folder; else None.
+
+    A folder with several folders may be one with a folder for each class, unless its table is named
+    manifest.
+    """
+    with os.scandir(folder) as entries:
+        visible = [each for each in entries if not each.name.startswith(".")]
+    tables = []
+    for each in visible:
+        stem, suffix = os.path.splitext(each.name)
+        if stem in _FOLDER_FILES and suffix in SUFFIXES and each.is_file():
+            tables.append(each.name)
+    if len(tables) != 1:
+        return None
+    if not tables[0].startswith("manifest.") and sum(each.is_dir() for each in visible) > 1:
+        return None
+    return os.path.join(folder, tables[0])

@@ -1,0 +1,42 @@
+"""Rows of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive rows of a table: by column, the value of each; None: a row has none."""
+
+    path: str
+    columns: dict[str, list[Any]]
+    places: list[int]
+    """Of each row: its first line, from 1; of Parquet its number, from 0."""
+    offsets: list[int] | None
+    """Where in the file each row begins, in bytes; None: unknown."""
+    typed: bool
+    """Whether values have types. Otherwise each is a text that may be a number."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def values(self, column: str) -> list[Any]:
+        """The values of a column; None for each row if no row has it."""
+        return self.columns.get(column) or [None] * len(self)
+
+    def select(self, rows: list[int]) -> Piece:
+        """These rows alone."""
+        if len(rows) == len(self):
+            return self
+        columns = {name: [each[row] for row in rows] for name, each in self.columns.items()}
+        offsets = None if self.offsets is None else [self.offsets[row] for row in rows]
+        places = [self.places[row] for row in rows]
+        return Piece(self.path, columns, places, offsets, self.typed)
+
+    def where(self, row: int) -> str:
+        """Where the row is, for errors."""
+        if self.offsets is None:
+            return f"indexing {self.path}: row {self.places[row]:,}"
+        return f"indexing {self.path}: line {self.places[row]:,} (byte {self.offsets[row]:,})"

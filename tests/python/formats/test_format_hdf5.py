@@ -1,0 +1,319 @@
+"""HDF5 files: `hr.formats.Hdf5`. h5py comes from a folder of tools/package_env.py."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from format_checks import check_damage, check_orders, check_rows, check_workers
+
+import headrace as hr
+from headrace import errors
+from headrace.formats import Hdf5
+from package_env import PackageEnvError, package_env
+
+PAGE = Path(__file__).parents[3] / "docs" / "formats" / "hdf5.md"
+ROWS = 30
+
+
+@pytest.fixture(scope="module")
+def h5py() -> Iterator[Any]:
+    """The module; made before a test has a cache of its own."""
+    try:
+        folder = str(package_env("hdf5"))
+    except PackageEnvError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"without h5py: {error}")
+    sys.path.insert(0, folder)
+    import h5py as module
+
+    yield module
+    sys.path.remove(folder)
+
+
+@pytest.fixture(autouse=True)
+def cache(h5py: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def images(first: int = 0, count: int = ROWS) -> np.ndarray[Any, Any]:
+    rows = np.arange(first, first + count, dtype=np.uint16)
+    return rows[:, None, None] * np.ones((5, 7), np.uint16) + np.arange(7, dtype=np.uint16)
+
+
+def write(h5py: Any, path: Path, first: int = 0, count: int = ROWS, **options: Any) -> Path:
+    """Images with a layout, labels and small vectors in a group."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=images(first, count), **options)
+        file["meta/label"] = np.arange(first, first + count)
+        file["meta/vector"] = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+    return path
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"chunks": (4, 5, 7)},
+    {"chunks": (1, 5, 7), "maxshape": (None, 5, 7)},
+    {"chunks": (64, 5, 7), "maxshape": (None, 5, 7)},
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_rows_are_those_of_h5py(h5py: Any, tmp_path: Path, layout: Any, libver: str) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        file.create_dataset("images", data=images(), **layout)
+        file["meta/label"] = np.arange(ROWS)
+    dataset, own = check_rows(path)
+    assert dataset.format == "hdf5"
+    assert dataset.fields == ("images", "meta_label")
+    assert [each.is_inline for each in dataset.index.fields] == [False, True]
+    assert len(own) == ROWS
+    assert dataset[3]["images"].tolist() == images()[3].tolist()
+
+
+def test_a_user_block_shifts_the_rows(h5py: Any, tmp_path: Path) -> None:
+    for layout in LAYOUTS[:2]:
+        with h5py.File(tmp_path / "a.h5", "w", userblock_size=1024) as file:
+            file.create_dataset("images", data=images(), **layout)
+        check_rows(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "int64", "float16", "float32", "float64"]
+)
+def test_types(h5py: Any, tmp_path: Path, dtype: str) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = images().astype(dtype)
+        file["y"] = np.zeros((ROWS, 100), dtype)
+    dataset, _ = check_rows(tmp_path / "a.h5")
+    assert dataset[3]["x"].dtype == dtype
+
+
+def test_every_order_with_tiers_and_resumes_and_workers(h5py: Any, tmp_path: Path) -> None:
+    for part in range(3):
+        write(h5py, tmp_path / f"p{part}.h5", 10 * part, 10, chunks=(4, 5, 7))
+    dataset, own = check_rows(tmp_path / "p{0..2}.h5")
+    assert [int(each["meta_label"]) for each in own] == list(range(ROWS))
+    check_orders(dataset, own, tmp_path)
+    check_workers(dataset, own)
+
+
+def write_universes(h5py: Any, folder: Path, count: int = 9, **options: Any) -> Path:
+    """As CosmoFlow: each file has one volume and its parameters."""
+    folder.mkdir()
+    for i in range(count):
+        with h5py.File(folder / f"univ_{i:03}.hdf5", "w") as file:
+            file.create_dataset("full", data=np.full((6, 6, 6, 4), i, np.int16), **options)
+            file["unitPar"] = np.full(4, i / 10, np.float32)
+            file["redshifts"] = np.float64(i)
+            file["namePar"] = np.array([b"Omega_m", b"sigma_8", b"N_spec", b"H_0"])
+    return folder
+
+
+@pytest.mark.parametrize("chunks", [None, (6, 6, 6, 4), (2, 6, 6, 4)])
+def test_files_of_one_sample(h5py: Any, tmp_path: Path, chunks: Any) -> None:
+    folder = write_universes(h5py, tmp_path / "cosmo", chunks=chunks)
+    with pytest.raises(errors.InvalidArgumentError, match="'namePar' holds text; leave it out"):
+        hr.open(folder)
+    row = Hdf5(columns=("full", "unitPar", "redshifts"))
+    dataset, own = check_rows(folder, row)
+    assert len(own) == 9
+    assert dataset[3]["full"].shape == (6, 6, 6, 4)
+    assert float(dataset[3]["redshifts"]) == 3
+    assert [each.is_inline for each in dataset.index.fields] == [False, True, True]
+    assert len(hr.open(folder / "univ_{000..004}.hdf5", format=row)) == 5
+    one = folder / "univ_000.hdf5"
+    with pytest.raises(errors.InvalidArgumentError, match=r"numbers of rows: {'full': 6"):
+        hr.open(one, format=row)
+    assert len(check_rows(one, Hdf5(columns=row.columns, sample="file"))[1]) == 1
+
+
+def test_the_index_follows_the_folder(h5py: Any, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    write(h5py, tmp_path / "d/a.h5")
+    assert len(hr.open(tmp_path / "d")) == ROWS
+    write(h5py, tmp_path / "d/b.h5")
+    assert len(hr.open(tmp_path / "d")) == 2 * ROWS
+    write(h5py, tmp_path / "d/b.h5", count=3)
+    assert len(hr.open(tmp_path / "d")) == ROWS + 3
+
+
+def test_compressed_labels_are_copied_into_the_index(h5py: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["images"] = images()
+        file.create_dataset("label", data=np.arange(ROWS), compression="gzip")
+        file.create_dataset("big", data=images(), compression="gzip", shuffle=True)
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r"'big' is compressed or filtered \(shuffle, deflate\).*`h5repack -f NONE -l CONTI a",
+    ):
+        hr.open(path)
+    assert len(check_rows(path, Hdf5(columns=("images", "label")))[1]) == ROWS
+    assert len(check_rows(path, Hdf5(inline=("big",)))[1]) == ROWS
+
+
+def make(h5py: Any, path: Path, kind: str) -> None:
+    with h5py.File(path, "w", track_order=True) as file:
+        if kind == "big-endian":
+            file["x"] = images().astype(">u2")
+        elif kind == "variable":
+            file.create_dataset("x", (3,), h5py.vlen_dtype(np.int32))
+        elif kind == "text":
+            file.create_dataset("x", (3,), h5py.string_dtype())
+        elif kind == "compound":
+            file["x"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
+        elif kind == "complex":
+            file["x"] = np.zeros(3, "c8")
+        elif kind == "uint64":
+            file["x"] = np.zeros(3, "u8")
+        elif kind == "empty":
+            file["x"] = h5py.Empty("f4")
+        elif kind == "references":
+            file.create_dataset("x", (3,), h5py.ref_dtype)
+        elif kind == "array":
+            file.create_dataset("x", (3,), np.dtype(("i4", (2,))))
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((ROWS, 50), "i4")
+            layout[:] = h5py.VirtualSource("b.h5", "x", (ROWS, 50))
+            file.create_virtual_dataset("x", layout)
+        elif kind == "external":
+            file.create_dataset("x", (ROWS, 50), "i4", external=[("b.raw", 0, ROWS * 200)])
+        elif kind == "compact":
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_layout(h5py.h5d.COMPACT)
+            space = h5py.h5s.create_simple((3, 50))
+            h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, plist)
+        elif kind == "tiles":
+            file.create_dataset("x", data=images(), chunks=(4, 5, 3))
+        elif kind == "unwritten":
+            file.create_dataset("x", (ROWS, 50), "i4")
+        elif kind == "holes":
+            file.create_dataset("x", (ROWS, 50), "i4", chunks=(3, 50))[4] = 3
+        elif kind == "scalar":
+            file["x"] = 3
+        elif kind == "no bytes":
+            file["x"] = np.zeros((3, 0))
+        elif kind == "twice":
+            file["a/x"], file["a_x"] = images(), images()
+        elif kind == "lengths":
+            file["x"], file["y"] = images(), images()[:3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("big-endian", r"values are big-endian \(>u2\)"),
+        ("variable", "'x' holds values of variable length; leave it out with columns="),
+        ("text", "'x' holds text"),
+        ("compound", r"'x' holds records with fields \(a, b\), a compound type"),
+        ("complex", "'x' holds complex64, no numbers"),
+        ("uint64", "have dtype uint64"),
+        ("empty", "is empty"),
+        ("references", "'x' holds references"),
+        ("array", "'x' .*"),
+        ("virtual", "'x' is virtual: its rows lie in other files"),
+        ("external", "'x' lies in external files"),
+        ("compact", "'x' has the compact layout, and more than 64 bytes"),
+        ("tiles", r"has chunks of \[4, 5, 3\]: a row of \[5, 7\] is not one range"),
+        ("unwritten", "'x' has rows that were never written"),
+        ("holes", "'x' has rows that were never written"),
+        ("scalar", "differ in their numbers of rows"),
+        ("no bytes", "has samples of zero bytes"),
+        ("twice", "two datasets would be the field 'a_x'"),
+        ("lengths", r"numbers of rows: {'x': 30, 'y': 3}; choose those"),
+        ("nothing", "it has no datasets"),
+    ],
+)
+def test_what_is_no_range_of_bytes_is_refused_by_name(
+    h5py: Any, tmp_path: Path, kind: str, message: str
+) -> None:
+    path = tmp_path / "a.h5"
+    make(h5py, path, kind)
+    with pytest.raises(errors.InvalidArgumentError, match=message) as caught:
+        hr.open(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ("nope",)}, "no dataset 'nope'; it has images, meta/label, meta/vector"),
+        ({"columns": ("meta",)}, "no dataset 'meta'"),
+        ({"columns": ()}, "columns= names none"),
+        ({"columns": "images"}, "must be an iterable"),
+        ({"inline": ("nope",)}, "inline='nope': its datasets are"),
+        ({"sample": "rows"}, "must be one of 'row', 'file'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    h5py: Any, tmp_path: Path, options: Any, message: str
+) -> None:
+    path = write(h5py, tmp_path / "a.h5")
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        hr.open(path, format=Hdf5(**options))
+
+
+def test_files_that_differ_are_refused(h5py: Any, tmp_path: Path) -> None:
+    write(h5py, tmp_path / "a0.h5")
+    with h5py.File(tmp_path / "a1.h5", "w") as file:
+        file["images"] = images()
+    with pytest.raises(errors.InvalidArgumentError, match=r"a1\.h5: its fields are \[\('images'"):
+        hr.open(tmp_path / "a{0,1}.h5")
+    with pytest.raises(errors.NotFoundError, match=r"a2\.h5: no such file"):
+        hr.open(tmp_path / "a{0,2}.h5")
+
+
+def test_without_h5py_the_error_says_how_to_install_it(
+    h5py: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(h5py, tmp_path / "a.h5")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ImportError, match=r"pip install 'headrace\[hdf5\]'"):
+        hr.open(path)
+
+
+def test_other_files_are_not_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.h5").write_bytes(b"no HDF5")
+    with pytest.raises(errors.InvalidArgumentError, match="this is a file of"):
+        hr.open(tmp_path / "a.h5")
+    with pytest.raises(errors.DataLossError, match=r"a\.h5: h5py cannot read it: .*copy or write"):
+        hr.open(tmp_path / "a.h5", format="hdf5")
+
+
+@pytest.mark.parametrize("chunks", [None, (4, 5, 7)])
+def test_damage_is_an_error_that_names_the_file(h5py: Any, tmp_path: Path, chunks: Any) -> None:
+    path = write(h5py, tmp_path / "damaged.h5", chunks=chunks)
+    hr.open(path)
+    whole = path.read_bytes()
+    data = {
+        at
+        for row in images()
+        for at in range(whole.find(row.tobytes()), whole.find(row.tobytes()) + 70)
+    }
+    described = [at for at in range(len(whole)) if at not in data and whole[at]]
+    refused = check_damage(
+        [path], lambda: hr.open(path, format="hdf5"), lambda size: described, rounds=300
+    )
+    assert refused > 100
+
+
+def test_the_page_is_true(h5py: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in range(4):
+        write(h5py, tmp_path / f"train-{part}.h5", 8 * part, 8)
+    write_universes(h5py, tmp_path / "cosmo")
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {"hr": hr}
+    exec(block, names)
+    assert len(names["dataset"]) == 32
+    assert names["universes"].fields == ("full", "unitPar")
