@@ -3,9 +3,11 @@
 `headrace docs formats/own` shows one.
 """
 
+from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Given, Sample
 from headrace.formats._hdf5.hdf5 import Hdf5
+from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._rowgroups.command import set_reader_command
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
@@ -13,8 +15,6 @@ from headrace.formats._shards.tfrecord import TFRecord
 from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
-from headrace.formats.huggingface import HuggingFace
-from headrace.formats.parquet import Parquet
 from headrace.formats.table import register
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset

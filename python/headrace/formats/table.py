@@ -12,8 +12,10 @@ from typing import Any, cast
 from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
+from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
+from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
 from headrace.formats._shards.tfrecord import TFRecord
@@ -21,10 +23,8 @@ from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
-from headrace.formats.huggingface import HuggingFace
 from headrace.formats.index_file import IndexFile
 from headrace.formats.pack_format import Pack
-from headrace.formats.parquet import Parquet
 from headrace.formats.tokens import Tokens
 from headrace.formats.webdataset import WebDataset
 
