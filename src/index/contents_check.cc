@@ -46,6 +46,7 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
     HEADRACE_RETURN_IF_ERROR(CheckCount(field, "extents", field.extents.size(), 0));
     return CheckCount(field, "checksums", field.checksums.size(), 0);
   }
+  HEADRACE_RETURN_IF_ERROR(CheckCount(field, "ends of inline values", field.inline_ends.size(), 0));
   std::uint64_t inline_bytes = 0;
   if (field.info.is_inline &&
       __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {

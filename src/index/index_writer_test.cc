@@ -123,6 +123,11 @@ std::vector<Contradiction> Contradictions() {
        "field 1 'note': is an image and inline"},
       {"InlineBytesWithoutEnds", [](C& c) { c.fields[1].info.is_inline = true; },
        "field 'note': 0 ends of inline values, must be 3"},
+      {"EndsOfOneLength",
+       [](C& c) {
+         c.fields[3].inline_ends = {2, 4, 6};
+       },
+       "field 'label': 3 ends of inline values, must be 0"},
       {"InlineChecksums", [](C& c) { c.fields[3].info.has_checksums = true; },
        "field 3 'label': is inline and has checksums"},
       {"ShapeOfBytes", [](C& c) { c.fields[1].info.shape = {1}; },

@@ -38,6 +38,13 @@ bool ReadsStorage(std::string_view name) {
   return factory == nullptr || factory->reads_storage();
 }
 
+Status CheckScheme(const StoreRequest& request, std::string_view scheme) {
+  if (request.scheme == scheme) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "io: '" + std::string(scheme) + "' reads only objects of " + std::string(scheme) +
+                    "://, these are of " + request.scheme + "://; leave io= out");
+}
+
 Result<StoreParts> OpenStoreOf(StoreRequest request, std::string_view name) {
   HEADRACE_RETURN_IF_ERROR(CheckStoreName(name));
   if (name != kAnyStore) {

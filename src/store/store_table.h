@@ -78,6 +78,11 @@ Status CheckStoreName(std::string_view name);
 // Whether the store of that name reads what is stored: see StoreFactory. True if there is none.
 bool ReadsStorage(std::string_view name);
 
+// For the factory of a store that reads objects of one scheme only, which has the store's name.
+//
+// Errors: FailedPrecondition  the request is of another scheme
+Status CheckScheme(const StoreRequest& request, std::string_view scheme);
+
 // Opens the store of that name, or with kAnyStore the first that suits; the note of its statistics
 // says why those before it could not be opened. What is Unavailable is read again.
 //

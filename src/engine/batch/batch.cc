@@ -5,7 +5,9 @@
 namespace headrace {
 
 bool ReadInPlace(const BatchField& field, std::uint64_t stored_bytes) {
-  return field.ragged && field.codec->is_copy() && stored_bytes >= kInPlaceBytesMin;
+  // A read in place may begin at any byte of its memory; elements of several bytes are aligned.
+  return field.ragged && ElementBytes(field.dtype) == 1 && field.codec->is_copy() &&
+         stored_bytes >= kInPlaceBytesMin;
 }
 
 ByteRange RowRoom(const BatchField& field, std::uint64_t stored_bytes, std::uint64_t buffer_bytes,

@@ -20,6 +20,7 @@ class Factory final : public StoreFactory {
     return request.scheme == kDecodedScheme;
   }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    HEADRACE_RETURN_IF_ERROR(CheckScheme(request, kDecodedScheme));
     StoreParts parts;
     HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kThreads, "headrace-unzip"));
     parts.store = std::make_unique<DecodedStore>(
@@ -57,13 +58,50 @@ void DecodedStore::Wait(Waiter waiter) {
   Object& object = objects_[id];
   object.waiters.push_back(std::move(waiter));
   if (object.waiters.size() > 1) return;
-  executor_.Submit(0, [this, id] { Decode(id); });
+  if (object.kept.has_value()) {
+    executor_.Submit(0, [this, id] { AnswerAll(id, DecodeNow(id)); });
+    return;
+  }
+  queued_.push_back(id);
+  StartQueued();
 }
 
-// Answers all that wait for an object. Those that come later have it decoded, or find it kept.
-void DecodedStore::Decode(ObjectId id) {
+// Starts as many decodes as decoding_bytes_max has room for.
+void DecodedStore::StartQueued() {
+  while (!queued_.empty()) {
+    const ObjectId id = queued_.front();
+    const Result<std::uint64_t> size = decoder_->DecodedSize(id);
+    const std::uint64_t bytes = size.ok() ? size.value() : 0;  // DecodeNow() returns its error.
+    const std::uint64_t room =
+        options_.decoding_bytes_max - std::min(options_.decoding_bytes_max, decoding_bytes_);
+    if (decoding_ > 0 && bytes > room) return;
+    queued_.pop_front();
+    ++decoding_;
+    decoding_bytes_ += bytes;
+    executor_.Submit(0, [this, id, bytes] { Decode(id, bytes); });
+  }
+}
+
+void DecodedStore::Decode(ObjectId id, std::uint64_t bytes) {
   const Result<DecodedBytes> decoded = DecodeNow(id);
+  {
+    MutexLock lock(mutex_);
+    --decoding_;
+    decoding_bytes_ -= bytes;
+    StartQueued();
+  }
+  AnswerAll(id, decoded);
+}
+
+// Answers all that wait for an object. A later request finds the object kept, or has it decoded
+// again.
+void DecodedStore::AnswerAll(ObjectId id, const Result<DecodedBytes>& decoded) {
   for (Waiter& waiter : TakeWaiters(id)) {
+    // It came after all others had stopped, and nothing was decoded for them.
+    if (decoded.status().code() == StatusCode::kCancelled && !waiter.stop.stop_requested()) {
+      Wait(std::move(waiter));
+      continue;
+    }
     Answer(waiter, decoded);
     waiter.request.done = nullptr;  // Its captures must not outlive the store.
     gate_.Leave();
@@ -109,11 +147,11 @@ void DecodedStore::Keep(ObjectId id, const DecodedBytes& decoded) {
   object.kept = decoded;
   recent_.push_front(id);
   object.recent = recent_.begin();
-  kept_bytes_ += decoded.bytes.size();
+  kept_bytes_ += decoded.charged_bytes;
   while (kept_bytes_ > options_.kept_bytes_max && recent_.back() != id) {
     const auto last = objects_.find(recent_.back());
     recent_.pop_back();
-    kept_bytes_ -= last->second.kept->bytes.size();
+    kept_bytes_ -= last->second.kept->charged_bytes;
     forgotten.push_back(*std::exchange(last->second.kept, std::nullopt));
     if (last->second.waiters.empty()) objects_.erase(last);
   }

@@ -1,9 +1,17 @@
 #include "store/decoded/decoded_store.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
 #include <memory>
+#include <span>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/prng.h"
 #include "base/testing/test_executor.h"
 #include "gmock/gmock.h"
@@ -72,6 +80,16 @@ TEST(DecompressTest, DamageIsNeverMoreThanAnError) {
       }
     }
   }
+}
+
+TEST(DecompressTest, ZerosBehindTheLastMemberPadAFile) {
+  const std::string bytes = RandomBytes(3, 500);
+  const std::string encoded = Encoded(Coding::kGzip, bytes);
+  std::string decoded(bytes.size(), '\0');
+  EXPECT_TRUE(Decoded(Coding::kGzip, encoded + std::string(700, '\0'), decoded).ok());
+  EXPECT_EQ(decoded, bytes);
+  EXPECT_EQ(Decoded(Coding::kGzip, encoded + std::string(7, '\0') + "a", decoded).code(),
+            StatusCode::kDataLoss);
 }
 
 class DecodedStoreTest : public testing::Test {
@@ -154,6 +172,141 @@ TEST_F(DecodedStoreTest, ReadsPastTheEndAreOutOfRange) {
   Open(0);
   const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {8, 4}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kOutOfRange);
+}
+
+// An object decodes to ids, as many as its id says. Counts, and can hold up, what it decodes.
+class CountingDecoder final : public ObjectDecoder {
+ public:
+  [[nodiscard]] std::string Name(ObjectId object) const override { return ObjectName(object); }
+  [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override {
+    return Raw(object);
+  }
+  [[nodiscard]] Status CheckObject(ObjectId /*object*/) override { return {}; }
+  Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& wanted) override {
+    {
+      MutexLock lock(mutex_);
+      ++decodes_;
+      decoding_bytes_ += Raw(object);
+      most_bytes_ = std::max(most_bytes_, decoding_bytes_);
+      changed_.NotifyAll();
+      while (held_) changed_.Wait(mutex_);
+      decoding_bytes_ -= Raw(object);
+    }
+    if (cancels_.exchange(false) || !wanted()) {
+      return Status(StatusCode::kCancelled, "stop requested");
+    }
+    auto bytes = std::make_shared<std::string>(Raw(object), static_cast<char>(Raw(object)));
+    const std::span<const std::byte> span = std::as_bytes(std::span(*bytes));
+    return DecodedBytes{.owner = std::move(bytes), .bytes = span, .charged_bytes = 100};
+  }
+
+  void Hold(bool held) {
+    MutexLock lock(mutex_);
+    held_ = held;
+    changed_.NotifyAll();
+  }
+  void CancelNext() { cancels_ = true; }
+  void AwaitDecodes(int count) {
+    MutexLock lock(mutex_);
+    while (decodes_ < count) changed_.Wait(mutex_);
+  }
+  int decodes() {
+    MutexLock lock(mutex_);
+    return decodes_;
+  }
+  std::uint64_t most_bytes() {
+    MutexLock lock(mutex_);
+    return most_bytes_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool held_ HEADRACE_GUARDED_BY(mutex_) = false;
+  int decodes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t decoding_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t most_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> cancels_ = false;
+};
+
+class DecodedStoreLimitsTest : public testing::Test {
+ protected:
+  void Open(DecodedStoreOptions options) {
+    auto decoder = std::make_unique<CountingDecoder>();
+    decoder_ = decoder.get();
+    store_ = std::make_unique<DecodedStore>(std::move(decoder), executor_, std::move(options));
+  }
+  static Extent Whole(std::uint64_t id) { return {ObjectId{id}, {0, id}}; }
+  // A read whose answer goes to `answer`.
+  ReadRequest Ask(std::uint64_t id, const AlignedBuffer& buffer, std::promise<Status>& answer) {
+    return {.extent = Whole(id),
+            .buffer = buffer.bytes(),
+            .done = [&answer](const Result<std::span<std::byte>>& read) {
+              answer.set_value(read.status());
+            }};
+  }
+
+  TestExecutor executor_{3};
+  CountingDecoder* decoder_ = nullptr;
+  std::unique_ptr<DecodedStore> store_;
+};
+
+TEST_F(DecodedStoreLimitsTest, KeepsObjectsByWhatTheyCount) {
+  Open({.kept_bytes_max = 300});
+  ReadAll(*store_, {Whole(1)});
+  ReadAll(*store_, {Whole(2)});
+  ReadAll(*store_, {Whole(3)});
+  ReadAll(*store_, {Whole(1)});
+  EXPECT_EQ(decoder_->decodes(), 3);
+  ReadAll(*store_, {Whole(4)});  // 2 was used longest ago.
+  ReadAll(*store_, {Whole(1)});
+  EXPECT_EQ(decoder_->decodes(), 4);
+  ReadAll(*store_, {Whole(2)});
+  EXPECT_EQ(decoder_->decodes(), 5);
+}
+
+TEST_F(DecodedStoreLimitsTest, DecodesAtOnceWhatHasRoomAndOneThatHasNone) {
+  Open({.decoding_bytes_max = 10});
+  decoder_->Hold(true);
+  std::vector<AlignedBuffer> buffers;
+  std::vector<std::promise<Status>> answers(5);
+  for (std::uint64_t id = 4; id < 9; ++id) buffers.emplace_back(id);
+  for (std::uint64_t id = 4; id < 9; ++id) {
+    std::vector<ReadRequest> one;
+    one.push_back(Ask(id, buffers[id - 4], answers[id - 4]));
+    store_->Read(std::move(one), {});
+  }
+  decoder_->AwaitDecodes(2);  // 4 and 5; 6 has no room
+  EXPECT_EQ(decoder_->decodes(), 2);
+  decoder_->Hold(false);
+  for (std::promise<Status>& each : answers) EXPECT_TRUE(each.get_future().get().ok());
+  EXPECT_LE(decoder_->most_bytes(), 10u);
+  ReadAll(*store_, {Whole(50)});
+  EXPECT_EQ(decoder_->most_bytes(), 50u);
+}
+
+TEST_F(DecodedStoreLimitsTest, AReaderThatComesAfterAllOthersStoppedIsNotCancelled) {
+  Open({});
+  decoder_->Hold(true);
+  const AlignedBuffer first(5);
+  const AlignedBuffer second(5);
+  std::promise<Status> stopped;
+  std::promise<Status> read;
+  std::stop_source stop;
+  std::vector<ReadRequest> one;
+  one.push_back(Ask(5, first, stopped));
+  store_->Read(std::move(one), stop.get_token());
+  decoder_->AwaitDecodes(1);
+  stop.request_stop();
+  // As if the decoder had seen that nobody wants it before the second reader came.
+  decoder_->CancelNext();
+  std::vector<ReadRequest> other;
+  other.push_back(Ask(5, second, read));
+  store_->Read(std::move(other), {});
+  decoder_->Hold(false);
+  EXPECT_EQ(stopped.get_future().get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(read.get_future().get().ToString(), "OK");
+  EXPECT_EQ(decoder_->decodes(), 2);
 }
 
 }  // namespace

@@ -68,7 +68,12 @@ Status DecompressGzip(std::span<const std::byte> encoded, std::span<std::byte> d
   std::size_t out = 0;
   bool ended = true;  // between members
   while (in < encoded.size()) {
-    if (ended) inflateReset(&stream);
+    if (ended) {
+      // Zeros that pad a file end it, as for the program gzip.
+      const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
+      if (in > 0 && std::ranges::all_of(encoded.subspan(in), is_zero)) break;
+      inflateReset(&stream);
+    }
     const std::span<std::byte> room = out < decoded.size() ? decoded.subspan(out) : std::span(none);
     // zlib does not write to its input.
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(encoded.data() + in));

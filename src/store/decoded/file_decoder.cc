@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
+#include <new>
 #include <span>
 #include <utility>
 
-#include "base/memory/buffer_pool.h"
 #include "base/units.h"
 #include "store/decoded/decompress.h"
 #include "store/file_io.h"
@@ -14,10 +13,15 @@
 namespace headrace {
 namespace {
 
-Result<Buffer> Memory(std::uint64_t bytes) {
-  const std::uint64_t some = std::max<std::uint64_t>(bytes, 1);
-  std::optional<Buffer> memory = BufferPool::Make(BufferPool::ChargedBytes(some))->Acquire(some);
-  if (memory.has_value()) return *std::move(memory);
+// A small object costs its place in tables, too. This bounds the number of those that are kept.
+constexpr std::uint64_t kChargedBytesMin = 4096;
+
+using Memory = std::unique_ptr<std::byte[]>;
+
+// The system's own memory: an arena for each of many small objects would be a mapping for each.
+Result<Memory> MakeMemory(std::uint64_t bytes) {
+  Memory memory(new (std::nothrow) std::byte[bytes]);
+  if (memory != nullptr) return memory;
   return Status(StatusCode::kResourceExhausted,
                 "the system has no memory for " + FormatBytes(bytes));
 }
@@ -36,15 +40,17 @@ Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bo
   HEADRACE_ASSIGN_OR_RETURN(
       const std::shared_ptr<OpenFile> open,
       files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
-  HEADRACE_ASSIGN_OR_RETURN(const Buffer encoded, Memory(file.stored.size));
-  const std::span<std::byte> bytes = encoded.bytes().first(file.stored.size);
+  HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(file.stored.size));
+  const std::span<std::byte> bytes(encoded.get(), file.stored.size);
   HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, 0, 1));
   if (got < bytes.size()) return open->WhyShort(bytes.size() - got);
-  HEADRACE_ASSIGN_OR_RETURN(Buffer memory, Memory(file.decoded_bytes));
-  const std::span<std::byte> decoded = memory.bytes().first(file.decoded_bytes);
+  HEADRACE_ASSIGN_OR_RETURN(Memory memory, MakeMemory(file.decoded_bytes));
+  const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
   HEADRACE_RETURN_IF_ERROR(
       Decompress(coding.value(), bytes, decoded).WithContext("decoding " + file.stored.path));
-  return DecodedBytes{.owner = std::make_shared<const Buffer>(std::move(memory)), .bytes = decoded};
+  return DecodedBytes{.owner = std::shared_ptr<std::byte[]>(std::move(memory)),
+                      .bytes = decoded,
+                      .charged_bytes = std::max<std::uint64_t>(decoded.size(), kChargedBytesMin)};
 }
 
 }  // namespace headrace

@@ -16,6 +16,8 @@ namespace headrace {
 struct DecodedBytes {
   std::shared_ptr<const void> owner;  // of the memory
   std::span<const std::byte> bytes;
+  // What keeping them counts as: more than their size where small ones cost more than their bytes.
+  std::uint64_t charged_bytes = 0;
 };
 
 // Decodes whole objects, for a DecodedStore.

@@ -1,5 +1,6 @@
 #include "store/rowgroups/row_group_decoder.h"
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <utility>
@@ -12,6 +13,8 @@ namespace headrace {
 namespace {
 
 constexpr int kReaders = 2;  // processes, and groups that are decoded at the same time
+// Each group that is kept has a descriptor and a mapping. This bounds their number.
+constexpr std::uint64_t kChargedBytesMin = std::uint64_t{1} << 20;
 
 class Factory final : public StoreFactory {
  public:
@@ -20,6 +23,7 @@ class Factory final : public StoreFactory {
     return request.scheme == kRowGroupScheme;
   }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
+    HEADRACE_RETURN_IF_ERROR(CheckScheme(request, kRowGroupScheme));
     StoreParts parts;
     HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kReaders, "headrace-groups"));
     parts.store = std::make_unique<DecodedStore>(
@@ -59,7 +63,9 @@ Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::functio
   HEADRACE_RETURN_IF_ERROR(files_.CheckObject(object));
   HEADRACE_RETURN_IF_ERROR(memory.status());
   const std::span<const std::byte> bytes = memory.value()->bytes();
-  return DecodedBytes{.owner = std::move(memory.value()), .bytes = bytes};
+  return DecodedBytes{.owner = std::move(memory.value()),
+                      .bytes = bytes,
+                      .charged_bytes = std::max<std::uint64_t>(bytes.size(), kChargedBytesMin)};
 }
 
 }  // namespace headrace
