@@ -122,10 +122,11 @@ bool MattersToSamples(SectionKind kind) {
 std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
                                                  std::span<const FieldInfo> fields,
                                                  const VariableSizes& sizes) {
-  const auto with_two = std::count_if(fields.begin(), fields.end(), [](const FieldInfo& field) {
-    return field.has_checksums || HasInlineEnds(field);
-  });
-  SectionPlanner plan(kSectionsMin - 1 + fields.size() + static_cast<std::uint64_t>(with_two));
+  const auto with_two_sections = std::count_if(
+      fields.begin(), fields.end(),
+      [](const FieldInfo& field) { return field.has_checksums || HasInlineEnds(field); });
+  SectionPlanner plan(kSectionsMin - 1 + fields.size() +
+                      static_cast<std::uint64_t>(with_two_sections));
   auto variable_bytes = sizes.inline_values.begin();
   plan.Add(SectionKind::kFields, 0, sizes.fields, 1);
   plan.Add(SectionKind::kRoot, 0, sizes.root, 1);

@@ -62,7 +62,7 @@ Result<std::shared_ptr<Batch>> BatchMaker::Make(const Step& step, BufferPool& me
   const std::vector<ByteRange> rooms = LayOutRows(step);
   const std::uint64_t laid_out =
       rooms.empty() ? FixedBatchBytes(schema_, rows) : rooms.back().end();
-  // Of rows that are all empty, too: to have no memory means to wait for it.
+  // At least 1 byte: an empty buffer means that there is no memory yet.
   const std::uint64_t size = std::max<std::uint64_t>(laid_out, 1);
   auto batch = std::make_shared<Batch>();
   HEADRACE_ASSIGN_OR_RETURN(batch->memory, Acquire(memory, size, when_full, batch->beyond_budget));

@@ -228,8 +228,7 @@ Status Rows::MakeInlineRoom(StepWork& work, std::uint32_t slot) const {
         const std::span<const std::byte> value,
         loop_.fields.index().inline_value(field.index_field, work.batch->samples[slot]));
     std::span<std::byte>& row = work.batch->fields[position].rows[slot];
-    if (row.size() == value.size()) continue;
-    if (row.size() > value.size()) {
+    if (row.size() >= value.size()) {
       row = row.first(value.size());
       continue;
     }

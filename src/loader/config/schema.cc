@@ -60,16 +60,6 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
     field.row_bytes = field.codec->RowBytes(0);
     return field;
   }
-  if (info.is_variable() && info.kind != FieldKind::kImage) {
-    field.dtype = info.dtype;
-    field.shape = info.shape;
-    field.row_bytes = info.array_bytes();
-    field.ragged = true;
-    field.is_text = info.kind == FieldKind::kText;
-    if (info.batch_dtype) return Widened(info, std::nullopt, std::move(field));
-    if (!info.is_inline) field.codec = MakeBytesCodec();
-    return field;
-  }
   if (info.kind == FieldKind::kImage) {
     const bool checked = wanted.encoded != EncodedImages::kUnchecked;
     field.codec = checked ? MakeCheckedImageCodec(wanted.encoded) : MakeBytesCodec();
@@ -80,10 +70,13 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   field.dtype = info.dtype;
   field.shape = info.shape;
   field.row_bytes = info.array_bytes();
-  if (info.batch_dtype) {
-    return Widened(info, info.array_bytes() / ElementBytes(info.dtype), std::move(field));
-  }
-  if (!info.is_inline) field.codec = MakeArrayCodec(field.row_bytes);
+  field.ragged = info.is_variable();
+  field.is_text = info.kind == FieldKind::kText;
+  std::optional<std::uint64_t> numbers;  // of a row, if that is fixed
+  if (!field.ragged) numbers = field.row_bytes / ElementBytes(info.dtype);
+  if (info.batch_dtype) return Widened(info, numbers, std::move(field));
+  if (!info.is_inline)
+    field.codec = field.ragged ? MakeBytesCodec() : MakeArrayCodec(field.row_bytes);
   return field;
 }
 

@@ -117,7 +117,7 @@ void LaneClient::SendBatch(std::uint64_t start, std::span<const BatchField> sche
 
 std::uint32_t LaneClient::NumberOf(const Buffer& buffer, Sent& sent, Memories& unknown) {
   const std::shared_ptr<SharedMemory>& memory = buffer.place().memory;
-  if (memory == nullptr) return 0;  // An empty buffer: a batch without bytes.
+  if (memory == nullptr) return 0;  // An empty buffer.
   if (const auto found = known_.find(memory.get()); found != known_.end()) {
     return found->second.number;
   }

@@ -341,7 +341,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         pytest.skip(f"without datasets: {error}")
     folder = tmp_path_factory.mktemp("datasets")
     env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([*packages, str(ROOT / "python")]),
+        "PYTHONPATH": os.pathsep.join([*packages, str(Path(hr.__file__).parents[1])]),
         "XDG_CACHE_HOME": str(folder / "cache-of-headrace"),
         "HF_HOME": str(folder / "home"),
         "HF_HUB_OFFLINE": "1",

@@ -18,8 +18,8 @@ from parquet_files import FILE, PLAIN, ROWS, every_kind, flat, jpeg, write
 
 import headrace as hr
 from headrace import errors
-from headrace.formats import Parquet, parquet
-from headrace.formats._parquet import values
+from headrace.formats import Parquet
+from headrace.formats._parquet import parquet, values
 from headrace.formats.pack import write_pack
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"

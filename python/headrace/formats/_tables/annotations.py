@@ -201,7 +201,7 @@ class _Reader:
             raise InvalidArgumentError(
                 f"indexing {self._path}: byte {self._places[absent[0]]:,}: annotations: image_id "
                 f"{named[absent[0]]} is no image of this file; {absent.size:,} of {len(named):,} "
-                "annotations are of images that it lacks; remove them"
+                "annotations are of images that it lacks; write the file without them"
             )
 
     def _contiguous(self, numbers: NDArray[Any]) -> I64:
