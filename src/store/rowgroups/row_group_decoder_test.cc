@@ -123,7 +123,7 @@ TEST_F(RowGroupDecoderTest, AnIdleReaderThatWasKilledIsReplacedByARetry) {
   ASSERT_THAT(readers, SizeIs(1));
   ASSERT_EQ(::kill(readers[0], SIGKILL), 0);
   RetryStore retrying(std::move(store_), 3);
-  for (const std::uint64_t id : {1, 2}) {
+  for (const std::uint64_t id : {1U, 2U}) {
     const ReadAnswer answer = ReadAll(retrying, {{ObjectId{id}, {0, 100}}}).front();
     EXPECT_TRUE(answer.status.ok()) << answer.status.ToString();
     EXPECT_EQ(answer.bytes, bytes_[id].substr(0, 100));

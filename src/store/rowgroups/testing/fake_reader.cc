@@ -37,7 +37,7 @@ void Answer(headrace::IpcConnection& connection, std::uint64_t written, const St
 void Serve(headrace::IpcConnection& connection, const GroupRequest& request,
            headrace::SharedMemory& memory) {
   if (request.part == "die") (void)::kill(::getpid(), SIGKILL);
-  if (request.part == "exit") std::exit(7);
+  if (request.part == "exit") ::_exit(7);
   if (request.part == "hang") ::pause();
   if (request.part == "garbage") {
     (void)connection.Send(std::as_bytes(std::span("garbage")));
@@ -62,7 +62,8 @@ void Serve(headrace::IpcConnection& connection, const GroupRequest& request,
 // Behind the program's name: the format that it serves; the socket; its parent.
 int main(int count, char** arguments) {
   if (count != 4) return 2;
-  auto connection = headrace::IpcConnection::FromFd(headrace::UniqueFd(std::atoi(arguments[2])));
+  auto connection = headrace::IpcConnection::FromFd(
+      headrace::UniqueFd(static_cast<int>(std::strtol(arguments[2], nullptr, 10))));
   if (!connection.ok()) return 3;
   for (;;) {
     auto taken = connection.value()->Receive();
