@@ -206,15 +206,7 @@ class Dataset:
                 f" bytes [{offset}, {offset + size}): its bytes are not those that were indexed; "
                 f"{self.format_row.remedy(self._index)}"
             )
-        try:
-            return _value_of(field, data)
-        except UnicodeDecodeError as error:
-            object_id, offset, size = (int(each[0]) for each in extent)
-            raise DataLossError(
-                f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)}"
-                f" bytes [{offset}, {offset + size}): its text is not UTF-8: {error.reason} at "
-                f"byte {error.start} of it; write it again as UTF-8"
-            ) from error
+        return _value_of(field, data)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
+from PIL import Image
 
 import headrace as hr
 from headrace import errors
@@ -294,8 +296,17 @@ def test_text_that_is_not_utf8_is_an_error_of_its_sample(tmp_path: Path) -> None
         (lambda b: b.add_ragged("text", "é".encode(), [1, 1]), "begins inside a character"),
         (lambda b: b.add_values("text", [b"bytes"]), "field 'text' of text: got b'bytes'"),
         (lambda b: b.add_values("blob", ["str"]), "field 'blob' of bytes: got 'str'"),
-        (lambda b: b.add_ragged("text", b"ab", [1]), "beyond the sum of their lengths"),
-        (lambda b: b.add_ragged("text", b"ab", [3]), "must be a multiple of 1"),
+        (lambda b: b.add_ragged("text", b"ab", [1]), "their sum is 1, but there are 2 bytes"),
+        (lambda b: b.add_ragged("text", b"ab", [3]), "their sum is 3, but there are 2 bytes"),
+        (lambda b: b.add_ragged("text", b"ab", [-1, 3]), "lengths: got -1, must be 0 or more"),
+        (lambda b: b.add_ragged("text", b"ab", 2), "lengths: got 2, must be one number a sample"),
+        (lambda b: b.add_ragged("text", "ab", [2]), "got values of <U2, must be bytes"),
+        (lambda b: b.add_ragged("blob", [300, 1], [2]), "got values of int64, must be bytes"),
+        (lambda b: b.add_ragged("list", np.zeros((0, 4)), [2**61]), "there are 0 entries"),
+        (lambda b: b.add_values("text", "hello"), "must be a sequence of values, one a sample"),
+        (lambda b: b.add_values("text", ["\ud800"]), "which is not UTF-8: surrogates"),
+        (lambda b: b.add_values("list", [1, 2]), "must be .'entries', 4."),
+        (lambda b: b.add_field("x", "text", shape=(None,)), "only an array has one"),
         (lambda b: b.add_ragged("list", np.zeros((3, 2)), [3]), "must be .'entries', 4."),
         (lambda b: b.add_ragged("list", np.zeros((3, 4), "O"), [3]), "got values of object"),
         (lambda b: b.add_ragged("label", np.zeros(3), [3]), "its samples have one shape"),
@@ -318,3 +329,105 @@ def test_an_image_cannot_be_inline(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="is an image and inline"):
         builder.add_field("image", "image", inline=True)
     builder.discard()
+
+
+def test_lists_of_several_types_become_that_of_the_field(tmp_path: Path) -> None:
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        builder.add_field("n", "array", "int64", (None,), inline=True)
+        builder.add_values("n", [np.array([1], np.int64), np.array([2, 3], np.uint8), []])
+    assert [each["n"].tolist() for each in hr.open(tmp_path / "a.hri")] == [[1], [2, 3], []]
+
+
+def test_lists_of_a_file_are_aligned_as_their_type_wants(tmp_path: Path) -> None:
+    """Also those that are large enough to be read in place, and begin at an odd byte."""
+    values = [np.arange(30_000 + i, dtype=np.float32) for i in range(6)]
+    sizes = [each.nbytes for each in values]
+    (tmp_path / "a.bin").write_bytes(b"x" + b"".join(each.tobytes() for each in values))
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        builder.add_field("n", "array", "float32", (None,))
+        file = builder.add_file(tmp_path / "a.bin")
+        builder.add_extents("n", file, np.cumsum([1, *sizes[:-1]]), sizes)
+    for io in ("io_uring", "threads"):
+        engine = hr.Engine(io=io)
+        with hr.Loader(
+            tmp_path / "a.hri", 2, shuffle=False, ids=True, output="numpy", engine=engine
+        ) as loader:
+            for batch in loader:
+                for number, row in zip(batch.sample_id.tolist(), batch.n, strict=True):
+                    assert row.flags.aligned
+                    assert np.array_equal(row, values[number])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_worker_names_the_sample_whose_text_is_not_utf8(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "a.bin").write_bytes(b"good\xff\xfeok")
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        builder.add_field("said", "text")
+        builder.add_extents("said", builder.add_file(tmp_path / "a.bin"), [0, 6, 4], [4, 2, 2])
+    loader = hr.Loader(
+        tmp_path / "a.hri", 3, shuffle=False, transform=_said, workers=workers, output="numpy"
+    )
+    with loader, pytest.raises(errors.HeadraceError, match=r"sample 2.* its text is not UTF-8"):
+        next(iter(loader))
+
+
+def _said(sample: hr.Sample) -> int:
+    return len(sample.said)
+
+
+@pytest.mark.filterwarnings("ignore:headrace. order=.* mix of labels")
+@pytest.mark.parametrize("present", [(), (1,), (0, 9, 20)])
+def test_packs_of_blocks_without_a_byte_of_a_field(
+    tmp_path: Path, present: tuple[int, ...]
+) -> None:
+    texts = ["word" if i in present else "" for i in range(24)]
+    lists = [
+        np.arange(i % 3, dtype=np.int16) if i > 7 else np.zeros(0, np.int16) for i in range(24)
+    ]
+    parts = [p for t, n in zip(texts, lists, strict=True) for p in (t.encode(), n.tobytes())]
+    sizes = [len(each) for each in parts]
+    begins = np.cumsum([0, *sizes[:-1]])
+    (tmp_path / "a.bin").write_bytes(b"".join(parts))
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        file = builder.add_file(tmp_path / "a.bin")
+        builder.add_field("text", "text")
+        builder.add_field("list", "array", "int16", (None,))
+        builder.add_extents("text", file, begins[::2], sizes[::2])
+        builder.add_extents("list", file, begins[1::2], sizes[1::2])
+    write_pack(
+        hr.open(tmp_path / "a.hri"),
+        tmp_path / "pack",
+        PackParameters(order="source", block_bytes=4096, block_samples=8, shard_bytes=30_000),
+    )
+    pack = hr.open(tmp_path / "pack")
+    assert [each["text"] for each in pack] == texts
+    for order in ORDERS:
+        with hr.Loader(pack, 5, order=order, ids=True, output="numpy") as loader:
+            for _ in range(2):
+                seen = []
+                for batch in loader:
+                    for slot, number in enumerate(batch.sample_id.tolist()):
+                        seen.append(number)
+                        assert batch.text[slot] == texts[number]
+                        assert np.array_equal(batch.list[slot], lists[number])
+                assert sorted(seen) == list(range(24))
+
+
+def test_inspect_shows_text_and_classes_as_they_are(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        builder.add_field("image", "image")
+        builder.add_field("said", "text", inline=True)
+        builder.add_field("label", "array", "int64", inline=True)
+        builder.set_classes(["[/b]", "\x1b[31m", "a$\\frac$", "\udcff"])
+        file = builder.add_file(tmp_path / "a.png")
+        size = (tmp_path / "a.png").stat().st_size
+        builder.add_extents("image", file, [0] * 4, size)
+        builder.add_values("said", ["see [/red] this", "[red]x[/red]", "$x$", ""])
+        builder.add_values("label", [0, 1, 2, 3])
+    shown = run("inspect", tmp_path / "a.hri", "--samples", 4, "--show", tmp_path / "s.png").stdout
+    assert "see [/red] this" in shown
+    assert "[red]x[/red]" in shown
+    assert "[/b]" in shown
+    assert "\x1b" not in shown
+    assert (tmp_path / "s.png").stat().st_size > 1000

@@ -22,6 +22,7 @@ from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype
 from headrace._workers._sample import make_samples, sample_type
+from headrace.errors import DataLossError
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,10 @@ class _Worker:
 
     def _compute(self, task: Task) -> bytes:
         begin = time.perf_counter_ns()
+        if (bad := protocol.bad_text(task.columns, self._settings.fields)) is not None:
+            row, field = bad
+            why = f"field {field}: its text is not UTF-8; write it as UTF-8, or leave the field out"
+            return _error(task.number, task.first_slot + row, DataLossError(why))
         results: list[Any] = []
         columns = decoded_columns(task.columns, self._decoded)
         origin = task.origin(self._settings.seed)

@@ -6,6 +6,7 @@ import math
 import pickle
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,9 +49,12 @@ class InputField:
     ragged: bool
 
     def ragged_row(self, data: NDArray[np.uint8]) -> Any:
-        """A row whose bytes are `data`."""
+        """A row whose bytes are `data`; text that is not UTF-8 stays bytes: see `bad_text`."""
         if self.dtype == "str":
-            return data.tobytes().decode()
+            text = data.tobytes()
+            with suppress(UnicodeDecodeError):
+                return text.decode()
+            return text
         if self.dtype == "uint8" and not self.shape:
             return data
         return data.view(self.dtype).reshape(-1, *self.shape)
@@ -63,6 +67,20 @@ class InputField:
         """The rows that begin where `place` does; not of a ragged field."""
         data = place[: rows * self.row_bytes]
         return data.view(self.dtype).reshape(rows, *self.shape)
+
+
+def bad_text(
+    columns: Sequence[Sequence[Any]], fields: Sequence[InputField]
+) -> tuple[int, str] | None:
+    """The first row with text that is not UTF-8, and its field."""
+    found = [
+        (row, field.name)
+        for field, column in zip(fields, columns, strict=True)
+        if field.dtype == "str"
+        for row, text in enumerate(column)
+        if isinstance(text, bytes)
+    ]
+    return min(found, default=None)
 
 
 @dataclass(slots=True)

@@ -330,7 +330,7 @@ def _bar(what: str, in_bytes: bool) -> Iterator[Callable[[int, int], object]]:
 
 
 def _print_description(description: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     table = Table.grid(padding=(0, 2))
     table.add_row("path", description["path"])
     table.add_row("format", description["format"])
@@ -340,12 +340,12 @@ def _print_description(description: dict[str, Any]) -> None:
     table.add_row("fingerprint", description["fingerprint"])
     if classes := description["classes"]:
         shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-        table.add_row("classes", f"{len(classes):,}: {shown}")
+        table.add_row("classes", f"{len(classes):,}: {printable(one_line(shown))}")
     if labels := description["labels"]:
         most = max(labels.values())
         for name, count in list(labels.items())[:_CLASSES_SHOWN]:
             bar = "█" * max(1, round(_BAR_WIDTH * count / most))
-            table.add_row("", f"{name[:14]:>14}  {bar} {count:,}")
+            table.add_row("", f"{printable(one_line(name))[:14]:>14}  {bar} {count:,}")
         if len(labels) > _CLASSES_SHOWN:
             least = min(labels.values())
             table.add_row("", f"{'...':>14}  {least:,} to {most:,} samples a class")
@@ -366,7 +366,7 @@ def _print_description(description: dict[str, Any]) -> None:
             )
     for field in description["fields"]:
         checked = ", checksums" if field["checksums"] else ""
-        table.add_row(f"field {field['name']}", field["type"] + checked)
+        table.add_row(printable(one_line(f"field {field['name']}")), field["type"] + checked)
         if "bytes" in field:
             sizes = field["bytes"]
             table.add_row(
@@ -377,7 +377,7 @@ def _print_description(description: dict[str, Any]) -> None:
             _add_histogram(table, sizes["histogram"])
     for sample in description["examples"]:
         shown = ", ".join(f"{name}: {value}" for name, value in sample["values"].items())
-        table.add_row(f"sample {sample['sample']}", shown)
+        table.add_row(f"sample {sample['sample']}", printable(one_line(shown)))
     console.print(table, soft_wrap=True)
 
 

@@ -52,16 +52,17 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
 
 
 def _label_counts(dataset: Dataset) -> dict[str, int]:
-    """Samples of each class, by its name; empty if there are no class names."""
+    """Samples of each class name, or label without one; empty if there are no class names."""
     labels = _labels(dataset)
     if labels is None or not dataset.classes:
         return {}
-    numbers, counts = np.unique(labels, return_counts=True)
+    found: dict[str, int] = {}
     names = dataset.classes
-    return {
-        names[number] if 0 <= number < len(names) else str(number): count
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
-    }
+    numbers, counts = np.unique(labels, return_counts=True)
+    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        name = names[number] if 0 <= number < len(names) else str(number)
+        found[name] = found.get(name, 0) + count  # Two classes may have one name.
+    return found
 
 
 def _examples(dataset: Dataset, count: int) -> list[dict[str, Any]]:

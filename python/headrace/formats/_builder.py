@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -13,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import choice, given_path, shown
+from headrace._arguments import choice, given_path, integer, shown
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.formats._field import Field
 
 Progress = Callable[[int], object]
 """Called with the number of samples or files found."""
@@ -88,11 +88,7 @@ class Builder:
         self._row_groups = decodes == "groups"
         scheme = ROW_GROUPS if self._row_groups else DECODED if decodes else ""
         self._core = _core.IndexBuilder(self._path, scheme + self._root)
-        self._fields: dict[str, int] = {}
-        self._inline: set[str] = set()
-        self._variable: set[str] = set()  # samples differ in length
-        self._kinds: dict[str, str] = {}
-        self._types: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._fields: dict[str, Field] = {}
         self._progress = progress
         self._depends_on: list[tuple[str, int, int]] = []
         self._ended = False
@@ -131,20 +127,20 @@ class Builder:
                 f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
                 "dtype, other fields have none"
             )
+        if shape and kind != "array":
+            raise InvalidArgumentError(
+                f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one"
+            )
         element = "uint8" if dtype is None else _dtype_name(name, dtype)
         wide = None if batch_dtype is None else _dtype_name(name, batch_dtype)
         is_list = bool(shape) and shape[0] is None
         inner = _dimensions(name, shape[1:] if is_list else shape)
         core_type = ("list" if is_list else kind, element, inner)
-        self._fields[name] = self._core.add_field(
-            name, core_type, is_inline=inline, batch_dtype=wide
+        position = self._core.add_field(name, core_type, is_inline=inline, batch_dtype=wide)
+        is_variable = is_list or kind != "array"
+        self._fields[name] = Field(
+            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable
         )
-        if inline:
-            self._inline.add(name)
-        if is_list or kind != "array":
-            self._variable.add(name)
-        self._types[name] = (np.dtype(element), tuple(inner))
-        self._kinds[name] = kind
 
     def add_file(
         self,
@@ -180,6 +176,7 @@ class Builder:
                 "was made with decodes=True"
             )
         name = f"{coding}:{status.st_size}/{self._below_root(where)}"
+        integer(f"adding file {where}: decoded_bytes", decoded_bytes, 0, 2**63 - 1)
         return self._add([name], [decoded_bytes], [status.st_mtime_ns])
 
     def add_group(
@@ -239,7 +236,7 @@ class Builder:
         columns = [_unsigned(each) for each in (files, offsets, sizes)]
         count = next((each.size for each in columns if each.ndim), 1)
         objects, starts, lengths = (_stretched(each, count) for each in columns)
-        self._core.add_extents(self._position(field), (objects, starts, lengths))
+        self._core.add_extents(self._field(field).position, (objects, starts, lengths))
 
     def add_blocks(
         self, sample_counts: Sequence[int], files: Numbers, offsets: Numbers, sizes: Numbers
@@ -258,91 +255,30 @@ class Builder:
 
         Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays.
         """
-        position = self._inline_position(field)
-        dtype, shape = self._types[field]
-        if field in self._variable:
-            self._add_each(field, values)
-            return
-        array = self._converted(field, values)
-        if array.shape[1:] != shape or array.ndim != len(shape) + 1:
-            raise InvalidArgumentError(
-                f"field {field!r}: got values of shape {list(array.shape)}, must be "
-                f"{['samples', *shape]}"
-            )
-        self._core.add_inline_values(
-            position, np.ascontiguousarray(array.astype(dtype, copy=False))
-        )
+        found = self._inline(field)
+        if found.is_variable:
+            self.add_ragged(field, *found.each(values))
+        else:
+            self._core.add_inline_values(found.position, found.array(values, "samples"))
 
     def add_ragged(
-        self, field: str, values: npt.ArrayLike | bytes, lengths: Sequence[int] | Numbers
+        self,
+        field: str,
+        values: npt.ArrayLike | bytes,
+        lengths: Sequence[int] | npt.NDArray[np.integer[Any]],
     ) -> None:
         """Adds samples of an inline field whose samples differ in length, many at once.
 
         `values`: all of them, end to end: bytes of text and bytes; of arrays an array of
         [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`.
         """
-        position = self._inline_position(field)
-        dtype, shape = self._types[field]
-        if field not in self._variable:
-            raise InvalidArgumentError(f"field {field!r}: its samples have one shape: add_values()")
-        if self._kinds[field] == "array":
-            array = self._converted(field, values)
-            if array.shape[1:] != shape or array.ndim != len(shape) + 1:
-                raise InvalidArgumentError(
-                    f"field {field!r}: got values of shape {list(array.shape)}, must be "
-                    f"{['entries', *shape]}"
-                )
-            data = np.ascontiguousarray(array.astype(dtype, copy=False))
-        else:
-            raw: Any = values if not isinstance(values, bytes) else np.frombuffer(values, np.uint8)
-            data = np.ascontiguousarray(np.asarray(raw, np.uint8))
-            if self._kinds[field] == "text":
-                _check_text(field, data, np.asarray(lengths))
-        entry = dtype.itemsize * math.prod(shape)
-        self._core.add_ragged(
-            position, data, np.ascontiguousarray(_unsigned(lengths) * np.uint64(entry))
-        )
+        found = self._inline(field)
+        self._core.add_ragged(found.position, *found.ragged(values, lengths))
 
-    def _inline_position(self, field: str) -> int:
-        position = self._position(field)
-        if field not in self._inline:
-            raise InvalidArgumentError(f"field {field!r}: it is not inline: extents are needed")
-        return position
-
-    def _converted(self, field: str, values: Any) -> npt.NDArray[Any]:
-        dtype = self._types[field][0]
-        array = np.asarray(values)
-        if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise InvalidArgumentError(
-                f"field {field!r}: got values of {array.dtype}, it holds {dtype}"
-            )
-        return array
-
-    def _add_each(self, field: str, values: Any) -> None:
-        """Adds values of variable length that come one by one."""
-        dtype, shape = self._types[field]
-        if self._kinds[field] == "array":
-            arrays = [self._converted(field, each) for each in values]
-            # An empty list has neither a type nor an inner shape.
-            parts = [each if each.size else np.empty((0, *shape), dtype) for each in arrays]
-            lengths = [len(each) for each in parts]
-            if parts:
-                self.add_ragged(field, np.concatenate(parts), lengths)
-            return
-        encoded = []
-        for each in values:
-            if isinstance(each, str) != (self._kinds[field] == "text") or not isinstance(
-                each, (str, bytes, bytearray, memoryview)
-            ):
-                raise InvalidArgumentError(
-                    f"field {field!r} of {self._kinds[field]}: got {shown(each)}"
-                )
-            encoded.append(each.encode() if isinstance(each, str) else bytes(each))
-        self._core.add_ragged(
-            self._position(field),
-            np.frombuffer(b"".join(encoded), np.uint8),
-            np.array([len(each) for each in encoded], np.uint64),
-        )
+    def _inline(self, field: str) -> Field:
+        found = self._field(field)
+        found.check_inline()
+        return found
 
     def set_classes(self, names: Iterable[str]) -> None:
         """Names the classes, by label."""
@@ -392,7 +328,7 @@ class Builder:
         self._ended = True
         self._core.discard()
 
-    def _position(self, field: str) -> int:
+    def _field(self, field: str) -> Field:
         if field not in self._fields:
             known = ", ".join(self._fields) or "none"
             raise InvalidArgumentError(f"field {field!r}: add it first; there are: {known}")
@@ -428,20 +364,6 @@ def _dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
             )
         inner.append(int(each))
     return inner
-
-
-def _check_text(field: str, data: npt.NDArray[np.uint8], lengths: npt.NDArray[Any]) -> None:
-    """Raises if a value is not UTF-8: if the whole is, and no value begins inside a character."""
-    starts = np.cumsum(lengths, dtype=np.int64)[:-1] if lengths.size else lengths
-    try:
-        data.tobytes().decode()
-        begins = data[starts[starts < data.size]]
-        if not ((begins & 0xC0) == 0x80).any():
-            return
-        reason = "a value begins inside a character"
-    except UnicodeDecodeError as error:
-        reason = str(error)
-    raise InvalidArgumentError(f"field {field!r}: its text is not UTF-8: {reason}")
 
 
 def _dtype_name(field: str, dtype: npt.DTypeLike) -> str:

@@ -163,3 +163,13 @@ def test_bytes_are_decoded_for_builders() -> None:
         _core.decode_bytes("gzip", packed, 999)
     with pytest.raises(errors.InvalidArgumentError, match="coding 'lz4'"):
         _core.decode_bytes("lz4", packed, 999)
+
+
+def test_a_store_of_compressed_files_refuses_other_data(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        builder.add_field("data", "bytes")
+        builder.add_extents("data", builder.add_file(tmp_path / "a.bin"), [0], [3])
+    for io in ("decoded", "rowgroups"):
+        with pytest.raises(errors.FailedPreconditionError, match="reads only objects of"):
+            hr.Loader(tmp_path / "a.hri", 1, engine=hr.Engine(io=io))  # type: ignore[arg-type]

@@ -141,6 +141,13 @@ def test_documents_of_any_length_are_samples(tmp_path: Path) -> None:
         check_workers(dataset, own)
 
 
+@pytest.mark.parametrize("documents_at", [[0, 1, 6], [0], []])
+def test_documents_have_to_cover_all_sequences(tmp_path: Path, documents_at: list[int]) -> None:
+    write_megatron(tmp_path / "a", tokens(200), [30, 0, 70, 20, 0, 60, 20], documents_at)
+    with pytest.raises(errors.DataLossError, match=r"its documents end at sequence \d of 7"):
+        hr.open(tmp_path / "a.bin", format=Tokens(documents=True))
+
+
 @pytest.mark.parametrize("documents_at", [[1, 2, 7], [0, 5, 4, 7], [0, 8], [0, -1, 7]])
 def test_documents_have_to_follow_one_another(tmp_path: Path, documents_at: list[int]) -> None:
     write_megatron(tmp_path / "a", tokens(200), [30, 0, 70, 20, 0, 60, 20], documents_at)

@@ -9,6 +9,7 @@ import numpy as np
 
 from headrace import _charts
 from headrace._dataset import Dataset
+from headrace._text import one_line, printable
 from headrace._workers._decode import decode_image
 from headrace.cli._inspect import spread
 from headrace.errors import HeadraceError, InvalidArgumentError
@@ -46,7 +47,8 @@ def _draw_one(place: Any, dataset: Dataset, number: int, field: str) -> None:
         place.text(0.5, 0.5, "cannot be\ndecoded", ha="center", va="center")
         place.set_title(str(number))
         return
-    place.set_title(f"{number}: {_class_of(dataset, sample)}".removesuffix(": "))
+    title = f"{number}: {_class_of(dataset, sample)}".removesuffix(": ")
+    place.set_title(printable(one_line(title)), parse_math=False)
 
 
 def _class_of(dataset: Dataset, sample: dict[str, Any]) -> str:

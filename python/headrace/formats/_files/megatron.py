@@ -94,24 +94,30 @@ def document_extents(idx: str, found: Megatron) -> Iterator[tuple[U64, U64]]:
     """
     total = found.tokens * found.dtype.itemsize
     with file_reader(idx) as (read, _):
-        begin_of = 8 * found.sequences + 4 * found.sequences + _HEADER_BYTES
+        table = 12 * found.sequences + _HEADER_BYTES
         before = 0  # the sequence that the next document begins with
         for first in range(0, max(found.documents - 1, 0), _DOCUMENTS_AT_ONCE):
             count = min(_DOCUMENTS_AT_ONCE, found.documents - 1 - first)
-            at = begin_of + 8 * first
-            ends = np.frombuffer(_all(read, idx, at, 8 * (count + 1)), "<i8")
-            falls = np.flatnonzero((np.diff(ends) < 0) | (ends[1:] > found.sequences))
-            if ends[0] != before or falls.size:
+            at = table + 8 * first
+            begins = np.frombuffer(_all(read, idx, at, 8 * (count + 1)), "<i8")
+            falls = np.flatnonzero((np.diff(begins) < 0) | (begins[1:] > found.sequences))
+            if begins[0] != before or falls.size:
                 wrong = int(falls[0]) + 1 if falls.size else 0
                 raise _damaged(
                     idx,
                     at + 8 * wrong,
-                    f"document {first + wrong} begins at sequence {ends[wrong]} of "
+                    f"document {first + wrong} begins at sequence {begins[wrong]} of "
                     f"{found.sequences}",
                 )
-            before = int(ends[-1])
-            places = _begins(read, idx, found.sequences, ends, total)
+            before = int(begins[-1])
+            places = _begins(read, idx, found.sequences, begins, total)
             yield places[:-1], np.diff(places)
+        if before != found.sequences:
+            raise _damaged(
+                idx,
+                table + 8 * max(found.documents - 1, 0),
+                f"its documents end at sequence {before} of {found.sequences}",
+            )
 
 
 def _begins(read: Read, idx: str, sequences: int, numbers: NDArray[np.int64], total: int) -> U64:

@@ -1,6 +1,7 @@
 """One shard of a pack: written block by block, then read back and compared.
 
-Memory: the block being written and the next one being read.
+Memory: the block being written and the next one being read; and, until the shard has been compared,
+16 bytes for each of its samples and field, and the values that the index holds.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class Column:
-    """A field of one block: `data` holds the values of extent fields, end to end."""
+    """A field of one block."""
 
     field: _core.Field
-    values: npt.NDArray[Any]  # inline: one a sample; else: the end of each value, from 0 on
-    data: bytearray
-    checksums: U64
+    values: npt.NDArray[Any]  # of a fixed type: one a sample; else the end of each value, from 0 on
+    data: bytearray  # the values end to end, if they have no fixed type
+    checksums: U64  # of extent fields
 
 
 Block = list[Column]
@@ -114,7 +115,7 @@ class ShardWriter:
                     pad = self._padding(position + self._offset_in_body(block))
                     writer.write_batch(batch, custom_metadata={_PAD_KEY: b" " * pad})
                     written = sum(len(column.data) for column in block)
-                    checksums.append([_without_data(column) for column in block])
+                    checksums.append([_to_compare(column) for column in block])
                     self._progress(written)
             sink.flush()
         return self._verify(path, checksums)
@@ -140,7 +141,7 @@ class ShardWriter:
             if field.is_inline and not _has_fixed_type(field):
                 block.append(self._inline_column(position, field, samples))
                 continue
-            if field.is_inline:
+            if _has_fixed_type(field):
                 values = np.stack(
                     [self._index.inline_values(position, int(s), 1)[0] for s in samples]
                 )
@@ -209,13 +210,14 @@ class ShardWriter:
         return pa.record_batch(arrays, schema=self._schema)
 
     def _offset_in_body(self, block: Block) -> int:
-        """The position of the first extent field's bytes in the batch's body."""
+        """The position of the first bytes of extent fields in the batch's body; else its end."""
         offset = 0
         for column in block:
-            if not column.field.is_inline:
-                return offset + len(column.values) * 8
             if not _has_fixed_type(column.field):
-                offset += len(column.values) * 8 + -(-len(column.data) // 8) * 8
+                offset += len(column.values) * 8
+                if column.data and not column.field.is_inline:
+                    return offset
+                offset += -(-len(column.data) // 8) * 8
                 continue
             bits = column.values.dtype == np.bool_
             size = -(-column.values.size // 8) if bits else column.values.nbytes
@@ -265,9 +267,10 @@ class ShardWriter:
             os.close(fd)
 
 
-def _without_data(column: Column) -> Column:
+def _to_compare(column: Column) -> Column:
+    """What a column read back is compared with: of extent fields the checksums."""
     if column.field.is_inline:
-        return column  # it is compared with what is read back
+        return column
     return Column(column.field, column.values, bytearray(), column.checksums)
 
 
@@ -311,7 +314,7 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
             )
         for number, block in enumerate(written):
             batch = file.get_batch(number)
-            spans = []
+            found: list[tuple[Column, int, npt.NDArray[np.int64]]] = []
             for column, array in zip(block, batch.columns, strict=True):
                 if column.field.is_inline:
                     expected = (
@@ -323,17 +326,20 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
                         raise _not_as_written(path, number, column.field.name)
                     continue
                 _, ends, data = array.buffers()
-                base = data.address - whole.address
-                found = np.frombuffer(ends, np.int64)[: len(array) + 1]
-                if not np.array_equal(found, column.values):
+                read = np.frombuffer(ends, np.int64)[: len(array) + 1]
+                if not np.array_equal(read, column.values):
                     raise _not_as_written(path, number, column.field.name)
-                spans.append((base, base + int(found[-1])))
-                offsets = (found[:-1] + base).astype(np.uint64)
-                sizes = np.diff(found).astype(np.uint64)
-                parts.setdefault(column.field.name, []).append((offsets, sizes, column.checksums))
-            start, end = min(s[0] for s in spans), max(s[1] for s in spans)
+                found.append((column, data.address - whole.address, read))
+            # The buffer of a column of empty values is somewhere in memory, not in the file.
+            spans = [(base, base + int(read[-1])) for _, base, read in found if read[-1]]
+            start = min((begin for begin, _ in spans), default=0)
+            end = max((end for _, end in spans), default=0)
             if start % ALIGNMENT:
                 raise InternalError(f"verifying {path}: block {number} lies at {start}, unaligned")
+            for column, base, read in found:
+                offsets = (read[:-1] + (base if read[-1] else start)).astype(np.uint64)
+                sizes = np.diff(read).astype(np.uint64)
+                parts.setdefault(column.field.name, []).append((offsets, sizes, column.checksums))
             data_bytes = os.pread(fd, end - start, start)
             _compare(path, number, start, data_bytes, [p[-1] for p in parts.values()])
             blocks.append((batch.num_rows, start, end - start, _core.hash64(data_bytes)))

@@ -1,0 +1,148 @@
+"""A field of a Builder, and what the values of an inline one become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._arguments import shown
+from headrace.errors import InvalidArgumentError
+
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field that was added to a builder."""
+
+    name: str
+    position: int
+    kind: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """Of a sample; if samples differ in length, of an entry of one."""
+    is_inline: bool
+    is_variable: bool
+    """Whether samples differ in length."""
+
+    def check_inline(self) -> None:
+        """Raises if the values are not in the index."""
+        if not self.is_inline:
+            raise InvalidArgumentError(f"field {self.name!r}: it is not inline: extents are needed")
+
+    def array(self, values: Any, count: str) -> npt.NDArray[Any]:
+        """Values as an array of this field's type, [`count`, *shape]."""
+        array = self._numbers(values)
+        if array.shape[1:] != self.shape or array.ndim != len(self.shape) + 1:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: got values of shape {list(array.shape)}, must be "
+                f"{[count, *self.shape]}"
+            )
+        return np.ascontiguousarray(array.astype(self.dtype, copy=False))
+
+    def ragged(self, values: Any, lengths: Any) -> tuple[npt.NDArray[Any], U64]:
+        """Values end to end, and the bytes of each sample."""
+        if not self.is_variable:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: its samples have one shape: add_values()"
+            )
+        data = self.array(values, "entries") if self.kind == "array" else self._bytes(values)
+        counts = self._lengths(lengths, len(data))
+        if self.kind == "text":
+            self._check_text(data, counts)
+        return data, counts * np.uint64(self.dtype.itemsize * math.prod(self.shape))
+
+    def each(self, values: Any) -> tuple[npt.NDArray[Any], Sequence[int]]:
+        """Values that come one by one: end to end, and their lengths, as `ragged` takes them."""
+        if isinstance(values, (str, bytes, bytearray, memoryview)):
+            raise InvalidArgumentError(
+                f"field {self.name!r}: got {shown(values)}, must be a sequence of values, one a "
+                "sample"
+            )
+        if self.kind == "array":
+            parts = [self._entries(each) for each in values]
+            none = np.empty((0, *self.shape), self.dtype)
+            return np.concatenate([none, *parts]), [len(each) for each in parts]
+        encoded = [self._encoded(each) for each in values]
+        data = np.frombuffer(b"".join(encoded), np.uint8)
+        return data, [len(each) for each in encoded]
+
+    def _numbers(self, values: Any) -> npt.NDArray[Any]:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise InvalidArgumentError(f"field {self.name!r}: {error}") from error
+        if array.size and not np.can_cast(array.dtype, self.dtype, "same_kind"):
+            raise InvalidArgumentError(
+                f"field {self.name!r}: got values of {array.dtype}, it holds {self.dtype}"
+            )
+        return array
+
+    def _entries(self, value: Any) -> npt.NDArray[Any]:
+        array = self._numbers(value)
+        # An empty list has neither a type nor an inner shape.
+        return (
+            self.array(array, "entries") if array.size else np.empty((0, *self.shape), self.dtype)
+        )
+
+    def _bytes(self, values: Any) -> npt.NDArray[np.uint8]:
+        if isinstance(values, (bytes, bytearray, memoryview)):
+            return np.frombuffer(values, np.uint8)
+        array = np.asarray(values)
+        if array.size and array.dtype != np.uint8:
+            raise InvalidArgumentError(
+                f"field {self.name!r} of {self.kind}: got values of {array.dtype}, must be bytes, "
+                "or an array of uint8"
+            )
+        return np.ascontiguousarray(array.astype(np.uint8, copy=False).reshape(-1))
+
+    def _lengths(self, lengths: Any, entries: int) -> U64:
+        counts = np.asarray(lengths)
+        if counts.ndim != 1 or (counts.size and counts.dtype.kind not in "iu"):
+            raise InvalidArgumentError(
+                f"field {self.name!r}: lengths: got {shown(lengths)}, must be one number a sample"
+            )
+        if counts.size and counts.min() < 0:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: lengths: got {int(counts.min())}, must be 0 or more"
+            )
+        total = sum(counts.tolist())  # Python's numbers do not wrap.
+        if total != entries:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: lengths: their sum is {total}, but there are {entries} "
+                f"{'entries' if self.kind == 'array' else 'bytes'} of values"
+            )
+        return np.ascontiguousarray(counts.astype(np.uint64))
+
+    def _encoded(self, value: Any) -> bytes:
+        is_text = isinstance(value, str)
+        if is_text != (self.kind == "text") or not isinstance(
+            value, (str, bytes, bytearray, memoryview)
+        ):
+            raise InvalidArgumentError(f"field {self.name!r} of {self.kind}: got {shown(value)}")
+        if not isinstance(value, str):
+            return bytes(value)
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: got {shown(value)}, which is not UTF-8: {error.reason}"
+            ) from error
+
+    def _check_text(self, data: npt.NDArray[np.uint8], lengths: U64) -> None:
+        """Raises if the whole is not UTF-8, or a value begins inside a character."""
+        starts = np.cumsum(lengths, dtype=np.int64)[:-1]
+        try:
+            data.tobytes().decode()
+            begins = data[starts[starts < data.size]]
+            if not ((begins & 0xC0) == 0x80).any():
+                return
+            reason = "a value begins inside a character"
+        except UnicodeDecodeError as error:
+            reason = str(error)
+        raise InvalidArgumentError(f"field {self.name!r}: its text is not UTF-8: {reason}")
