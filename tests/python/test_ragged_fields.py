@@ -431,3 +431,18 @@ def test_inspect_shows_text_and_classes_as_they_are(tmp_path: Path) -> None:
     assert "[/b]" in shown
     assert "\x1b" not in shown
     assert (tmp_path / "s.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_of_samples_has_str_and_arrays(samples: hr.Dataset, workers: int) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    from headrace.torch import SampleStream
+
+    stream = SampleStream(hr.Loader(samples, batch_size=8, output="numpy"))
+    rows = [*data.DataLoader(stream, batch_size=None, num_workers=workers)]
+    assert len(rows) == COUNT
+    for row in rows:
+        number = int(row.label)
+        assert row.said == said(number)
+        assert row.caption == caption(number)
+        assert np.array_equal(np.asarray(row.boxes), boxes(number))

@@ -255,8 +255,10 @@ def _taken(server: Server, batches: Iterator[Any]) -> Iterator[Batch]:
         columns: list[Sequence[Any]] = []
         for position in range(len(server.fields)):
             view = batch.field(position)
-            rows: Any = map(np.asarray, view) if isinstance(view, list) else np.asarray(view)
-            columns.append(rows)
+            if isinstance(view, list):
+                columns.append([row if isinstance(row, str) else np.asarray(row) for row in view])
+            else:
+                columns.append(np.asarray(view))  # type: ignore[arg-type]
         yield batch.epoch, batch.step, batch.samples().tolist(), columns
 
 
