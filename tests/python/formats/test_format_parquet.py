@@ -332,3 +332,25 @@ def test_the_examples_of_the_page_run(
         write(folder / f"train-{number:05}-of-00005.parquet", table)
     for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL):
         exec(code, {"hr": hr})
+
+
+def test_columns_of_uint64_and_a_name_for_a_list_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"big": pa.array([1, 2], pa.uint64()), "n": [1, 2]}), path)
+    with pytest.raises(errors.InvalidArgumentError, match=r"a\.parquet: column 'big' is of type"):
+        hr.open(path)
+    assert len(hr.open(path, format=Parquet(columns=("n",)))) == 2
+    with pytest.raises(errors.InvalidArgumentError, match="must be a list of names, as"):
+        hr.open(path, format=Parquet(columns="n"))  # type: ignore[arg-type]
+
+
+def test_a_stray_file_or_table_does_not_take_over_a_folder_of_another_format(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "index.json").write_text(
+        json.dumps({"version": 2, "shards": [{"format": "mds", "version": 2}]})
+    )
+    write(tmp_path / "a.parquet", {"t": ["x"]})
+    (tmp_path / "metadata.csv").write_text("file_name,label\nindex.json,1\n")
+    with pytest.raises(errors.HeadraceError, match=r"index\.json"):
+        hr.open(tmp_path)

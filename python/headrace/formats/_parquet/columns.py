@@ -66,6 +66,10 @@ class Column:
 
 def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> list[Column]:
     """The columns that `wanted` names, or all."""
+    if isinstance(wanted, str):
+        raise InvalidArgumentError(
+            f"parquet columns: got {wanted!r}, must be a list of names, as [{wanted!r}]"
+        )
     names = list(schema.names)
     features = _features(schema)
     columns = []
@@ -141,6 +145,8 @@ def _inner(found: pa.DataType) -> tuple[str, tuple[int, ...]] | None:
         shape.append(found.list_size)
         found = plain_type(found.value_type)
     if 0 in shape:
+        return None
+    if types.is_uint64(found):  # Batches have no such type.
         return None
     if types.is_boolean(found) or types.is_integer(found) or types.is_floating(found):
         return np.dtype(found.to_pandas_dtype()).name, tuple(shape)
