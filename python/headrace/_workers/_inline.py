@@ -14,7 +14,7 @@ from headrace._workers._main import Functions, cause_of, failure_text
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
-from headrace._workers._sample import Origin, make_samples, sample_type
+from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace._workers._tree import unflatten
 
 
@@ -87,7 +87,7 @@ class InlineCore:
     @staticmethod
     def _column(view: Any) -> Sequence[Any]:
         if isinstance(view, list):
-            return [row if isinstance(row, str) else np.asarray(row) for row in view]
+            return list_rows(view)
         rows: Sequence[Any] = np.asarray(view)  # type: ignore[assignment]
         return rows
 

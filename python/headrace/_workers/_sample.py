@@ -13,6 +13,11 @@ _STREAM = 8
 """The stream of transforms' random numbers in the key: not one of the core's (base/prng.h)."""
 
 
+def list_rows(view: Iterable[Any]) -> list[Any]:
+    """The rows of a field whose samples differ in length, as samples have them."""
+    return [row if isinstance(row, str) else np.asarray(row) for row in view]
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The values that all samples of a batch share."""
@@ -25,8 +30,8 @@ class Sample:
     """One sample: its fields by name or position, its identity, and random numbers of its own.
 
     ``sample.image``, ``sample["image"]``, ``sample[0]``, ``image, label = sample``. An encoded
-    image is a uint8 array of its bytes; a decoded one, and an array field, an array; a number, a
-    NumPy scalar.
+    image is a uint8 array of its bytes; a decoded one, an array field and a list, an array; a
+    number, a NumPy scalar; text, a `str`.
 
     The arrays are views of memory that is reused: they are valid until the transform, or the
     collate_fn if there is one, returns. They may be written to. Copy arrays that you keep; returned

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import NpyHeader, read_npy_header
-from headrace.formats._files.patterns import expand
+from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.reading import file_reader
 from headrace.formats._files.tar import Member, TarReader
 from headrace.formats._format import Format, Sample
@@ -282,10 +282,4 @@ def _are_tars(folder: str) -> bool:
 
 
 def _shards(path: str) -> list[str]:
-    if not os.path.isdir(path):
-        return expand(path)
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
-    return [os.path.join(path, each) for each in names if not each.startswith(".")]
+    return files_at(path, lambda name: not name.startswith("."))

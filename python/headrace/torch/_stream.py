@@ -24,7 +24,7 @@ from headrace._workers import Sample, batch_type
 from headrace._workers._decode import decoded_columns
 from headrace._workers._options import check_was_made, for_function
 from headrace._workers._protocol import InputField
-from headrace._workers._sample import Origin, make_samples, sample_type
+from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -256,7 +256,7 @@ def _taken(server: Server, batches: Iterator[Any]) -> Iterator[Batch]:
         for position in range(len(server.fields)):
             view = batch.field(position)
             if isinstance(view, list):
-                columns.append([row if isinstance(row, str) else np.asarray(row) for row in view])
+                columns.append(list_rows(view))
             else:
                 columns.append(np.asarray(view))  # type: ignore[arg-type]
         yield batch.epoch, batch.step, batch.samples().tolist(), columns

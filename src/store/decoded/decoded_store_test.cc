@@ -174,7 +174,7 @@ TEST_F(DecodedStoreTest, ReadsPastTheEndAreOutOfRange) {
   EXPECT_EQ(answer.status.code(), StatusCode::kOutOfRange);
 }
 
-// An object decodes to ids, as many as its id says. Counts, and can hold up, what it decodes.
+// Object N decodes to N bytes of value N. Counts the decodes, and can hold them up.
 class CountingDecoder final : public ObjectDecoder {
  public:
   [[nodiscard]] std::string Name(ObjectId object) const override { return ObjectName(object); }

@@ -52,7 +52,7 @@ Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::functio
   HEADRACE_ASSIGN_OR_RETURN(
       const std::shared_ptr<OpenFile> open,
       files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
-  if (file.decoded_bytes == 0) return DecodedBytes{};
+  if (file.decoded_bytes == 0) return DecodedBytes{.charged_bytes = kChargedBytesMin};
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
   const GroupRequest request{.format = file.coding, .path = file.stored.path, .part = file.part};
   Result<std::shared_ptr<SharedMemory>> memory =

@@ -18,8 +18,8 @@ namespace headrace {
 // The scheme of a root whose objects are decoded row groups: "rowgroups:///data".
 inline constexpr std::string_view kRowGroupScheme = "rowgroups";
 
-// Decodes row groups in reader processes, as many as threads call Decode() at once. The objects'
-// names are "FORMAT:BYTES:PART/PATH": the format reads PART of the file of BYTES at PATH.
+// Decodes row groups in reader processes: one for each thread that is in Decode(). An object's name
+// is "FORMAT:BYTES:PART/PATH": the format reads PART of the file of BYTES at PATH.
 //
 // Memory: decoded objects are shared memory. A reader has a few times the size of a column of its
 //         row group.

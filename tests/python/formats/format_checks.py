@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import headrace as hr
 from headrace import errors, orders
 from headrace.formats import Format
 from headrace.tiers import Ram, Ssd
+from package_env import PackageEnvError, package_env
 
 Rows = list[dict[str, Any]]
 
@@ -25,6 +29,21 @@ ORDERS: dict[str, Any] = {
     "redox": orders.Redox(chunks_per_virtual=4, block_samples=3),
 }
 BATCH = 6
+
+
+def write_with_packages(script: Path, folder: Path, what: str) -> Path:
+    """Runs a script that writes `folder` with the real packages of tools/envs/loaders.txt."""
+    try:
+        packages = [str(package_env(name)) for name in ("loaders", "trainers")]
+    except PackageEnvError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"without {what}: {error}")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
+    command = [sys.executable, str(script), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def plain(value: Any) -> Any:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from format_checks import check_damage, check_orders, check_rows, check_workers
+from format_checks import (
+    check_damage,
+    check_orders,
+    check_rows,
+    check_workers,
+    write_with_packages,
+)
 
 import headrace as hr
 from headrace import _core, errors
 from headrace.formats import LitData
-from package_env import PackageEnvError, package_env
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "litdata.md"
 WRITER = Path(__file__).parent / "write_litdata.py"
@@ -36,17 +38,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("litdata") / "chunks"
     folder.mkdir()
     pytest.importorskip("torch")
-    try:
-        packages = [str(package_env(name)) for name in ("loaders", "trainers")]
-    except PackageEnvError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"without litdata: {error}")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
-    command = [sys.executable, str(WRITER), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+    return write_with_packages(WRITER, folder, "litdata")
 
 
 @pytest.fixture

@@ -9,20 +9,23 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from format_checks import check_damage, check_orders, check_rows, check_workers
+from format_checks import (
+    check_damage,
+    check_orders,
+    check_rows,
+    check_workers,
+    write_with_packages,
+)
 from PIL import Image
 
 import headrace as hr
 from headrace import errors
 from headrace.formats import MDS
-from package_env import PackageEnvError, package_env
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "mds.md"
 WRITER = Path(__file__).parent / "write_mds.py"
@@ -38,17 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The datasets of write_mds.py; made before a test has its own cache. Not to be changed."""
     folder = tmp_path_factory.mktemp("streaming") / "mds"
     folder.mkdir()
-    try:
-        packages = [str(package_env(name)) for name in ("loaders", "trainers")]
-    except PackageEnvError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"without streaming: {error}")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
-    command = [sys.executable, str(WRITER), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+    return write_with_packages(WRITER, folder, "streaming")
 
 
 @pytest.fixture

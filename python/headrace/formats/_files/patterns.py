@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from headrace.errors import InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -28,6 +28,17 @@ def expand(path: str) -> list[str]:
         if len(paths) > _FILES_MAX:
             raise InvalidArgumentError(f"pattern {path}: more than {_FILES_MAX:,} files")
     return paths
+
+
+def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
+    """The files of a dataset: a file, a pattern, or those in a folder whose names `takes` takes."""
+    if not os.path.isdir(path):
+        return expand(path)
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+    return [os.path.join(path, each) for each in names if takes(each)]
 
 
 def _is_list(inside: str) -> bool:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headrace._arguments import choice, items, shown
-from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
-from headrace.formats._files.patterns import expand
+from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._format import Format, Sample
 from headrace.formats._hdf5.layout import (
     INLINE_BYTES_MAX,
@@ -224,10 +224,4 @@ def _field(name: str) -> str:
 
 
 def _files(path: str) -> list[str]:
-    if not os.path.isdir(path):
-        return expand(path)
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
-    return [os.path.join(path, each) for each in names if each.lower().endswith(_SUFFIXES)]
+    return files_at(path, lambda name: name.lower().endswith(_SUFFIXES))

@@ -14,7 +14,7 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from headrace.formats._files.patterns import expand
+from headrace.formats._files.patterns import files_at
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -61,17 +61,7 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
 
 def files_of(path: str) -> list[str]:
     """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name."""
-    if not os.path.isdir(path):
-        return expand(path)
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
-    return [
-        os.path.join(path, each)
-        for each in names
-        if each.endswith(SUFFIXES) and not each.startswith((".", "_"))
-    ]
+    return files_at(path, lambda name: name.endswith(SUFFIXES) and not name.startswith((".", "_")))
 
 
 def is_folder_of_files(folder: str) -> bool:

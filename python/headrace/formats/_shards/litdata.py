@@ -21,7 +21,7 @@ from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Hea
 from headrace.formats._shards.filling import add_samples, choose, refused
 from headrace.formats._shards.headers import LitDataHeader
 from headrace.formats._shards.rows import add_rows, own_rows, own_value
-from headrace.formats._shards.source import ShardFile, open_shard
+from headrace.formats._shards.source import ShardFile, begins_with, open_shard
 from headrace.formats._shards.table import table_end
 
 _INDEX = "index.json"
@@ -87,11 +87,7 @@ class LitData(Format):
             integer("litdata block_size", self.block_size, 1, _WINDOW_MAX)
 
     def recognises(self, path: str) -> bool:
-        index = os.path.join(path, _INDEX)
-        if not os.path.isfile(index):
-            return False
-        with open(index, "rb") as file:
-            return _BEGIN.match(file.read(4096)) is not None
+        return begins_with(os.path.join(path, _INDEX), _BEGIN)
 
     def decodes(self, path: str) -> bool:
         return any(each.coding != "stored" for each in Chunks(path).shards)

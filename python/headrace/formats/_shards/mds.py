@@ -18,7 +18,7 @@ from headrace.formats._format import Format, Sample
 from headrace.formats._shards.columns import Arrays, Column, Digits, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, choose, read_index, refused
 from headrace.formats._shards.headers import MdsHeader
-from headrace.formats._shards.source import AGAIN, ShardFile, inside, open_shard
+from headrace.formats._shards.source import AGAIN, ShardFile, begins_with, inside, open_shard
 
 _INDEX = "index.json"
 _BEGIN = re.compile(rb'\s*\{\s*("version"\s*:\s*\d+\s*,\s*)?"shards"\s*:')
@@ -62,11 +62,7 @@ class MDS(Format):
     """Columns whose values stay bytes, whatever they are."""
 
     def recognises(self, path: str) -> bool:
-        index = os.path.join(path, _INDEX)
-        if not os.path.isfile(index):
-            return False
-        with open(index, "rb") as file:
-            return _BEGIN.match(file.read(4096)) is not None
+        return begins_with(os.path.join(path, _INDEX), _BEGIN)
 
     def decodes(self, path: str) -> bool:
         return any(each.coding != "stored" for each in _Dataset(path).shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ AGAIN = "copy or write the dataset again"
 _AHEAD_BYTES = 2**20  # read at once where samples are small
 _PART_BYTES = 2**30  # of one read: Linux reads at most 2 GiB at once
 _SPARSE_BYTES = 16 * 1024  # between two places: further apart, each is read alone
+
+
+def begins_with(index: str, begin: re.Pattern[bytes]) -> bool:
+    """Whether there is such a file of JSON, and what it begins with."""
+    if not os.path.isfile(index):
+        return False
+    with open(index, "rb") as file:
+        return begin.match(file.read(4096)) is not None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Scanned:
 
     name: str
     as_text: bool = False
-    """Whatever it holds is kept as text."""
+    """Its values are kept as text, also numbers."""
     wants_classes: bool = False
     first: dict[str, str] = field(default_factory=dict)
     """By type of a value where the first one is."""
