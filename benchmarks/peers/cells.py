@@ -87,9 +87,9 @@ class Cell:
 
 
 _CELLS = (
-    Cell("raw100k-cold", "raw samples of 100 KB, cold", True, False, 0, 64, 1000, 0, 30),
-    Cell("raw4k-cold", "raw records of 4 KB, cold", True, False, 4096, 256, 10_000, 0, 15),
-    Cell("raw4k-warm", "raw records of 4 KB, warm", False, False, 4096, 256, 10_000, 3, 15),
-    Cell("jpeg-warm", "JPEG images to 224 x 224, warm", False, True, 0, 64, 1000, 5, 30),
+    Cell("raw100k-cold", "raw samples of 100 KB, cold", True, False, 0, 64, 1000, 0, 12),
+    Cell("raw4k-cold", "raw records of 4 KB, cold", True, False, 4096, 256, 10_000, 0, 8),
+    Cell("raw4k-warm", "raw records of 4 KB, warm", False, False, 4096, 256, 10_000, 3, 8),
+    Cell("jpeg-warm", "JPEG images to 224 x 224, warm", False, True, 0, 64, 1000, 5, 12),
 )
 CELLS = {cell.name: cell for cell in _CELLS}

@@ -119,9 +119,9 @@ class Runs:
             raise RunError(f"an epoch delivered {found}, the samples are {self._expected}")
 
     def read(
-        self, contestant: Contestant, settings: dict[str, Any] | None = None
+        self, contestant: Contestant, settings: dict[str, Any] | None = None, part: float = 1
     ) -> dict[str, Any]:
-        """A timed run."""
+        """A timed run, of `part` of the cell's time."""
         settings = contestant.settings | (settings or {})
         if self._cell.cold:
             _harness.make_cold(contestant.files)
@@ -129,7 +129,7 @@ class Runs:
             if not self._cell.cold:
                 stack.enter_context(_harness.resident(contestant.files))
             steal = _harness.steal_share()
-            run = self._ask(contestant.peer, "read", contestant.stored, settings)
+            run = self._ask(contestant.peer, "read", contestant.stored, settings, part)
             run["steal"] = round(steal(), 4)
         run["settings"] = settings
         begin = run["begin"]
@@ -147,7 +147,7 @@ class Runs:
         }
 
     def _ask(
-        self, peer: Peer, action: str, stored: Path, settings: dict[str, Any]
+        self, peer: Peer, action: str, stored: Path, settings: dict[str, Any], part: float = 1
     ) -> dict[str, Any]:
         cell = self._cell
         spec = {
@@ -160,8 +160,8 @@ class Runs:
             "cold": cell.cold,
             "batch": cell.batch,
             "window": cell.window,
-            "seconds": cell.seconds,
-            "seconds_max": cell.seconds_max,
+            "seconds": part * cell.seconds,
+            "seconds_max": part * cell.seconds_max,
             "settings": settings,
         }
         command = [str(peer.python), str(_RUN_ONE), action, json.dumps(spec)]
