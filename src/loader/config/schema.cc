@@ -45,6 +45,12 @@ Result<BatchField> Widened(const FieldInfo& info, std::optional<std::uint64_t> c
 
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
+  if (info.is_compressed()) {  // Sizes of others are for decoders that ask for them.
+    field.coding = info.coding;
+    field.shuffled_bytes = info.is_shuffled ? ElementBytes(info.dtype) : 1;
+    field.header_bytes = info.header_bytes;
+    field.has_decoded_sizes = info.has_decoded_sizes;
+  }
   if (wanted.image.has_value()) {
     if (info.kind != FieldKind::kImage) {
       return InvalidArgument("field '{}': an image transform, but it holds no encoded images",
@@ -128,7 +134,9 @@ SampleSizes LookAtSizes(const Index& index, const std::vector<BatchField>& schem
       read_bytes += size;
       sizes.read_bytes_max = std::max(sizes.read_bytes_max, size);
       if (field.ragged) {
-        const ByteRange room = RowRoom(field, size, size + kWideningMax, 0);
+        const Result<std::uint64_t> content = ContentBytes(index, field, id, size);
+        if (!content.ok()) continue;  // Told when it is decoded.
+        const ByteRange room = RowRoom(field, content.value(), size + kWideningMax, 0);
         row_bytes +=
             RoundUp(room.size, ReadInPlace(field, size) ? kBufferAlignment : kRowAlignment);
         stand_in_bytes += BufferPool::ChargedBytes(room.size);
