@@ -53,8 +53,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         order: "exact", "batch", "epoch", "redox", or one of `headrace.orders` with parameters.
         seed: seed of the order and of random transforms.
         drop_last: drop the last batch if it is smaller.
-        transform: one of `headrace.image`, or a dict of them by field; or a Python callable, which
-            receives a `headrace.Sample`; or a pair of both. Default: images stay encoded.
+        transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
+            Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
         fields: names of the fields to deliver, in this order; default: all.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.

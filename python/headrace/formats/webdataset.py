@@ -22,7 +22,7 @@ from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
 _META = re.compile(r"__[^/]*__($|/)")
-_IMAGES = ("jpg", "jpeg", "png")
+_IMAGES = ("jpg", "jpeg", "png", "webp")
 _LABEL = "cls"
 _LABEL_BYTES_MAX = 20
 _SAMPLES_AT_ONCE = 20_000

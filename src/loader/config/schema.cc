@@ -43,7 +43,23 @@ Result<BatchField> Widened(const FieldInfo& info, std::optional<std::uint64_t> c
   return field;
 }
 
+Result<BatchField> MakeSoundField(const FieldInfo& info, const SoundTransform& sound) {
+  if (info.kind != FieldKind::kBytes || info.is_inline || !sound.frames.has_value()) {
+    return InvalidArgument("field '{}': a sound transform, but it holds no encoded sounds",
+                           info.name);
+  }
+  Result<std::unique_ptr<FieldCodec>> codec = MakeSoundCodec(sound);
+  if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
+  BatchField field{.name = info.name, .may_be_empty = false};
+  field.codec = std::move(codec).value();
+  field.dtype = DType::kFloat32;
+  field.shape = {*sound.frames, sound.channels};
+  field.row_bytes = field.codec->RowBytes(0);
+  return field;
+}
+
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
+  if (wanted.sound.has_value()) return MakeSoundField(info, *wanted.sound);
   BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
   if (wanted.image.has_value()) {
     if (info.kind != FieldKind::kImage) {
