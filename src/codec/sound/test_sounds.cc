@@ -58,7 +58,8 @@ Sound MakeTones(std::uint64_t frames, std::uint32_t channels, std::uint32_t rate
   Sound sound{channels, rate, std::vector<float>(frames * channels)};
   Prng prng(5, 0, RandomStream::kAugment, 0);
   for (std::size_t i = 0; i < sound.numbers.size(); ++i) {
-    const auto tone = static_cast<double>((i / channels) * (1 + i % channels));
+    const std::size_t frame = i / channels;
+    const auto tone = static_cast<double>(frame * (1 + i % channels));
     sound.numbers[i] = static_cast<float>(0.7 * std::sin(tone / 9) + 0.2 * prng.Uniform() - 0.1);
   }
   return sound;
