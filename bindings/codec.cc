@@ -16,6 +16,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "arrays.h"
+#include "base/coding/decompress.h"
 #include "base/format/errors.h"
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
@@ -27,7 +28,6 @@
 #include "gil/gil.h"
 #include "module.h"
 #include "status.h"
-#include "store/decoded/decompress.h"
 
 namespace headrace::bindings {
 namespace {
@@ -125,10 +125,15 @@ std::tuple<std::uint64_t, std::uint32_t, std::uint32_t> ReadSoundInfo(
   return {header.info.frames, header.info.channels, header.info.rate};
 }
 
-// What the bytes of a file decode to, which has to be so many bytes.
+// What bytes decode to, which has to be so many. `element_bytes` above 1: their elements have so
+// many, and were shuffled before.
 nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle encoded,
-                                                 std::uint64_t decoded_bytes) {
+                                                 std::uint64_t decoded_bytes,
+                                                 std::uint64_t element_bytes) {
   const Coding how = ValueOrThrow(CodingOf(coding.bytes()));
+  if (element_bytes == 0) {
+    ThrowStatus({StatusCode::kInvalidArgument, "decoding: an element has 1 byte at least"});
+  }
   const Buffer buffer(encoded);
   // Pages are touched as they are filled: an untrue size takes no memory.
   std::unique_ptr<std::uint8_t[]> memory(new (std::nothrow) std::uint8_t[decoded_bytes]);
@@ -139,6 +144,15 @@ nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle 
     return Decompress(how, buffer.bytes(),
                       {reinterpret_cast<std::byte*>(memory.get()), decoded_bytes});
   });
+  if (element_bytes > 1) {
+    std::unique_ptr<std::uint8_t[]> ordered(new (std::nothrow) std::uint8_t[decoded_bytes]);
+    if (ordered == nullptr) {
+      ThrowStatus(ResourceExhausted("decoding: no memory for {} bytes", decoded_bytes));
+    }
+    Unshuffle({reinterpret_cast<const std::byte*>(memory.get()), decoded_bytes}, element_bytes,
+              {reinterpret_cast<std::byte*>(ordered.get()), decoded_bytes});
+    memory = std::move(ordered);
+  }
   std::uint8_t* const data = memory.get();
   nb::capsule owner(memory.release(),
                     [](void* pointer) noexcept { delete[] static_cast<std::uint8_t*>(pointer); });
@@ -148,8 +162,11 @@ nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle 
 }  // namespace
 
 void BindCodec(nb::module_& module) {
-  module.def("decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"),
-             nb::arg("decoded_bytes"), "What zstd or gzip bytes decode to.");
+  module.def(
+      "decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"), nb::arg("decoded_bytes"),
+      nb::arg("element_bytes") = 1,
+      "What compressed bytes decode to: \"stored\", \"zstd\", \"zlib\", \"deflate\", \"snappy\" "
+      "or \"gzip\" ones. Elements of more than 1 byte were shuffled before.");
   nb::class_<RandomResizedCrop>(module, "RandomResizedCrop",
                                 "A random box of the image, resized: torchvision's algorithm.")
       .def(nb::init<>())

@@ -199,6 +199,23 @@ std::optional<Array64> Checksums(const PyIndex& self, std::size_t field, std::ui
   return ToArray(std::move(checksums));
 }
 
+// Bytes of value that each sample decodes to; nothing of fields that are not decoded.
+std::optional<Array64> DecodedSizes(const PyIndex& self, std::size_t field, std::uint64_t first,
+                                    std::optional<std::uint64_t> count) {
+  const Index& index = *self.index;
+  const FieldInfo& info = FieldOrThrow(index, field);
+  const std::uint64_t n = CountOrThrow("sample", first, count, index.sample_count());
+  if (!info.is_compressed() && !info.has_decoded_sizes) return std::nullopt;
+  std::vector<std::uint64_t> sizes(n);
+  RunReleased([&]() -> Status {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      HEADRACE_ASSIGN_OR_RETURN(sizes[i], index.decoded_bytes(field, SampleId{first + i}));
+    }
+    return {};
+  });
+  return ToArray(std::move(sizes));
+}
+
 std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> Blocks(
     const PyIndex& self, std::uint64_t first, std::optional<std::uint64_t> count) {
   const Index& index = *self.index;
@@ -299,7 +316,13 @@ void BindReading(nb::module_& module) {
           },
           "the dtype of the rows of a batch: `dtype`, or a wider one")
       .def_ro("is_inline", &FieldInfo::is_inline)
-      .def_ro("has_checksums", &FieldInfo::has_checksums);
+      .def_ro("has_checksums", &FieldInfo::has_checksums)
+      .def_prop_ro(
+          "coding", [](const FieldInfo& self) { return std::string(CodingName(self.coding)); },
+          "how each sample is compressed; \"stored\": it is not")
+      .def_ro("is_shuffled", &FieldInfo::is_shuffled)
+      .def_ro("header_bytes", &FieldInfo::header_bytes, "in front of the value, of what is decoded")
+      .def_ro("has_decoded_sizes", &FieldInfo::has_decoded_sizes);
 
   nb::class_<PyIndex>(module, "Index", "A memory-mapped index: where every sample's bytes lie.")
       .def_static("open", &OpenIndex, "path"_a)
@@ -330,6 +353,8 @@ void BindReading(nb::module_& module) {
                    "-> numpy.typing.NDArray[typing.Any]"))
       .def("inline_ragged", &InlineRagged, "field"_a, "first"_a = 0, "count"_a = nb::none(),
            "Values that differ in length: (all bytes end to end, the bytes of each)")
+      .def("decoded_sizes", &DecodedSizes, "field"_a, "first"_a = 0, "count"_a = nb::none(),
+           "The bytes of value that each sample decodes to; None of fields that are not decoded")
       .def("checksums", &Checksums, "field"_a, "first"_a = 0, "count"_a = nb::none(),
            "XXH3-64 of each sample's bytes; None where not known")
       .def("blocks", &Blocks, "first"_a = 0, "count"_a = nb::none(),

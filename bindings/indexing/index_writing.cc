@@ -152,6 +152,29 @@ std::optional<DType> BatchDType(const FieldInfo& info, const std::optional<Text>
   return dtype == info.dtype ? std::nullopt : std::optional(dtype);
 }
 
+// How the samples of a field are decoded: (coding, whether they are shuffled, bytes of the header,
+// whether each has a size).
+using Decoding = std::tuple<Text, bool, std::uint32_t, bool>;
+
+void SetDecoding(const Decoding& decoding, FieldInfo& info) {
+  info.coding = ValueOrThrow(CodingOf(std::get<0>(decoding).bytes()));
+  info.is_shuffled = std::get<1>(decoding);
+  info.header_bytes = std::get<2>(decoding);
+  info.has_decoded_sizes = std::get<3>(decoding);
+}
+
+// Of the field that was added last.
+void SetLastDecoding(IndexContents& self, const Decoding& decoding,
+                     const std::optional<InArray<std::uint64_t>>& decoded_sizes) {
+  if (self.fields.empty()) {
+    ThrowStatus({StatusCode::kInvalidArgument, "decoding: there is no field"});
+  }
+  IndexContents::Field& field = self.fields.back();
+  SetDecoding(decoding, field.info);
+  if (!decoded_sizes) return;
+  field.decoded_sizes.assign(decoded_sizes->data(), decoded_sizes->data() + decoded_sizes->size());
+}
+
 void AddExtentField(IndexContents& self, const Text& name, const FieldType& type,
                     const ExtentTuple& extents,
                     const std::optional<InArray<std::uint64_t>>& checksums,
@@ -212,9 +235,11 @@ class PyIndexBuilder {
       : builder_(ValueOrThrow(IndexBuilder::Create(path.bytes(), root.bytes()))) {}
 
   std::size_t AddField(const Text& name, const FieldType& type, bool is_inline, bool checksums,
-                       const std::optional<Text>& batch_dtype) {
+                       const std::optional<Text>& batch_dtype,
+                       const std::optional<Decoding>& decoding) {
     const InUse in_use(*this);
     FieldInfo info = ToFieldInfo(name, type);
+    if (decoding) SetDecoding(*decoding, info);
     info.is_inline = is_inline;
     info.has_checksums = checksums;
     info.batch_dtype = BatchDType(info, batch_dtype);
@@ -266,6 +291,12 @@ class PyIndexBuilder {
     const InUse in_use(*this);
     IndexBuilder& target = builder();
     RunReleased([&] { return target.AddChecksums(field, {checksums.data(), checksums.size()}); });
+  }
+
+  void AddDecodedSizes(std::size_t field, const InArray<std::uint64_t>& sizes) {
+    const InUse in_use(*this);
+    IndexBuilder& target = builder();
+    RunReleased([&] { return target.AddDecodedSizes(field, {sizes.data(), sizes.size()}); });
   }
 
   void AddBlocks(const InArray<std::uint64_t>& sample_counts, const ExtentTuple& extents) {
@@ -360,13 +391,15 @@ void BindBuilder(nb::module_& module) {
   nb::class_<PyIndexBuilder>(module, "IndexBuilder", "Writes an index in pieces of any size.")
       .def(nb::init<const Text&, const Text&>(), "path"_a, "root"_a)
       .def("add_field", &PyIndexBuilder::AddField, "name"_a, "type"_a, "is_inline"_a = false,
-           "checksums"_a = false, "batch_dtype"_a = nb::none(), "The position of the field.")
+           "checksums"_a = false, "batch_dtype"_a = nb::none(), "decoding"_a = nb::none(),
+           "The position of the field. `decoding`: (coding, shuffled, header bytes, decoded sizes)")
       .def("add_objects", &PyIndexBuilder::AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
       .def("add_extents", &PyIndexBuilder::AddExtents, "field"_a, "extents"_a)
       .def("add_inline_values", &PyIndexBuilder::AddInlineValues, "field"_a, "values"_a)
       .def("add_ragged", &PyIndexBuilder::AddRagged, "field"_a, "values"_a, "lengths"_a,
            "Inline values end to end, and the bytes of each.")
       .def("add_checksums", &PyIndexBuilder::AddChecksums, "field"_a, "checksums"_a)
+      .def("add_decoded_sizes", &PyIndexBuilder::AddDecodedSizes, "field"_a, "sizes"_a)
       .def("add_blocks", &PyIndexBuilder::AddBlocks, "sample_counts"_a, "extents"_a)
       .def("set_attribute", &PyIndexBuilder::SetAttribute, "key"_a, "value"_a)
       .def_prop_ro("object_count", &PyIndexBuilder::object_count)
@@ -388,6 +421,8 @@ void BindContents(nb::module_& module) {
       .def("add_objects", &AddObjects, "names"_a, "sizes"_a, "mtimes_ns"_a)
       .def("add_extent_field", &AddExtentField, "name"_a, "type"_a, "extents"_a,
            "checksums"_a = nb::none(), "batch_dtype"_a = nb::none())
+      .def("set_decoding", &SetLastDecoding, "decoding"_a, "decoded_sizes"_a = nb::none(),
+           "Of the field that was added last: (coding, shuffled, header bytes, decoded sizes)")
       .def("add_inline_field", &AddInlineField, "name"_a, "type"_a, "values"_a,
            "lengths"_a = nb::none())
       .def("add_blocks", &AddBlocks, "sample_counts"_a, "extents"_a, "checksums"_a)

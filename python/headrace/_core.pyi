@@ -36,6 +36,20 @@ class Field:
     @property
     def has_checksums(self) -> bool: ...
 
+    @property
+    def coding(self) -> str:
+        """how each sample is compressed; "stored": it is not"""
+
+    @property
+    def is_shuffled(self) -> bool: ...
+
+    @property
+    def header_bytes(self) -> int:
+        """in front of the value, of what is decoded"""
+
+    @property
+    def has_decoded_sizes(self) -> bool: ...
+
 class Index:
     """A memory-mapped index: where every sample's bytes lie."""
 
@@ -79,6 +93,11 @@ class Index:
         Values that differ in length: (all bytes end to end, the bytes of each)
         """
 
+    def decoded_sizes(self, field: int, first: int = 0, count: int | None = None) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))] | None:
+        """
+        The bytes of value that each sample decodes to; None of fields that are not decoded
+        """
+
     def checksums(self, field: int, first: int = 0, count: int | None = None) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))] | None:
         """XXH3-64 of each sample's bytes; None where not known"""
 
@@ -106,6 +125,11 @@ class IndexContents:
 
     def add_extent_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, batch_dtype: str | bytes | None = None) -> None: ...
 
+    def set_decoding(self, decoding: tuple[str | bytes, bool, int, bool], decoded_sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+        """
+        Of the field that was added last: (coding, shuffled, header bytes, decoded sizes)
+        """
+
     def add_inline_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], values: object, lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
 
     def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]], checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
@@ -123,8 +147,10 @@ class IndexBuilder:
 
     def __init__(self, path: str | bytes, root: str | bytes) -> None: ...
 
-    def add_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], is_inline: bool = False, checksums: bool = False, batch_dtype: str | bytes | None = None) -> int:
-        """The position of the field."""
+    def add_field(self, name: str | bytes, type: tuple[str | bytes, str | bytes, Sequence[int]], is_inline: bool = False, checksums: bool = False, batch_dtype: str | bytes | None = None, decoding: tuple[str | bytes, bool, int, bool] | None = None) -> int:
+        """
+        The position of the field. `decoding`: (coding, shuffled, header bytes, decoded sizes)
+        """
 
     def add_objects(self, names: Sequence[str | bytes], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], mtimes_ns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -136,6 +162,8 @@ class IndexBuilder:
         """Inline values end to end, and the bytes of each."""
 
     def add_checksums(self, field: int, checksums: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def add_decoded_sizes(self, field: int, sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def add_blocks(self, sample_counts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None: ...
 
@@ -152,8 +180,10 @@ class IndexBuilder:
     def discard(self) -> None:
         """Leaves nothing."""
 
-def decode_bytes(coding: str | bytes, encoded: object, decoded_bytes: int) -> NDArray[numpy.uint8]:
-    """What zstd or gzip bytes decode to."""
+def decode_bytes(coding: str | bytes, encoded: object, decoded_bytes: int, element_bytes: int = 1) -> NDArray[numpy.uint8]:
+    """
+    What compressed bytes decode to: "stored", "zstd", "zlib", "deflate", "snappy" or "gzip" ones. Elements of more than 1 byte were shuffled before.
+    """
 
 class RandomResizedCrop:
     """A random box of the image, resized: torchvision's algorithm."""

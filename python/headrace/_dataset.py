@@ -200,13 +200,28 @@ class Dataset:
         reader.read_into(*extent, data)
         checksums = self._index.checksums(position, sample, 1)
         if checksums is not None and _core.hash64(data) != int(checksums[0]):
-            object_id, offset, size = (int(each[0]) for each in extent)
             raise DataLossError(
-                f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)}"
-                f" bytes [{offset}, {offset + size}): its bytes are not those that were indexed; "
-                f"{self.format_row.remedy(self._index)}"
+                f"{self._reading(sample, field, extent)}: its bytes are not those that were "
+                f"indexed; {self.format_row.remedy(self._index)}"
             )
-        return _value_of(field, data)
+        if field.coding == "stored":
+            return _value_of(field, data)
+        sizes = self._index.decoded_sizes(position, sample, 1)
+        assert sizes is not None
+        try:
+            return _value_of(field, _decompressed(field, data, int(sizes[0])))
+        except DataLossError as error:
+            raise DataLossError(
+                f"{self._reading(sample, field, extent)}: {field.coding}: {error}; copy or write "
+                "the file again"
+            ) from error
+
+    def _reading(self, sample: int, field: _core.Field, extent: tuple[Any, Any, Any]) -> str:
+        object_id, offset, size = (int(each[0]) for each in extent)
+        return (
+            f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)} "
+            f"bytes [{offset}, {offset + size})"
+        )
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
@@ -217,6 +232,14 @@ class Dataset:
             f"<headrace.Dataset {self._path!r} ({self.format}): {counted(len(self), 'sample')}"
             f"{classes}{has_blocks}; {fields}; look at one with .read(i)>"
         )
+
+
+def _decompressed(field: _core.Field, data: bytearray, decoded_bytes: int) -> npt.NDArray[np.uint8]:
+    """The value of a compressed field, which has `decoded_bytes` bytes."""
+    width = np.dtype(field.dtype).itemsize if field.is_shuffled else 1
+    decoded = _core.decode_bytes(field.coding, data, field.header_bytes + decoded_bytes)
+    value = decoded[field.header_bytes :]
+    return _core.decode_bytes("stored", value, decoded_bytes, width) if width > 1 else value
 
 
 def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> Any:
@@ -240,13 +263,14 @@ def object_path(index: _core.Index, object_id: int) -> str:
 
 
 def describe_field(field: _core.Field) -> str:
-    """ "image", "int64", "float32[3, 224, 224]", "float32[?, 4]", "uint16[1024] as int64"."""
+    """ "image", "int64", "float32[3, 224, 224]", "float32[?, 4]", "uint16[1024] as int64, zstd"."""
+    compressed = f", {field.coding}" if field.coding != "stored" else ""
     if field.kind not in ("array", "list"):
-        return field.kind
+        return field.kind + compressed
     dimensions = ["?"] * (field.kind == "list") + [str(each) for each in field.shape]
     shape = f"[{', '.join(dimensions)}]" if dimensions else ""
     wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
-    return f"{field.dtype}{shape}{wide}"
+    return f"{field.dtype}{shape}{wide}{compressed}"
 
 
 FormatArgument = Format | str | None

@@ -11,6 +11,7 @@ from headrace import _signature as signature
 from headrace._arguments import flag
 from headrace._dataset import Dataset
 from headrace._loading.arguments import (
+    batch_kinds,
     check_sampler_fits,
     check_samplers,
     field_kinds,
@@ -114,7 +115,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         ranks = Ranks(share.rank, share.world_size, with_sampler=sampled)
         place = node_place(node_process)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
-        kinds = field_kinds(found, fields)
+        kinds = batch_kinds(field_kinds(found, fields), transform)
         native, python = split_transform(
             transform, kinds, decode=decode, workers=workers, ragged=ragged
         )

@@ -44,6 +44,7 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
   if (HasInlineEnds(field.info)) {
     HEADRACE_RETURN_IF_ERROR(CheckEnds(field, samples));
     HEADRACE_RETURN_IF_ERROR(CheckCount(field, "extents", field.extents.size(), 0));
+    HEADRACE_RETURN_IF_ERROR(CheckCount(field, "decoded sizes", field.decoded_sizes.size(), 0));
     return CheckCount(field, "checksums", field.checksums.size(), 0);
   }
   HEADRACE_RETURN_IF_ERROR(CheckCount(field, "ends of inline values", field.inline_ends.size(), 0));
@@ -56,6 +57,8 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
       CheckCount(field, "bytes of inline values", field.inline_values.size(), inline_bytes));
   HEADRACE_RETURN_IF_ERROR(
       CheckCount(field, "extents", field.extents.size(), field.info.is_inline ? 0 : samples));
+  HEADRACE_RETURN_IF_ERROR(CheckCount(field, "decoded sizes", field.decoded_sizes.size(),
+                                      field.info.has_decoded_sizes ? samples : 0));
   return CheckCount(field, "checksums", field.checksums.size(),
                     field.info.has_checksums ? samples : 0);
 }
@@ -74,6 +77,13 @@ Status CheckField(const IndexContents& contents, const Field& field) {
   HEADRACE_RETURN_IF_ERROR(CheckColumnSizes(contents, field));
   for (std::size_t i = 0; i < field.extents.size(); ++i) {
     if (const auto why = WhyWrongIn(contents, field.extents[i], &field.info)) {
+      return InvalidArgument("field {} sample {}: {}", Quoted(field.info.name), i, *why);
+    }
+    if (!field.info.is_compressed() && !field.info.has_decoded_sizes) continue;
+    const std::uint64_t decoded =
+        field.info.has_decoded_sizes ? field.decoded_sizes[i] : field.info.array_bytes();
+    if (const auto why =
+            WhyDecodedBytesAreWrong(decoded, field.extents[i].range.size, field.info)) {
       return InvalidArgument("field {} sample {}: {}", Quoted(field.info.name), i, *why);
     }
   }

@@ -60,6 +60,11 @@ std::uint64_t FieldInfo::array_bytes() const {
   return bytes;
 }
 
+Result<std::uint64_t> Index::decoded_bytes(std::size_t field, SampleId /*id*/) const {
+  return Status(StatusCode::kInvalidArgument,
+                "field " + internal::Quoted(fields()[field].name) + " is not decoded");
+}
+
 void Index::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
   std::ranges::fill(bytes, 0);
   for (std::size_t field = 0; field < fields().size(); ++field) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/coding/coding.h"
 #include "base/ids.h"
 #include "base/status.h"
 
@@ -61,11 +62,23 @@ struct FieldInfo {
   bool is_list = false;
   bool is_inline = false;      // the index itself holds the values; not of kImage
   bool has_checksums = false;  // XXH3-64 of each sample's bytes is known; never if inline
+  // How the bytes of each sample are compressed; never if inline. Extents and checksums are those
+  // of the compressed bytes; kind, dtype and shape those of what they decode to.
+  Coding coding = Coding::kStored;
+  // Compressed arrays only: HDF5's shuffle filter put the bytes of their elements in another order.
+  bool is_shuffled = false;
+  // Compressed only: a header of so many bytes precedes the value in what is decoded.
+  std::uint32_t header_bytes = 0;
+  // The index says how many bytes of value each sample decodes to. Never of arrays of one shape or
+  // inline ones. Others that are compressed have them; of stored ones they are for their decoders.
+  bool has_decoded_sizes = false;
   // A wider type that batches hold instead of `dtype`; kArray only, never if inline.
   std::optional<DType> batch_dtype = std::nullopt;
 
   // Whether the values of two samples may differ in length.
   [[nodiscard]] bool is_variable() const { return kind != FieldKind::kArray || is_list; }
+
+  [[nodiscard]] bool is_compressed() const { return coding != Coding::kStored; }
 
   // Bytes of one array of `shape`: of a sample, or of an element of a list; 1 if not kArray.
   [[nodiscard]] std::uint64_t array_bytes() const;
@@ -91,6 +104,8 @@ using Attribute = std::pair<std::string_view, std::string_view>;
 
 // The memory-mapped index of a dataset. Opening takes O(fields), not O(samples): the entry of a
 // sample is checked on access.
+//
+// Large: it has a method for each section of the file.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: strings and spans returned point into the mapping and live as long as the Index.
@@ -126,12 +141,13 @@ class Index {
   // Bytes of the mapped file.
   [[nodiscard]] virtual std::uint64_t file_bytes() const = 0;
 
-  // The next four methods check what they return, such as that an extent lies inside its object.
+  // The next five methods check what they return, such as that an extent lies inside its object.
   // `field` is a position in fields().
   //
   // Errors: DataLoss         the check fails; the message names the index and the entry
   //         OutOfRange       no such id
-  //         InvalidArgument  extent() of an inline field, or inline_value() of another
+  //         InvalidArgument  extent() of an inline field, or inline_value() of another;
+  //                          decoded_bytes() of a field that is not decoded
   [[nodiscard]] virtual Result<ObjectInfo> object(ObjectId id) const = 0;
   [[nodiscard]] virtual Result<BlockInfo> block(std::uint64_t position) const = 0;
   // For fields that are not inline.
@@ -139,13 +155,16 @@ class Index {
   // For inline fields: FieldInfo::array_bytes() bytes, or any multiple of a variable field.
   [[nodiscard]] virtual Result<std::span<const std::byte>> inline_value(std::size_t field,
                                                                         SampleId id) const = 0;
+  // Bytes of the value that the sample's stored bytes decode to: of fields that are compressed or
+  // have has_decoded_sizes.
+  [[nodiscard]] virtual Result<std::uint64_t> decoded_bytes(std::size_t field, SampleId id) const;
 
   // XXH3-64 of the sample's bytes, if the field has has_checksums. `id` must exist.
   [[nodiscard]] virtual std::optional<std::uint64_t> checksum(std::size_t field,
                                                               SampleId id) const = 0;
 
-  // Brings what extent() and checksum() look up into the processor's cache. A hint: it waits for
-  // nothing and checks nothing.
+  // Brings what extent(), decoded_bytes() and checksum() look up into the processor's cache. A
+  // hint: it waits for nothing and checks nothing.
   virtual void Prefetch(std::size_t /*field*/, SampleId /*id*/) const {}
 
   // Sets bytes[i] to the stored bytes of sample first + i outside the index: the sum over all

@@ -56,8 +56,9 @@ class IndexBuilder::Impl {
     if (const auto why = internal::WhyFieldsAreWrong(outline_.fields)) {
       return InvalidArgument("{}", *why);
     }
-    Columns columns{.entries = spool_.AddColumn(), .ends = {}, .checksums = {}};
+    Columns columns{.entries = spool_.AddColumn()};
     if (field.has_checksums) columns.checksums = spool_.AddColumn();
+    if (field.has_decoded_sizes) columns.decoded_sizes = spool_.AddColumn();
     if (internal::HasInlineEnds(field)) columns.ends = spool_.AddColumn();
     columns_.push_back(columns);
     return columns_.size() - 1;
@@ -155,6 +156,15 @@ class IndexBuilder::Impl {
     return spool_.Append(*columns_[field].checksums, std::as_bytes(checksums));
   }
 
+  Status AddDecodedSizes(std::size_t field, std::span<const std::uint64_t> sizes) {
+    if (field >= columns_.size()) return NoField(field);
+    if (!columns_[field].decoded_sizes) {
+      return InvalidArgument("field {}: it has no decoded sizes",
+                             Quoted(outline_.fields[field].name));
+    }
+    return spool_.Append(*columns_[field].decoded_sizes, std::as_bytes(sizes));
+  }
+
   Status AddBlocks(std::span<const BlockInfo> blocks) {
     std::array<std::byte, internal::kBlockBytes> entry{};
     for (const BlockInfo& block : blocks) {
@@ -217,8 +227,9 @@ class IndexBuilder::Impl {
  private:
   struct Columns {
     std::size_t entries = 0;  // extents or inline values
-    std::optional<std::size_t> ends;
-    std::optional<std::size_t> checksums;
+    std::optional<std::size_t> ends = {};
+    std::optional<std::size_t> decoded_sizes = {};
+    std::optional<std::size_t> checksums = {};
   };
 
   [[nodiscard]] std::uint64_t block_count() const {
@@ -281,11 +292,44 @@ class IndexBuilder::Impl {
       if (sample_count(i) != outline_.sample_count) {
         return differs(outline_.fields[i].is_inline ? "inline values" : "extents", sample_count(i));
       }
-      if (!columns_[i].checksums) continue;
-      const std::uint64_t checksums = spool_.size(*columns_[i].checksums) / sizeof(std::uint64_t);
+      const auto count = [&](const std::optional<std::size_t>& column) {
+        return column ? spool_.size(*column) / sizeof(std::uint64_t) : outline_.sample_count;
+      };
+      const std::uint64_t checksums = count(columns_[i].checksums);
       if (checksums != outline_.sample_count) return differs("checksums", checksums);
+      const std::uint64_t decoded_sizes = count(columns_[i].decoded_sizes);
+      if (decoded_sizes != outline_.sample_count) return differs("decoded sizes", decoded_sizes);
+      HEADRACE_RETURN_IF_ERROR(CheckDecoded(i));
     }
     return CheckBlocks();
+  }
+
+  // Whether the samples of a field can decode to their decoded sizes.
+  [[nodiscard]] Status CheckDecoded(std::size_t field) const {
+    const FieldInfo& info = outline_.fields[field];
+    if (!info.is_compressed() && !info.has_decoded_sizes) return Status();
+    std::vector<std::byte> entries;
+    std::vector<std::uint64_t> sizes;
+    for (std::uint64_t first = 0; first < outline_.sample_count; first += kEntriesAtOnce) {
+      HEADRACE_RETURN_IF_ERROR(GoOn());
+      const std::uint64_t count = std::min(kEntriesAtOnce, outline_.sample_count - first);
+      entries.resize(count * internal::kExtentBytes);
+      HEADRACE_RETURN_IF_ERROR(
+          spool_.Read(columns_[field].entries, first * internal::kExtentBytes, entries));
+      sizes.assign(count, info.array_bytes());
+      if (info.has_decoded_sizes) {
+        HEADRACE_RETURN_IF_ERROR(spool_.Read(*columns_[field].decoded_sizes,
+                                             first * internal::kDecodedSizeBytes,
+                                             std::as_writable_bytes(std::span(sizes))));
+      }
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const Extent extent = internal::DecodeExtent(entries.data() + i * internal::kExtentBytes);
+        if (const auto why = internal::WhyDecodedBytesAreWrong(sizes[i], extent.range.size, info)) {
+          return InvalidArgument("field {} sample {}: {}", Quoted(info.name), first + i, *why);
+        }
+      }
+    }
+    return Status();
   }
 
   Status CheckBlocks() {
@@ -346,6 +390,8 @@ class IndexBuilder::Impl {
         return blocks_;
       case SectionKind::kInlineEnds:
         return columns_[section.field].ends.value();
+      case SectionKind::kDecodedSizes:
+        return columns_[section.field].decoded_sizes.value();
       case SectionKind::kSampleChecksums:
         return columns_[section.field].checksums.value();
       case SectionKind::kExtents:
@@ -424,6 +470,10 @@ Status IndexBuilder::AddInlineValues(std::size_t field, std::span<const std::byt
 
 Status IndexBuilder::AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums) {
   return impl_->Run([&] { return impl_->AddChecksums(field, checksums); });
+}
+
+Status IndexBuilder::AddDecodedSizes(std::size_t field, std::span<const std::uint64_t> sizes) {
+  return impl_->Run([&] { return impl_->AddDecodedSizes(field, sizes); });
 }
 
 Status IndexBuilder::AddBlocks(std::span<const BlockInfo> blocks) {

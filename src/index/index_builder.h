@@ -20,7 +20,8 @@ namespace headrace {
 // lies in an object that was added before it.
 //
 // Thread safety: one thread at a time.
-// Memory: 64 KiB a column (two or fewer a field, four others), 8 bytes for each 64 KiB of them, the
+// Memory: 64 KiB a column (three or fewer a field, four others), 8 bytes for each 64 KiB of them,
+// the
 //         attributes. It does not grow with samples or objects.
 // Disk: until Publish() ends, up to twice the index, in the folder of `path`.
 // Shutdown: the destructor leaves nothing on the disk, unless Publish() succeeded; neither does a
@@ -51,6 +52,8 @@ class IndexBuilder {
   // The same of a field whose values differ in length: `lengths` has the bytes of each.
   Status AddInlineValues(std::size_t field, std::span<const std::byte> values,
                          std::span<const std::uint64_t> lengths);
+  // Of a field with decoded sizes. Publish() compares them with the extents.
+  Status AddDecodedSizes(std::size_t field, std::span<const std::uint64_t> sizes);
   // Of a field with checksums.
   Status AddChecksums(std::size_t field, std::span<const std::uint64_t> checksums);
 

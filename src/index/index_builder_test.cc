@@ -58,6 +58,10 @@ Status AddAll(IndexBuilder& builder, const IndexContents& contents, std::uint64_
         HEADRACE_RETURN_IF_ERROR(
             builder.AddExtents(i, std::span(field.extents).subspan(first, count)));
       }
+      if (field.info.has_decoded_sizes) {
+        HEADRACE_RETURN_IF_ERROR(
+            builder.AddDecodedSizes(i, std::span(field.decoded_sizes).subspan(first, count)));
+      }
       if (field.info.has_checksums) {
         HEADRACE_RETURN_IF_ERROR(
             builder.AddChecksums(i, std::span(field.checksums).subspan(first, count)));
@@ -82,6 +86,7 @@ TEST(IndexBuilderTest, TheFileIsThatOfWriteIndexWhateverTheContentsAndPieces) {
     const TestFolder folder;
     const IndexContents contents = seed == 0   ? SmallContents()
                                    : seed == 1 ? internal::TypedContents()
+                                   : seed == 2 ? internal::CodedContents()
                                                : internal::ContentsGenerator(seed).Make();
     ASSERT_EQ(Build(contents, folder / "i", 1 + seed % 7).ToString(), "OK") << seed;
     ASSERT_EQ(internal::ReadFile(folder / "i"), FileOf(contents)) << seed;
@@ -178,6 +183,30 @@ std::vector<Mistake> Mistakes() {
        "field 'image': extents are needed, it is not inline"},
       {"ChecksumsOfAFieldWithout", [](IndexBuilder& b) { return b.AddChecksums(1, {}); },
        "field 'note': it has no checksums"},
+      {"DecodedSizesOfAFieldWithout", [](IndexBuilder& b) { return b.AddDecodedSizes(1, {}); },
+       "field 'note': it has no decoded sizes"},
+      {"DecodedSizesOfNoField", [](IndexBuilder& b) { return b.AddDecodedSizes(4, {}); },
+       "field 4: there are 4"},
+      {"DecodedSizesThatAreMissing",
+       [](IndexBuilder& b) {
+         const std::array extents = {MakeExtent(0, 0, 2), MakeExtent(0, 2, 2), MakeExtent(0, 4, 2)};
+         HEADRACE_RETURN_IF_ERROR(
+             b.AddField({.name = "z", .coding = Coding::kZlib, .has_decoded_sizes = true})
+                 .status());
+         return b.AddExtents(4, extents);
+       },
+       "field 'z': 0 decoded sizes, field 'image' has 3 samples"},
+      {"ADecodedSizeThatCannotBe",
+       [](IndexBuilder& b) {
+         const std::array extents = {MakeExtent(0, 0, 2), MakeExtent(0, 2, 2), MakeExtent(0, 4, 2)};
+         const std::array<std::uint64_t, 3> sizes = {2064, 2065, 9};
+         HEADRACE_RETURN_IF_ERROR(
+             b.AddField({.name = "z", .coding = Coding::kZlib, .has_decoded_sizes = true})
+                 .status());
+         HEADRACE_RETURN_IF_ERROR(b.AddExtents(4, extents));
+         return b.AddDecodedSizes(4, sizes);
+       },
+       "field 'z' sample 1: 2 bytes stored decode to 2065: zlib gives 2064 at most"},
       {"NoSuchField", [](IndexBuilder& b) { return b.AddExtents(4, {}); }, "field 4: there are 4"},
       {"HalfAValue",
        [](IndexBuilder& b) {

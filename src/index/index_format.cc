@@ -31,11 +31,18 @@ constexpr std::size_t kTableChecksumAt = 72;
 constexpr std::size_t kReservedAt = 80;
 constexpr std::size_t kHeaderChecksumAt = 120;
 
-// A field's entry: name length (u32), kind, dtype, flags, rank (u8 each); in version 2 dtype of
-// batches + 1, codec, list depth (u8 each), 5 zeros; name, shape (u64 each).
+// A field's entry: name length (u32), kind, dtype, flags, rank (u8 each); from version 2 on dtype
+// of batches + 1, codec, list depth, flags of the codec (u8 each), bytes of the header (u32); name,
+// shape (u64 each).
 constexpr std::size_t kFieldEntryBytes = 8;
 constexpr std::size_t kFieldTypeBytes = 8;
-constexpr unsigned kListDepthShift = 16;  // of the list depth in those 8 bytes
+// In those 8 bytes.
+constexpr unsigned kCodecShift = 8;
+constexpr unsigned kListDepthShift = 16;
+constexpr unsigned kCodecFlagsShift = 24;
+constexpr unsigned kHeaderBytesShift = 32;
+constexpr unsigned kFlagDecodedSizes = 1;
+constexpr unsigned kFlagShuffled = 2;
 constexpr unsigned kFlagInline = 1;
 constexpr unsigned kFlagChecksums = 2;
 
@@ -112,6 +119,11 @@ class SectionPlanner {
   std::vector<Section> sections_;
 };
 
+std::uint64_t ColumnsOf(const FieldInfo& field) {
+  return 1U + (HasInlineEnds(field) ? 1U : 0U) + (field.has_decoded_sizes ? 1U : 0U) +
+         (field.has_checksums ? 1U : 0U);
+}
+
 bool MattersToSamples(SectionKind kind) {
   return kind != SectionKind::kRoot && kind != SectionKind::kAttributes &&
          kind != SectionKind::kBlocks;
@@ -122,11 +134,9 @@ bool MattersToSamples(SectionKind kind) {
 std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
                                                  std::span<const FieldInfo> fields,
                                                  const VariableSizes& sizes) {
-  const auto with_two_sections = std::count_if(
-      fields.begin(), fields.end(),
-      [](const FieldInfo& field) { return field.has_checksums || HasInlineEnds(field); });
-  SectionPlanner plan(kSectionsMin - 1 + fields.size() +
-                      static_cast<std::uint64_t>(with_two_sections));
+  std::uint64_t columns = 0;
+  for (const FieldInfo& field : fields) columns += ColumnsOf(field);
+  SectionPlanner plan(kSectionsMin - 1 + columns);
   auto variable_bytes = sizes.inline_values.begin();
   plan.Add(SectionKind::kFields, 0, sizes.fields, 1);
   plan.Add(SectionKind::kRoot, 0, sizes.root, 1);
@@ -140,6 +150,9 @@ std::optional<std::vector<Section>> PlanSections(const IndexHeader& header,
       plan.Add(SectionKind::kInlineValues, i, header.sample_count, fields[i].array_bytes());
     } else {
       plan.Add(SectionKind::kExtents, i, header.sample_count, kExtentBytes);
+    }
+    if (fields[i].has_decoded_sizes) {
+      plan.Add(SectionKind::kDecodedSizes, i, header.sample_count, kDecodedSizeBytes);
     }
     if (fields[i].has_checksums) {
       plan.Add(SectionKind::kSampleChecksums, i, header.sample_count, kChecksumBytes);
@@ -159,7 +172,7 @@ std::uint64_t FileBytes(std::span<const Section> sections) {
 std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
                                          std::span<const Section> sections) {
   Hasher128 hasher;
-  hasher.AddText(header.version == kFirstVersion ? "headrace index 1" : "headrace index 2");
+  hasher.AddText(fmt::format("headrace index {}", header.version));
   hasher.AddNumber(header.sample_count);
   hasher.AddNumber(header.object_count);
   for (const Section& section : sections) {
@@ -205,11 +218,11 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
     return DataLoss("header: its checksum is wrong{}", kRemedy);
   }
   const auto version = Load<std::uint32_t>(from + kVersionAt);
-  if (version < kFirstVersion || version > kTypedVersion) {
+  if (version < kFirstVersion || version > kCodedVersion) {
     return FailedPrecondition(
-        "format version {}, this headrace reads versions {} and {}: index the dataset again "
+        "format version {}, this headrace reads versions {} to {}: index the dataset again "
         "(headrace index), or install the headrace that made the file",
-        version, kFirstVersion, kTypedVersion);
+        version, kFirstVersion, kCodedVersion);
   }
   IndexHeader header;
   header.version = version;
@@ -272,8 +285,27 @@ std::uint32_t VersionOf(std::span<const FieldInfo> fields) {
     return field.batch_dtype.has_value() || field.kind == FieldKind::kText || field.is_list ||
            HasInlineEnds(field);
   };
+  const auto is_coded = [](const FieldInfo& field) {
+    return field.is_compressed() || field.has_decoded_sizes;
+  };
+  if (std::any_of(fields.begin(), fields.end(), is_coded)) return kCodedVersion;
   return std::any_of(fields.begin(), fields.end(), is_typed) ? kTypedVersion : kFirstVersion;
 }
+
+namespace {
+
+// The 8 bytes that version 2 adds to an entry.
+std::uint64_t EncodedType(const FieldInfo& field) {
+  const auto shifted = [](std::uint64_t value, unsigned shift) { return value << shift; };
+  const unsigned flags =
+      (field.has_decoded_sizes ? kFlagDecodedSizes : 0U) | (field.is_shuffled ? kFlagShuffled : 0U);
+  return (field.batch_dtype ? static_cast<std::uint64_t>(*field.batch_dtype) + 1 : 0) |
+         shifted(static_cast<std::uint64_t>(field.coding), kCodecShift) |
+         shifted(field.is_list ? 1 : 0, kListDepthShift) | shifted(flags, kCodecFlagsShift) |
+         shifted(field.header_bytes, kHeaderBytesShift);
+}
+
+}  // namespace
 
 std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version) {
   std::vector<std::byte> bytes;
@@ -286,9 +318,7 @@ std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint
            bytes);
     Append(static_cast<std::uint8_t>(field.shape.size()), bytes);
     if (version >= kTypedVersion) {
-      const auto number = [](DType dtype) { return static_cast<std::uint64_t>(dtype) + 1; };
-      const std::uint64_t dtype = field.batch_dtype ? number(*field.batch_dtype) : 0;
-      Append(dtype | (field.is_list ? std::uint64_t{1} << kListDepthShift : 0), bytes);
+      Append(EncodedType(field), bytes);
     }
     Append(std::string_view(field.name), bytes);
     for (const std::uint64_t extent : field.shape) Append(extent, bytes);
@@ -298,19 +328,31 @@ std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint
 
 namespace {
 
-// The 8 bytes that version 2 adds to an entry.
-Status DecodeFieldType(std::span<const std::byte> type, std::uint64_t entry, FieldInfo& field) {
+// What EncodedType() wrote, in a file of `version`.
+Status DecodeFieldType(std::span<const std::byte> type, std::uint64_t entry, std::uint32_t version,
+                       FieldInfo& field) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned>(type[i]); };
-  if (at(1) != 0 || at(2) > 1) {
+  const unsigned codec_max = version >= kCodedVersion ? static_cast<unsigned>(kCodingLast) : 0;
+  if (at(1) > codec_max || at(2) > 1) {
     return FailedPrecondition(
         "entry {} has {}, which this headrace does not read: install the headrace that made the "
         "file",
         entry,
-        at(1) != 0 ? fmt::format("codec {}", at(1)) : fmt::format("lists of depth {}", at(2)));
+        at(1) > codec_max ? fmt::format("codec {}", at(1))
+                          : fmt::format("lists of depth {}", at(2)));
   }
-  for (std::size_t i = 3; i < type.size(); ++i) {
-    if (at(i) != 0) return DataLoss("entry {}: reserved bytes are not zero", entry);
+  const unsigned flags = at(3);
+  const auto header_bytes = Load<std::uint32_t>(type.data() + 4);
+  if (version < kCodedVersion && (flags != 0 || header_bytes != 0)) {
+    return DataLoss("entry {}: reserved bytes are not zero", entry);
   }
+  if (flags > (kFlagDecodedSizes | kFlagShuffled)) {
+    return DataLoss("entry {} has unknown flags {} of its codec", entry, flags);
+  }
+  field.coding = static_cast<Coding>(at(1));
+  field.has_decoded_sizes = (flags & kFlagDecodedSizes) != 0;
+  field.is_shuffled = (flags & kFlagShuffled) != 0;
+  field.header_bytes = header_bytes;
   field.is_list = at(2) == 1;
   if (at(0) != 0) field.batch_dtype = static_cast<DType>(at(0) - 1);
   return {};
@@ -345,7 +387,7 @@ Result<FieldInfo> DecodeField(Cursor& cursor, std::uint64_t i, std::uint32_t ver
         "the file",
         i, static_cast<int>(field.kind));
   }
-  HEADRACE_RETURN_IF_ERROR(DecodeFieldType(*type, i, field));
+  HEADRACE_RETURN_IF_ERROR(DecodeFieldType(*type, i, version, field));
   return field;
 }
 
@@ -457,6 +499,8 @@ std::string SectionName(SectionKind kind, std::uint32_t field, std::span<const F
       return "blocks";
     case SectionKind::kInlineEnds:
       return of_field("ends of the values of field ");
+    case SectionKind::kDecodedSizes:
+      return of_field("decoded sizes of field ");
   }
   return fmt::format("section of kind {}", static_cast<std::uint32_t>(kind));
 }

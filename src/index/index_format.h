@@ -1,7 +1,7 @@
 #pragma once
 
 // The format of index files, shared by reader and writer. docs/index-format.md specifies versions
-// 1 and 2 to the bit. Internal to index/.
+// 1 to 3 to the bit. Internal to index/.
 
 #include <array>
 #include <cstddef>
@@ -22,6 +22,7 @@ inline constexpr std::array<unsigned char, 8> kIndexMagic = {0x89, 'H',  'R',  '
                                                              0x0d, 0x0a, 0x1a, 0x0a};
 inline constexpr std::uint32_t kFirstVersion = 1;
 inline constexpr std::uint32_t kTypedVersion = 2;  // dtypes of batches, text, variable lengths
+inline constexpr std::uint32_t kCodedVersion = 3;  // codecs, decoded sizes
 
 // Sizes of the parts of a file, in bytes.
 inline constexpr std::uint64_t kHeaderBytes = 128;
@@ -33,6 +34,7 @@ inline constexpr std::uint64_t kObjectBytes = 16;
 inline constexpr std::uint64_t kNameOffsetBytes = 8;
 inline constexpr std::uint64_t kBlockBytes = 48;
 inline constexpr std::uint64_t kInlineEndBytes = 8;
+inline constexpr std::uint64_t kDecodedSizeBytes = 8;
 
 enum class SectionKind : std::uint32_t {
   kFields = 1,
@@ -45,7 +47,8 @@ enum class SectionKind : std::uint32_t {
   kNameOffsets = 8,
   kNameBytes = 9,
   kBlocks = 10,
-  kInlineEnds = 11,  // of one inline field whose values differ in length
+  kInlineEnds = 11,    // of one inline field whose values differ in length
+  kDecodedSizes = 12,  // of one field: bytes of value that each sample decodes to
 };
 
 // Whether a section says where each value of an inline field ends.
@@ -118,7 +121,7 @@ std::uint32_t VersionOf(std::span<const FieldInfo> fields);
 // `version` is VersionOf(fields).
 std::vector<std::byte> EncodeFields(std::span<const FieldInfo> fields, std::uint32_t version);
 // Errors: DataLoss            damaged
-//         FailedPrecondition  a field needs a later headrace: a codec, lists of lists
+//         FailedPrecondition  a field needs a later headrace: another codec, lists of lists
 Result<std::vector<FieldInfo>> DecodeFields(std::span<const std::byte> bytes, std::uint64_t count,
                                             std::uint32_t version);
 

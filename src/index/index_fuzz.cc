@@ -30,7 +30,8 @@ const std::array<std::vector<std::byte>, kBases>& Bases() {
     auto* files = new std::array<std::vector<std::byte>, kBases>;
     (*files)[0] = headrace::internal::FileOf(headrace::internal::SmallContents());
     (*files)[1] = headrace::internal::FileOf(headrace::internal::TypedContents());
-    for (std::size_t i = 2; i < kBases; ++i) {
+    (*files)[2] = headrace::internal::FileOf(headrace::internal::CodedContents());
+    for (std::size_t i = 3; i < kBases; ++i) {
       (*files)[i] = headrace::internal::FileOf(headrace::internal::ContentsGenerator(i).Make());
     }
     return files;
@@ -75,6 +76,10 @@ bool Walk(const Index& index) {
         if (value.ok()) sum += Sum(value.value());
       } else {
         whole = index.extent(field, id).ok() && whole;
+        const headrace::FieldInfo& info = index.fields()[field];
+        if (info.is_compressed() || info.has_decoded_sizes) {
+          whole = index.decoded_bytes(field, id).ok() && whole;
+        }
       }
     }
   }

@@ -151,6 +151,8 @@ class Opener {
         tables.columns[section.field].entries = bytes;
       } else if (section.kind == SectionKind::kInlineEnds) {
         tables.columns[section.field].ends = bytes;
+      } else if (section.kind == SectionKind::kDecodedSizes) {
+        tables.columns[section.field].decoded_sizes = bytes;
       } else if (section.kind == SectionKind::kSampleChecksums) {
         tables.columns[section.field].checksums = bytes;
       } else if (section.kind == SectionKind::kObjects) {

@@ -18,9 +18,10 @@ namespace headrace::internal {
 // Spans lie inside `file`, which `owner` keeps alive.
 struct IndexParts {
   struct Column {
-    std::span<const std::byte> entries;    // extents or inline values
-    std::span<const std::byte> ends;       // of inline values; empty if they have one length
-    std::span<const std::byte> checksums;  // may be empty
+    std::span<const std::byte> entries;        // extents or inline values
+    std::span<const std::byte> ends;           // of inline values; empty if they have one length
+    std::span<const std::byte> decoded_sizes;  // may be empty
+    std::span<const std::byte> checksums;      // may be empty
   };
   // The sections by purpose.
   struct Tables {

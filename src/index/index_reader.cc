@@ -15,7 +15,8 @@
 namespace headrace::internal {
 namespace {
 
-// An Index over the parts of a file. An entry of a large section is checked on access.
+// An Index over the parts of a file. An entry of a large section is checked on access. Large: as
+// Index.
 class IndexView final : public Index {
  public:
   explicit IndexView(IndexParts parts)
@@ -36,6 +37,7 @@ class IndexView final : public Index {
   [[nodiscard]] Result<Extent> extent(std::size_t field, SampleId id) const override;
   [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t field,
                                                                 SampleId id) const override;
+  [[nodiscard]] Result<std::uint64_t> decoded_bytes(std::size_t field, SampleId id) const override;
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
                                                       SampleId id) const override;
   void Prefetch(std::size_t field, SampleId id) const override;
@@ -163,6 +165,25 @@ Result<std::span<const std::byte>> IndexView::inline_value(std::size_t field, Sa
   return column.entries.subspan(begin, end - begin);
 }
 
+Result<std::uint64_t> IndexView::decoded_bytes(std::size_t field, SampleId id) const {
+  HEADRACE_RETURN_IF_ERROR(CheckColumn(field, id, /*is_inline=*/false));
+  const FieldInfo& info = parts_.fields[field];
+  if (!info.is_compressed() && !info.has_decoded_sizes) return Index::decoded_bytes(field, id);
+  const IndexParts::Column& column = parts_.tables.columns[field];
+  const std::uint64_t bytes =
+      info.has_decoded_sizes
+          ? Load<std::uint64_t>(column.decoded_sizes.data() + Raw(id) * kDecodedSizeBytes)
+          : info.array_bytes();
+  const std::uint64_t stored =
+      DecodeExtent(column.entries.data() + Raw(id) * kExtentBytes).range.size;
+  if (const auto why = WhyDecodedBytesAreWrong(bytes, stored, info)) {
+    return DamagedEntry(parts_,
+                        info.has_decoded_sizes ? SectionKind::kDecodedSizes : SectionKind::kExtents,
+                        field, Raw(id), *why);
+  }
+  return bytes;
+}
+
 std::optional<std::uint64_t> IndexView::checksum(std::size_t field, SampleId id) const {
   HEADRACE_CHECK(field < parts_.fields.size() && Raw(id) < sample_count());
   if (!parts_.fields[field].has_checksums) return std::nullopt;
@@ -176,6 +197,9 @@ void IndexView::Prefetch(std::size_t field, SampleId id) const {
   if (info.is_inline) return;
   const IndexParts::Column& column = parts_.tables.columns[field];
   __builtin_prefetch(column.entries.data() + Raw(id) * kExtentBytes);
+  if (info.has_decoded_sizes) {
+    __builtin_prefetch(column.decoded_sizes.data() + Raw(id) * kDecodedSizeBytes);
+  }
   if (info.has_checksums) __builtin_prefetch(column.checksums.data() + Raw(id) * kChecksumBytes);
 }
 
@@ -185,8 +209,10 @@ void IndexView::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) cons
   for (std::size_t field = 0; field < parts_.fields.size(); ++field) {
     const FieldInfo& info = parts_.fields[field];
     if (info.is_inline) continue;
-    const bool is_fixed = !info.is_variable();
-    const std::uint64_t array_bytes = info.array_bytes();
+    // Compressed bytes have any length.
+    const bool is_decoded = info.is_compressed() || info.has_decoded_sizes;
+    const bool is_fixed = !info.is_variable() && !is_decoded;
+    const std::uint64_t array_bytes = is_decoded ? 1 : info.array_bytes();
     const std::byte* entry =
         parts_.tables.columns[field].entries.data() + Raw(first) * kExtentBytes;
     for (std::uint64_t& sum : bytes) {

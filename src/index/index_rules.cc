@@ -19,6 +19,25 @@ std::optional<std::uint64_t> ArrayBytes(const FieldInfo& field) {
   return bytes;
 }
 
+// What compression and decoders say of a field.
+std::optional<std::string> WhyDecodingIsWrong(const FieldInfo& field) {
+  if (field.coding > kCodingLast) return "has an unknown codec";
+  if (field.is_inline && (field.is_compressed() || field.has_decoded_sizes)) {
+    return "is inline and compressed";
+  }
+  if (!field.is_compressed() && (field.is_shuffled || field.header_bytes != 0)) {
+    return "is shuffled or has a header but is not compressed";
+  }
+  if (field.is_shuffled && field.kind != FieldKind::kArray) return "is shuffled but no array";
+  if (!field.is_variable() && field.has_decoded_sizes) {
+    return "has decoded sizes but is an array of one shape";
+  }
+  if (field.is_variable() && field.is_compressed() && !field.has_decoded_sizes) {
+    return "is compressed and has no decoded sizes";
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
   if (field.name.empty()) return "has no name";
   if (field.name.size() > kFieldNameBytesMax) {
@@ -28,6 +47,7 @@ std::optional<std::string> WhyFieldIsWrong(const FieldInfo& field) {
   if (field.kind > FieldKind::kText) return "has an unknown kind";
   if (field.dtype > DType::kBool) return "has an unknown dtype";
   if (field.is_inline && field.has_checksums) return "is inline and has checksums";
+  if (auto why = WhyDecodingIsWrong(field)) return why;
   if (field.batch_dtype) {
     if (*field.batch_dtype > DType::kBool) return "has an unknown dtype for batches";
     if (field.kind != FieldKind::kArray || field.is_inline) {
@@ -111,6 +131,23 @@ std::optional<std::string> WhyObjectNameIsWrong(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<std::string> WhyDecodedBytesAreWrong(std::uint64_t decoded, std::uint64_t stored,
+                                                   const FieldInfo& field) {
+  if (decoded >= kLengthsEnd) return fmt::format("{} bytes decoded: 2^40 or more", decoded);
+  const std::uint64_t bytes = field.array_bytes();
+  if (field.kind == FieldKind::kArray &&
+      (field.is_list ? decoded % bytes != 0 : decoded != bytes)) {
+    return fmt::format("{} decoded, a sample of field {} has {}{}", Counted(decoded, "byte"),
+                       Quoted(field.name), field.is_list ? "a multiple of " : "", bytes);
+  }
+  // Nobody is to reserve memory for what cannot be.
+  if (!field.is_compressed()) return std::nullopt;
+  const std::uint64_t most = DecodedBytesMax(field.coding, stored);
+  if (decoded + field.header_bytes <= most) return std::nullopt;
+  return fmt::format("{} stored decode to {}: {} gives {} at most", Counted(stored, "byte"),
+                     decoded + field.header_bytes, CodingName(field.coding), most);
+}
+
 std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectInfo& object,
                                             const FieldInfo* field) {
   const ByteRange range = extent.range;
@@ -120,7 +157,10 @@ std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectIn
     return fmt::format("{}: {} has {}", Describe(extent), Quoted(object.name),
                        Counted(object.size, "byte"));
   }
-  if (field == nullptr || field->kind != FieldKind::kArray) return std::nullopt;
+  if (field == nullptr || field->kind != FieldKind::kArray || field->is_compressed() ||
+      field->has_decoded_sizes) {
+    return std::nullopt;
+  }
   const std::uint64_t bytes = field->array_bytes();
   if (field->is_list ? range.size % bytes == 0 : range.size == bytes) return std::nullopt;
   return fmt::format("{}: {}, a sample of field {} has {}{}", Describe(extent),

@@ -28,6 +28,9 @@ std::optional<std::string> WhyFieldsAreWrong(std::span<const FieldInfo> fields);
 std::optional<std::string> WhyAttributesAreWrong(std::span<const Attribute> attributes);
 std::optional<std::string> WhyRootIsWrong(std::string_view root);
 std::optional<std::string> WhyObjectNameIsWrong(std::string_view name);
+// The bytes of value that a sample of the field decodes to from `stored` bytes.
+std::optional<std::string> WhyDecodedBytesAreWrong(std::uint64_t decoded, std::uint64_t stored,
+                                                   const FieldInfo& field);
 // `object` is the extent's; `field` is the one that it belongs to, or null.
 std::optional<std::string> WhyExtentIsWrong(const Extent& extent, const ObjectInfo& object,
                                             const FieldInfo* field);

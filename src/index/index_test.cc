@@ -56,6 +56,8 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
     EXPECT_EQ(info.is_list, field.info.is_list);
     EXPECT_EQ(info.is_inline, field.info.is_inline);
     EXPECT_EQ(info.has_checksums, field.info.has_checksums);
+    EXPECT_EQ(info.coding, field.info.coding);
+    EXPECT_EQ(info.has_decoded_sizes, field.info.has_decoded_sizes);
     for (std::size_t i = 0; i < contents.sample_count; ++i) {
       const SampleId id{i};
       if (info.is_inline) {
@@ -70,6 +72,9 @@ void ExpectEqual(const IndexContents& contents, const Index& index) {
         EXPECT_EQ(Bytes(value.begin(), value.end()), Bytes(written.begin(), written.end()));
       } else {
         EXPECT_EQ(index.extent(f, id).value(), field.extents[i]);
+      }
+      if (info.has_decoded_sizes) {
+        EXPECT_EQ(index.decoded_bytes(f, id).value(), field.decoded_sizes[i]);
       }
       EXPECT_EQ(index.checksum(f, id),
                 info.has_checksums ? std::optional(field.checksums[i]) : std::nullopt);
@@ -276,13 +281,13 @@ TEST(IndexTest, AFileThatCanNotBeReadIsFailedPrecondition) {
 
 TEST(IndexTest, AnotherVersionIsFailedPreconditionAndSaysWhichOneIsRead) {
   Bytes file = FileOf(SmallContents());
-  for (const std::uint32_t version : {0U, 3U}) {
+  for (const std::uint32_t version : {0U, 4U}) {
     Store(version, file.data() + 8);
     internal::Reseal(file);
     const Status status = OpenBytes(file).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()), HasSubstr("version " + std::to_string(version) +
-                                                         ", this headrace reads versions 1 and 2"));
+                                                         ", this headrace reads versions 1 to 3"));
   }
 }
 

@@ -63,9 +63,15 @@ class IndexVerifier {
         HEADRACE_RETURN_IF_ERROR(VerifyInline(field));
         continue;
       }
+      const FieldInfo& info = parts_.fields[field];
+      const bool is_decoded = info.is_compressed() || info.has_decoded_sizes;
       for (std::uint64_t i = 0; i < index_.sample_count(); ++i) {
         if (const auto extent = index_.extent(field, SampleId{i}); !extent.ok()) {
           return extent.status();
+        }
+        if (!is_decoded) continue;
+        if (const auto bytes = index_.decoded_bytes(field, SampleId{i}); !bytes.ok()) {
+          return bytes.status();
         }
       }
     }

@@ -87,6 +87,8 @@ Status GiveSection(const IndexContents& contents, const Section& section, const 
       return take(contents.fields[section.field].inline_values);
     case SectionKind::kInlineEnds:
       return take(std::as_bytes(std::span(contents.fields[section.field].inline_ends)));
+    case SectionKind::kDecodedSizes:
+      return take(std::as_bytes(std::span(contents.fields[section.field].decoded_sizes)));
     case SectionKind::kSampleChecksums:
       return take(std::as_bytes(std::span(contents.fields[section.field].checksums)));
     case SectionKind::kObjects:

@@ -18,7 +18,8 @@ struct IndexContents {
     // If inline: all values, end to end; if they differ in length, where each of them ends.
     std::vector<std::byte> inline_values;
     std::vector<std::uint64_t> inline_ends;
-    std::vector<std::uint64_t> checksums;  // one per sample if info.has_checksums
+    std::vector<std::uint64_t> decoded_sizes;  // one per sample if info.has_decoded_sizes
+    std::vector<std::uint64_t> checksums;      // one per sample if info.has_checksums
   };
   struct Object {
     std::string name;  // below `root`

@@ -104,6 +104,21 @@ inline IndexContents TypedContents() {
   return contents;
 }
 
+// The same with compressed images, compressed arrays behind a header, and notes with decoded sizes
+// alone: a file of version 3.
+inline IndexContents CodedContents() {
+  IndexContents contents = SmallContents();
+  contents.fields[0].info.coding = Coding::kZstd;
+  contents.fields[0].info.has_decoded_sizes = true;
+  contents.fields[0].decoded_sizes = {1000, 0, 20};
+  contents.fields[1].info.has_decoded_sizes = true;
+  contents.fields[1].decoded_sizes = {0, 1 << 30, 7};
+  contents.fields[2].info.coding = Coding::kGzip;
+  contents.fields[2].info.is_shuffled = true;
+  contents.fields[2].info.header_bytes = 128;
+  return contents;
+}
+
 // Valid contents drawn from `seed`: any mix of kinds, sizes and blocks.
 class ContentsGenerator {
  public:
@@ -192,6 +207,10 @@ class ContentsGenerator {
       return;
     }
     field.info.has_checksums = prng_.Below(2) == 0;
+    if (prng_.Below(3) == 0) {
+      field.info.coding = static_cast<Coding>(prng_.Below(6));
+      field.info.has_decoded_sizes = true;
+    }
     for (std::uint64_t i = 0, block = 0; i < contents.sample_count; ++i) {
       const std::uint64_t object = prng_.Below(contents.objects.size());
       Extent outer = MakeExtent(object, 0, contents.objects[object].size);
@@ -201,6 +220,11 @@ class ContentsGenerator {
         if (i + 1 == Raw(at.first_sample) + at.sample_count) ++block;
       }
       field.extents.push_back(Within(outer, kLengthsEnd - 1));
+      if (field.info.has_decoded_sizes) {
+        const std::uint64_t most =
+            DecodedBytesMax(field.info.coding, field.extents.back().range.size);
+        field.decoded_sizes.push_back(prng_.Below(std::min(most, kLengthsEnd - 1) + 1));
+      }
       if (field.info.has_checksums) field.checksums.push_back(prng_.Next64());
     }
     contents.fields.push_back(std::move(field));

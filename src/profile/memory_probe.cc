@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format/errors.h"
+#include "engine/decode/field_decoding.h"
 #include "loader/config/schema.h"
 
 namespace headrace {
@@ -50,16 +51,23 @@ Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(const Index& index, Stora
   LoaderField wanted{.name = info.name};
   if (info.kind == FieldKind::kImage) wanted.image = options.image;
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(index, {wanted}));
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> read,
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<FetchedSample> read,
                             storage.Fetch(options.samples_max, options.bytes_max, keep_going));
-  std::unique_ptr<DecodeProbe> probe(new DecodeProbe(std::move(schema.front()), std::move(read)));
+  std::vector<Sample> samples;
+  for (FetchedSample& each : read) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t content,
+                              ContentBytes(index, schema.front(), each.id, each.bytes.size()));
+    samples.push_back({.stored = std::move(each.bytes), .content_bytes = content});
+  }
+  std::unique_ptr<DecodeProbe> probe(
+      new DecodeProbe(std::move(schema.front()), std::move(samples)));
   // Decoded once each, for what is bad.
-  std::vector<std::string> good;
+  std::vector<Sample> good;
   ProbeBuffer row;
   Status status(StatusCode::kInvalidArgument, "measuring decode: every sample is empty");
   for (std::size_t i = 0; i < probe->samples_.size(); ++i) {
     if (keep_going && !keep_going()) return StoppedMeasuring();
-    if (probe->samples_[i].empty()) continue;
+    if (probe->samples_[i].stored.empty()) continue;
     Status decoded = probe->Decode(i, row);
     if (decoded.ok()) {
       good.push_back(std::move(probe->samples_[i]));
@@ -73,30 +81,33 @@ Result<std::unique_ptr<DecodeProbe>> DecodeProbe::Make(const Index& index, Stora
   return probe;
 }
 
-DecodeProbe::DecodeProbe(BatchField field, std::vector<std::string> samples)
+DecodeProbe::DecodeProbe(BatchField field, std::vector<Sample> samples)
     : field_(std::move(field)), samples_(std::move(samples)) {}
 
 double DecodeProbe::mean_bytes() const {
   double bytes = 0;
-  for (const std::string& sample : samples_) bytes += static_cast<double>(sample.size());
+  for (const Sample& sample : samples_) bytes += static_cast<double>(sample.stored.size());
   return bytes / static_cast<double>(samples_.size());
 }
 
 Status DecodeProbe::Decode(std::size_t sample, ProbeBuffer& row) const {
-  const auto stored = std::as_bytes(std::span<const char>(samples_[sample]));
-  const std::size_t row_bytes = field_.codec->RowBytes(stored.size());
+  const auto stored = std::as_bytes(std::span<const char>(samples_[sample].stored));
+  const std::uint64_t content_bytes = samples_[sample].content_bytes;
+  const std::size_t row_bytes = field_.codec->RowBytes(content_bytes);
   const std::span<std::byte> room = row.AtLeast(std::max<std::size_t>(row_bytes, 1));
   if (room.empty()) {
     return ResourceExhausted("measuring decode: no memory for a row of {}", FormatBytes(row_bytes));
   }
-  if (field_.codec->is_copy()) {
+  if (field_.is_copy()) {
     if (row_bytes != stored.size()) {
       return DataLoss("a sample of {}, not {}", FormatBytes(stored.size()), FormatBytes(row_bytes));
     }
     std::memcpy(room.data(), stored.data(), stored.size());
     return {};
   }
-  return field_.codec->Decode(stored, {.sample = SampleId{sample}}, room.first(row_bytes));
+  ScratchLimit none;
+  return DecodeField(field_, {stored, content_bytes}, {.sample = SampleId{sample}},
+                     room.first(row_bytes), none);
 }
 
 Result<Slice> DecodeProbe::Run(int threads, const SliceLimits& limits) {
@@ -107,7 +118,7 @@ Result<Slice> DecodeProbe::Run(int threads, const SliceLimits& limits) {
                           const std::size_t mine = static_cast<std::size_t>(thread);
                           const std::size_t sample = (mine + round * count) % samples_.size();
                           HEADRACE_RETURN_IF_ERROR(Decode(sample, rows[mine]));
-                          return samples_[sample].size();
+                          return samples_[sample].stored.size();
                         });
 }
 

@@ -43,18 +43,23 @@ class DecodeProbe {
   // Errors: ResourceExhausted  no threads; Cancelled
   Result<Slice> Run(int threads, const SliceLimits& limits);
 
-  [[nodiscard]] bool is_copy() const { return field_.codec->is_copy(); }
+  [[nodiscard]] bool is_copy() const { return field_.is_copy(); }
   [[nodiscard]] std::uint64_t sample_count() const { return samples_.size(); }
   [[nodiscard]] double mean_bytes() const;  // stored, of a sample
 
  private:
-  DecodeProbe(BatchField field, std::vector<std::string> samples);
+  struct Sample {
+    std::string stored;
+    std::uint64_t content_bytes = 0;  // ContentBytes()
+  };
+
+  DecodeProbe(BatchField field, std::vector<Sample> samples);
 
   // Decodes one sample into `row`, which grows if needed.
   Status Decode(std::size_t sample, ProbeBuffer& row) const;
 
   const BatchField field_;
-  std::vector<std::string> samples_;
+  std::vector<Sample> samples_;
 };
 
 }  // namespace headrace

@@ -269,10 +269,10 @@ Result<StorageSlice> StorageProbe::Measure(Places& places, int users, const Slic
   return reads.Run(users);
 }
 
-Result<std::vector<std::string>> StorageProbe::Fetch(std::uint64_t count, std::uint64_t bytes_max,
-                                                     const std::function<bool()>& keep_going) {
+Result<std::vector<FetchedSample>> StorageProbe::Fetch(std::uint64_t count, std::uint64_t bytes_max,
+                                                       const std::function<bool()>& keep_going) {
   // A read at a time, through the one that measures: of so few the time does not matter.
-  std::vector<std::string> samples;
+  std::vector<FetchedSample> samples;
   const std::uint64_t wanted = std::min(count, index_->sample_count());
   std::uint64_t bytes = 0;
   for (std::uint64_t i = 0; i < wanted && bytes < bytes_max; ++i) {
@@ -281,7 +281,7 @@ Result<std::vector<std::string>> StorageProbe::Fetch(std::uint64_t count, std::u
     HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index_->extent(field_, id));
     HEADRACE_ASSIGN_OR_RETURN(std::string data, ReadWhole(store_.store(), extent));
     bytes += data.size();
-    samples.push_back(std::move(data));
+    samples.push_back({.id = id, .bytes = std::move(data)});
   }
   return samples;
 }

@@ -22,6 +22,12 @@ struct StorageSlice {
   std::int64_t device_bytes = -1;  // read from devices for this process meanwhile; -1: unknown
 };
 
+// The stored bytes of one field of a sample.
+struct FetchedSample {
+  SampleId id{};
+  std::string bytes;
+};
+
 // Reads a dataset's files through the store that a loader would open, but always past the page
 // cache if the file system supports it: it measures storage, not memory.
 //
@@ -64,8 +70,8 @@ class StorageProbe {
   // reached.
   //
   // Errors: those of reading; Cancelled
-  Result<std::vector<std::string>> Fetch(std::uint64_t count, std::uint64_t bytes_max,
-                                         const std::function<bool()>& keep_going);
+  Result<std::vector<FetchedSample>> Fetch(std::uint64_t count, std::uint64_t bytes_max,
+                                           const std::function<bool()>& keep_going);
 
  private:
   class Reads;

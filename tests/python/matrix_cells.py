@@ -20,7 +20,10 @@ Cell = dict[str, str]
 FACTORS: dict[str, tuple[str, ...]] = {
     "order": ("exact", "batch", "epoch", "small-pool", "redox"),
     "draw": ("shuffle", "in-order", "sampler", "batch-sampler"),
-    "fields": ("inline", "stored", "both", "one-of-several", "several", "mapped", "ragged"),
+    "fields": (
+        *("inline", "stored", "both", "one-of-several", "several", "mapped", "ragged"),
+        "compressed",
+    ),
     "format": ("folder", "pack"),
     "ranks": ("1", "2"),
     "tiers": ("none", "ram", "ssd", "both"),

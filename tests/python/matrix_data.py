@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from loader_data import COUNT, LABELS, write_numbered
 from worker_functions import WIDTH, records
 
@@ -23,6 +25,7 @@ FIELDS = {
     "several": ["weight", "image", "record", "label"],
     "mapped": ["record"],  # In one file, large enough to be copied from a mapping.
     "ragged": ["said", "caption", "boxes", "frames"],  # Samples differ in length.
+    "compressed": ["said", "record", "frames"],  # Each sample by itself.
 }
 SIDE = 8  # of the images that transforms give
 
@@ -34,7 +37,7 @@ class Data:
     root: Path
 
     def path(self, fields: str, kind: str) -> Path:
-        if fields in ("mapped", "ragged"):
+        if fields in ("mapped", "ragged", "compressed"):
             return self.root / (f"{fields}.pack" if kind == "pack" else f"{fields}.hri")
         several = "several" in fields
         if kind == "pack":
@@ -52,7 +55,8 @@ def write_data(root: Path) -> Data:
     _write_several(root)
     _write_mapped(root)
     _write_ragged(root)
-    for fields in ("both", "several", "mapped", "ragged"):
+    _write_compressed(root)
+    for fields in ("both", "several", "mapped", "ragged", "compressed"):
         index = {"index": root / "plain.hri"} if fields == "both" else {}
         parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
         source = hr.open(data.path(fields, "folder"), **index)
@@ -122,6 +126,35 @@ def _write_ragged(root: Path) -> None:
         builder.add_extents("frames", file, starts[1::2], sizes[1::2])
         builder.add_values("caption", RAGGED["caption"])
         builder.add_values("boxes", RAGGED["boxes"])
+        builder.set_attribute("format", "test")
+
+
+def _write_compressed(root: Path) -> None:
+    """Text, records and a list in a file, compressed in three ways; the records shuffled, too."""
+    with (
+        Builder(root / "compressed.hri", root=root) as builder,
+        (root / "compressed.bin").open("wb") as out,
+    ):
+        places: dict[str, list[tuple[int, int, int]]] = {"said": [], "record": [], "frames": []}
+        values = records(COUNT)
+        for said, record, frames in zip(RAGGED["said"], values, RAGGED["frames"], strict=True):
+            shuffled = record.view(np.uint8).reshape(-1, 4).T.tobytes()
+            for name, packed, size in (
+                ("said", bytes(pa.Codec("zstd").compress(said.encode())), len(said.encode())),
+                ("record", zlib.compress(shuffled), record.nbytes),
+                ("frames", bytes(pa.Codec("snappy").compress(frames.tobytes())), frames.nbytes),
+            ):
+                places[name].append((out.tell(), len(packed), size))
+                out.write(packed)
+        out.flush()
+        builder.add_field("said", "text", coding="zstd")
+        builder.add_field("record", "array", "float32", (WIDTH,), coding="zlib", shuffled=True)
+        builder.add_field("frames", "array", "int16", (None,), coding="snappy")
+        file = builder.add_file(out.name)
+        for name, found in places.items():
+            offsets, sizes, decoded = np.array(found).T
+            more = {} if name == "record" else {"decoded": decoded}
+            builder.add_extents(name, file, offsets, sizes, **more)
         builder.set_attribute("format", "test")
 
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 import headrace as hr
 from headrace import _core, errors, orders
+from headrace.formats import WebDataset
+from headrace.formats.pack import write_pack
 from headrace.tiers import Ram, Ssd
 from package_env import PackageEnvError, package_env
 
@@ -207,6 +209,88 @@ def test_a_random_cut_is_a_part_of_the_sound_another_one_each_epoch(tar: Path) -
     assert first != cuts(seed=4)
 
 
+def check_whole(batch: Any) -> list[int]:
+    numbers: list[int] = batch.label.tolist()
+    for number, row in zip(numbers, batch.wav, strict=True):
+        assert row.dtype == np.float32
+        np.testing.assert_array_equal(row, whole(number))
+    return numbers
+
+
+@pytest.mark.filterwarnings("ignore:headrace")
+@pytest.mark.parametrize("order", ORDERS)
+def test_sounds_of_any_length_are_lists_in_every_order_and_after_a_resume(
+    tar: Path, order: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"order": ORDERS[order], "transform": hr.audio.whole(RATE)}
+    with loader_of(tar, **options) as loader:
+        steps = [check_whole(batch) for batch in loader]
+    assert sorted(number for step in steps for number in step) == list(range(COUNT))
+    for more in (
+        {"tiers": [Ram("1MiB")]},
+        {"tiers": [Ssd(tmp_path / "tier", "4MiB")]},
+        {"node_process": hr.NodeProcess()},
+    ):
+        with loader_of(tar, **options, **more) as loader:
+            assert [check_whole(batch) for batch in loader] == steps
+            assert len([check_whole(batch) for batch in loader]) == len(steps)
+    with loader_of(tar, **options) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with loader_of(tar, **options) as loader:
+        loader.load_state_dict(state)
+        assert [check_whole(batch) for batch in loader] == steps[1:]
+
+
+def test_sounds_of_any_length_are_padded_and_go_to_workers(tar: Path) -> None:
+    transform = {"wav": hr.audio.whole(RATE)}
+    with loader_of(tar, transform=transform, ragged="pad") as loader:
+        batch = next(iter(loader))
+    lengths = [frames_of(number) for number in batch.label.tolist()]
+    assert batch.wav.data.shape == (5, max(lengths), 1)
+    assert batch.wav.shape.tolist() == [[length, 1] for length in lengths]
+    pool = hr.Workers(2, start="fork")
+    with loader_of(tar, transform=(transform, halved), ragged="list", workers=pool) as loader:
+        for rows, labels in loader:
+            for number, row in zip(labels.tolist(), rows, strict=True):
+                np.testing.assert_array_equal(row, whole(number) / 2)
+
+
+def test_a_pack_decodes_sounds_of_a_fixed_length(tar: Path, tmp_path: Path) -> None:
+    write_pack(hr.open(tar), tmp_path / "pack")
+    with loader_of(tmp_path / "pack") as loader:
+        check_epoch(loader)
+
+
+def test_what_is_no_sound_is_said_when_indexing_and_fails_alone(tmp_path: Path) -> None:
+    path = tmp_path / "some.tar"
+    sounds = [wav(tones(number, 900)) for number in range(4)]
+    sounds[1] = b"ID3 is no sound here"
+    sounds[3] = sounds[3][:700]  # truncated
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as out:
+        for number, sound in enumerate(sounds):
+            member = tarfile.TarInfo(f"{number}.wav")
+            member.size = len(sound)
+            out.addfile(member, io.BytesIO(sound))
+    with pytest.warns(RuntimeWarning, match=r"cannot be decoded: 2 of .*16 bits, replace them"):
+        dataset = hr.open(path)
+    (finding,) = dataset.report
+    assert str(finding) == ("2 of a format that headrace does not decode (.wav): '1.wav', '3.wav'")
+    assert dataset[1]["wav"] == sounds[1]
+    options: dict[str, Any] = {"transform": hr.audio.whole(RATE), "output": "numpy"}
+    with hr.Loader(dataset, batch_sampler=[[0, 2], [1]], **options) as loader:
+        batches = iter(loader)
+        assert [row.shape for row in next(batches)[0]] == [(900, 1)] * 2
+        with pytest.raises(errors.DataLossError, match=r"sample 1 .*neither WAV nor FLAC"):
+            next(batches)
+
+
+def test_an_index_that_does_not_say_how_long_sounds_are_says_so(tar: Path) -> None:
+    dataset = hr.open(tar, format=WebDataset(raw=("wav",)))
+    with pytest.raises(errors.InvalidArgumentError, match="does not say how long they are; give a"):
+        loader_of(dataset, transform=hr.audio.whole(RATE))  # type: ignore[arg-type]
+
+
 def halved(sample: hr.Sample) -> Any:
     return sample.wav / 2, sample.label
 
@@ -249,6 +333,7 @@ def test_a_sound_unlike_the_transform_names_its_sample_and_the_way_out(tar: Path
             next(iter(loader))
 
 
+@pytest.mark.filterwarnings("ignore:headrace")
 def test_a_damaged_sound_is_replaced_where_that_is_asked_for(tar: Path, tmp_path: Path) -> None:
     data = bytearray(tar.read_bytes())
     at = data.index(b"data", data.index(b"0007.wav"))
@@ -274,6 +359,7 @@ def test_arguments_that_cannot_be_are_refused_by_name(tar: Path, numbered: Path)
         with pytest.raises(errors.InvalidArgumentError, match=says):
             loader_of(tar, transform=hr.audio.clip(**given))
     for data, transform, says in (
+        (tar, hr.audio.whole, "the function headrace.audio.whole, which makes a transform: call"),
         (tar, hr.audio.clip, "the function headrace.audio.clip, which makes a transform: call it"),
         (tar, {"label": hr.audio.clip(1, RATE)}, "'label': a sound transform, but it holds no enc"),
         (numbered, hr.audio.clip(1, RATE), "of the fields wanted none is of kind bytes"),
@@ -312,7 +398,7 @@ def test_damaged_bytes_are_an_error_or_numbers(written: Path) -> None:
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     data = wav(tones(1, 40000))
     with tarfile.open(tmp_path / "speech.tar", "w", format=tarfile.USTAR_FORMAT) as out:
         for number in range(8):

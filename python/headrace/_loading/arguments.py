@@ -133,6 +133,20 @@ def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str
     return {name: dataset.kind(name) for name in field_names(dataset, fields)}
 
 
+def batch_kinds(kinds: Mapping[str, str], transform: Any) -> dict[str, str]:
+    """The kinds of fields as batches have them: sounds that are decoded whole are lists."""
+    native = transform[0] if isinstance(transform, tuple) and transform else transform
+    if isinstance(native, AudioTransform):
+        native = dict.fromkeys((name for name, kind in kinds.items() if kind == "bytes"), native)
+    chosen = native if isinstance(native, Mapping) else {}
+
+    def is_whole(name: str) -> bool:
+        each = chosen.get(name)
+        return isinstance(each, AudioTransform) and each.seconds is None
+
+    return {name: "list" if is_whole(name) else kind for name, kind in kinds.items()}
+
+
 def field_transforms(
     dataset: Dataset,
     names: list[str],
@@ -178,8 +192,9 @@ def _native_transform(field: str, transform: Any) -> FieldTransform:
     if not isinstance(transform, (ImageTransform, AudioTransform)):
         raise InvalidArgumentError(
             f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "
-            "evaluate, resize) or headrace.audio (clip); a Python callable is given for the whole "
-            "sample, not for a field: transform=function, or transform=(image transform, function)"
+            "evaluate, resize) or headrace.audio (clip, whole); a Python callable is given for the "
+            "whole sample, not for a field: transform=function, or transform=(image transform, "
+            "function)"
         )
     return transform
 

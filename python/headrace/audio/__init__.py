@@ -19,7 +19,7 @@ from headrace._arguments import flag, integer, shown
 from headrace._signature import named_arguments, named_fields
 from headrace.errors import InvalidArgumentError
 
-__all__ = ["AudioTransform", "clip", "decode"]
+__all__ = ["AudioTransform", "clip", "decode", "whole"]
 
 _RATE_MAX = 2**32 - 1
 _CHANNELS_MAX = 64
@@ -30,12 +30,12 @@ _CHANNELS_MAX = 64
 class AudioTransform:
     """The transform of an encoded sound, WAV or FLAC, to one row of a batch.
 
-    A row is a float32 array [frames, channels] of numbers in [-1, 1): `seconds` of the sound, cut
-    where it is longer and followed by zeros where it is shorter.
+    A row is a float32 array [frames, channels] of numbers in [-1, 1): the sound, or `seconds` of
+    it, cut where it is longer and followed by zeros where it is shorter.
     """
 
-    seconds: float
-    """Length of a row."""
+    seconds: float | None
+    """Length of a row; None: that of its sound."""
     rate: int
     """Frames a second, which all sounds must have: headrace does not resample."""
     channels: int = 1
@@ -50,6 +50,8 @@ class AudioTransform:
         core.rate = integer("audio rate", self.rate, 1, _RATE_MAX)
         core.channels = integer("audio channels", self.channels, 1, _CHANNELS_MAX)
         core.random_begin = flag("audio random", self.random)
+        if self.seconds is None:
+            return core
         seconds: Any = self.seconds
         is_number = isinstance(seconds, (int, float, np.number)) and type(seconds) is not bool
         frames = float(seconds) * core.rate if is_number else 0.0
@@ -66,6 +68,15 @@ class AudioTransform:
 def clip(seconds: float, rate: int, *, channels: int = 1, random: bool = False) -> AudioTransform:
     """`seconds` of each sound, at a rate of `rate` Hz: batches are [samples, frames, channels]."""
     return AudioTransform(seconds=seconds, rate=rate, channels=channels, random=random)
+
+
+@named_arguments
+def whole(rate: int, *, channels: int = 1) -> AudioTransform:
+    """All of each sound, at a rate of `rate` Hz: batches have lists of [frames, channels].
+
+    `Loader(ragged="pad")` makes one array of them. For formats whose index knows the lengths.
+    """
+    return AudioTransform(seconds=None, rate=rate, channels=channels)
 
 
 def decode(encoded: bytes | NDArray[np.uint8]) -> tuple[NDArray[np.float32], int]:

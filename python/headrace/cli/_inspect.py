@@ -28,6 +28,8 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
         }
         if not field.is_inline:
             entry["bytes"] = _sizes(index.extents(position)[2])
+            if (decoded := index.decoded_sizes(position)) is not None:
+                entry["decoded_bytes"] = _sizes(decoded)
         elif field.kind != "array":
             entry["bytes"] = _sizes(index.inline_ragged(position)[1])
         fields.append(entry)

@@ -27,6 +27,9 @@ Kind = Literal["bytes", "image", "array", "text"]
 Coding = Literal["stored", "zstd", "gzip"]
 """How a file is compressed as a whole."""
 
+FieldCoding = Literal["stored", "zstd", "zlib", "deflate", "snappy", "gzip"]
+"""How each sample of a field is compressed by itself."""
+
 Decodes = bool | Literal["groups"]
 """Whether files are compressed as a whole, or samples lie in parts that a format decodes."""
 
@@ -112,6 +115,10 @@ class Builder:
         *,
         inline: bool = False,
         batch_dtype: npt.DTypeLike | None = None,
+        coding: FieldCoding = "stored",
+        shuffled: bool = False,
+        header_bytes: int = 0,
+        decoded_sizes: bool = False,
     ) -> None:
         """Adds a field.
 
@@ -120,6 +127,12 @@ class Builder:
         dimension of an array may be None: then samples differ in it. `inline`: the index holds the
         values; not of images. `batch_dtype`: a wider type that batches hold, such as int64 for
         uint16 tokens; for arrays that are not inline.
+
+        `coding`: each sample is compressed by itself, and `add_extents` names the compressed bytes;
+        "zlib" is deflate with a header of zlib, "snappy" a block without a frame. `shuffled`: the
+        bytes of an array's elements were put in order by HDF5's shuffle filter before.
+        `header_bytes`: so many decoded bytes in front are not the value's. `decoded_sizes`: of a
+        field that is not compressed, but whose decoder needs to know the bytes of each row.
         """
         choice("field kind", kind, ("bytes", "image", "array", "text"))
         if (kind == "array") != (dtype is not None):
@@ -136,10 +149,19 @@ class Builder:
         is_list = bool(shape) and shape[0] is None
         inner = _dimensions(name, shape[1:] if is_list else shape)
         core_type = ("list" if is_list else kind, element, inner)
-        position = self._core.add_field(name, core_type, is_inline=inline, batch_dtype=wide)
         is_variable = is_list or kind != "array"
+        choice("field coding", coding, ("stored", "zstd", "zlib", "deflate", "snappy", "gzip"))
+        integer(f"field {name!r}: header_bytes", header_bytes, 0, 2**32 - 1)
+        sized = decoded_sizes or (coding != "stored" and is_variable)
+        position = self._core.add_field(
+            name,
+            core_type,
+            is_inline=inline,
+            batch_dtype=wide,
+            decoding=(coding, shuffled, header_bytes, sized),
+        )
         self._fields[name] = Field(
-            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable
+            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable, sized
         )
 
     def add_file(
@@ -149,12 +171,14 @@ class Builder:
         depends: bool = True,
         coding: Coding = "stored",
         decoded_bytes: int | None = None,
+        part: tuple[int, int] | None = None,
     ) -> int:
         """Adds a file below the root, and returns its number for `add_extents`.
 
         `coding`: how it is compressed, if the builder was made with decodes=True; `decoded_bytes`:
         what it decodes to. Extents then are ranges of the decoded bytes. Such a file is read and
-        decoded whole, so describe it as a block with `add_blocks`.
+        decoded whole, so describe it as a block with `add_blocks`. `part`: only so many bytes of
+        it, (offset, size), which are compressed by themselves; each part has its own number.
 
         `depends`: `headrace.open` builds the index again when the file's size or time differ.
         Otherwise only reading a sample of it finds out, which is an error that names the file:
@@ -165,8 +189,14 @@ class Builder:
             status = os.stat(where)
         except OSError as error:
             raise NotFoundError(f"adding file {where}: {error.strerror}") from error
-        if depends:
-            self._depends_on.append((where, status.st_size, status.st_mtime_ns))
+        state = (where, status.st_size, status.st_mtime_ns)
+        if depends and [state] != self._depends_on[-1:]:  # Once for all parts of a file.
+            self._depends_on.append(state)
+        if part is not None and coding == "stored":
+            raise InvalidArgumentError(
+                f"adding file {where}: part={part!r} needs a coding: of other files extents name "
+                "the parts"
+            )
         if coding == "stored":
             return self.add_files([where], [status.st_size], [status.st_mtime_ns])
         choice("file coding", coding, ("stored", "zstd", "gzip"))
@@ -175,7 +205,8 @@ class Builder:
                 f"adding file {where}: coding={coding!r} needs decoded_bytes, and a builder that "
                 "was made with decodes=True"
             )
-        name = f"{coding}:{status.st_size}/{self._below_root(where)}"
+        of = "" if part is None else f":{_part(where, part, status.st_size)}"
+        name = f"{coding}:{status.st_size}{of}/{self._below_root(where)}"
         integer(f"adding file {where}: decoded_bytes", decoded_bytes, 0, 2**63 - 1)
         return self._add([name], [decoded_bytes], [status.st_mtime_ns])
 
@@ -231,12 +262,36 @@ class Builder:
         where = os.path.abspath(given_path("depending on", path))
         self._depends_on.append(file_state(where))
 
-    def add_extents(self, field: str, files: Numbers, offsets: Numbers, sizes: Numbers) -> None:
-        """Adds samples of a field that is not inline: bytes [offset, offset + size) of a file."""
+    def add_extents(
+        self,
+        field: str,
+        files: Numbers,
+        offsets: Numbers,
+        sizes: Numbers,
+        *,
+        decoded: Numbers | None = None,
+    ) -> None:
+        """Adds samples of a field that is not inline: bytes [offset, offset + size) of a file.
+
+        `decoded`: the bytes of value that each decodes to, without a header; needed of compressed
+        fields, unless all samples are arrays of one shape.
+        """
+        found = self._field(field)
+        if found.has_decoded_sizes != (decoded is not None):
+            raise InvalidArgumentError(
+                f"field {field!r}: decoded= is needed: the bytes that each sample decodes to"
+                if decoded is None
+                else f"field {field!r}: decoded= was given, but its samples are not compressed, or "
+                "arrays of one shape"
+            )
         columns = [_unsigned(each) for each in (files, offsets, sizes)]
+        if decoded is not None:
+            columns.append(_unsigned(decoded))
         count = next((each.size for each in columns if each.ndim), 1)
-        objects, starts, lengths = (_stretched(each, count) for each in columns)
-        self._core.add_extents(self._field(field).position, (objects, starts, lengths))
+        objects, starts, lengths, *more = (_stretched(each, count) for each in columns)
+        self._core.add_extents(found.position, (objects, starts, lengths))
+        for each in more:
+            self._core.add_decoded_sizes(found.position, each)
 
     def add_blocks(
         self, sample_counts: Sequence[int], files: Numbers, offsets: Numbers, sizes: Numbers
@@ -353,6 +408,13 @@ def is_current(index: _core.Index) -> bool:
         )
     except (ValueError, TypeError, NotFoundError):
         return False
+
+
+def _part(path: str, part: tuple[int, int], size: int) -> str:
+    offset, count = part
+    integer(f"adding file {path}: offset of part", offset, 0, size)
+    integer(f"adding file {path}: size of part", count, 0, size - offset)
+    return f"{offset}+{count}"
 
 
 def _dimensions(field: str, shape: Sequence[int | None]) -> list[int]:

@@ -29,6 +29,8 @@ class Field:
     is_inline: bool
     is_variable: bool
     """Whether samples differ in length."""
+    has_decoded_sizes: bool = False
+    """Whether `add_extents` needs the bytes that each sample decodes to."""
 
     def check_inline(self) -> None:
         """Raises if the values are not in the index."""

@@ -137,6 +137,13 @@ WAY_OUT = (
 )
 
 
+_SOUNDS = (".wav", ".flac")
+_WAY_OUT_OF_SOUNDS = (
+    "write them as WAV or FLAC of 16 bits, replace them with "
+    'Loader(on_error="substitute"), or decode the bytes in a Python transform='
+)
+
+
 def callers_level() -> int:
     """The `stacklevel` of a warning that this function's caller gives: the caller of headrace."""
     level, frame = 1, sys._getframe(1)
@@ -156,9 +163,10 @@ def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: s
     if not wrong or key in _told:
         return
     _told.add(key)
+    way_out = _WAY_OUT_OF_SOUNDS if all(each.kind in _SOUNDS for each in wrong) else WAY_OUT
     warnings.warn(
         f"headrace: {doing} {path}: files that cannot be decoded: {'; '.join(map(str, wrong))}. "
-        f"Each is a sample, which fails when it is read: {WAY_OUT}",
+        f"Each is a sample, which fails when it is read: {way_out}",
         RuntimeWarning,
         stacklevel=callers_level(),
     )

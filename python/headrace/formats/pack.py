@@ -343,6 +343,11 @@ class _Packer:
             contents.add_extent_field(
                 field.name, kind, (objects, offsets, lengths), checksums, field.batch_dtype
             )
+            decoded = source.decoded_sizes(position) if field.has_decoded_sizes else None
+            contents.set_decoding(
+                (field.coding, field.is_shuffled, field.header_bytes, field.has_decoded_sizes),
+                None if decoded is None else decoded[self._plan.order],
+            )
         contents.add_blocks(
             np.concatenate([shard.block_samples for shard in shards]),
             (

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
-from headrace.formats._files.npy import NpyHeader, read_npy_header
+from headrace.formats._builder import Builder, FieldCoding
+from headrace.formats._files.gzipped import decoded_front, decoded_size
+from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
 _META = re.compile(r"__[^/]*__($|/)")
 _IMAGES = ("jpg", "jpeg", "png", "webp")
+_SOUNDS = ("wav", "flac")
 _LABEL = "cls"
+_GZIP = ".gz"
 _LABEL_BYTES_MAX = 20
 _SAMPLES_AT_ONCE = 20_000
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
@@ -66,6 +71,7 @@ class WebDataset(Format):
                 columns.flush()
         if columns is None:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        columns.tell_of_sounds()
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
@@ -86,16 +92,20 @@ class WebDataset(Format):
         fields = []
         for each in taken:
             name = _name(each, images, self.raw)
+            kind = each.removesuffix(_GZIP).rpartition(".")[2]
+            coding: FieldCoding = "gzip" if each.endswith(_GZIP) else "stored"
             if each in self.raw:
                 fields.append(_Field(each, each, "bytes"))
             elif each == _LABEL:
                 fields.append(_Field(name, each, "label"))
-            elif each.rpartition(".")[2] in _IMAGES:
-                fields.append(_Field(name, each, "image"))
-            elif each.rpartition(".")[2] == "npy":
-                fields.append(_Field(name, each, "array", _npy(tar, taken[each])))
+            elif kind in _IMAGES:
+                fields.append(_Field(name, each, "image", coding))
+            elif kind == "npy":
+                fields.append(_Field(name, each, "array", coding, _npy(tar, taken[each], coding)))
+            elif kind in _SOUNDS and coding == "stored":
+                fields.append(_Field(name, each, "sound"))
             else:
-                fields.append(_Field(name, each, "bytes"))
+                fields.append(_Field(name, each, "bytes", coding))
         return fields
 
     def own_samples(self, path: str) -> Iterator[Sample]:
@@ -125,7 +135,9 @@ class WebDataset(Format):
             return data
         if extension == _LABEL:
             return np.int64(data)
-        if extension.rpartition(".")[2] == "npy":
+        if extension.endswith(_GZIP):
+            data = gzip.decompress(data)
+        if extension.removesuffix(_GZIP).rpartition(".")[2] == "npy":
             return np.load(io.BytesIO(data))
         return data
 
@@ -147,7 +159,32 @@ class _Field:
     name: str
     extension: str
     kind: str
+    coding: FieldCoding = "stored"
     npy: NpyHeader | None = None
+
+    @property
+    def has_decoded_sizes(self) -> bool:
+        return self.kind == "sound" or (self.coding != "stored" and self.npy is None)
+
+    def declare(self, builder: Builder) -> None:
+        """Adds the field."""
+        if self.kind == "label":
+            builder.add_field(self.name, "array", "int64", inline=True)
+        elif self.npy is not None:
+            # Of compressed bytes the values cannot be named alone.
+            front = 0 if self.coding == "stored" else self.npy.data_offset
+            builder.add_field(
+                self.name,
+                "array",
+                self.npy.dtype,
+                self.npy.shape,
+                coding=self.coding,
+                header_bytes=front,
+            )
+        else:
+            kind: Literal["image", "bytes"] = "image" if self.kind == "image" else "bytes"
+            sized = self.kind == "sound"
+            builder.add_field(self.name, kind, coding=self.coding, decoded_sizes=sized)
 
 
 class _Columns:
@@ -160,14 +197,11 @@ class _Columns:
         self._files: list[int] = []
         self._offsets: dict[str, list[int]] = {each.name: [] for each in fields}
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
+        self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
+        self._no_sounds = Undecoded()
         for each in fields:
-            if each.kind == "label":
-                builder.add_field(each.name, "array", "int64", inline=True)
-            elif each.npy is not None:
-                builder.add_field(each.name, "array", each.npy.dtype, each.npy.shape)
-            else:
-                builder.add_field(each.name, "image" if each.kind == "image" else "bytes")
+            each.declare(builder)
 
     def add(self, tar: TarReader, number: int, key: str, taken: dict[str, Member]) -> None:
         self._files.append(number)
@@ -205,7 +239,7 @@ class _Columns:
             self._offsets[field.name].append(label)
             return
         if field.npy is not None:
-            header = _npy(tar, member)
+            header = _npy(tar, member, field.coding)
             if (header.dtype, header.shape) != (field.npy.dtype, field.npy.shape):
                 raise InvalidArgumentError(
                     f"indexing {tar.path}: byte {offset}: {member.name!r} is {header.dtype} "
@@ -213,9 +247,30 @@ class _Columns:
                     f"{list(field.npy.shape)}; keep the files as bytes with "
                     f"raw=({field.extension!r},)"
                 )
-            offset, size = offset + header.data_offset, size - header.data_offset
+            if field.coding == "stored":
+                offset, size = offset + header.data_offset, size - header.data_offset
+            elif header.data_offset != field.npy.data_offset:
+                raise InvalidArgumentError(
+                    f"indexing {tar.path}: byte {offset}: the header of {member.name!r} has "
+                    f"{header.data_offset} bytes, that of the first sample "
+                    f"{field.npy.data_offset}; write them with one version of NumPy, or keep the "
+                    f"files as bytes with raw=({field.extension!r},)"
+                )
+        if field.kind == "sound":
+            read, _, _ = _whole(tar, member)
+            decoded = sound_bytes(read, size)
+            if decoded is None:
+                self._no_sounds.add(f".{field.extension}", member.name)
+            self._decoded[field.name].append(decoded or 0)
+        elif field.has_decoded_sizes:
+            self._decoded[field.name].append(decoded_size(*_whole(tar, member)))
         self._offsets[field.name].append(offset)
         self._sizes[field.name].append(size)
+
+    def tell_of_sounds(self) -> None:
+        """Notes sounds that are not decoded, for `Dataset.report`: each is a sample that fails."""
+        if self._no_sounds.found:
+            self._builder.set_attribute("report", self._no_sounds.json())
 
     def flush(self) -> None:
         """Passes on what was added."""
@@ -223,12 +278,19 @@ class _Columns:
             return
         for field in self._fields:
             offsets, sizes = self._offsets[field.name], self._sizes[field.name]
+            decoded = self._decoded[field.name]
             if field.kind == "label":
                 self._builder.add_values(field.name, np.array(offsets, np.int64))
             else:
-                self._builder.add_extents(field.name, self._files, offsets, sizes)
-            offsets.clear()
-            sizes.clear()
+                self._builder.add_extents(
+                    field.name,
+                    self._files,
+                    offsets,
+                    sizes,
+                    decoded=decoded if field.has_decoded_sizes else None,
+                )
+            for column in (offsets, sizes, decoded):
+                column.clear()
         self._files.clear()
         self._builder.tell(self._samples)
 
@@ -267,12 +329,20 @@ def _samples(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
         yield current, found
 
 
-def _npy(tar: TarReader, member: Member) -> NpyHeader:
-    return read_npy_header(
+def _whole(tar: TarReader, member: Member) -> tuple[Read, int, str]:
+    """A member as a file: how to read it, its size, its name in errors."""
+    return (
         lambda at, count: tar.bytes_at(member.offset + at, min(count, member.size - at)),
         member.size,
         f"{tar.path} ({member.name} from byte {member.offset})",
     )
+
+
+def _npy(tar: TarReader, member: Member, coding: FieldCoding) -> NpyHeader:
+    read, size, what = _whole(tar, member)
+    if coding != "stored":
+        size, read = decoded_size(read, size, what), decoded_front(read, size, what)
+    return read_npy_header(read, size, what)
 
 
 def _are_tars(folder: str) -> bool:

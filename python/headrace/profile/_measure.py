@@ -173,7 +173,7 @@ def measure(
         ),
         copy=copy.rates(),
         decode=DecodeRates(
-            what="copy" if decode_probe.is_copy else f"image.train({_IMAGE_SIZE})",
+            what=_decode_name(decode_probe.is_copy, is_image),
             sample_bytes=round(decode_probe.mean_bytes, 1),
             rates=decode.rates(),
         ),
@@ -188,6 +188,12 @@ def measure(
             for folder, probe, read, write in zip(tiers, tier_probes, reads, writes, strict=True)
         ),
     )
+
+
+def _decode_name(is_copy: bool, is_image: bool) -> str:
+    if is_copy:
+        return "copy"
+    return f"image.train({_IMAGE_SIZE})" if is_image else "decompress"
 
 
 def _bind(run: Callable[[int, float, float], _core.Slice], users: int) -> Run:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/coding/coding.h"
 #include "base/ids.h"
 #include "base/memory/buffer_pool.h"
 #include "base/status.h"
@@ -28,9 +29,16 @@ struct BatchField {
   bool ragged = false;                      // a row is any number of arrays of `shape`
   bool is_text = false;                     // ragged: a row is UTF-8
   std::uint64_t row_bytes = 0;              // of a row; ragged: of one of its arrays
-  bool may_be_empty = true;                 // false: a sample of zero stored bytes is DataLoss
+  Coding coding = Coding::kStored;          // undone before the codec gets a sample's bytes
+  std::uint64_t shuffled_bytes = 1;         // of an element, if HDF5's shuffle is to be undone, too
+  std::uint64_t header_bytes = 0;           // then left out, in front
+  bool has_decoded_sizes = false;  // the index knows the bytes that the codec gets or makes
+  bool may_be_empty = true;        // false: a sample of zero stored bytes is DataLoss
 
   [[nodiscard]] bool is_inline() const { return codec == nullptr; }
+  [[nodiscard]] bool is_compressed() const { return coding != Coding::kStored; }
+  // Whether a row is the stored bytes, unchanged.
+  [[nodiscard]] bool is_copy() const { return codec->is_copy() && !is_compressed(); }
 };
 
 // Which bytes a row has in memory.
@@ -72,16 +80,23 @@ struct Batch {
 // Rows are aligned to this in ragged fields, and each field to a page.
 inline constexpr std::uint64_t kRowAlignment = 64;
 
+// The bytes of which a sample's row is made: the stored ones, or what they decode to.
+//
+// Errors: those of Index::decoded_bytes()
+Result<std::uint64_t> ContentBytes(const Index& index, const BatchField& field, SampleId id,
+                                   std::uint64_t stored_bytes);
+
 // Stored bytes from which a row that is_copy() is read straight into the batch: what the room for
 // widening adds, two alignments at most, is an eighth of that.
 inline constexpr std::uint64_t kInPlaceBytesMin = 16 * kBufferAlignment;
 
-// Whether the rows of `stored_bytes` bytes of `field` are read straight into the batch.
+// Whether the rows of `stored_bytes` bytes of `field` are read straight into the batch: where they
+// are not decoded.
 bool ReadInPlace(const BatchField& field, std::uint64_t stored_bytes);
 
 // What a batch keeps free at `offset` for a ragged row that is not inline: what the row takes, or
-// the buffer to read it into, of `buffer_bytes`.
-ByteRange RowRoom(const BatchField& field, std::uint64_t stored_bytes, std::uint64_t buffer_bytes,
+// the buffer to read it into, of `buffer_bytes`. `content_bytes`: see ContentBytes().
+ByteRange RowRoom(const BatchField& field, std::uint64_t content_bytes, std::uint64_t buffer_bytes,
                   std::uint64_t offset);
 
 // Bytes that a batch of `rows` rows takes for the fields that are not ragged, page rounding

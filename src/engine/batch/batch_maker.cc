@@ -42,14 +42,17 @@ std::vector<ByteRange> BatchMaker::LayOutRows(const Step& step) const {
         end = rooms.back().end();
         continue;
       }
-      // A missing extent is an error of its sample, reported when its read is planned.
+      // A missing extent is an error of its sample, reported when its read is planned; a missing
+      // size when it is decoded.
       const Result<Extent> extent = index_.extent(field.index_field, delivery.sample);
       const ByteRange range = extent.ok() ? extent.value().range : ByteRange();
+      const Result<std::uint64_t> decoded =
+          ContentBytes(index_, field, delivery.sample, range.size);
+      const std::uint64_t content = decoded.ok() ? decoded.value() : 0;
       // Rows are copied out of cells: none of them is a buffer to read into.
-      rooms.push_back(
-          delivery.block_read != kNoBlockRead
-              ? ByteRange{RoundUp(end, kRowAlignment), field.codec->RowBytes(range.size)}
-              : RowRoom(field, range.size, store_.BufferBytes(range), end));
+      rooms.push_back(delivery.block_read != kNoBlockRead
+                          ? ByteRange{RoundUp(end, kRowAlignment), field.codec->RowBytes(content)}
+                          : RowRoom(field, content, store_.BufferBytes(range), end));
       end = rooms.back().end();
     }
   }

@@ -222,7 +222,7 @@ Result<bool> Residency::BeginBlock() {
 bool Residency::MayStay(const BlockWork& block) const {
   const StoredFields& fields = loop_.fields;
   if (blocks_to_read_ > 0 || tiers_ != nullptr || fields.size() != 1) return false;
-  if (fields[0].ragged || !fields[0].codec->is_copy()) return false;
+  if (fields[0].ragged || !fields[0].is_copy()) return false;
   if (fields[0].row_bytes > loop_.options.decode_task_bytes) return false;
   const Index& index = fields.index();
   const std::uint32_t last_place = static_cast<std::uint32_t>(block.samples.size()) - 1;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/decode/field_decoding.h"
 
 namespace headrace {
 namespace {
@@ -54,15 +55,18 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     if (at.size == 0 && !field.may_be_empty) return NoBytes(field);
     // It was read into its row: that is the memory of a client.
     if (at.read != nullptr && (!at.read->room.empty() || stored.data() == row.data())) continue;
-    if (row.size() != field.codec->RowBytes(at.size)) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t content,
+                              ContentBytes(fields_.index(), field, id, at.size));
+    if (row.size() != field.codec->RowBytes(content)) {
       return DataLoss(
-          "field {}: the index contradicts itself: {} stored bytes make a row of {} bytes, the "
+          "field {}: the index contradicts itself: {} {} bytes make a row of {} bytes, the "
           "batch has room for {}; index the dataset again (headrace index)",
-          field.name, at.size, field.codec->RowBytes(at.size), row.size());
+          field.name, content, content == at.size ? "stored" : "decoded",
+          field.codec->RowBytes(content), row.size());
     }
-    if (field.codec->keeps_bytes()) copied_bytes += row.size();
+    if (field.codec->keeps_bytes() && !field.is_compressed()) copied_bytes += row.size();
     if (at.read == nullptr) {
-      if (field.codec->is_copy() && at.size == row.size()) {
+      if (field.is_copy() && at.size == row.size()) {
         CopyOut(sample, at, row);
         continue;
       }
@@ -78,11 +82,26 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     // The memory that pieces were gathered in counts, too.
     ScratchLimit rest = limit;
     rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
-    const Status status = field.codec->DecodeWithin(stored, sample.key, row, rest);
+    const Status status = DecodeField(field, {stored, content}, sample.key, row, rest);
     limit.bytes_needed = rest.bytes_needed + scratch.size();
-    if (!status.ok()) return status.WithContext("field " + field.name);
+    if (!status.ok()) return WithPlace(status, field, id).WithContext("field " + field.name);
   }
   return Status();
+}
+
+// An error of compressed bytes says where they lie, and what to do: nobody can look at them there
+// with the usual tools.
+Status SampleDecoder::WithPlace(const Status& status, const BatchField& field, SampleId id) const {
+  if (!field.is_compressed() || status.code() != StatusCode::kDataLoss) return status;
+  const Result<Extent> extent = fields_.index().extent(field.index_field, id);
+  if (!extent.ok()) return status;
+  const Result<ObjectInfo> object = fields_.index().object(extent.value().object);
+  if (!object.ok()) return status;
+  const ByteRange range = extent.value().range;
+  return DataLoss(
+      "{} bytes [{}, {}) of {}: {}; copy or write the file again, or give "
+      "on_error=\"substitute\"",
+      CodingName(field.coding), range.offset, range.end(), object.value().name, status.message());
 }
 
 // The bytes of a piece in cells or in a tier: in place, or gathered within `limit`. They were

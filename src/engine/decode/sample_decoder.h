@@ -33,7 +33,8 @@ struct StoredSample {
   const Tier::EntryRef* entry = nullptr;  // of a sample that a tier has; null: none
 };
 
-// Turns the stored bytes of samples into their rows of a batch: verifies, gathers, copies, decodes.
+// Turns the stored bytes of samples into their rows of a batch: verifies, gathers, copies,
+// decompresses, decodes.
 //
 // Thread safety: every method may be called from any thread, each row by one thread at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -58,6 +59,7 @@ class SampleDecoder {
   Result<std::span<const std::byte>> Gather(const StoredSample& sample, const StoredPiece& piece,
                                             GatheredBytes& scratch, ScratchLimit& limit) const;
   void CopyOut(const StoredSample& sample, const StoredPiece& piece, std::span<std::byte> to) const;
+  [[nodiscard]] Status WithPlace(const Status& status, const BatchField& field, SampleId id) const;
 
   const StoredFields& fields_;
   CellPool* const residents_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/coding/testing/encoded.h"
 #include "base/hash.h"
 #include "codec/bytes_codec.h"
 #include "gtest/gtest.h"
@@ -101,6 +102,42 @@ TEST_F(SampleDecoderTest, CopiesWhatAReadBroughtAndTheInlineValue) {
   EXPECT_EQ(row.value(), "second sample");
   EXPECT_EQ(label(), 11);
   EXPECT_EQ(copied_, 13U + 8U);
+}
+
+TEST_F(SampleDecoderTest, DecompressesWhatIsCompressedAndCountsNoCopy) {
+  schema_[0].coding = Coding::kGzip;
+  index_.columns[0].decoded_sizes = {4, 500, 0};
+  const std::string text(500, 'z');
+  Fetch read = Read(Encoded(Coding::kGzip, text));
+  index_.columns[0].checksums[1] = Hash64(Bytes(text_));
+  const StoredPiece piece = All(read);
+  EXPECT_EQ(Decode(1, {.pieces = &piece}, 500).value(), text);
+  EXPECT_EQ(copied_, 8U);
+}
+
+TEST_F(SampleDecoderTest, DamageOfCompressedBytesNamesFieldFileAndBothSizes) {
+  schema_[0].coding = Coding::kGzip;
+  index_.columns[0].decoded_sizes = {4, 499, 0};
+  Fetch read = Read(Encoded(Coding::kGzip, std::string(500, 'z')));
+  index_.columns[0].checksums[1] = Hash64(Bytes(text_));
+  const StoredPiece piece = All(read);
+  const Status status = Decode(1, {.pieces = &piece}, 499).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(),
+            "field text: gzip bytes [5, 18) of a: it decodes to 500 bytes or more, the index says "
+            "499; copy or write the file again, or give on_error=\"substitute\"");
+}
+
+TEST_F(SampleDecoderTest, ARoomForAnotherSizeIsTheIndexsContradiction) {
+  schema_[0].coding = Coding::kGzip;
+  index_.columns[0].decoded_sizes = {4, 500, 0};
+  Fetch read = Read(Encoded(Coding::kGzip, std::string(500, 'z')));
+  index_.columns[0].checksums[1] = Hash64(Bytes(text_));
+  const StoredPiece piece = All(read);
+  const Status status = Decode(1, {.pieces = &piece}, 499).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("500 decoded bytes make a row of 500 bytes, the batch has room"),
+            std::string_view::npos);
 }
 
 TEST_F(SampleDecoderTest, TakesThePartOfAReadThatIsTheSamples) {

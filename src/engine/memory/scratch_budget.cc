@@ -44,8 +44,10 @@ Status ScratchBudget::Check(std::uint64_t bytes) const {
   const auto capacity = static_cast<double>(bytes + kThreadBytesMax * options_.threads);
   const auto memory = static_cast<std::uint64_t>(capacity * options_.memory_bytes_per_byte);
   return InvalidArgument(
-      "memory= leaves {} for one decode; raise memory= to at least {}, make the image smaller "
-      "(progressive JPEG, interlaced PNG and WebP are whole in memory), or leave it out with "
+      "memory= leaves {} for one decode; raise memory= to at least {}, make the sample smaller "
+      "(compressed ones, progressive JPEG, interlaced PNG and WebP are whole in memory), or leave "
+      "it "
+      "out with "
       "on_error=\"substitute\"",
       FormatBytes(most), FormatBytes(RoundUp(memory, kMiB)));
 }

@@ -177,7 +177,10 @@ bool Rows::TakeEntry(StepWork& work, std::uint32_t slot) const {
     if (!stored.ragged) continue;
     std::span<std::byte>& row = work.batch->fields[loop_.fields.position(field)].rows[slot];
     const std::uint64_t size = work.pieces[slot * loop_.fields.size() + field].size;
-    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(size)));
+    const Result<std::uint64_t> content =
+        ContentBytes(loop_.fields.index(), stored, work.batch->samples[slot], size);
+    if (!content.ok()) continue;  // An error when it is decoded.
+    row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(content.value())));
   }
   return true;
 }
@@ -210,7 +213,10 @@ Status Rows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
   Fetch fetch;
   fetch.extent = extent;
   const ByteRange range = extent.range;
-  const ByteRange room = RowRoom(out, range.size, loop_.storage.BufferBytes(fetch), 0);
+  HEADRACE_ASSIGN_OR_RETURN(
+      const std::uint64_t content,
+      ContentBytes(loop_.fields.index(), out, work.batch->samples[ref.slot], range.size));
+  const ByteRange room = RowRoom(out, content, loop_.storage.BufferBytes(fetch), 0);
   std::span<std::byte>& row = work.batch->fields[loop_.fields.position(ref.field)].rows[ref.slot];
   // Decoded rows are exactly as long as they have to be; buffers to read into may be longer.
   const bool fits = ReadInPlace(out, range.size) ? IsAligned(row.data()) && row.size() >= room.size

@@ -17,7 +17,7 @@ constexpr std::size_t kPrefetchAhead = 8;
 }  // namespace
 
 bool WarmRows::MayTry() const {
-  return loop_.fields.size() == 1 && loop_.fields[0].codec->is_copy() && loop_.storage.MayReadNow();
+  return loop_.fields.size() == 1 && loop_.fields[0].is_copy() && loop_.storage.MayReadNow();
 }
 
 std::uint64_t WarmRows::RoomBytes(const StepWork& work, std::uint32_t slot) const {

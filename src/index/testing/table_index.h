@@ -18,7 +18,8 @@ class TableIndex final : public Index {
   struct Column {
     FieldInfo info;
     std::vector<Extent> extents;
-    std::vector<std::uint64_t> checksums;
+    std::vector<std::uint64_t> checksums = {};
+    std::vector<std::uint64_t> decoded_sizes = {};
   };
 
   std::uint64_t samples = 0;
@@ -57,6 +58,10 @@ class TableIndex final : public Index {
                                                                 SampleId id) const override {
     if (field > columns.size()) return std::as_bytes(std::span(notes[Raw(id)]));
     return std::as_bytes(std::span(&labels[Raw(id)], 1));
+  }
+  [[nodiscard]] Result<std::uint64_t> decoded_bytes(std::size_t field, SampleId id) const override {
+    if (columns[field].decoded_sizes.empty()) return Index::decoded_bytes(field, id);
+    return columns[field].decoded_sizes[Raw(id)];
   }
   [[nodiscard]] std::optional<std::uint64_t> checksum(std::size_t field,
                                                       SampleId id) const override {

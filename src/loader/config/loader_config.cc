@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "base/coding/decompress.h"
 #include "base/format/errors.h"
 #include "base/memory/buffer_pool.h"
 #include "base/units.h"
+#include "engine/decode/field_decoding.h"
 #include "index/index.h"
 #include "loader/config/budget.h"
 #include "loader/config/resolved_order.h"
@@ -29,16 +31,24 @@ constexpr int kThreadsMax = 1024;
 
 // Least scratch budget of a rank: enough for images of moderate size.
 constexpr std::uint64_t kScratchBytesLeast = 512 * kKiB;
-// Largest useful scratch budget, in decodes of the largest image: half of it is reserved for
+// Largest useful scratch budget, in decodes of the largest sample: half of it is reserved for
 // threads.
 constexpr std::uint64_t kScratchOfLargest = 2;
 
+// Of the scratch budget, a quarter is for decodes of all threads at once that do not ask: see
+// ScratchBudget.
+constexpr std::uint64_t kScratchOfThreads = 4;
+
 // Largest useful scratch budget of one rank; 0 if it decodes nothing.
-std::uint64_t ScratchBytesMax(const std::vector<BatchField>& schema) {
+std::uint64_t ScratchBytesMax(const Index& index, const std::vector<BatchField>& schema,
+                              std::uint64_t threads) {
   std::uint64_t bytes = 0;
   for (const BatchField& field : schema) {
     if (field.is_inline()) continue;
-    bytes = std::max(bytes, kScratchOfLargest * field.codec->ScratchBytesMax());
+    const FieldInfo& info = index.fields()[field.index_field];
+    bytes = std::max(bytes, kScratchOfLargest * DecodeScratchBytesMax(field, info));
+    // Small samples are to be decompressed without asking.
+    bytes = std::max(bytes, kScratchOfThreads * threads * DecompressBytesMax(field.coding));
   }
   return bytes;
 }
@@ -106,7 +116,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         read_bytes, std::min(order->mean_block_bytes(), EngineOptions().block_read_bytes_max));
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
-  const std::uint64_t scratch_bytes_max = ScratchBytesMax(schema);
+  const std::uint64_t scratch_bytes_max =
+      ScratchBytesMax(*index, schema, static_cast<std::uint64_t>(options.threads) / ranks + 1);
   const std::uint64_t stand_in_bytes =
       options.on_error == OnError::kSubstitute ? sizes.stand_in_bytes_max : 0;
   const auto needs_of = [&](std::uint32_t count) {

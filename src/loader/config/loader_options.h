@@ -42,7 +42,7 @@ struct LoaderField {
   std::optional<ImageTransform> image;  // for images; std::nullopt: batches have the encoded bytes
   // Whether to check encoded images: those that do not decode fail with DataLoss.
   EncodedImages encoded = EncodedImages::kUnchecked;
-  // For bytes that are encoded sounds, of a fixed length; std::nullopt: batches have the bytes.
+  // For bytes that are encoded sounds; std::nullopt: batches have the bytes.
   std::optional<SoundTransform> sound = std::nullopt;
 };
 HEADRACE_MEMBERS(LoaderField, name, image, encoded, sound)

@@ -28,70 +28,6 @@ using testing::HasSubstr;
 
 constexpr Coding kCodings[] = {Coding::kStored, Coding::kZstd, Coding::kGzip};
 
-Status Decoded(Coding coding, const std::string& encoded, std::string& decoded) {
-  return Decompress(coding, std::as_bytes(std::span(encoded)),
-                    std::as_writable_bytes(std::span(decoded)));
-}
-
-TEST(DecompressTest, GivesBackWhatWasCompressedInOneOrManyParts) {
-  for (const Coding coding : kCodings) {
-    for (const std::size_t size : {0U, 1U, 1000U, 250'000U}) {
-      for (const std::size_t part : {std::size_t{1000}, std::size_t{1} << 30}) {
-        const std::string bytes = RandomBytes(size, size / 2) + std::string(size - size / 2, 'a');
-        std::string decoded(size, '\0');
-        const Status status = Decoded(coding, Encoded(coding, bytes, part), decoded);
-        ASSERT_TRUE(status.ok()) << status.ToString();
-        ASSERT_EQ(decoded, bytes);
-      }
-    }
-  }
-}
-
-TEST(DecompressTest, AnotherSizeThanTheIndexSaysIsDataLoss) {
-  for (const Coding coding : kCodings) {
-    const std::string encoded = Encoded(coding, RandomBytes(1, 5000));
-    for (const std::size_t size : {0U, 4999U, 5001U, 100'000U}) {
-      std::string decoded(size, '\0');
-      EXPECT_EQ(Decoded(coding, encoded, decoded).code(), StatusCode::kDataLoss) << size;
-    }
-  }
-}
-
-// Cut, and with bytes changed: an error, or the bytes where the change does not matter.
-TEST(DecompressTest, DamageIsNeverMoreThanAnError) {
-  const std::string bytes = RandomBytes(7, 3000) + std::string(3000, 'b');
-  Prng draw(1, 2, RandomStream::kOrder);
-  for (const Coding coding : {Coding::kZstd, Coding::kGzip}) {
-    const std::string good = Encoded(coding, bytes);
-    std::string decoded(bytes.size(), '\0');
-    for (std::size_t size = 0; size < good.size(); size += 7) {
-      EXPECT_EQ(Decoded(coding, good.substr(0, size), decoded).code(), StatusCode::kDataLoss);
-    }
-    for (int round = 0; round < 2000; ++round) {
-      std::string bad = good;
-      bad[draw.Below(bad.size())] = static_cast<char>(draw.Below(256));
-      const Status status = Decoded(coding, bad, decoded);
-      if (!status.ok()) {
-        EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
-      }
-      // Members of gzip have a checksum; frames of zstd have none unless asked for.
-      if (status.ok() && coding == Coding::kGzip) {
-        EXPECT_EQ(decoded, bytes);
-      }
-    }
-  }
-}
-
-TEST(DecompressTest, ZerosBehindTheLastMemberPadAFile) {
-  const std::string bytes = RandomBytes(3, 500);
-  const std::string encoded = Encoded(Coding::kGzip, bytes);
-  std::string decoded(bytes.size(), '\0');
-  EXPECT_TRUE(Decoded(Coding::kGzip, encoded + std::string(700, '\0'), decoded).ok());
-  EXPECT_EQ(decoded, bytes);
-  EXPECT_EQ(Decoded(Coding::kGzip, encoded + std::string(7, '\0') + "a", decoded).code(),
-            StatusCode::kDataLoss);
-}
-
 class DecodedStoreTest : public testing::Test {
  protected:
   void Add(std::uint64_t id, Coding coding, std::size_t size) {
@@ -158,13 +94,38 @@ TEST_F(DecodedStoreTest, DamageNamesTheFileAndTheRange) {
 TEST_F(DecodedStoreTest, ANameOfAnotherFormIsDataLoss) {
   Add(0, Coding::kZstd, 10);
   Open(0);
-  for (const char* const name : {"a", "zstd/a", "lz4:10/a", "zstd:/a", "zstd:1x/a", "zstd:-1/a",
-                                 "a/zstd:10/b", "zstd:99999999999999999999/a"}) {
+  for (const char* const name :
+       {"a", "zstd:10:3/a", "zstd:10:3+/a", "zstd:10:8+3/a", "zstd:10:-1+3/a", "zstd:10:0+3+/a",
+        "zstd/a", "lz4:10/a", "zstd:/a", "zstd:1x/a", "zstd:-1/a", "a/zstd:10/b",
+        "zstd:99999999999999999999/a"}) {
     files_.Rename(ObjectId{0}, name);
     const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {0, 1}}}).front();
     EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss) << name;
     EXPECT_THAT(answer.status.message(), HasSubstr("CODING:BYTES/PATH"));
   }
+}
+
+TEST_F(DecodedStoreTest, PartsOfAFileAreObjects) {
+  std::string file = "header";
+  std::vector<ByteRange> parts;
+  for (std::uint64_t id = 0; id < 5; ++id) {
+    bytes_.push_back(RandomBytes(id, 1000 * id));
+    const std::string part = Encoded(kCodings[id % 3], bytes_.back());
+    parts.push_back({.offset = file.size(), .size = part.size()});
+    file += part + "between";
+  }
+  for (std::uint64_t id = 0; id < 5; ++id) {
+    files_.AddPart(ObjectId{id}, kCodings[id % 3], parts[id], bytes_[id].size(), file);
+  }
+  Open(1 << 20);
+  for (std::uint64_t id = 0; id < 5; ++id) {
+    const ReadAnswer answer = ReadAll(*store_, {{ObjectId{id}, {0, bytes_[id].size()}}}).front();
+    ASSERT_TRUE(answer.status.ok()) << answer.status.ToString();
+    EXPECT_EQ(answer.bytes, bytes_[id]);
+  }
+  files_.AddPart(ObjectId{5}, Coding::kZstd, {.offset = 2, .size = 40}, 10, file);
+  EXPECT_THAT(ReadAll(*store_, {{ObjectId{5}, {0, 1}}}).front().status.message(),
+              HasSubstr("decoding " + files_.path(ObjectId{5}) + " bytes [2, 42): damaged"));
 }
 
 TEST_F(DecodedStoreTest, ReadsPastTheEndAreOutOfRange) {

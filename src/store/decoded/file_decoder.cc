@@ -1,13 +1,17 @@
 #include "store/decoded/file_decoder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "base/coding/decompress.h"
 #include "base/units.h"
-#include "store/decoded/decompress.h"
 #include "store/file_io.h"
 
 namespace headrace {
@@ -26,6 +30,21 @@ Result<Memory> MakeMemory(std::uint64_t bytes) {
                 "the system has no memory for " + FormatBytes(bytes));
 }
 
+// Which bytes of its file an object decodes; nothing: its name is of another form.
+std::optional<ByteRange> StoredRange(const CodedFile& file) {
+  if (file.part.empty()) return ByteRange{.offset = 0, .size = file.stored.size};
+  ByteRange range;
+  const char* const last = file.part.data() + file.part.size();
+  const auto [plus, offset_error] = std::from_chars(file.part.data(), last, range.offset);
+  if (offset_error != std::errc() || plus == last || *plus != '+') return std::nullopt;
+  const auto [end, size_error] = std::from_chars(plus + 1, last, range.size);
+  if (size_error != std::errc() || end != last) return std::nullopt;
+  if (range.offset > file.stored.size || range.size > file.stored.size - range.offset) {
+    return std::nullopt;
+  }
+  return range;
+}
+
 }  // namespace
 
 Result<std::uint64_t> FileDecoder::DecodedSize(ObjectId object) const {
@@ -36,18 +55,21 @@ Result<std::uint64_t> FileDecoder::DecodedSize(ObjectId object) const {
 Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bool()>& /*wanted*/) {
   HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
   const Result<Coding> coding = CodingOf(file.coding);
-  if (!coding.ok() || !file.part.empty()) return catalog_.WrongName(object);
-  HEADRACE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<OpenFile> open,
-      files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
-  HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(file.stored.size));
-  const std::span<std::byte> bytes(encoded.get(), file.stored.size);
-  HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, 0, 1));
+  const std::optional<ByteRange> range = StoredRange(file);
+  if (!coding.ok() || !range.has_value()) return catalog_.WrongName(object);
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open,
+                            files_.Open({.object = object, .range = *range}));
+  HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(range->size));
+  const std::span<std::byte> bytes(encoded.get(), range->size);
+  HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, range->offset, 1));
   if (got < bytes.size()) return open->WhyShort(bytes.size() - got);
   HEADRACE_ASSIGN_OR_RETURN(Memory memory, MakeMemory(file.decoded_bytes));
   const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
-  HEADRACE_RETURN_IF_ERROR(
-      Decompress(coding.value(), bytes, decoded).WithContext("decoding " + file.stored.path));
+  const Status status = Decompress(coding.value(), bytes, decoded);
+  if (!status.ok()) {
+    return status.WithContext(
+        fmt::format("decoding {} bytes [{}, {})", file.stored.path, range->offset, range->end()));
+  }
   return DecodedBytes{.owner = std::shared_ptr<std::byte[]>(std::move(memory)),
                       .bytes = decoded,
                       .charged_bytes = std::max<std::uint64_t>(decoded.size(), kChargedBytesMin)};

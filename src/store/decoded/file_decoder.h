@@ -12,10 +12,11 @@
 
 namespace headrace {
 
-// Decodes files that are compressed as a whole. The objects' names are "CODING:BYTES/PATH", as
-// CodingOf() has them: "zstd:81920/train/shard.00000.mds.zstd".
+// Decodes files that are compressed as a whole, or parts of files that are compressed by
+// themselves. The objects' names are "CODING:BYTES/PATH", as CodingOf() has them:
+// "zstd:81920/train/shard.00000.mds.zstd"; of a part "CODING:BYTES:OFFSET+SIZE/PATH".
 //
-// Memory: while an object is decoded, that of its file, too.
+// Memory: while an object is decoded, that of its file or part, too.
 // Ownership: `objects` outlives it.
 class FileDecoder final : public ObjectDecoder {
  public:

@@ -80,6 +80,104 @@ def test_rows_are_those_of_h5py(h5py: Any, tmp_path: Path, layout: Any, libver: 
     assert dataset[3]["images"].tolist() == images()[3].tolist()
 
 
+GZIP: list[dict[str, Any]] = [
+    {"chunks": (1, 5, 7), "compression": "gzip"},
+    {"chunks": (1, 5, 7), "compression": "gzip", "compression_opts": 9, "shuffle": True},
+    {"chunks": (1, 5, 7), "compression": "gzip", "maxshape": (None, 5, 7)},
+]
+
+
+@pytest.mark.parametrize("layout", GZIP, ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64", "bool"])
+def test_rows_that_are_a_compressed_chunk_each_are_decompressed(
+    h5py: Any, tmp_path: Path, layout: Any, dtype: str
+) -> None:
+    path = tmp_path / "a.h5"
+    shapes = {"chunks": (1, 20, 7)} | ({"maxshape": (None, 20, 7)} if "maxshape" in layout else {})
+    with h5py.File(path, "w") as file:
+        data = np.repeat(images() * 7, 4, axis=1).astype(dtype)
+        file.create_dataset("images", data=data, **layout | shapes)
+        file.create_dataset("label", data=np.arange(ROWS), compression="gzip")
+        file["noise"] = np.random.default_rng(3).random((ROWS, 50))
+    dataset, _ = check_rows(path)
+    image = dataset.index.fields[0]
+    assert (image.coding, image.is_shuffled) == ("zlib", "shuffle" in layout)
+    assert [each.coding for each in dataset.index.fields[1:]] == ["stored", "stored"]
+
+
+def test_compressed_rows_in_every_order(h5py: Any, tmp_path: Path) -> None:
+    for part in range(3):
+        write(h5py, tmp_path / f"p{part}.h5", 10 * part, 10, **GZIP[1])
+    dataset, own = check_rows(tmp_path / "p{0..2}.h5")
+    check_orders(dataset, own, tmp_path)
+    check_workers(dataset, own)
+    write(h5py, tmp_path / "p2.h5", 20, 10, **GZIP[0])
+    with pytest.raises(errors.InvalidArgumentError, match=r"p2\.h5: its fields are .*'deflate'"):
+        hr.open(tmp_path / "p{0..2}.h5")
+
+
+def test_files_of_one_compressed_chunk(h5py: Any, tmp_path: Path) -> None:
+    for shuffle in (False, True):
+        folder = tmp_path / f"cosmo-{shuffle}"
+        write_universes(h5py, folder, chunks=(6, 6, 6, 4), compression="gzip", shuffle=shuffle)
+        row = Hdf5(columns=("full", "unitPar", "redshifts"))
+        dataset, own = check_rows(folder, row)
+        assert len(own) == 9
+        assert dataset.index.fields[0].coding == "zlib"
+    with pytest.raises(errors.InvalidArgumentError, match=r"one sample, \[6, 6, 6, 4\]"):
+        hr.open(
+            write_universes(h5py, tmp_path / "c", chunks=(2, 6, 6, 4), compression="gzip"),
+            format=row,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunks": (4, 5, 7), "compression": "gzip"}, r"\(deflate\) in chunks of \[4, 5, 7\]"),
+        ({"chunks": (1, 5, 7), "compression": "lzf"}, r"\(lzf\) in chunks of .*undoes gzip, with"),
+        ({"chunks": (1, 5, 7), "shuffle": True}, r"filtered \(shuffle\)"),
+        ({"chunks": (1, 5, 7), "fletcher32": True}, r"\(fletcher32\)"),
+        (
+            {"chunks": (1, 5, 7), "compression": "gzip", "fletcher32": True},
+            r"\(deflate, fletcher32\)|\(fletcher32, deflate\)",
+        ),
+        ({"chunks": (1, 5, 7), "scaleoffset": 0}, r"\(scaleoffset\)"),
+    ],
+)
+def test_other_filters_are_refused_by_name(
+    h5py: Any, tmp_path: Path, options: Any, message: str
+) -> None:
+    path = write(h5py, tmp_path / "a.h5", **options)
+    with pytest.raises(errors.InvalidArgumentError, match=message) as caught:
+        hr.open(path)
+    assert "h5repack -f NONE" in str(caught.value)
+
+
+def test_a_chunk_that_skipped_its_filters_is_refused(h5py: Any, tmp_path: Path) -> None:
+    path = write(h5py, tmp_path / "a.h5", **GZIP[0])
+    with h5py.File(path, "a") as file:
+        file["images"].id.write_direct_chunk((3, 0, 0), images()[3].tobytes(), filter_mask=1)
+    with pytest.raises(errors.InvalidArgumentError, match=r"1 chunks .* the first of row 3"):
+        hr.open(path)
+
+
+def test_damage_of_compressed_chunks_is_an_error(h5py: Any, tmp_path: Path) -> None:
+    path = write(h5py, tmp_path / "damaged.h5", count=3, **GZIP[1])
+    dataset = hr.open(path)
+    index = dataset.index
+    _, offsets, sizes = index.extents(0)
+    chunks = [
+        at
+        for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True)
+        for at in range(offset, offset + size)
+    ]
+    refused = check_damage(
+        [path], lambda: hr.open(path, format="hdf5"), lambda size: chunks, rounds=300
+    )
+    assert refused > 200
+
+
 def test_a_user_block_shifts_the_rows(h5py: Any, tmp_path: Path) -> None:
     for layout in LAYOUTS[:2]:
         with h5py.File(tmp_path / "a.h5", "w", userblock_size=1024) as file:

@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "formats" / "litdata.md"
 WRITER = Path(__file__).parent / "write_litdata.py"
 NAMES = (
     *("every", "one", "one-a-chunk", "uneven", "leaf", "nested", "tuple"),
-    *("packed", "packed-9", "packed-every"),
+    *("packed", "packed-9", "packed-every", "batch", "batch-every", "sample", "sample-every"),
 )
 BLOCKS = {"tokens": 5, "tokens-packed": 16, "tokens-numpy": 3}
 
@@ -90,7 +90,7 @@ def test_each_serializer_becomes_a_kind(written: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["uneven", "packed"])
+@pytest.mark.parametrize("name", ["uneven", "packed", "batch", "sample"])
 def test_every_order_with_tiers_and_resumes(written: Path, tmp_path: Path, name: str) -> None:
     dataset, own = check_rows(written / name)
     check_orders(dataset, own, tmp_path)
@@ -117,8 +117,6 @@ def test_parts_are_chosen_and_kept_as_bytes(written: Path) -> None:
 
 
 def test_what_is_not_read_is_refused_with_the_remedy(written: Path, chunks: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="with compression_level='chunk', or wi"):
-        hr.open(written / "batch")
     with pytest.raises(errors.InvalidArgumentError, match=r"never does; .* raw=\('a',\), or leave"):
         hr.open(written / "pickled")
     with pytest.raises(errors.InvalidArgumentError, match="'l' is stored as 'json': it is a nest"):
@@ -132,11 +130,38 @@ def test_what_is_not_read_is_refused_with_the_remedy(written: Path, chunks: Path
     for key, value, message in (
         ("encryption", {"algorithm": "fernet"}, "it is encrypted"),
         ("item_loader", "ParquetLoader", "it is for 'ParquetLoader'"),
+        ("compression_level", "token", "its compression_level is 'token'; headrace reads chunk, b"),
     ):
         rewritten(chunks / "one", lambda x, k=key, v=value: x["config"].update({k: v}))
         with pytest.raises(errors.InvalidArgumentError, match=message):
             hr.open(chunks / "one")
         rewritten(chunks / "one", lambda x, k=key: x["config"].update({k: None}))
+
+
+def test_compressed_pieces_are_decoded_each_alone(written: Path) -> None:
+    """An epoch of samples in blocks decodes each frame once, and no whole chunk."""
+    batch, sample = hr.open(written / "batch"), hr.open(written / "sample")
+    assert (batch.index.object_count, batch.index.block_count) == (10, 10)
+    assert (sample.index.object_count, sample.index.block_count) == (40, 40)
+    name, size, _ = batch.index.object(3)
+    assert re.fullmatch(r"zstd:\d+:\d+\+\d+/chunk-0-\d+\.bin", name)
+    assert size == batch.index.blocks()[4][3]
+
+
+@pytest.mark.parametrize("name", ["batch", "sample"])
+def test_damage_of_compressed_pieces_is_an_error(chunks: Path, name: str) -> None:
+    draw = random.Random(5)
+    folder = chunks / name
+    first = min(folder.glob("chunk*"))
+
+    def front(size: int) -> list[int]:
+        return list(range(min(size, 90)))
+
+    def anywhere(size: int) -> list[int]:
+        return [draw.randrange(size) for _ in range(8)] or [0]
+
+    assert check_damage([first], lambda: hr.open(folder), front, rounds=500) > 350
+    check_damage([first], lambda: hr.open(folder), anywhere, rounds=300)
 
 
 def test_rows_of_arrow_are_those_of_litdata(written: Path, tmp_path: Path) -> None:

@@ -144,6 +144,115 @@ def test_extensions_are_chosen_and_kept_as_bytes(tmp_path: Path) -> None:
     assert own[1]["cls"] == b"1\n"
 
 
+def gz(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def gz_entries(numbers: Iterable[int]) -> list[Entry]:
+    found = []
+    for i in numbers:
+        found += [
+            (f"k/{i:04}.txt.gz", gz(f"Bild {i} ü".encode() * i)),
+            (f"k/{i:04}.x.npy.gz", gz(npy(np.full((40, 2), i, np.float32)))),
+            (f"k/{i:04}.jpg.gz", gz(bytes([i % 256]) * (100 * i + 1))),
+            (f"k/{i:04}.json", b'{"id": %d}' % i),
+        ]
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_gz_members_are_decompressed(tmp_path: Path, size: int) -> None:
+    members = gz_entries(range(20))
+    more = [(f"k/{i:04}.bin.gz", gz(os.urandom(size))) for i in range(20)]
+    members = [each for i in range(20) for each in (*members[4 * i : 4 * i + 4], more[i])]
+    dataset, own = check_rows(write_tar(tmp_path / "a.tar", members))
+    assert dataset.fields == ("txt_gz", "x_npy_gz", "jpg_gz", "json", "bin_gz")
+    assert [each.coding for each in dataset.index.fields] == [
+        "gzip", "gzip", "gzip", "stored", "gzip"
+    ]  # fmt: skip
+    assert dataset.kind("jpg_gz") == "image"
+    assert dataset[7]["x_npy_gz"].tolist() == [[7, 7]] * 40
+    assert dataset[2]["txt_gz"].decode() == "Bild 2 üBild 2 ü"
+    dataset, own = check_rows(
+        tmp_path / "a.tar", WebDataset(members=("txt.gz", "x.npy.gz", "json", "bin.gz"))
+    )
+    check_orders(dataset, own, tmp_path)
+
+
+def test_workers_get_gz_members(tmp_path: Path) -> None:
+    dataset, own = check_rows(
+        write_tar(tmp_path / "a.tar", gz_entries(range(20))),
+        WebDataset(members=("txt.gz", "x.npy.gz")),
+    )
+    check_workers(dataset, own)
+
+
+def test_gz_members_are_kept_as_they_are_with_raw(tmp_path: Path) -> None:
+    row = WebDataset(raw=("txt.gz", "x.npy.gz"))
+    dataset, _ = check_rows(write_tar(tmp_path / "a.tar", gz_entries(range(4))), row)
+    assert gzip.decompress(dataset[3]["txt.gz"]).decode().startswith("Bild 3")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("txt.gz", b"short", r"txt\.gz from byte \d+\): 5 bytes, a gzip file has 18 at least"),
+        ("txt.gz", bytes(40) + b"\xff\xff\xff\xff", "4,294,967,295 bytes, but 44 bytes of gzip"),
+        (
+            "x.npy.gz",
+            b"no gzip" * 9 + bytes(4),
+            "it is no gzip file, or damaged: .*incorrect header",
+        ),
+        ("x.npy.gz", gz(b"no npy"), "not a .npy file"),
+        ("x.npy.gz", gz(npy(np.zeros((40, 3), np.float32))), r"is float32 \[40, 3\], that of"),
+        (
+            "x.npy.gz",
+            gz(npy(np.zeros((40, 2), np.float32))[:-4]),
+            "need 448 bytes, the file has 444",
+        ),
+    ],
+)
+def test_gz_members_that_cannot_be_are_refused(
+    tmp_path: Path, name: str, data: bytes, message: str
+) -> None:
+    members = gz_entries(range(3))
+    members[4:8] = [(key, data if key.endswith(name) else each) for key, each in members[4:8]]
+    path = write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(errors.HeadraceError, match=message) as caught:
+        hr.open(path)
+    assert str(path) in str(caught.value)
+
+
+def test_headers_of_npy_gz_that_differ_are_refused(tmp_path: Path) -> None:
+    array = np.zeros((40, 2), np.float32)
+    text = str({"descr": "<f4", "fortran_order": False, "shape": (40, 2)})
+    header = b"\x93NUMPY\x01\x00" + (182).to_bytes(2, "little") + text.ljust(181).encode() + b"\n"
+    members = [("0.npy.gz", gz(npy(array))), ("1.npy.gz", gz(header + array.tobytes()))]
+    with pytest.raises(
+        errors.InvalidArgumentError, match="has 192 bytes, that of the first sample"
+    ):
+        hr.open(write_tar(tmp_path / "a.tar", members))
+
+
+def test_gz_members_of_several_parts_are_an_error_when_they_are_read(tmp_path: Path) -> None:
+    members = [("0.txt.gz", gz(b"abc" * 50) + gz(b"defg"))]
+    path = write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(errors.DataLossError, match=r"a\.tar bytes .*gzip: it dec.* says 4;"):
+        hr.open(path)[0]
+
+
+def test_damaged_gz_members_are_errors_that_name_the_file(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "damaged.tar", gz_entries(range(3)))
+    with tarfile.open(path) as tar:
+        bodies = [
+            at
+            for member in tar
+            for at in range(member.offset_data, member.offset_data + member.size)
+        ]
+    refused = check_damage([path], lambda: hr.open(path), lambda size: bodies, rounds=400)
+    assert refused > 250
+
+
 def test_images_of_several_kinds_are_one_field(tmp_path: Path) -> None:
     members = [(f"{i}.{'png' if i % 3 else 'jpg'}", bytes([i])) for i in range(9)]
     _, own = check_rows(write_tar(tmp_path / "a.tar", members))
@@ -262,9 +371,14 @@ folder = sys.argv[1]
 with wds.ShardWriter(folder + "/w-%02d.tar", maxcount=8, verbose=0) as sink:
     for i in range(20):
         sink.write({"__key__": f"k/{i:05}", "jpg": bytes([i]) * i, "cls": i % 4, "txt": f"ü{i}",
-                    "json": {"id": i}, "box.npy": np.full((2, 3), i)})
+                    "json": {"id": i}, "box.npy": np.full((2, 3), i),
+                    "a.txt.gz": f"ü{i}" * i, "b.npy.gz": np.full((9, 3), i)})
 rows = [{k: v for k, v in row.items() if not k.startswith("__")}
         for row in wds.WebDataset(folder + "/w-{00..02}.tar", shardshuffle=False)]
+names = ["a.txt.gz", "b.npy.gz"]
+again = wds.WebDataset(folder + "/w-{00..02}.tar", shardshuffle=False).decode(only=names)
+for row, each in zip(rows, again):
+    row.update({name: each[name] for name in names})
 pickle.dump(rows, open(folder + "/rows", "wb"))
 """
 
@@ -295,3 +409,5 @@ def test_tars_of_webdataset_are_read_as_it_reads_them(packages: list[str], tmp_p
         assert mine["txt"] == theirs["txt"]
         assert json.loads(mine["json"]) == json.loads(theirs["json"])
         assert np.array_equal(mine["box_npy"], np.load(io.BytesIO(theirs["box.npy"])))
+        assert mine["a_txt_gz"].decode() == theirs["a.txt.gz"]
+        assert np.array_equal(mine["b_npy_gz"], theirs["b.npy.gz"])

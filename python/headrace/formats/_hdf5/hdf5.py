@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from headrace.formats._hdf5.layout import (
     INLINE_BYTES_MAX,
     Column,
     column_of,
+    compressed_chunks,
     datasets,
     opened,
     row_offsets,
@@ -131,6 +132,15 @@ class Hdf5(Format):
                 yield {name: array[row] for name, array in arrays.items()}
 
 
+class _Type(NamedTuple):
+    """What the samples of a dataset are."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    filters: tuple[str, ...]
+
+
 class _Layout:
     """The fields, from the first file; all others must have the same."""
 
@@ -139,30 +149,46 @@ class _Layout:
     ) -> None:
         self._path = path
         self._by_row = by_row
-        self._types = self._types_of(columns)
         wanted = {each.strip("/") for each in inline}
         self._inline = {
             each.name
             for each in columns
             if each.name in wanted or each.sample_bytes(by_row) <= INLINE_BYTES_MAX
         }
+        self._types = self._types_of(columns)
 
-    def _types_of(self, columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
-        return [(x.name, x.dtype.name, x.sample_shape(self._by_row)) for x in columns]
+    def _types_of(self, columns: list[Column]) -> list[_Type]:
+        return [
+            _Type(
+                x.name,
+                x.dtype.name,
+                x.sample_shape(self._by_row),
+                () if x.name in self._inline else x.filters.names,
+            )
+            for x in columns
+        ]
 
     def samples(self, columns: list[Column]) -> int:
         """Of a file with these columns."""
         return columns[0].shape[0] if self._by_row else 1
 
     def add_fields(self, builder: Builder) -> None:
-        fields = [_field(name) for name, _, _ in self._types]
-        for (name, dtype, shape), field in zip(self._types, fields, strict=True):
+        fields = [_field(each.name) for each in self._types]
+        for each, field in zip(self._types, fields, strict=True):
             if fields.count(field) > 1:
                 raise InvalidArgumentError(
                     f"indexing {self._path}: two datasets would be the field {field!r}; choose one "
                     "with columns="
                 )
-            builder.add_field(field, "array", dtype, shape, inline=name in self._inline)
+            builder.add_field(
+                field,
+                "array",
+                each.dtype,
+                each.shape,
+                inline=each.name in self._inline,
+                coding="zlib" if each.filters else "stored",
+                shuffled=len(each.filters) > 1,
+            )
 
     def check_same(self, path: str, columns: list[Column]) -> None:
         """Refuses files whose rows are not as those of the first one."""
@@ -183,10 +209,12 @@ class _Layout:
                 f"indexing {path}: its datasets differ in their numbers of rows: {counts}; choose "
                 "those with equally many with columns="
             )
-        if self._types_of(columns) != self._types:
+        types = self._types_of(columns)
+        if types != self._types:
+            found, wanted = ([tuple(each) for each in x] for x in (types, self._types))
             raise InvalidArgumentError(
-                f"indexing {path}: its fields are {self._types_of(columns)}, those of {self._path} "
-                f"{self._types}; open files of the same fields together, or choose with columns="
+                f"indexing {path}: its fields are {found}, those of {self._path} {wanted}; open "
+                "files of the same fields together, or choose with columns="
             )
 
     def add(self, path: str, file: Any, column: Column, number: int, builder: Builder) -> None:
@@ -196,6 +224,11 @@ class _Layout:
             self._add_values(item, column, field, builder)
             return
         size = os.path.getsize(path)
+        if column.filters.names:
+            if column.shape[:1] != (0,):
+                begins, sizes = compressed_chunks(path, item, column, self._by_row, size)
+                builder.add_extents(field, number, begins, sizes)
+            return
         if not self._by_row:
             begin = whole_offset(path, item, column, size)
             builder.add_extents(field, number, [begin], column.sample_bytes(False))

@@ -18,6 +18,7 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from headrace.formats._files.gzipped import DEFLATE_RATIO_MAX
 from headrace.formats._files.npy import check_native
 
 INLINE_BYTES_MAX = 64
@@ -25,6 +26,16 @@ INLINE_BYTES_MAX = 64
 
 _AGAIN = "copy or write the file again"
 _CHUNKS_MAX = 2**26  # of one dataset
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What h5py does to the chunks of a dataset before it writes them."""
+
+    names: tuple[str, ...]
+    are_undone: bool
+    """Whether headrace undoes them: deflate, with or without shuffle."""
+    is_shuffled: bool
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class Column:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     """Of the dataset."""
+    filters: Filters
 
     def sample_shape(self, by_row: bool) -> tuple[int, ...]:
         """Of a sample."""
@@ -111,7 +123,18 @@ def column_of(path: str, file: Any, name: str) -> Column:
         raise _refused(
             path, name, f"stores its values otherwise than {dtype}", "write it as numbers of NumPy"
         )
-    return Column(name, dtype, tuple(item.shape))
+    return Column(name, dtype, tuple(item.shape), _filters(module, item))
+
+
+def _filters(module: Any, item: Any) -> Filters:
+    plist = item.id.get_create_plist()
+    found = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    codes = [code for code, _, _, _ in found]
+    width = (item.dtype.itemsize,)
+    shuffled = codes == [module.h5z.FILTER_SHUFFLE, module.h5z.FILTER_DEFLATE]
+    undone = codes == [module.h5z.FILTER_DEFLATE] or (shuffled and found[0][2][:1] == width)
+    names = tuple(name.decode(errors="replace") for _, _, _, name in found)
+    return Filters(names, undone, shuffled)
 
 
 def _kind(module: Any, dtype: np.dtype[Any]) -> str:
@@ -133,7 +156,7 @@ def row_offsets(path: str, item: Any, column: Column, size: int) -> NDArray[np.u
     if rows do not lie so that each is one range.
     """
     module = h5py()
-    _check_plain(path, item, column.name, module)
+    _check_place(path, item, column.name, module)
     row = column.sample_bytes(True)
     if item.id.get_create_plist().get_layout() == module.h5d.CONTIGUOUS:
         begin = item.id.get_offset()
@@ -151,7 +174,7 @@ def row_offsets(path: str, item: Any, column: Column, size: int) -> NDArray[np.u
             _repack(path, "-l CONTI"),
         )
     chunks = -(-column.shape[0] // rows_a_chunk)
-    begins = _chunk_offsets(path, item, column.name, chunks, rows_a_chunk)
+    begins, _ = _chunks(path, item, column.name, chunks, rows_a_chunk)
     if chunks > 1:
         _check_inside(path, column.name, int(begins[:-1].max()), row * rows_a_chunk, size)
     last = column.shape[0] - (chunks - 1) * rows_a_chunk
@@ -159,29 +182,75 @@ def row_offsets(path: str, item: Any, column: Column, size: int) -> NDArray[np.u
     return begins
 
 
-def _chunk_offsets(path: str, item: Any, name: str, chunks: int, rows: int) -> NDArray[np.uint64]:
-    """Where each chunk begins, in the order of its rows."""
+def compressed_chunks(
+    path: str, item: Any, column: Column, by_row: bool, size: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where the chunk of each sample begins, and its bytes.
+
+    `size`: of the file. Raises InvalidArgumentError unless each sample is one chunk, compressed in
+    a way that headrace undoes.
+    """
+    _check_place(path, item, column.name, h5py())
+    rows = 1 if by_row else column.shape[0]
+    if not column.filters.are_undone or tuple(item.chunks) != (rows, *column.shape[1:]):
+        raise _refused(
+            path,
+            column.name,
+            f"is compressed or filtered ({', '.join(column.filters.names)}) in chunks of "
+            f"{list(item.chunks)}: headrace undoes gzip, with or without shuffle, of chunks that "
+            f"are one sample, {[rows, *column.shape[1:]]}",
+            _repack(path, "-f NONE -l CONTI"),
+        )
+    begins, sizes = _chunks(path, item, column.name, column.shape[0] // rows, rows)
+    least = column.sample_bytes(by_row) / DEFLATE_RATIO_MAX
+    for number in np.flatnonzero(sizes < least)[:1].tolist():
+        raise DataLossError(
+            f"indexing {path}: byte {int(begins[number]):,}: chunk {number} of dataset "
+            f"{column.name!r} has {int(sizes[number]):,} bytes, too few for gzip of "
+            f"{column.sample_bytes(by_row):,}; {_AGAIN}"
+        )
+    last = int(np.argmax(begins + sizes))
+    _check_inside(path, column.name, int(begins[last]), int(sizes[last]), size)
+    return begins, sizes
+
+
+def _chunks(
+    path: str, item: Any, name: str, chunks: int, rows: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where each chunk begins, in the order of its rows, and its bytes."""
     if chunks > _CHUNKS_MAX:
         raise _refused(path, name, f"has {chunks:,} chunks", _repack(path, "-l CONTI"))
     stored = item.id.get_num_chunks()
     if stored != chunks:
         raise _never_written(path, name)
-    begins = np.zeros(chunks, np.uint64)
+    begins, sizes = np.zeros(chunks, np.uint64), np.zeros(chunks, np.uint64)
+    skipped: list[int] = []
 
     def note(info: Any) -> None:
-        if info.byte_offset is not None and info.chunk_offset[0] // rows < chunks:
-            begins[info.chunk_offset[0] // rows] = info.byte_offset
+        number = info.chunk_offset[0] // rows
+        if info.byte_offset is not None and number < chunks:
+            begins[number], sizes[number] = info.byte_offset, info.size
+            if info.filter_mask != 0:
+                skipped.append(number)
 
     item.id.chunk_iter(note)
     if not begins.all():
         raise _never_written(path, name)
-    return begins
+    if skipped:
+        raise _refused(
+            path,
+            name,
+            f"has {len(skipped):,} chunks that its filters were not used for, the first of row "
+            f"{skipped[0] * rows}",
+            _repack(path, "-f NONE -l CONTI"),
+        )
+    return begins, sizes
 
 
 def whole_offset(path: str, item: Any, column: Column, size: int) -> int:
     """Where the dataset begins. Raises InvalidArgumentError if it is not one range of bytes."""
     module = h5py()
-    _check_plain(path, item, column.name, module)
+    _check_place(path, item, column.name, module)
     if item.id.get_create_plist().get_layout() == module.h5d.CONTIGUOUS:
         begin = item.id.get_offset()
         if begin is None:
@@ -202,23 +271,14 @@ def whole_offset(path: str, item: Any, column: Column, size: int) -> int:
     return int(begin)
 
 
-def _check_plain(path: str, item: Any, name: str, module: Any) -> None:
-    """Refuses datasets whose bytes are not in this file, or not as they are in memory."""
+def _check_place(path: str, item: Any, name: str, module: Any) -> None:
+    """Refuses datasets whose bytes are not ranges of this file."""
     plist = item.id.get_create_plist()
     layout = plist.get_layout()
     if layout == module.h5d.VIRTUAL:
         raise _refused(path, name, "is virtual: its rows lie in other files", "open those")
     if plist.get_external_count():
         raise _refused(path, name, "lies in external files", _repack(path, "-f NONE"))
-    filters = [plist.get_filter(number)[3] for number in range(plist.get_nfilters())]
-    if filters:
-        names = ", ".join(each.decode(errors="replace") for each in filters)
-        raise _refused(
-            path,
-            name,
-            f"is compressed or filtered ({names}), so that no row can be read alone",
-            _repack(path, "-f NONE -l CONTI"),
-        )
     if layout == module.h5d.COMPACT:
         raise _refused(
             path,

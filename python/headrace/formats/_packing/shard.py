@@ -61,6 +61,10 @@ def schema_of(index: _core.Index) -> pa.Schema:
         metadata = {"headrace.kind": field.kind}
         if field.kind in ("array", "list"):
             metadata |= {"headrace.dtype": field.dtype, "headrace.shape": json.dumps(field.shape)}
+        if field.coding != "stored":
+            metadata["headrace.coding"] = field.coding
+            metadata["headrace.shuffled"] = json.dumps(field.is_shuffled)
+            metadata["headrace.header_bytes"] = str(field.header_bytes)
         arrow_type = _inline_type(field) if _has_fixed_type(field) else pa.large_binary()
         fields.append(pa.field(field.name, arrow_type, nullable=False, metadata=metadata))
     metadata = {"headrace.pack": "1"}

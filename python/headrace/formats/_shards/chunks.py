@@ -10,7 +10,13 @@ from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, 
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._shards.filling import read_index
-from headrace.formats._shards.source import AGAIN, ShardFile, inside, zstd_content_bytes
+from headrace.formats._shards.source import (
+    AGAIN,
+    ZSTD_FRONT_BYTES,
+    ShardFile,
+    inside,
+    zstd_content_bytes,
+)
 from headrace.formats._shards.table import table_end
 
 _BYTES_MAX = 2**32  # Offsets in a chunk have four bytes.
@@ -75,12 +81,8 @@ class Chunks:
             why = (
                 f"it is for {loader!r:.50}, headrace reads PyTreeLoader and TokensLoader; {remedy}"
             )
-        elif level != "chunk":
-            why = (
-                f"its chunks hold pieces that are compressed by themselves (compression_level "
-                f"{level!r:.50}), headrace decodes whole files: write it with "
-                "compression_level='chunk', or without compression="
-            )
+        elif level not in ("chunk", "batch", "sample"):
+            why = f"its compression_level is {level!r:.50}; headrace reads chunk, batch and sample"
         else:
             return
         raise InvalidArgumentError(f"indexing {self.index}: {why}")
@@ -110,6 +112,10 @@ class Chunks:
         path = inside(folder, chunk["filename"])
         samples, size = self._count(chunk["chunk_size"]), self._count(chunk["chunk_bytes"])
         packed = str(config.get("compression") or "")
+        level: Any = config.get("compression_level") or "chunk"
+        if packed and level != "chunk":
+            self._check_packed(path, packed)
+            return ShardFile(path, "zstd", size, 0, samples, level)
         plain = path.replace(f".{packed}.bin", ".bin") if packed else path
         if os.path.exists(plain):
             found = os.path.getsize(plain)
@@ -120,19 +126,23 @@ class Chunks:
                 )
             end = self._samples_end(plain, found, samples)
             return ShardFile(plain, "stored", found, end, samples)
-        if not os.path.exists(path):
-            raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
-        if packed.partition(":")[0] != "zstd":
-            raise InvalidArgumentError(
-                f"indexing {path}: it is compressed as {packed!r:.50}; headrace reads zstd"
-            )
-        decoded = zstd_content_bytes(path)
+        self._check_packed(path, packed)
+        with file_reader(path) as (read, _):
+            decoded = zstd_content_bytes(path, 0, read(0, ZSTD_FRONT_BYTES))
         decoded = size if decoded is None else decoded
         if decoded not in (size, size + table_end(samples)):
             raise DataLossError(
                 f"indexing {path}: it decodes to {decoded} bytes, index.json says {size}; {AGAIN}"
             )
         return ShardFile(path, "zstd", None, decoded, samples)
+
+    def _check_packed(self, path: str, packed: str) -> None:
+        if not os.path.exists(path):
+            raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
+        if packed.partition(":")[0] != "zstd":
+            raise InvalidArgumentError(
+                f"indexing {path}: it is compressed as {packed!r:.50}; headrace reads zstd"
+            )
 
     def _samples_end(self, path: str, size: int, samples: int) -> int:
         """Where the samples end; behind them the rows may follow as a file of Arrow."""

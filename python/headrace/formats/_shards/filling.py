@@ -10,6 +10,7 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._shards.columns import Column, Extents, Values
+from headrace.formats._shards.frames import frames
 from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
 from headrace.formats._shards.table import pieces
 
@@ -77,7 +78,7 @@ def add_samples(
     """
     looking = {at: column for at, column in chosen.items() if column.looks}
     if looking:
-        for shard in shards:
+        for shard in frames(shards):
             for at, values in _values(shard, 0, widths, looking):
                 looking[at].look(values)
             builder.tell(0)  # The user may stop it.
@@ -85,14 +86,17 @@ def add_samples(
         column.declare(builder)
     are_decoded = any(shard.coding != "stored" for shard in shards)
     found = 0
-    for shard in shards:
+    for shard in frames(shards):
         coded = shard.coding != "stored"
         number = builder.add_file(
-            shard.path, coding=shard.coding, decoded_bytes=shard.decoded_bytes if coded else None
+            shard.path,
+            coding=shard.coding,
+            decoded_bytes=shard.decoded_bytes if coded else None,
+            part=shard.part,
         )
         for at, values in _values(shard, number, widths, chosen):
             chosen[at].add(values, builder)
-            builder.tell(found + values.first)
+            builder.tell(found + values.first - shard.first)
         if are_decoded and shard.samples:
             builder.add_blocks([shard.samples], number, 0, shard.decoded_bytes)
         found += shard.samples
@@ -103,6 +107,6 @@ def _values(
     shard: ShardFile, number: int, widths: list[int | None], chosen: Chosen
 ) -> Iterator[tuple[int, Values]]:
     with open_shard(shard) as source:
-        for piece in pieces(source, shard.samples, widths):
+        for piece in pieces(source, shard, widths):
             for at in chosen:
                 yield at, Values(source, number, piece.first, piece.starts[at], piece.sizes[at])

@@ -19,6 +19,7 @@ from headrace.formats._format import Format, Sample
 from headrace.formats._shards.chunks import Chunks
 from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, choose, refused
+from headrace.formats._shards.frames import frames
 from headrace.formats._shards.headers import LitDataHeader
 from headrace.formats._shards.rows import add_rows, own_rows, own_value
 from headrace.formats._shards.source import ShardFile, begins_with, open_shard
@@ -148,7 +149,7 @@ class LitData(Format):
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Item by item, as LitData's PyTreeLoader and TokensLoader do."""
         found = Chunks(path)
-        for position, shard in enumerate(found.shards):
+        for position, shard in enumerate(frames(found.shards)):
             if found.are_rows:
                 for row in own_rows(shard):
                     taken = {name: row[name] for name in row if name in (self.columns or row)}
@@ -159,8 +160,10 @@ class LitData(Format):
             if found.are_tokens:
                 yield from self._own_windows(found, data, shard, found.tokens[position])
                 continue
-            bounds = np.frombuffer(data, np.uint32, shard.samples + 1, 4).tolist()
-            for begin, end in pairwise(bounds):
+            bounds = shard.bounds
+            if bounds is None:
+                bounds = np.frombuffer(data, np.uint32, shard.samples + 1, 4)
+            for begin, end in pairwise(bounds.tolist()):
                 yield self._own_item(data[begin:end], found)
 
     def _own_windows(

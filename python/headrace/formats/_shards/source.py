@@ -46,6 +46,14 @@ class ShardFile:
     decoded_bytes: int
     """Where the samples end, in what it decodes to."""
     samples: int
+    pieces: Literal["chunk", "batch", "sample"] = "chunk"
+    """What is compressed by itself: the file, or several samples or one, see frames()."""
+    part: tuple[int, int] | None = None
+    """Where in the file a piece lies: offset and size."""
+    first: int = 0
+    """The number of its first sample in the file."""
+    bounds: I64 | None = None
+    """Where the samples of a piece begin and end; None: a table says it."""
 
 
 class Source:
@@ -97,34 +105,48 @@ class Source:
 def open_shard(shard: ShardFile) -> Iterator[Source]:
     """The shard's bytes. A compressed one is decoded, and in memory as a whole meanwhile."""
     with file_reader(shard.path) as (read, size):
-        if shard.bytes is not None and size != shard.bytes:
-            raise DataLossError(
-                f"indexing {shard.path}: the file has {size} bytes, index.json says "
-                f"{shard.bytes}; {AGAIN}"
-            )
+        check_size(shard, size)
         if shard.coding == "stored":
             yield Source(shard.path, min(size, shard.decoded_bytes), read)
             return
+        begin, count = shard.part or (0, size)
         try:
-            parts = [read(at, _PART_BYTES) for at in range(0, size, _PART_BYTES)]
+            parts = [
+                read(at, min(_PART_BYTES, begin + count - at))
+                for at in range(begin, begin + count, _PART_BYTES)
+            ]
             data = _core.decode_bytes(shard.coding, b"".join(parts), shard.decoded_bytes)
         except DataLossError as error:
-            raise DataLossError(f"indexing {shard.path}: {error}; {AGAIN}") from error
+            at = f"bytes [{begin}, {begin + count}): " if shard.part else ""
+            raise DataLossError(f"indexing {shard.path}: {at}{error}; {AGAIN}") from error
         yield Source(shard.path, data.size, lambda offset, count: data[offset : offset + count])
 
 
-def zstd_content_bytes(path: str) -> int | None:
-    """What a zstd file says it decodes to: RFC 8878, 3.1.1.1; None: it does not say it."""
-    with file_reader(path) as (read, _):
-        front = read(0, 18)
+def check_size(shard: ShardFile, size: int) -> None:
+    """Raises if the file has not the size that is known."""
+    if shard.bytes is not None and size != shard.bytes:
+        raise DataLossError(
+            f"indexing {shard.path}: the file has {size} bytes, index.json says "
+            f"{shard.bytes}; {AGAIN}"
+        )
+
+
+ZSTD_FRONT_BYTES = 18
+
+
+def zstd_content_bytes(path: str, at: int, front: bytes) -> int | None:
+    """What a zstd frame says it decodes to: RFC 8878, 3.1.1.1; None: it does not say it.
+
+    `front`: its first bytes, ZSTD_FRONT_BYTES at most, which lie at byte `at` of the file.
+    """
     if len(front) < 6 or front[:4] != b"\x28\xb5\x2f\xfd":
-        raise DataLossError(f"indexing {path}: byte 0: no zstd file begins here; {AGAIN}")
+        raise DataLossError(f"indexing {path}: byte {at}: no zstd frame begins here; {AGAIN}")
     is_single = bool(front[4] & 0x20)
     width = (1 if is_single else 0, 2, 4, 8)[front[4] >> 6]
-    at = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[front[4] & 3]
+    begin = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[front[4] & 3]
     if not width:
         return None
-    return int.from_bytes(front[at : at + width], "little") + (256 if width == 2 else 0)
+    return int.from_bytes(front[begin : begin + width], "little") + (256 if width == 2 else 0)
 
 
 def inside(folder: str, name: str) -> str:

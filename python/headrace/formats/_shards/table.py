@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.formats._shards.source import I64, Source
+from headrace.formats._shards.source import I64, ShardFile, Source
 
 _SAMPLES_AT_ONCE = 2**16
 
@@ -38,10 +38,22 @@ def table_end(samples: int) -> int:
     return 4 + 4 * (samples + 1)
 
 
-def pieces(source: Source, samples: int, widths: list[int | None]) -> Iterator[Piece]:
+def pieces(source: Source, shard: ShardFile, widths: list[int | None]) -> Iterator[Piece]:
     """Where the values of all samples lie, some samples at a time.
 
-    `samples`: as index.json has it. `widths`: of each column; None: it differs.
+    `widths`: of each column; None: it differs.
+    """
+    if shard.bounds is not None:
+        yield _piece(source, shard.first, shard.bounds, widths)
+        return
+    for first, bounds in sample_bounds(source, shard.samples):
+        yield _piece(source, first, bounds, widths)
+
+
+def sample_bounds(source: Source, samples: int) -> Iterator[tuple[int, I64]]:
+    """Where the samples begin and end, as the table says, some at a time; the first one's number.
+
+    `samples`: as index.json has it.
     """
     if source.size < table_end(samples):
         raise source.damaged(
@@ -57,7 +69,7 @@ def pieces(source: Source, samples: int, widths: list[int | None]) -> Iterator[P
         number = min(_SAMPLES_AT_ONCE, samples - first)
         bounds = _bounds(source, samples, first, number, end)
         end = int(bounds[-1])
-        yield _piece(source, first, bounds, widths)
+        yield first, bounds
     if end is not None and end != source.size:
         raise source.damaged(
             table_end(samples) - 4, f"the last sample ends at {end}, the shard at {source.size}"
