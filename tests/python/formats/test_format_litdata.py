@@ -141,8 +141,8 @@ def test_what_is_not_read_is_refused_with_the_remedy(written: Path, chunks: Path
 def test_compressed_pieces_are_decoded_each_alone(written: Path) -> None:
     """An epoch of samples in blocks decodes each frame once, and no whole chunk."""
     batch, sample = hr.open(written / "batch"), hr.open(written / "sample")
-    assert (batch.index.object_count, batch.index.block_count) == (10, 10)
-    assert (sample.index.object_count, sample.index.block_count) == (40, 40)
+    assert 25 <= batch.index.object_count == batch.index.block_count < 50
+    assert sample.index.object_count == sample.index.block_count == len(sample) == 100
     name, size, _ = batch.index.object(3)
     assert re.fullmatch(r"zstd:\d+:\d+\+\d+/chunk-0-\d+\.bin", name)
     assert size == batch.index.blocks()[4][3]
@@ -160,8 +160,9 @@ def test_damage_of_compressed_pieces_is_an_error(chunks: Path, name: str) -> Non
     def anywhere(size: int) -> list[int]:
         return [draw.randrange(size) for _ in range(8)] or [0]
 
-    assert check_damage([first], lambda: hr.open(folder), front, rounds=500) > 350
-    check_damage([first], lambda: hr.open(folder), anywhere, rounds=300)
+    row = LitData(raw=("text",))
+    assert check_damage([first], lambda: hr.open(folder, format=row), front, rounds=500) > 300
+    check_damage([first], lambda: hr.open(folder, format=row), anywhere, rounds=300)
 
 
 def test_rows_of_arrow_are_those_of_litdata(written: Path, tmp_path: Path) -> None:

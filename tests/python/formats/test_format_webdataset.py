@@ -162,9 +162,9 @@ def gz_entries(numbers: Iterable[int]) -> list[Entry]:
 
 @pytest.mark.parametrize("size", [0, 100_000])
 def test_gz_members_are_decompressed(tmp_path: Path, size: int) -> None:
-    members = gz_entries(range(20))
-    more = [(f"k/{i:04}.bin.gz", gz(os.urandom(size))) for i in range(20)]
-    members = [each for i in range(20) for each in (*members[4 * i : 4 * i + 4], more[i])]
+    members = gz_entries(range(60))
+    more = [(f"k/{i:04}.bin.gz", gz(os.urandom(size))) for i in range(60)]
+    members = [each for i in range(60) for each in (*members[4 * i : 4 * i + 4], more[i])]
     dataset, own = check_rows(write_tar(tmp_path / "a.tar", members))
     assert dataset.fields == ("txt_gz", "x_npy_gz", "jpg_gz", "json", "bin_gz")
     assert [each.coding for each in dataset.index.fields] == [

@@ -127,10 +127,10 @@ def main(folder: Path) -> None:
     write(folder / "tokens-packed", ids, **packed, **loader)
     write(folder / "tokens-numpy", [each.numpy().astype(np.int32) for each in ids], **loader)
     small = {"compression": "zstd", "chunk_bytes": 700, "compression_batch_size": 4}
-    write(folder / "batch", [pair(i) for i in range(40)], **small)
+    write(folder / "batch", [pair(i) for i in range(100)], **small)
     write(folder / "batch-every", [every(i) for i in range(9)], **small)
     sample = {"compression": "zstd:2", "compression_level": "sample", "chunk_bytes": 700}
-    write(folder / "sample", [pair(i) for i in range(40)], **sample)
+    write(folder / "sample", [pair(i) for i in range(100)], **sample)
     write(folder / "sample-every", [every(i) for i in range(9)], **sample)
     write(folder / "pickled", [{"a": {1, i}, "l": [i], "x": torch.zeros(2)} for i in range(3)])
     write(folder / "rows", [row(i) for i in range(300)], chunk_bytes=3000)

@@ -24,6 +24,7 @@ from headrace.formats._shards.table import sample_bounds
 
 _MAGIC = b"LDFZ01\0\0"
 _VERSION = 1
+_ZSTD_RATIO_MAX = 65_536  # decoded bytes of one byte
 _HEAD = np.dtype(
     [
         ("magic", "S8"),
@@ -71,6 +72,7 @@ def _batches(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
             or here.size != items + 1
             or (np.diff(here) < 0).any()
             or here[-1] - here[0] != decoded
+            or decoded > size * _ZSTD_RATIO_MAX
             or offset < end
             or offset + size > source.size
         ):
@@ -94,8 +96,10 @@ def _samples(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
         ):
             front = fronts[number, : min(size, ZSTD_FRONT_BYTES)].tobytes()
             decoded = zstd_content_bytes(source.path, offset, front)
-            if decoded is None:
-                raise source.damaged(offset, "a zstd frame that does not say what it decodes to")
+            if decoded is None or decoded > size * _ZSTD_RATIO_MAX:
+                raise source.damaged(
+                    offset, f"a zstd frame of {size} bytes that decodes to {decoded} bytes"
+                )
             yield _piece(shard, (offset, size), decoded, first + number, np.array([0, decoded]))
 
 

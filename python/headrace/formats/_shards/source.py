@@ -70,7 +70,9 @@ class Source:
 
     def part(self, offset: int, size: int) -> U8:
         """These bytes, which must be there."""
-        found = np.frombuffer(self._read(offset, size), np.uint8)
+        # Not a read of a size that damage made up.
+        there = max(0, min(size, self.size - offset))
+        found = np.frombuffer(self._read(offset, there), np.uint8)
         if found.size != size:
             raise self.damaged(offset, f"{size} bytes are needed, there are {found.size}")
         return found
