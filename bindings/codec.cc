@@ -1,4 +1,4 @@
-// ImageTransform, and decode_image() for those who want one image: tests, notebooks.
+// ImageTransform and SoundTransform, and functions for those who want one image or sound.
 
 #include <cstddef>
 #include <cstdint>
@@ -6,12 +6,14 @@
 #include <new>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 
 #include "arrays.h"
 #include "base/coding/decompress.h"
@@ -19,6 +21,8 @@
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
+#include "codec/sound/sound_codec.h"
+#include "codec/sound/sound_header.h"
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
@@ -93,6 +97,34 @@ bool IsOtherKind(const InArray<std::uint8_t>& encoded) {
   return IsImageOfOtherKind({reinterpret_cast<const std::byte*>(encoded.data()), encoded.size()});
 }
 
+// A whole sound as float32[frames, channels], and its rate.
+std::tuple<nb::ndarray<nb::numpy>, std::uint32_t> DecodeSound(
+    const InArray<std::uint8_t>& encoded) {
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(encoded.data()),
+                                         encoded.size());
+  const SoundHeader header = ValueOrThrow(ReadSoundHeader(bytes, bytes.size()));
+  const std::unique_ptr<FieldCodec> codec = ValueOrThrow(MakeSoundCodec({}));
+  const std::size_t shape[2] = {header.info.frames, header.info.channels};
+  auto memory = std::make_unique_for_overwrite<float[]>(shape[0] * shape[1]);
+  RunReleased([&] {
+    return codec->Decode(bytes, {},
+                         {reinterpret_cast<std::byte*>(memory.get()), header.info.bytes()});
+  });
+  float* const data = memory.get();
+  nb::capsule owner(memory.release(),
+                    [](void* pointer) noexcept { delete[] static_cast<float*>(pointer); });
+  return {nb::ndarray<nb::numpy>(data, 2, shape, owner, nullptr, nb::dtype<float>()),
+          header.info.rate};
+}
+
+// Frames, channels and frames a second, of a file of which `begin` are the first bytes.
+std::tuple<std::uint64_t, std::uint32_t, std::uint32_t> ReadSoundInfo(
+    const InArray<std::uint8_t>& begin, std::uint64_t file_bytes) {
+  const SoundHeader header = ValueOrThrow(ReadSoundHeader(
+      {reinterpret_cast<const std::byte*>(begin.data()), begin.size()}, file_bytes));
+  return {header.info.frames, header.info.channels, header.info.rate};
+}
+
 // What bytes decode to, which has to be so many. `element_bytes` above 1: their elements have so
 // many, and were shuffled before.
 nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle encoded,
@@ -161,15 +193,31 @@ void BindCodec(nb::module_& module) {
              nb::arg("seed") = 0, nb::arg("epoch") = 0, nb::arg("sample") = 0,
              nb::sig("def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, "
                      "epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[typing.Any]"),
-             "Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).");
+             "Decodes one image as the loader does for this (seed, epoch, sample).");
   module.def("decode_pixels", &DecodePixels, nb::arg("encoded"),
              nb::sig("def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> "
                      "numpy.typing.NDArray[numpy.uint8]"),
-             "Every pixel of a JPEG or PNG: uint8[height, width, 3], RGB.");
+             "Every pixel of an image: uint8[height, width, 3], RGB.");
   module.def("is_image_of_other_kind", &IsOtherKind, nb::arg("encoded"),
              nb::sig("def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> "
                      "bool"),
-             "Whether the bytes begin as a WebP, BMP, TIFF or PNM does.");
+             "Whether the bytes are an image that others decode: a BMP, PNM, CMYK TIFF, ...");
+  nb::class_<SoundTransform>(module, "SoundTransform",
+                             "How an encoded sound becomes a row of float32[frames, channels].")
+      .def(nb::init<>())
+      .def_rw("frames", &SoundTransform::frames, nb::arg().none(),
+              "of every row; None: those of the sound")
+      .def_rw("random_begin", &SoundTransform::random_begin, "cut at a random frame of each epoch")
+      .def_rw("channels", &SoundTransform::channels, "that every sound has")
+      .def_rw("rate", &SoundTransform::rate, "that every sound has; 0: any");
+  module.def("decode_sound", &DecodeSound, nb::arg("encoded"),
+             nb::sig("def decode_sound(encoded: numpy.typing.NDArray[numpy.uint8]) -> "
+                     "tuple[numpy.typing.NDArray[numpy.float32], int]"),
+             "All frames of a WAV or FLAC: float32[frames, channels]; and frames a second.");
+  module.def("read_sound_info", &ReadSoundInfo, nb::arg("begin"), nb::arg("file_bytes"),
+             nb::sig("def read_sound_info(begin: numpy.typing.NDArray[numpy.uint8], file_bytes: "
+                     "int) -> tuple[int, int, int]"),
+             "Frames, channels and frames a second of a file, from its first bytes.");
 }
 
 }  // namespace headrace::bindings

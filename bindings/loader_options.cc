@@ -113,11 +113,11 @@ void BindOptions(nb::module_& module) {
       .def(
           "add_field",
           [](LoaderOptions& self, const Text& name, const std::optional<ImageTransform>& image,
-             EncodedImages encoded) {
-            self.fields.push_back({name.bytes(), image, encoded});
+             EncodedImages encoded, const std::optional<SoundTransform>& sound) {
+            self.fields.push_back({name.bytes(), image, encoded, sound});
           },
           nb::arg("name"), nb::arg("image") = nb::none(),
-          nb::arg("encoded") = EncodedImages::kUnchecked)
+          nb::arg("encoded") = EncodedImages::kUnchecked, nb::arg("sound") = nb::none())
       .def_rw("order", &LoaderOptions::order)
       .def(
           "add_tier",

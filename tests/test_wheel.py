@@ -57,7 +57,10 @@ def test_missing_libraries_are_named_together_with_the_line_that_installs_them(
     tmp_path: Path,
 ) -> None:
     error = error_of(configure(tmp_path, *WITHOUT_HEADERS, PKG_CONFIG_LIBDIR=str(tmp_path)))
-    assert "not found: libjpeg, libspng, libzstd, zlib, liburing, xxhash.h, fmt/core.h. On" in error
+    assert (
+        "not found: libjpeg, libtiff 4.5, libspng, libwebp, libsndfile, libzstd, zlib, liburing, "
+        "xxhash.h, fmt/core.h. On"
+    ) in error
     apt = re.search(r"apt install [a-z0-9+ -]+", error)
     assert apt is not None
     of_readme = re.search(r"apt install (.*)", (ROOT / "README.md").read_text())
@@ -68,7 +71,7 @@ def test_missing_libraries_are_named_together_with_the_line_that_installs_them(
 def test_a_library_that_is_missing_alone_is_named_alone(tmp_path: Path) -> None:
     # Of those that pkg-config finds.
     no_spng = configure(tmp_path / "spng", PKG_CONFIG_LIBDIR=str(tmp_path))
-    assert "not found: libspng, libzstd. On Debian" in error_of(no_spng)
+    assert "not found: libspng, libwebp, libsndfile, libzstd. On Debian" in error_of(no_spng)
     no_jpeg = configure(tmp_path / "jpeg", "-D", "CMAKE_DISABLE_FIND_PACKAGE_JPEG=ON")
     assert "not found: libjpeg. On Debian" in error_of(no_jpeg)
 

@@ -10,7 +10,11 @@ set -euo pipefail
 
 folders=(/usr/include /usr/local/include /usr/lib/gcc /usr/lib/llvm-*)
 programs=(cc c++ gcc g++ cpp clang clang++ ld as make cmake ninja ccache pkg-config)
-libraries=(libjpeg.so.62 libjpeg.so.8 liburing.so.2 libspng.so.0 libzstd.so.1)
+libraries=(
+  libFLAC.so.12 libLerc.so.4 libdeflate.so.0 libjbig.so.0 libjpeg.so.62 libjpeg.so.8 libmp3lame.so.0
+  libmpg123.so.0 libogg.so.0 libopus.so.0 libsndfile.so.1 libspng.so.0 libtiff.so.6 liburing.so.2
+  libvorbis.so.0 libvorbisenc.so.2 libwebp.so.7 libzstd.so.1
+)
 
 hide() {
   local each path

@@ -13,8 +13,8 @@ venv=${VENV:-.venv}
 # a|b: either will do; the first that the distribution has is installed.
 build_packages=(
   g++ make ccache pkg-config
-  liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libzstd-dev zlib1g-dev
-  libxxhash-dev libfmt-dev
+  liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libwebp-dev libtiff-dev
+  libsndfile1-dev libzstd-dev zlib1g-dev libxxhash-dev libfmt-dev
 )
 checks_packages=(
   "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" valgrind

@@ -9,9 +9,23 @@ from pathlib import Path
 BYTES_MAX = 8_000_000
 # Each library that is bundled as a file, and the text that has its licence.
 BUNDLED = {
+    "libFLAC": "flac",
+    "libLerc": "lerc",
+    "libdeflate": "libdeflate",
+    "libjbig": "jbigkit",
     "libjpeg": "libjpeg-turbo",
-    "liburing": "liburing",
+    "liblzma": "xz",
+    "libmp3lame": "lame",
+    "libmpg123": "mpg123",
+    "libogg": "libogg",
+    "libopus": "opus",
+    "libsndfile": "libsndfile",
     "libspng": "libspng",
+    "libtiff": "libtiff",
+    "liburing": "liburing",
+    "libvorbis": "libvorbis",
+    "libvorbisenc": "libvorbis",
+    "libwebp": "libwebp",
     "libzstd": "zstd",
 }
 # What is compiled into the binaries.

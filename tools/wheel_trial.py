@@ -21,7 +21,7 @@ import numpy as np
 
 import headrace as hr
 
-BUNDLED = ("libjpeg", "liburing", "libspng", "libzstd")
+BUNDLED = ("libjpeg", "liburing", "libsndfile", "libspng", "libtiff", "libwebp", "libzstd")
 NODE = "headrace-node"
 _COMMAND_S = 120
 
@@ -73,10 +73,7 @@ class Trial:
                 continue
             raise AssertionError(f"{compiler} runs")
         assert not Path("/usr/include/stdio.h").exists()
-        return (
-            "bare: no compiler runs, no header, libjpeg, liburing, libspng, libzstd of the system "
-            "hidden"
-        )
+        return f"bare: no compiler runs, no header, {', '.join(BUNDLED)} of the system hidden"
 
     def commands(self) -> str:
         version = metadata.version("headrace")

@@ -8,7 +8,7 @@
 
 import logging
 
-from headrace import _core, errors, formats, image, orders, profile, tiers
+from headrace import _core, audio, errors, formats, image, orders, profile, tiers
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
@@ -36,6 +36,7 @@ __all__ = [
     "Sharding",
     "Workers",
     "__version__",
+    "audio",
     "errors",
     "formats",
     "image",

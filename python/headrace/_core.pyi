@@ -288,15 +288,56 @@ class ImageTransform:
     def pixels_max(self, arg: int, /) -> None: ...
 
 def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[Any]:
-    """
-    Decodes one JPEG or PNG as the loader does for this (seed, epoch, sample).
-    """
+    """Decodes one image as the loader does for this (seed, epoch, sample)."""
 
 def decode_pixels(encoded: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.uint8]:
-    """Every pixel of a JPEG or PNG: uint8[height, width, 3], RGB."""
+    """Every pixel of an image: uint8[height, width, 3], RGB."""
 
 def is_image_of_other_kind(encoded: numpy.typing.NDArray[numpy.uint8]) -> bool:
-    """Whether the bytes begin as a WebP, BMP, TIFF or PNM does."""
+    """
+    Whether the bytes are an image that others decode: a BMP, PNM, CMYK TIFF, ...
+    """
+
+class SoundTransform:
+    """How an encoded sound becomes a row of float32[frames, channels]."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def frames(self) -> int | None:
+        """of every row; None: those of the sound"""
+
+    @frames.setter
+    def frames(self, arg: int | None, /) -> None: ...
+
+    @property
+    def random_begin(self) -> bool:
+        """cut at a random frame of each epoch"""
+
+    @random_begin.setter
+    def random_begin(self, arg: bool, /) -> None: ...
+
+    @property
+    def channels(self) -> int:
+        """that every sound has"""
+
+    @channels.setter
+    def channels(self, arg: int, /) -> None: ...
+
+    @property
+    def rate(self) -> int:
+        """that every sound has; 0: any"""
+
+    @rate.setter
+    def rate(self, arg: int, /) -> None: ...
+
+def decode_sound(encoded: numpy.typing.NDArray[numpy.uint8]) -> tuple[numpy.typing.NDArray[numpy.float32], int]:
+    """
+    All frames of a WAV or FLAC: float32[frames, channels]; and frames a second.
+    """
+
+def read_sound_info(begin: numpy.typing.NDArray[numpy.uint8], file_bytes: int) -> tuple[int, int, int]:
+    """Frames, channels and frames a second of a file, from its first bytes."""
 
 def set_group_reader(command: list[str]) -> None:
     """
@@ -520,7 +561,7 @@ class LoaderOptions:
     @horizon_epochs.setter
     def horizon_epochs(self, arg: int, /) -> None: ...
 
-    def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED) -> None: ...
+    def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED, sound: SoundTransform | None = None) -> None: ...
 
     @property
     def order(self) -> OrderSpec: ...

@@ -11,6 +11,7 @@ from headrace import _signature as signature
 from headrace._arguments import flag
 from headrace._dataset import Dataset
 from headrace._loading.arguments import (
+    batch_kinds,
     check_sampler_fits,
     check_samplers,
     field_kinds,
@@ -53,8 +54,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         order: "exact", "batch", "epoch", "redox", or one of `headrace.orders` with parameters.
         seed: seed of the order and of random transforms.
         drop_last: drop the last batch if it is smaller.
-        transform: one of `headrace.image`, or a dict of them by field; or a Python callable, which
-            receives a `headrace.Sample`; or a pair of both. Default: images stay encoded.
+        transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
+            Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
         fields: names of the fields to deliver, in this order; default: all.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
@@ -114,7 +115,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         ranks = Ranks(share.rank, share.world_size, with_sampler=sampled)
         place = node_place(node_process)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
-        kinds = field_kinds(found, fields)
+        kinds = batch_kinds(field_kinds(found, fields), transform)
         native, python = split_transform(
             transform, kinds, decode=decode, workers=workers, ragged=ragged
         )

@@ -34,7 +34,7 @@ _FACTORIES = ("train", "evaluate", "resize")
 @named_fields
 @dataclass(frozen=True, kw_only=True)
 class ImageTransform:
-    """The transform of an encoded image (JPEG or PNG) to one row of a batch.
+    """The transform of an encoded image (JPEG, PNG, WebP, TIFF) to one row of a batch.
 
     The steps, in this order: a random resized crop, or a resize of the shorter side and a centre
     crop, or a plain resize; a horizontal flip; conversion and normalisation; layout.

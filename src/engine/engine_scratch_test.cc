@@ -202,8 +202,9 @@ TEST_F(EngineScratchTest, ADecodeThatCanNeverHaveEnoughIsAnErrorThatSaysHowMuch)
   EXPECT_EQ(status.message(),
             "epoch 0 step 1 sample 11 (a): field image: decoding takes much: memory= leaves 50.0 "
             "KiB for one decode; raise memory= to at least 33.0 MiB, make the sample smaller "
-            "(compressed ones, progressive JPEG and interlaced PNG are whole in memory), or leave "
-            "it out with "
+            "(compressed ones, progressive JPEG, interlaced PNG and WebP are whole in memory), or "
+            "leave it "
+            "out with "
             "on_error=\"substitute\"");
   EXPECT_EQ(delivered_, 8U);
   world.on_error = OnError::kSubstitute;

@@ -47,7 +47,7 @@ bool IsWider(DType to, DType from);
 // The meaning of a field's bytes. Index files contain these numbers.
 enum class FieldKind : std::uint8_t {
   kBytes = 0,  // anything, of any length
-  kImage = 1,  // an encoded image: JPEG, PNG
+  kImage = 1,  // an encoded image: JPEG, PNG, ...
   kArray = 2,  // dtype and shape, the same for every sample; C order, little-endian
   kText = 3,   // UTF-8, of any length
 };

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 
-from headrace import _core
+from headrace import _core, errors
 
 
 def texture(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -181,6 +181,113 @@ def test_pngs_of_every_mode_equal_pillow(mode: str) -> None:
     np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
 
 
+WEBPS = [
+    pytest.param({"quality": 80}, id="lossy"),
+    pytest.param({"quality": 5, "method": 6}, id="coarse"),
+    pytest.param({"lossless": True}, id="lossless"),
+    pytest.param({"lossless": True, "exact": True, "quality": 100}, id="lossless-exact"),
+]
+
+
+@pytest.mark.parametrize("options", WEBPS)
+@pytest.mark.parametrize("size", [(1, 1), (17, 33), (160, 120)])
+@pytest.mark.parametrize("alpha", [False, True])
+def test_a_decoded_webp_equals_pillow(
+    options: dict[str, Any], size: tuple[int, int], alpha: bool
+) -> None:
+    image = texture(*size)
+    if alpha:
+        image.putalpha(texture(*size, seed=1).convert("L"))
+    data = encoded(image, "WEBP", **options)
+    ours = _core.decode_image(data, transform(width=size[0], height=size[1]))
+    np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
+
+
+TIFFS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"]
+
+
+@pytest.mark.parametrize("compression", TIFFS)
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("size", [(1, 1), (61, 45), (333, 222)])
+def test_tiffs_of_every_mode_equal_pillow(
+    compression: str, mode: str, size: tuple[int, int]
+) -> None:
+    image = texture(*size)
+    if mode.endswith("A"):
+        image = image.convert(mode[:-1])
+        image.putalpha(texture(*size, seed=1).convert("L"))
+    else:
+        image = image.convert(mode)
+    data = encoded(image, "TIFF", compression=compression)
+    ours = _core.decode_image(data, transform(width=size[0], height=size[1]))
+    np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
+
+
+@pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
+def test_fax_tiffs_equal_pillow(compression: str) -> None:
+    data = encoded(texture(333, 222).convert("1"), "TIFF", compression=compression)
+    ours = _core.decode_image(data, transform(width=333, height=222))
+    np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
+
+
+def with_tags(image: Image.Image, tags: dict[int, int]) -> bytes:
+    """A TIFF whose first directory says so: for what Pillow does not write."""
+    info = TiffImagePlugin.ImageFileDirectory_v2()
+    for tag, value in tags.items():
+        info[tag] = value
+    return encoded(image, "TIFF", tiffinfo=info)
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        (encoded(texture(9, 7).convert("CMYK"), "TIFF"), "colours of CMYK"),
+        (encoded(texture(9, 7), "TIFF", compression="jpeg"), "compression by JPEG"),
+        (encoded(texture(9, 7).convert("F"), "TIFF"), "signed or floating-point"),
+        (encoded(texture(9, 7).convert("I"), "TIFF"), "signed or floating-point"),
+        (
+            encoded(texture(9, 7), "TIFF", save_all=True, append_images=[texture(9, 7)]),
+            "several pages",
+        ),
+        (with_tags(texture(9, 7), {274: 6}), "orientation 6"),
+    ],
+    ids=["cmyk", "jpeg", "float", "int", "pages", "turned"],
+)
+def test_tiffs_that_differ_are_refused_by_name(image: bytes, says: str) -> None:
+    with pytest.raises(errors.DataLossError, match=f"TIFF image of 9 x 7 pixels: .*{says}.*Pillow"):
+        _core.decode_image(image, transform(width=9, height=7))
+
+
+def test_16_bit_grey_tiffs_keep_the_upper_byte() -> None:
+    grey = np.random.default_rng(6).integers(0, 65536, size=(20, 30), dtype=np.uint16)
+    data = encoded(Image.fromarray(grey), "TIFF")  # Pillow clips these at 255.
+    ours = _core.decode_image(data, transform(width=30, height=20))
+    np.testing.assert_array_equal(ours, np.repeat(grey[:, :, None] >> 8, 3, axis=2))
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "TIFF"])
+def test_damaged_bytes_are_an_error_or_pixels(kind: str) -> None:
+    """Pillow's files, as other programs write them, with some bytes changed."""
+    rng = np.random.default_rng(7)
+    options: list[dict[str, Any]] = (
+        [{}, {"lossless": True}]
+        if kind == "WEBP"
+        else [{}, {"compression": "tiff_lzw"}, {"compression": "tiff_adobe_deflate"}]
+    )
+    files = [encoded(texture(40, 30), kind, **each) for each in options]
+    asked = transform(width=16, height=16, pixels_max=1 << 16)
+    refused = 0
+    for number in range(1500):
+        data = bytearray(files[number % len(files)])
+        for _ in range(rng.integers(1, 6)):
+            data[rng.integers(len(data))] = rng.integers(256)
+        try:
+            _core.decode_image(bytes(data), asked)
+        except (errors.DataLossError, errors.InvalidArgumentError):
+            refused += 1
+    assert 100 < refused < 1500
+
+
 def png16(color_type: int, channels: int, samples: NDArray[np.uint16]) -> bytes:
     """A 16-bit PNG: Pillow writes only grey ones."""
 
@@ -234,7 +341,7 @@ def test_resize_equals_pillow(source: tuple[int, int], target: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("size", [(500, 375), (375, 500), (256, 256), (1000, 333), (257, 4001)])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_resize_and_centre_crop_equal_torchvision(size: tuple[int, int], kind: str) -> None:
     data = encoded(texture(*size), kind)
     ours = _core.decode_image(data, transform(resize_shorter=256, width=224, height=223))

@@ -68,11 +68,16 @@ def kinds(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
         "colour.ppm": rgb,
         "colour.tif": rgb,
         "alpha.webp": Image.fromarray(alpha),
+        "cmyk.tif": rgb.convert("CMYK"),
     }
     pixels = {}
     for name, image in saved.items():
         image.save(folder / name)
         pixels[name] = np.array(Image.open(folder / name).convert("RGB"))
+    for name in ("frames.webp", "pages.tif"):  # The first counts.
+        rgb.save(folder / name, save_all=True, append_images=[Image.fromarray(texture(5))])
+        with Image.open(folder / name) as image:
+            pixels[name] = np.array(image.convert("RGB"))
     for name in ("deep.png", "deep.tiff", "deep.pgm"):
         Image.fromarray(deep).save(folder / name)
         pixels[name] = np.repeat((deep >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
@@ -119,15 +124,16 @@ def test_every_kind_of_image_becomes_three_channels_of_bytes(
         assert np.array_equal(image, pixels[name]), name
 
 
+@pytest.mark.parametrize("name", ["bits.bmp", "cmyk.tif", "frames.webp"])
 def test_without_pillow_an_image_of_another_kind_says_what_is_missing(
-    kinds: tuple[Path, dict[str, np.ndarray[Any, Any]]], monkeypatch: pytest.MonkeyPatch
+    kinds: tuple[Path, dict[str, np.ndarray[Any, Any]]], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = quietly(kinds[0])
-    number = sorted(kinds[1]).index("alpha.webp")
+    number = sorted(kinds[1]).index(name)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with (
         hr.Loader(dataset, batch_sampler=[[number]], transform=whole, workers=0) as loader,
-        pytest.raises(errors.TransformError, match=r"alpha\.webp.*pip install pillow"),
+        pytest.raises(errors.TransformError, match=rf"{name}.*pip install pillow"),
     ):
         next(iter(loader))
 
@@ -156,7 +162,7 @@ def test_what_pillow_refuses_is_an_error_of_headrace(
     if error is None:
         assert decode_image(encoded).tobytes() == b"a" * 48
         return
-    with pytest.raises(error, match=f"neither JPEG nor PNG.*{words}"):
+    with pytest.raises(error, match=f"of a kind that headrace does not decode.*{words}"):
         decode_image(encoded)
 
 
@@ -212,7 +218,9 @@ def test_what_cannot_be_decoded_is_substituted_for_a_callable(
     if way["workers"] == 0:
         with (
             hr.Loader(dataset, 4, **options) as loader,
-            pytest.raises(errors.TransformError, match=r"002\.jpg.*neither JPEG nor PNG") as caught,
+            pytest.raises(
+                errors.TransformError, match=r"002\.jpg.*neither JPEG, PNG, WebP nor TIFF"
+            ) as caught,
         ):
             next(iter(loader))
         assert isinstance(caught.value.__cause__, errors.DataLossError)

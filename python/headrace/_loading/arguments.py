@@ -12,7 +12,8 @@ from headrace._arguments import items, shown
 from headrace._dataset import Dataset, open_dataset
 from headrace._loading.sampling import gives_one_epoch
 from headrace._workers._decode import pillow_is_installed
-from headrace._workers._options import check_was_made
+from headrace._workers._options import FieldTransform, Native, check_was_made
+from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
 from headrace.formats import table
 from headrace.formats._findings import callers_level, warn_of
@@ -132,24 +133,40 @@ def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str
     return {name: dataset.kind(name) for name in field_names(dataset, fields)}
 
 
+def batch_kinds(kinds: Mapping[str, str], transform: Any) -> dict[str, str]:
+    """The kinds of fields as batches have them: sounds that are decoded whole are lists."""
+    native = transform[0] if isinstance(transform, tuple) and transform else transform
+    if isinstance(native, AudioTransform):
+        native = dict.fromkeys((name for name, kind in kinds.items() if kind == "bytes"), native)
+    chosen = native if isinstance(native, Mapping) else {}
+
+    def is_whole(name: str) -> bool:
+        each = chosen.get(name)
+        return isinstance(each, AudioTransform) and each.seconds is None
+
+    return {name: "list" if is_whole(name) else kind for name, kind in kinds.items()}
+
+
 def field_transforms(
     dataset: Dataset,
     names: list[str],
-    transform: ImageTransform | Mapping[str, ImageTransform] | None,
-) -> dict[str, _core.ImageTransform | None]:
+    transform: Native | None,
+) -> dict[str, _core.ImageTransform | _core.SoundTransform | None]:
     """The core's transform of each requested field."""
-    chosen: dict[str, ImageTransform] = {}
+    chosen: dict[str, FieldTransform] = {}
     if isinstance(transform, Mapping):
         unknown = [name for name in transform if name not in names]
         if unknown:
             raise InvalidArgumentError(
                 f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
             )
-        chosen = {name: _image_transform(name, each) for name, each in transform.items()}
+        chosen = {name: _native_transform(name, each) for name, each in transform.items()}
+    elif isinstance(transform, AudioTransform):
+        chosen = {_only_bytes(dataset, names): transform}
     elif transform is not None:
         images = [name for name in names if dataset.kind(name) == "image"]
-        chosen = dict.fromkeys(images, _image_transform(", ".join(images), transform))
-    made: dict[str, _core.ImageTransform | None] = dict.fromkeys(names)
+        chosen = dict.fromkeys(images, _native_transform(", ".join(images), transform))
+    made: dict[str, _core.ImageTransform | _core.SoundTransform | None] = dict.fromkeys(names)
     for name, each in chosen.items():
         try:
             made[name] = each.to_core()
@@ -158,13 +175,26 @@ def field_transforms(
     return made
 
 
-def _image_transform(field: str, transform: Any) -> ImageTransform:
+def _only_bytes(dataset: Dataset, names: list[str]) -> str:
+    """The field whose bytes are sounds: none says that it is."""
+    found = [name for name in names if dataset.kind(name) == "bytes"]
+    if len(found) != 1:
+        has = f"{len(found)} are bytes: {', '.join(found)}" if found else "none is of kind bytes"
+        raise InvalidArgumentError(
+            f"transform: a sound transform, and of the fields wanted {has}; name the one that has "
+            "encoded sounds: transform={'wav': headrace.audio.clip(...)}"
+        )
+    return found[0]
+
+
+def _native_transform(field: str, transform: Any) -> FieldTransform:
     check_was_made(f"transform of {field!r}", transform)
-    if not isinstance(transform, ImageTransform):
+    if not isinstance(transform, (ImageTransform, AudioTransform)):
         raise InvalidArgumentError(
             f"transform of {field!r}: got {transform!r}, must be one of headrace.image (train, "
-            "evaluate, resize); a Python callable is given for the whole sample, not for a field: "
-            "transform=function, or transform=(image transform, function)"
+            "evaluate, resize) or headrace.audio (clip, whole); a Python callable is given for the "
+            "whole sample, not for a field: transform=function, or transform=(image transform, "
+            "function)"
         )
     return transform
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from headrace import _core
@@ -15,10 +15,10 @@ from headrace._loading.ranks import Ranks
 from headrace._options.groups import Cache, Engine, group
 from headrace._signature import OnError, words
 from headrace._workers._decode import pillow_is_installed
+from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._format import remedies
 from headrace.formats._outside import check_outside
-from headrace.image import ImageTransform
 from headrace.orders import Order, core_order
 from headrace.profile import MachineProfile, Preprocess
 from headrace.profile import load as load_profile
@@ -51,7 +51,7 @@ def core_options(
     shuffle: bool = True,
     seed: int = 0,
     drop_last: bool = False,
-    transform: ImageTransform | Mapping[str, ImageTransform] | None = None,
+    transform: Native | None = None,
     fields: Iterable[str] | None = None,
     decoded: Collection[str] = (),
     epochs: int | None = None,
@@ -72,9 +72,12 @@ def core_options(
     choice("on_error", on_error, words(OnError))
     options = _core.LoaderOptions()
     names = field_names(dataset, fields)
-    for name, image in field_transforms(dataset, names, transform).items():
+    for name, each in field_transforms(dataset, names, transform).items():
+        if isinstance(each, _core.SoundTransform):
+            options.add_field(name, sound=each)
+            continue
         checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
-        options.add_field(name, image, _encoded_images() if checked else _UNCHECKED)
+        options.add_field(name, each, _encoded_images() if checked else _UNCHECKED)
     options.batch_size = integer("batch_size", batch_size, 1, 2**24)
     ranks = ranks or Ranks(None, None)
     options.rank, options.world_size = ranks.rank, ranks.world_size

@@ -22,8 +22,8 @@ _PIXELS_MAX = _core.ImageTransform().pixels_max
 def decode_image(encoded: Pixels) -> Pixels:
     """The pixels of one encoded image: uint8, (height, width, 3), RGB.
 
-    JPEG and PNG by headrace's own decoder (`headrace docs codec`); WebP, BMP, TIFF and PNM by
-    Pillow, if it is installed.
+    By headrace's own decoders (`headrace docs codec`); BMP, PNM and kinds of WebP and TIFF that
+    these refuse by Pillow, if it is installed.
 
     Raises:
         DataLossError: the image is of no such format, or damaged.
@@ -46,12 +46,12 @@ def decoded_columns(
 
 
 def pillow_is_installed() -> bool:
-    """Whether images of other kinds than JPEG and PNG can be decoded."""
+    """Whether images can be decoded that headrace's own decoders refuse."""
     return importlib.util.find_spec("PIL") is not None
 
 
 def _by_pillow(encoded: Pixels) -> Pixels:
-    doing = f"decoding image of {len(encoded)} bytes, which is neither JPEG nor PNG"
+    doing = f"decoding image of {len(encoded)} bytes, of a kind that headrace does not decode"
     try:
         from PIL import Image
     except ImportError:

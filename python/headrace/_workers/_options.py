@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import audio
 from headrace._arguments import choice, flag, integer
 from headrace._options.groups import Workers
 from headrace._signature import Ragged, WorkerStart, words
 from headrace._workers._libraries import LibraryTransform, Rows, innermost, of_library
+from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
 from headrace.image import ImageTransform, factory_name
 
 _WORKERS_MAX = 1024
 
-Native = ImageTransform | Mapping[str, ImageTransform]
+FieldTransform = ImageTransform | AudioTransform
+Native = FieldTransform | Mapping[str, FieldTransform]
 Function = Callable[[Any], Any]
 Transform = Native | Function | tuple[Native, Function] | None
 """The types of a loader's `transform`."""
@@ -120,6 +123,12 @@ def check_was_made(name: str, transform: Any) -> None:
             f"{name}: got the function headrace.image.{factory}, which makes a transform: call it, "
             f"as headrace.image.{factory}(224)"
         )
+    for function, example in ((audio.clip, "clip(1.0, 16000)"), (audio.whole, "whole(16000)")):
+        if made_by is function:
+            raise InvalidArgumentError(
+                f"{name}: got the function headrace.audio.{function.__name__}, which makes a "
+                f"transform: call it, as headrace.audio.{example}"
+            )
     if isinstance(made_by, type) and (_makes_callables(made_by) or not _takes_one(transform)):
         raise InvalidArgumentError(
             f"{name}: got the class {made_by.__qualname__}, not an object of it: call it, as "
@@ -167,4 +176,5 @@ def _rows(native: Any, field: str) -> Rows | None:
 
 
 def _is_function(transform: Any) -> bool:
-    return callable(transform) and not isinstance(transform, (ImageTransform, Mapping))
+    native = (ImageTransform, AudioTransform, Mapping)
+    return callable(transform) and not isinstance(transform, native)

@@ -122,7 +122,7 @@ class Builder:
     ) -> None:
         """Adds a field.
 
-        `kind`: "bytes" (any length), "image" (an encoded JPEG or PNG), "text" (UTF-8) or "array"
+        `kind`: "bytes" (any length), "image" (an encoded image), "text" (UTF-8) or "array"
         (`dtype` and `shape`, the same for all samples; little-endian, C order). The first
         dimension of an array may be None: then samples differ in it. `inline`: the index holds the
         values; not of images. `batch_dtype`: a wider type that batches hold, such as int64 for

@@ -34,12 +34,16 @@ _FAULTS = {
 }
 
 
+# Of an index that an earlier version made.
+_DECODED_SINCE = (".tif", ".tiff", ".webp")
+
+
 @dataclass(frozen=True)
 class Finding:
     """Files of one kind that indexing a folder found."""
 
     kind: str
-    """An extension (".webp": a format that headrace does not decode), "empty" (zero bytes),
+    """An extension (".bmp": a format that headrace does not decode), "empty" (zero bytes),
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
     to a folder that contains it, not followed), "skipped" (left out by `skip=`)."""
     count: int
@@ -70,6 +74,7 @@ def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:
         return tuple(
             Finding(str(kind), int(count), tuple(map(str, names)))
             for kind, count, names in json.loads(index.attributes.get("report", "[]"))
+            if kind not in _DECODED_SINCE
         )
     except (ValueError, TypeError) as error:
         raise DataLossError(f"opening {path}: its report is damaged: {error}") from error
@@ -97,7 +102,7 @@ def skip_patterns(skip: str | Iterable[str]) -> tuple[str, ...]:
 
 def _not_patterns(given: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"skip: got {shown(given)}, must be patterns: skip=['*.webp', '/src']"
+        f"skip: got {shown(given)}, must be patterns: skip=['*.bmp', '/src']"
     )
 
 
@@ -132,6 +137,13 @@ WAY_OUT = (
 )
 
 
+_SOUNDS = (".wav", ".flac")
+_WAY_OUT_OF_SOUNDS = (
+    "write them as WAV or FLAC of 16 bits, replace them with "
+    'Loader(on_error="substitute"), or decode the bytes in a Python transform='
+)
+
+
 def callers_level() -> int:
     """The `stacklevel` of a warning that this function's caller gives: the caller of headrace."""
     level, frame = 1, sys._getframe(1)
@@ -151,9 +163,10 @@ def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: s
     if not wrong or key in _told:
         return
     _told.add(key)
+    way_out = _WAY_OUT_OF_SOUNDS if all(each.kind in _SOUNDS for each in wrong) else WAY_OUT
     warnings.warn(
         f"headrace: {doing} {path}: files that cannot be decoded: {'; '.join(map(str, wrong))}. "
-        f"Each is a sample, which fails when it is read: {WAY_OUT}",
+        f"Each is a sample, which fails when it is read: {way_out}",
         RuntimeWarning,
         stacklevel=callers_level(),
     )

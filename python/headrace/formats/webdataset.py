@@ -19,12 +19,14 @@ from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
 _META = re.compile(r"__[^/]*__($|/)")
-_IMAGES = ("jpg", "jpeg", "png")
+_IMAGES = ("jpg", "jpeg", "png", "webp")
+_SOUNDS = ("wav", "flac")
 _LABEL = "cls"
 _GZIP = ".gz"
 _LABEL_BYTES_MAX = 20
@@ -69,6 +71,7 @@ class WebDataset(Format):
                 columns.flush()
         if columns is None:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        columns.tell_of_sounds()
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
@@ -99,6 +102,8 @@ class WebDataset(Format):
                 fields.append(_Field(name, each, "image", coding))
             elif kind == "npy":
                 fields.append(_Field(name, each, "array", coding, _npy(tar, taken[each], coding)))
+            elif kind in _SOUNDS and coding == "stored":
+                fields.append(_Field(name, each, "sound"))
             else:
                 fields.append(_Field(name, each, "bytes", coding))
         return fields
@@ -159,7 +164,7 @@ class _Field:
 
     @property
     def has_decoded_sizes(self) -> bool:
-        return self.coding != "stored" and self.npy is None
+        return self.kind == "sound" or (self.coding != "stored" and self.npy is None)
 
     def declare(self, builder: Builder) -> None:
         """Adds the field."""
@@ -178,7 +183,8 @@ class _Field:
             )
         else:
             kind: Literal["image", "bytes"] = "image" if self.kind == "image" else "bytes"
-            builder.add_field(self.name, kind, coding=self.coding)
+            sized = self.kind == "sound"
+            builder.add_field(self.name, kind, coding=self.coding, decoded_sizes=sized)
 
 
 class _Columns:
@@ -193,6 +199,7 @@ class _Columns:
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
+        self._no_sounds = Undecoded()
         for each in fields:
             each.declare(builder)
 
@@ -249,10 +256,21 @@ class _Columns:
                     f"{field.npy.data_offset}; write them with one version of NumPy, or keep the "
                     f"files as bytes with raw=({field.extension!r},)"
                 )
-        if field.has_decoded_sizes:
+        if field.kind == "sound":
+            read, _, _ = _whole(tar, member)
+            decoded = sound_bytes(read, size)
+            if decoded is None:
+                self._no_sounds.add(f".{field.extension}", member.name)
+            self._decoded[field.name].append(decoded or 0)
+        elif field.has_decoded_sizes:
             self._decoded[field.name].append(decoded_size(*_whole(tar, member)))
         self._offsets[field.name].append(offset)
         self._sizes[field.name].append(size)
+
+    def tell_of_sounds(self) -> None:
+        """Notes sounds that are not decoded, for `Dataset.report`: each is a sample that fails."""
+        if self._no_sounds.found:
+            self._builder.set_attribute("report", self._no_sounds.json())
 
     def flush(self) -> None:
         """Passes on what was added."""

@@ -16,9 +16,9 @@ struct RandomResizedCrop {
   std::array<double, 2> ratio = {3.0 / 4, 4.0 / 3};  // width / height
 };
 
-// How an encoded image (JPEG or PNG; grey, palette and alpha become RGB) becomes a row of fixed
-// shape. The steps run in this order; geometry is that of torchvision and resampling that of
-// Pillow: bilinear, antialiased, 8-bit between the two passes.
+// How an encoded image (JPEG, PNG, WebP or TIFF; grey, palette and alpha become RGB) becomes a row
+// of fixed shape. The steps run in this order; geometry is that of torchvision and resampling that
+// of Pillow: bilinear, antialiased, 8-bit between the two passes.
 struct ImageTransform {
   // A random box of the image, resized to height x width, ...
   std::optional<RandomResizedCrop> random_resized_crop;
@@ -50,9 +50,10 @@ struct ImageTransform {
 // The first bytes decide the format, never a name. EXIF orientation is not applied, as in
 // torchvision's loaders. Kinds of images, random choices and exactness: docs/codec.md.
 //
-// Memory: a decode holds a few rows of the image, or the whole image if it is a progressive JPEG or
-// an interlaced PNG. Each thread keeps some for its next image: see ScratchLimit.
-// Errors: InvalidArgument  an invalid transform: a size of 0, an empty interval, std of 0, a
+// Memory: a decode holds a few rows of the image, or the whole image if it is a progressive JPEG,
+// an interlaced PNG, a WebP, or a TIFF of one strip. Each thread keeps some for its next image: see
+// ScratchLimit. Errors: InvalidArgument  an invalid transform: a size of 0, an empty interval, std
+// of 0, a
 //                          centre crop larger than resize_shorter, ...
 Result<std::unique_ptr<FieldCodec>> MakeImageCodec(const ImageTransform& transform);
 

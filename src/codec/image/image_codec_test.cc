@@ -22,6 +22,8 @@ namespace {
 using test::DecodeJpegPlainly;
 using test::EncodeJpeg;
 using test::EncodePng;
+using test::EncodeTiff;
+using test::EncodeWebp;
 using test::MakeTexture;
 using test::RgbImage;
 
@@ -303,9 +305,10 @@ TEST(ImageCodecTest, NoBytesAndOtherFormatsAreDataLossThatSaysSo) {
   EXPECT_EQ(empty.message(), "decoding image of 0 bytes: it is empty");
   const Status gif = Decode(transform, ToEncoded({'G', 'I', 'F', '8', '9', 'a', 0, 1, 2})).status;
   EXPECT_EQ(gif.code(), StatusCode::kDataLoss);
-  EXPECT_EQ(gif.message(),
-            "decoding image of 9 bytes: neither JPEG nor PNG, it begins with 47 49 46 38 39 61 00 "
-            "01");
+  EXPECT_EQ(
+      gif.message(),
+      "decoding image of 9 bytes: neither JPEG, PNG, WebP nor TIFF, it begins with 47 49 46 38 39 "
+      "61 00 01");
 }
 
 TEST(ImageCodecTest, AnImageBeyondThePixelLimitIsInvalidArgument) {
@@ -405,6 +408,10 @@ TEST(ImageCodecTest, ATruncatedImageIsDataLossWhereverItEndsAndWhateverTheCrop) 
       EncodeJpeg(image, {.restart_rows = 1}),
       EncodePng(image),
       EncodePng(image, {.interlaced = true}),
+      EncodeWebp(image),
+      EncodeWebp(image, {.lossless = true}),
+      EncodeTiff(image),
+      EncodeTiff(image, {.compression = 5, .tile_width = 32, .tile_height = 32}),
   };
   for (std::size_t n = 0; n < images.size(); ++n) {
     ASSERT_TRUE(Decode(crop, images[n]).status.ok()) << n;
@@ -444,11 +451,19 @@ TEST(ImageCodecTest, FlippedBytesNeverDoMoreThanAnError) {
   const auto codec = Make(crop);
   const RgbImage image = MakeTexture(70, 50);
   const std::vector<Encoded> images = {
-      EncodeJpeg(image), EncodeJpeg(image, {.progressive = true}),
-      EncodeJpeg(image, {.components = 4}), EncodePng(image),
-      EncodePng(image, {.color_type = 3, .bit_depth = 4, .interlaced = true})};
+      EncodeJpeg(image),
+      EncodeJpeg(image, {.progressive = true}),
+      EncodeJpeg(image, {.components = 4}),
+      EncodePng(image),
+      EncodePng(image, {.color_type = 3, .bit_depth = 4, .interlaced = true}),
+      EncodeWebp(image),
+      EncodeWebp(image, {.lossless = true, .alpha = true}),
+      EncodeTiff(image, {.mode = "wb"}),
+      EncodeTiff(image, {.samples = 4, .compression = 5, .tile_width = 32, .tile_height = 32}),
+      EncodeTiff(image, {.compression = 8, .differences = true, .planes = true}),
+      EncodeTiff(image, {.photometric = 0, .samples = 1, .bits = 1, .compression = 4})};
   int refused = 0;
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     Encoded damaged = images[prng.Below(images.size())];
     for (std::uint64_t flips = 1 + prng.Below(6); flips > 0; --flips) {
       damaged[prng.Below(damaged.size())] ^= static_cast<std::byte>(1U << prng.Below(8));

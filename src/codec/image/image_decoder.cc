@@ -5,23 +5,68 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/image/jpeg_decoder.h"
 #include "codec/image/png_decoder.h"
+#include "codec/image/tiff_decoder.h"
+#include "codec/image/webp_decoder.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::array<std::uint8_t, 3> kJpegMagic = {0xFF, 0xD8, 0xFF};
-constexpr std::array<std::uint8_t, 8> kPngMagic = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+using std::string_view_literals::operator""sv;
 
-bool BeginsWith(std::span<const std::byte> bytes, std::span<const std::uint8_t> magic) {
-  return bytes.size() >= magic.size() &&
-         std::equal(magic.begin(), magic.end(), bytes.begin(), [](std::uint8_t a, std::byte b) {
-           return a == std::to_integer<std::uint8_t>(b);
-         });
+// A format, known by its first bytes.
+struct ImageFormat {
+  std::string_view name;
+  bool (*matches)(std::string_view bytes);
+  Result<std::unique_ptr<ImageDecoder>> (*open)(std::span<const std::byte> encoded,
+                                                std::uint64_t pixels_max);
+  // Whether `open` refuses the kind of the image; null: kinds that it refuses count as damaged.
+  bool (*refuses)(std::span<const std::byte> encoded) = nullptr;
+};
+
+bool IsJpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"sv); }
+
+bool IsPng(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1A\n"sv); }
+
+bool IsTiff(std::string_view bytes) {
+  constexpr std::array kBegins = {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv};
+  return std::any_of(kBegins.begin(), kBegins.end(),
+                     [bytes](std::string_view begin) { return bytes.starts_with(begin); });
+}
+
+bool IsWebp(std::string_view bytes) {
+  return bytes.starts_with("RIFF"sv) && bytes.substr(0, 12).ends_with("WEBP"sv);
+}
+
+// In the order of messages.
+constexpr std::array kFormats = {
+    ImageFormat{"JPEG", IsJpeg, OpenJpeg},
+    ImageFormat{"PNG", IsPng, OpenPng},
+    ImageFormat{"WebP", IsWebp, OpenWebp, IsRefusedWebp},
+    ImageFormat{"TIFF", IsTiff, OpenTiff, IsRefusedTiff},
+};
+
+const ImageFormat* FormatOf(std::span<const std::byte> encoded) {
+  const std::string_view bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+  for (const ImageFormat& format : kFormats) {
+    if (format.matches(bytes)) return &format;
+  }
+  return nullptr;
+}
+
+// "JPEG, PNG, WebP nor TIFF".
+std::string NamesOfFormats() {
+  std::string names;
+  for (const ImageFormat& format : kFormats) {
+    if (!names.empty()) names += &format == &kFormats.back() ? " nor " : ", ";
+    names += format.name;
+  }
+  return names;
 }
 
 // The first bytes, for a message: "47 49 46 38".
@@ -43,10 +88,15 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
   if (encoded.empty()) {
     return DataLoss("decoding image of 0 bytes: it is empty");
   }
-  if (BeginsWith(encoded, kJpegMagic)) return OpenJpeg(encoded, pixels_max);
-  if (BeginsWith(encoded, kPngMagic)) return OpenPng(encoded, pixels_max);
-  return DataLoss("decoding image of {}: neither JPEG nor PNG, it begins with {}",
-                  Counted(encoded.size(), "byte"), HexOfStart(encoded));
+  const ImageFormat* const format = FormatOf(encoded);
+  if (format != nullptr) return format->open(encoded, pixels_max);
+  return DataLoss("decoding image of {}: neither {}, it begins with {}",
+                  Counted(encoded.size(), "byte"), NamesOfFormats(), HexOfStart(encoded));
+}
+
+bool IsRefusedImage(std::span<const std::byte> encoded) {
+  const ImageFormat* const format = FormatOf(encoded);
+  return format != nullptr && format->refuses != nullptr && format->refuses(encoded);
 }
 
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {

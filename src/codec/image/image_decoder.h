@@ -1,6 +1,6 @@
 #pragma once
 
-// The common interface of the JPEG and PNG decoders: opening reads the header, which gives the
+// The common interface of the decoders of image formats: opening reads the header, which gives the
 // size; then the rows of a region are decoded.
 
 #include <cstddef>
@@ -74,10 +74,14 @@ inline constexpr std::uint32_t kImageSideMax = 65500;
 
 // Reads the header of `encoded`. The first bytes decide the format, not the file's name.
 //
-// Errors: DataLoss         neither JPEG nor PNG, or its header is damaged or not supported
+// Errors: DataLoss         of no format that is decoded, or its header is damaged or not supported
 //         InvalidArgument  more than `pixels_max` pixels, a side above kImageSideMax
 Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
                                                 std::uint64_t pixels_max);
+
+// Whether `encoded` is of a format that is decoded, but of a kind that OpenImage() refuses, such as
+// an animation. Other programs may decode it.
+bool IsRefusedImage(std::span<const std::byte> encoded);
 
 // InvalidArgument if an image of `size` has more than `pixels_max` pixels, or too long a side.
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max);

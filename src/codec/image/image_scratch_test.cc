@@ -19,6 +19,8 @@ namespace {
 
 using test::EncodeJpeg;
 using test::EncodePng;
+using test::EncodeTiff;
+using test::EncodeWebp;
 using test::MakeTexture;
 using test::RgbImage;
 
@@ -94,10 +96,36 @@ TEST(ImageScratchTest, NoDecodeTakesMoreThanItsHeaderTellsNorFarLess) {
   EXPECT_GE(large, 15);
 }
 
+// libwebp and libtiff take memory of their own, which is not measured here.
+TEST(ImageScratchTest, AWebpOrTiffTakesNoMoreThanItsHeaderTells) {
+  Prng prng(8, 0, RandomStream::kAugment, 0);
+  for (const auto& [width, height] : {std::pair{600U, 500U}, {9U, 6000U}, {6000U, 9U}, {1U, 1U}}) {
+    const RgbImage image = MakeTexture(width, height);
+    for (const Encoded& encoded :
+         {EncodeWebp(image, {.quality = 20}), EncodeTiff(image),
+          EncodeTiff(image, {.bits = 16, .planes = true, .rows_per_strip = height}),
+          EncodeTiff(image, {.samples = 4, .tile_width = 64, .tile_height = 256}),
+          EncodeTiff(image, {.planes = true, .tile_width = 16384, .tile_height = 16})}) {
+      for (const bool crop : {false, true}) {
+        ImageTransform transform;
+        transform.height = 1 + static_cast<std::uint32_t>(prng.Below(300));
+        if (crop) transform.random_resized_crop.emplace();
+        const Decoded decoded = Decode(transform, encoded, kForgetful, width);
+        ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
+        ASSERT_LE(decoded.taken, decoded.limit.bytes_needed) << width << " x " << height;
+        ASSERT_EQ(decoded.retained, 0U);
+        if (crop) continue;
+        ASSERT_LE(decoded.limit.bytes_needed, 2 * decoded.taken + 3 * kMiB) << width;
+      }
+    }
+  }
+}
+
 TEST(ImageScratchTest, TooLargeADecodeSaysHowMuchItTakesAndTakesNothing) {
   const RgbImage image = MakeTexture(700, 500);
   for (const Encoded& encoded :
-       {EncodeJpeg(image, {.progressive = true}), EncodePng(image, {.interlaced = true})}) {
+       {EncodeJpeg(image, {.progressive = true}), EncodePng(image, {.interlaced = true}),
+        EncodeWebp(image), EncodeTiff(image, {.compression = 5, .rows_per_strip = 500})}) {
     ImageTransform transform;
     ScratchLimit limit{.bytes_max = 512 * kKiB};
     const Decoded refused = Decode(transform, encoded, limit);

@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include <jpeglib.h>
 #include <spng.h>
+#include <tiffio.h>
+#include <webp/decode.h>
+#include <webp/encode.h>
 
 #include "base/check.h"
 #include "base/prng.h"
@@ -179,6 +183,235 @@ std::vector<std::byte> EncodePng(const RgbImage& image, const PngOptions& option
   std::free(memory);
   spng_ctx_free(context);
   return encoded;
+}
+
+std::vector<std::byte> EncodeWebp(const RgbImage& image, const WebpOptions& options) {
+  std::vector<std::uint8_t> pixels;
+  for (std::uint32_t y = 0; y < image.height; ++y) {
+    for (std::uint32_t x = 0; x < image.width; ++x) {
+      const std::uint8_t* pixel = image.pixels.data() + (std::size_t{y} * image.width + x) * 3;
+      pixels.insert(pixels.end(), pixel, pixel + 3);
+      if (options.alpha) pixels.push_back(static_cast<std::uint8_t>(StoredAlpha(x, y) | 1U));
+    }
+  }
+  WebPConfig config{};
+  WebPPicture picture{};
+  WebPMemoryWriter writer{};
+  HEADRACE_CHECK(WebPConfigInit(&config) != 0 && WebPPictureInit(&picture) != 0);
+  WebPMemoryWriterInit(&writer);
+  config.lossless = options.lossless ? 1 : 0;
+  config.exact = 1;
+  config.quality = options.quality;
+  picture.use_argb = config.lossless;
+  picture.width = static_cast<int>(image.width);
+  picture.height = static_cast<int>(image.height);
+  picture.writer = WebPMemoryWrite;
+  picture.custom_ptr = &writer;
+  const int stride = picture.width * (options.alpha ? 4 : 3);
+  HEADRACE_CHECK((options.alpha ? WebPPictureImportRGBA : WebPPictureImportRGB)(
+                     &picture, pixels.data(), stride) != 0);
+  HEADRACE_CHECK(WebPEncode(&config, &picture) != 0);
+  std::vector<std::byte> encoded = ToBytes(writer.mem, writer.size);
+  WebPPictureFree(&picture);
+  WebPMemoryWriterClear(&writer);
+  return encoded;
+}
+
+std::vector<std::byte> EncodeWebpAnimation(const RgbImage& image) {
+  const std::vector<std::byte> still = EncodeWebp(image);
+  constexpr std::size_t kFileHeader = 12;
+  std::vector<std::byte> out;
+  const auto text = [&](std::string_view name) {
+    for (const char c : name) out.push_back(static_cast<std::byte>(c));
+  };
+  const auto number = [&](std::size_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i) & 255));
+  };
+  const std::size_t frame = still.size() - kFileHeader;
+  text("RIFF");
+  number(4 + 18 + 14 + 24 + frame, 4);
+  text("WEBPVP8X");
+  number(10, 4);
+  number(2, 4);  // an animation
+  number(image.width - 1, 3);
+  number(image.height - 1, 3);
+  text("ANIM");
+  number(6, 4);
+  number(0, 6);
+  text("ANMF");
+  number(16 + frame, 4);
+  number(0, 6);
+  number(image.width - 1, 3);
+  number(image.height - 1, 3);
+  number(100, 4);
+  out.insert(out.end(), still.begin() + kFileHeader, still.end());
+  return out;
+}
+
+RgbImage DecodeWebpPlainly(std::span<const std::byte> encoded) {
+  int width = 0;
+  int height = 0;
+  std::uint8_t* const pixels = WebPDecodeRGB(reinterpret_cast<const std::uint8_t*>(encoded.data()),
+                                             encoded.size(), &width, &height);
+  HEADRACE_CHECK(pixels != nullptr);
+  RgbImage image{static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(height), {}};
+  image.pixels.assign(pixels, pixels + std::ptrdiff_t{3} * width * height);
+  WebPFree(pixels);
+  return image;
+}
+
+unsigned StoredAlpha(std::uint32_t x, std::uint32_t y) { return (x * 37 + y) & 255; }
+
+namespace {
+
+// A file in memory that libtiff writes.
+struct TiffSink {
+  std::vector<std::byte> bytes;
+  std::size_t at = 0;
+
+  static TiffSink& Of(thandle_t handle) { return *static_cast<TiffSink*>(handle); }
+  static tmsize_t Read(thandle_t handle, void* to, tmsize_t count) {
+    TiffSink& sink = Of(handle);
+    const std::size_t rest = sink.bytes.size() - std::min(sink.at, sink.bytes.size());
+    const std::size_t taken = std::min(rest, static_cast<std::size_t>(count));
+    if (taken > 0) std::memcpy(to, sink.bytes.data() + sink.at, taken);
+    sink.at += taken;
+    return static_cast<tmsize_t>(taken);
+  }
+  static tmsize_t Write(thandle_t handle, void* from, tmsize_t count) {
+    TiffSink& sink = Of(handle);
+    const auto bytes = static_cast<std::size_t>(count);
+    sink.bytes.resize(std::max(sink.bytes.size(), sink.at + bytes));
+    if (bytes > 0) std::memcpy(sink.bytes.data() + sink.at, from, bytes);
+    sink.at += bytes;
+    return count;
+  }
+  static toff_t Seek(thandle_t handle, toff_t offset, int whence) {
+    TiffSink& sink = Of(handle);
+    const std::size_t from = whence == SEEK_CUR ? sink.at : whence == SEEK_END ? Size(handle) : 0;
+    sink.at = from + offset;
+    return sink.at;
+  }
+  static int Close(thandle_t /*handle*/) { return 0; }
+  static toff_t Size(thandle_t handle) { return Of(handle).bytes.size(); }
+};
+
+// The samples of planes [first, first + planes) of a strip or tile at x, y, as TIFF stores them.
+// Pixels outside the image repeat those at its edge.
+struct TiffCell {
+  std::uint32_t x = 0;
+  std::uint32_t y = 0;
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  unsigned first = 0;
+  unsigned planes = 1;
+};
+
+std::vector<std::uint8_t> TiffSamples(const RgbImage& image, const TiffOptions& options,
+                                      const TiffCell& cell) {
+  const unsigned colours = options.photometric == PHOTOMETRIC_RGB ? 3 : 1;
+  const unsigned bits = options.bits;
+  const std::size_t row_bytes = (std::size_t{cell.width} * cell.planes * bits + 7) / 8;
+  std::vector<std::uint8_t> stored(row_bytes * cell.height);
+  for (std::uint32_t row = 0; row < cell.height; ++row) {
+    std::size_t bit = row * row_bytes * 8;
+    const std::uint32_t y = std::min(cell.y + row, image.height - 1);
+    for (std::uint32_t column = 0; column < cell.width; ++column) {
+      const std::uint32_t x = std::min(cell.x + column, image.width - 1);
+      const std::uint8_t* pixel = image.pixels.data() + (std::size_t{y} * image.width + x) * 3;
+      for (unsigned c = cell.first; c < cell.first + cell.planes; ++c, bit += bits) {
+        unsigned value = c < colours ? pixel[std::min(c, 2U)] : StoredAlpha(x, y);
+        if (options.photometric == PHOTOMETRIC_PALETTE) value = c == 0 ? pixel[0] / 16 : value;
+        std::uint8_t& to = stored[bit / 8];
+        if (bits == 16) {  // as this machine has it: libtiff turns the bytes
+          to = static_cast<std::uint8_t>(value * 5 + x);
+          stored[bit / 8 + 1] = static_cast<std::uint8_t>(value);
+        } else if (options.photometric == PHOTOMETRIC_PALETTE) {
+          value &= (1U << bits) - 1;
+          to = static_cast<std::uint8_t>(to | value << (8 - bits - bit % 8));
+        } else {
+          to = static_cast<std::uint8_t>(to | (value >> (8 - bits)) << (8 - bits - bit % 8));
+        }
+      }
+    }
+  }
+  return stored;
+}
+
+void SetTiffTags(TIFF* tiff, const RgbImage& image, const TiffOptions& options) {
+  TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, image.width);
+  TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, image.height);
+  TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, options.bits);
+  TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, options.samples);
+  TIFFSetField(tiff, TIFFTAG_SAMPLEFORMAT, options.sample_format);
+  TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, options.photometric);
+  TIFFSetField(tiff, TIFFTAG_COMPRESSION, options.compression);
+  TIFFSetField(tiff, TIFFTAG_ORIENTATION, options.orientation);
+  TIFFSetField(tiff, TIFFTAG_PLANARCONFIG,
+               options.planes ? PLANARCONFIG_SEPARATE : PLANARCONFIG_CONTIG);
+  if (options.differences) TIFFSetField(tiff, TIFFTAG_PREDICTOR, PREDICTOR_HORIZONTAL);
+  const unsigned colours = options.photometric == PHOTOMETRIC_RGB         ? 3
+                           : options.photometric == PHOTOMETRIC_SEPARATED ? 4
+                                                                          : 1;
+  if (options.samples > colours) {
+    const auto kind = static_cast<std::uint16_t>(options.alpha);
+    TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, 1, &kind);
+  }
+  if (options.photometric == PHOTOMETRIC_PALETTE) {
+    std::vector<std::uint16_t> map(std::size_t{3} << options.bits);
+    const std::size_t count = map.size() / 3;
+    for (std::size_t i = 0; i < count; ++i) {
+      map[i] = static_cast<std::uint16_t>((255 - 3 * i) << 8);
+      map[count + i] = static_cast<std::uint16_t>(i << 8);
+      map[2 * count + i] = static_cast<std::uint16_t>((7 * i & 255) << 8);
+    }
+    TIFFSetField(tiff, TIFFTAG_COLORMAP, map.data(), map.data() + count, map.data() + 2 * count);
+  }
+  if (options.tile_width > 0) {
+    TIFFSetField(tiff, TIFFTAG_TILEWIDTH, options.tile_width);
+    TIFFSetField(tiff, TIFFTAG_TILELENGTH, options.tile_height);
+  } else {
+    TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, options.rows_per_strip);
+  }
+}
+
+void WriteTiffCells(TIFF* tiff, const RgbImage& image, const TiffOptions& options) {
+  const bool tiled = options.tile_width > 0;
+  const std::uint32_t width = tiled ? options.tile_width : image.width;
+  const std::uint32_t height = tiled ? options.tile_height : options.rows_per_strip;
+  const unsigned planes = options.planes ? 1 : options.samples;
+  std::uint32_t number = 0;
+  for (unsigned first = 0; first < options.samples; first += planes) {
+    for (std::uint32_t y = 0; y < image.height; y += height) {
+      for (std::uint32_t x = 0; x < image.width; x += width) {
+        const std::uint32_t rows = tiled ? height : std::min(height, image.height - y);
+        std::vector<std::uint8_t> stored =
+            TiffSamples(image, options, {x, y, width, rows, first, planes});
+        const auto bytes = static_cast<tmsize_t>(stored.size());
+        const tmsize_t written = (tiled ? TIFFWriteEncodedTile : TIFFWriteEncodedStrip)(
+            tiff, number++, stored.data(), bytes);
+        HEADRACE_CHECK(written == bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> EncodeTiff(const RgbImage& image, const TiffOptions& options) {
+  TIFFSetWarningHandler(nullptr);  // that Deflate has a newer name
+  TiffSink sink;
+  TIFF* const tiff =
+      TIFFClientOpen("memory", options.mode, &sink, TiffSink::Read, TiffSink::Write, TiffSink::Seek,
+                     TiffSink::Close, TiffSink::Size, nullptr, nullptr);
+  HEADRACE_CHECK(tiff != nullptr);
+  for (int page = 0; page < options.pages; ++page) {
+    SetTiffTags(tiff, image, options);
+    WriteTiffCells(tiff, image, options);
+    HEADRACE_CHECK(TIFFWriteDirectory(tiff) != 0);
+  }
+  TIFFClose(tiff);
+  return sink.bytes;
 }
 
 RgbImage DecodeJpegPlainly(std::span<const std::byte> encoded, unsigned halvings) {

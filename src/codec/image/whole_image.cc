@@ -1,6 +1,5 @@
 #include "codec/image/whole_image.h"
 
-#include <array>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -74,13 +73,10 @@ Status DecodeWholeImage(
 }
 
 bool IsImageOfOtherKind(std::span<const std::byte> encoded) {
-  using std::string_view_literals::operator""sv;
   const std::string_view bytes(reinterpret_cast<const char*>(encoded.data()), encoded.size());
-  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return true;
-  for (const std::string_view magic : {"BM"sv, "II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv}) {
-    if (bytes.starts_with(magic)) return true;
-  }
-  return bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '7';
+  const bool is_bmp = bytes.starts_with("BM");
+  const bool is_pnm = bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '7';
+  return is_bmp || is_pnm || IsRefusedImage(encoded);
 }
 
 std::unique_ptr<FieldCodec> MakeCheckedImageCodec(EncodedImages images) {

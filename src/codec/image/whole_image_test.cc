@@ -109,10 +109,10 @@ TEST(WholeImageTest, WhatIsDamagedOrNoImageIsRefused) {
 
 TEST(WholeImageTest, ImagesOfOtherKindsPassWhereTheyMay) {
   using std::string_view_literals::operator""sv;
-  for (const auto begin : {"RIFF1234WEBP5"sv, "BM1"sv, "II*\0x"sv, "MM\0*x"sv, "P5\n1"sv}) {
+  for (const auto begin : {"BM1"sv, "P5\n1"sv}) {
     EXPECT_TRUE(Checked(EncodedImages::kDecodableOrOtherKind, BytesOf(begin)).ok()) << begin;
     const Status status = Checked(EncodedImages::kDecodable, BytesOf(begin));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("neither JPEG nor PNG"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("neither JPEG, PNG, WebP nor TIFF"));
   }
 }
 

@@ -45,8 +45,9 @@ Status ScratchBudget::Check(std::uint64_t bytes) const {
   const auto memory = static_cast<std::uint64_t>(capacity * options_.memory_bytes_per_byte);
   return InvalidArgument(
       "memory= leaves {} for one decode; raise memory= to at least {}, make the sample smaller "
-      "(compressed ones, progressive JPEG and interlaced PNG are whole in memory), or leave it out "
-      "with "
+      "(compressed ones, progressive JPEG, interlaced PNG and WebP are whole in memory), or leave "
+      "it "
+      "out with "
       "on_error=\"substitute\"",
       FormatBytes(most), FormatBytes(RoundUp(memory, kMiB)));
 }

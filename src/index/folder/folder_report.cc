@@ -10,7 +10,8 @@
 namespace headrace::internal {
 namespace {
 
-constexpr std::array<std::string_view, 3> kDecoded = {".jpg", ".jpeg", ".png"};
+constexpr std::array<std::string_view, 6> kDecoded = {".jpg", ".jpeg", ".png",
+                                                      ".tif", ".tiff", ".webp"};
 
 // With its dot, in lower case; the whole name if there is no dot.
 std::string ExtensionOf(std::string_view name) {

@@ -13,7 +13,7 @@ namespace headrace::internal {
 // Why a file with the name of an image cannot be decoded. Index files and skip= use these names.
 enum class FileFinding : std::uint8_t {
   kNone,
-  kFormat,      // its name has a format that src/codec does not decode: .webp, .bmp, ...
+  kFormat,      // its name has a format that src/codec does not decode: .bmp, .ppm, ...
   kEmpty,       // zero bytes
   kBrokenLink,  // a link to nothing, or to itself
   kSpecial,     // not a regular file: a pipe, a socket, a device
@@ -48,7 +48,7 @@ class FolderReport {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// The kind of a finding in FolderReport: ".webp", "empty", ... `name` is the file's.
+// The kind of a finding in FolderReport: ".bmp", "empty", ... `name` is the file's.
 std::string KindOf(FileFinding finding, std::string_view name);
 
 // Whether src/codec decodes the format that the extension of `name`, an image's, stands for.

@@ -190,18 +190,18 @@ TEST_F(FolderTest, AClassFolderWithoutImagesIsInvalidAndAllAreNamed) {
 }
 
 TEST_F(FolderTest, WhatCanNotBeDecodedIsASampleAndIsReported) {
-  Make({"a/ok.jpg", "a/1.webp", "a/2.WebP", "a/3.bmp", "a/.4.png", "b/.in/5.jpg"});
+  Make({"a/ok.jpg", "a/1.ppm", "a/2.PpM", "a/3.bmp", "a/.4.png", "b/.in/5.jpg"});
   internal::WriteFile(folder_ / "a/empty.jpg", {});
   internal::WriteFile(folder_ / "a/empty.webp", {});
   Link("nowhere", "a/gone.jpg");
   Link("self.jpg", "a/self.jpg");
   ASSERT_EQ(mkfifo((folder_ / "a/pipe.jpg").c_str(), 0600), 0);
   EXPECT_THAT(Samples(),
-              ElementsAre("0 a/.4.png", "0 a/1.webp", "0 a/2.WebP", "0 a/3.bmp", "0 a/empty.jpg",
+              ElementsAre("0 a/.4.png", "0 a/1.ppm", "0 a/2.PpM", "0 a/3.bmp", "0 a/empty.jpg",
                           "0 a/empty.webp", "0 a/gone.jpg", "0 a/ok.jpg", "0 a/pipe.jpg",
                           "0 a/self.jpg", "1 b/.in/5.jpg"));
   EXPECT_EQ(Report(),
-            R"([[".bmp",1,["a/3.bmp"]],[".webp",2,["a/1.webp","a/2.WebP"]],)"
+            R"([[".bmp",1,["a/3.bmp"]],[".ppm",2,["a/1.ppm","a/2.PpM"]],)"
             R"(["broken_link",2,["a/gone.jpg","a/self.jpg"]],)"
             R"(["empty",2,["a/empty.jpg","a/empty.webp"]],["hidden",2,["a/.4.png","b/.in/5.jpg"]],)"
             R"(["special",1,["a/pipe.jpg"]]])");
@@ -214,19 +214,26 @@ TEST_F(FolderTest, WhatCanNotBeDecodedIsASampleAndIsReported) {
   EXPECT_EQ(Indexed()->VerifyAll().ToString(), "OK");
 }
 
+TEST_F(FolderTest, WebpAndTiffAreDecodedAndNotReported) {
+  Make({"a/1.webp", "a/2.TIF", "a/3.tiff", "a/4.WEBP"});
+  EXPECT_EQ(Report(), "[]");
+  EXPECT_THAT(Skipping({":undecodable"}),
+              ElementsAre("0 a/1.webp", "0 a/2.TIF", "0 a/3.tiff", "0 a/4.WEBP"));
+}
+
 TEST_F(FolderTest, OnlyTheFirstNamesOfAKindAreReported) {
-  for (int i = 0; i < 7; ++i) Make({"a/" + std::to_string(i) + ".tiff"});
-  EXPECT_EQ(Report(), R"([[".tiff",7,["a/0.tiff","a/1.tiff","a/2.tiff","a/3.tiff","a/4.tiff"]]])");
+  for (int i = 0; i < 7; ++i) Make({"a/" + std::to_string(i) + ".pgm"});
+  EXPECT_EQ(Report(), R"([[".pgm",7,["a/0.pgm","a/1.pgm","a/2.pgm","a/3.pgm","a/4.pgm"]]])");
 }
 
 TEST_F(FolderTest, WhatIsSkippedIsNotThereAndCounted) {
-  Make({"a/ok.jpg", "a/1.webp", "a/in/2.jpg", "a/.3.jpg", "b/4.jpg", "src/5.jpg", "a/notes.txt"});
+  Make({"a/ok.jpg", "a/1.ppm", "a/in/2.jpg", "a/.3.jpg", "b/4.jpg", "src/5.jpg", "a/notes.txt"});
   internal::WriteFile(folder_ / "a/empty.jpg", {});
   EXPECT_THAT(Skipping({":undecodable", "in", "/src", ":hidden", "*.txt"}),
               ElementsAre("0 a/ok.jpg", "1 b/4.jpg"));
-  EXPECT_EQ(report_, R"([["skipped",5,["src","a/.3.jpg","a/1.webp","a/empty.jpg","a/in"]]])");
-  EXPECT_THAT(Skipping({"*.webp"}), ElementsAre("0 a/.3.jpg", "0 a/empty.jpg", "0 a/ok.jpg",
-                                                "0 a/in/2.jpg", "1 b/4.jpg", "2 src/5.jpg"));
+  EXPECT_EQ(report_, R"([["skipped",5,["src","a/.3.jpg","a/1.ppm","a/empty.jpg","a/in"]]])");
+  EXPECT_THAT(Skipping({"*.ppm"}), ElementsAre("0 a/.3.jpg", "0 a/empty.jpg", "0 a/ok.jpg",
+                                               "0 a/in/2.jpg", "1 b/4.jpg", "2 src/5.jpg"));
 }
 
 TEST_F(FolderTest, SkippingEveryClassIsInvalid) {

@@ -8,6 +8,7 @@
 #include "base/members.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/whole_image.h"
+#include "codec/sound/sound_codec.h"
 #include "engine/lanes/lane_policies.h"
 #include "engine/loop/engine_options.h"
 #include "loader/config/tiers_spec.h"
@@ -23,6 +24,7 @@ namespace headrace {
 HEADRACE_MEMBERS(RandomResizedCrop, scale, ratio)
 HEADRACE_MEMBERS(ImageTransform, random_resized_crop, resize_shorter, flip_probability, height,
                  width, to_float, mean, std, channels_first, exact, pixels_max)
+HEADRACE_MEMBERS(SoundTransform, frames, random_begin, channels, rate)
 HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, seed, shuffle,
                  drop_last, epochs, bijection_from)
 HEADRACE_MEMBERS(FileRemedies, changed, broken_link, special)
@@ -40,8 +42,10 @@ struct LoaderField {
   std::optional<ImageTransform> image;  // for images; std::nullopt: batches have the encoded bytes
   // Whether to check encoded images: those that do not decode fail with DataLoss.
   EncodedImages encoded = EncodedImages::kUnchecked;
+  // For bytes that are encoded sounds; std::nullopt: batches have the bytes.
+  std::optional<SoundTransform> sound = std::nullopt;
 };
-HEADRACE_MEMBERS(LoaderField, name, image, encoded)
+HEADRACE_MEMBERS(LoaderField, name, image, encoded, sound)
 
 // The order, and its inputs besides the job.
 struct OrderSpec {

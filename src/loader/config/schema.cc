@@ -43,7 +43,34 @@ Result<BatchField> Widened(const FieldInfo& info, std::optional<std::uint64_t> c
   return field;
 }
 
+// Rows of any length are as long as the index says, which knows it of stored sounds alone.
+Result<BatchField> MakeSoundField(const FieldInfo& info, const SoundTransform& sound) {
+  if (info.kind != FieldKind::kBytes || info.is_inline || info.is_compressed()) {
+    return InvalidArgument("field '{}': a sound transform, but it holds no encoded sounds",
+                           info.name);
+  }
+  BatchField field{.name = info.name, .may_be_empty = false};
+  field.ragged = !sound.frames.has_value();
+  if (field.ragged && (!info.has_decoded_sizes || sound.channels == 0)) {
+    return InvalidArgument(
+        "field '{}': sounds of any length, but the index does not say how long they are; give a "
+        "length (headrace.audio.clip), or decode them in a Python transform "
+        "(headrace.audio.decode)",
+        info.name);
+  }
+  Result<std::unique_ptr<FieldCodec>> codec = MakeSoundCodec(sound);
+  if (!codec.ok()) return codec.status().WithContext("field '" + info.name + "'");
+  field.codec = std::move(codec).value();
+  field.has_decoded_sizes = field.ragged;
+  field.dtype = DType::kFloat32;
+  field.shape = {sound.channels};
+  if (!field.ragged) field.shape.insert(field.shape.begin(), *sound.frames);
+  field.row_bytes = field.ragged ? sound.channels * sizeof(float) : field.codec->RowBytes(0);
+  return field;
+}
+
 Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
+  if (wanted.sound.has_value()) return MakeSoundField(info, *wanted.sound);
   BatchField field{.name = info.name, .may_be_empty = info.kind != FieldKind::kImage};
   if (info.is_compressed()) {  // Sizes of others are for decoders that ask for them.
     field.coding = info.coding;

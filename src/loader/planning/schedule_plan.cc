@@ -179,6 +179,13 @@ std::uint64_t TransformHash(const LoaderOptions& options) {
   Hasher128 hasher;
   for (const LoaderField& field : options.fields) {
     hasher.AddText(field.name);
+    if (field.sound.has_value()) {
+      for (const std::uint64_t number :
+           {field.sound->frames.value_or(0), std::uint64_t{field.sound->channels},
+            std::uint64_t{field.sound->random_begin}}) {
+        hasher.AddNumber(number);
+      }
+    }
     if (!field.image.has_value()) continue;
     const ImageTransform& image = *field.image;
     hasher.AddNumber(image.random_resized_crop.has_value() ? 1 : 0);

@@ -50,7 +50,8 @@ MachineModel SomeModel() {
 LoaderOptions SomeOptions() {
   LoaderOptions options;
   options.fields = {{.name = "label", .encoded = EncodedImages::kDecodable},
-                    {.name = "image", .image = {{}}}};
+                    {.name = "image", .image = {{}}},
+                    {.name = "sound", .sound = {{.frames = 160, .channels = 2, .rate = 8000}}}};
   options.fields[1].image->random_resized_crop = {{.scale = {0.5, 0.75}, .ratio = {1, 2}}};
   options.fields[1].image->mean = {0.25F, 0.5F, 0.75F};
   options.fields[1].image->pixels_max = 12345;
@@ -95,6 +96,9 @@ TEST(MessagesTest, WhatARankSaysIsReadAsItWasSaid) {
   EXPECT_EQ(open.options.fields[1].image->mean[2], 0.75F);
   EXPECT_FALSE(open.options.fields[0].image.has_value());
   EXPECT_EQ(open.options.fields[0].encoded, EncodedImages::kDecodable);
+  EXPECT_FALSE(open.options.fields[1].sound.has_value());
+  EXPECT_EQ(open.options.fields[2].sound->frames, 160U);
+  EXPECT_EQ(open.options.fields[2].sound->rate, 8000U);
   EXPECT_EQ(open.options.job.rank, 5U);
   EXPECT_FALSE(open.options.job.shuffle);
   EXPECT_EQ(open.options.order.parameters, wanted.order.parameters);

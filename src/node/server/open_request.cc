@@ -54,7 +54,8 @@ std::string Shown(const std::vector<LoaderField>& fields) {
   std::string text;
   for (const LoaderField& field : fields) {
     if (!text.empty()) text += ", ";
-    text += field.name + (field.image.has_value() ? " (transformed)" : "");
+    const bool transformed = field.image.has_value() || field.sound.has_value();
+    text += field.name + (transformed ? " (transformed)" : "");
   }
   return "[" + text + "]";
 }

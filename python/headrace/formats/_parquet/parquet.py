@@ -16,6 +16,7 @@ import numpy.typing as npt
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder, Decodes
+from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Sample
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
 _SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
-_IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,5 +280,5 @@ def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
     for group in range(file.metadata.num_row_groups):
         for values in values_of(path, file, group, column):
             for length in values.lengths[:1]:
-                return bytes(values.bytes[: min(8, length)]).startswith(_IMAGES)
+                return is_image(bytes(values.bytes[: min(BEGIN_BYTES, length)]))
     return False

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._shards.example import Feature
 from headrace.formats._shards.source import Source
 
@@ -23,7 +24,6 @@ KINDS = {
 }
 """What a feature may become, and the list that it is stored as. []: any number of values."""
 
-_IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _NUMBERS = {"int64_list": "int64", "float_list": "float32"}
 
 
@@ -32,7 +32,7 @@ def kind_of(record: bytes, feature: Feature) -> str:
     if feature.kind != "bytes_list":
         return _NUMBERS.get(feature.kind or "", "bytes")
     first = feature.extents[0][0] if feature.extents else len(record)
-    return "image" if record.startswith(_IMAGES, first) else "bytes"
+    return "image" if is_image(record[first : first + BEGIN_BYTES]) else "bytes"
 
 
 class FeatureColumn:

@@ -1,0 +1,277 @@
+#include "codec/image/tiff_decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tiff.h>
+
+#include "codec/image/image_codec.h"
+#include "codec/image/test_images.h"
+#include "codec/image/whole_image.h"
+
+namespace headrace {
+namespace {
+
+using test::EncodePng;
+using test::EncodeTiff;
+using test::MakeTexture;
+using test::RgbImage;
+using test::StoredAlpha;
+using test::TiffOptions;
+using testing::HasSubstr;
+
+using Encoded = std::vector<std::byte>;
+constexpr std::uint64_t kPixelsMax = 1 << 20;
+
+struct Decoded {
+  Status status;
+  RgbImage image;
+};
+
+Decoded DecodeWhole(const Encoded& encoded, std::uint64_t pixels_max = kPixelsMax) {
+  Decoded decoded;
+  ScratchLimit limit;
+  const auto room = [&](std::uint32_t height, std::uint32_t width) {
+    decoded.image = {width, height, std::vector<std::uint8_t>(std::size_t{3} * width * height)};
+    return reinterpret_cast<std::byte*>(decoded.image.pixels.data());
+  };
+  decoded.status = DecodeWholeImage(encoded, pixels_max, limit, room);
+  return decoded;
+}
+
+// The pixels that an image of these options holds.
+RgbImage Expected(const RgbImage& image, const TiffOptions& options) {
+  RgbImage expected = image;
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) {
+    const unsigned depth = std::min(options.bits, 8U);
+    const unsigned red = image.pixels[i / 3 * 3];
+    const unsigned index = red / 16 & ((1U << depth) - 1);
+    const unsigned grey = (red >> (8 - depth)) * 255 / ((1U << depth) - 1);
+    const unsigned colours[3] = {255 - 3 * index, index, 7 * index & 255};
+    const auto x = static_cast<std::uint32_t>(i / 3 % image.width);
+    const auto y = static_cast<std::uint32_t>(i / 3 / image.width);
+    unsigned value = image.pixels[i];
+    if (options.photometric == PHOTOMETRIC_PALETTE) value = colours[i % 3];
+    if (options.photometric == PHOTOMETRIC_MINISBLACK) value = grey;
+    if (options.photometric == PHOTOMETRIC_MINISWHITE) value = 255 - grey;
+    if (options.samples == 4 && options.alpha == EXTRASAMPLE_ASSOCALPHA) {
+      const unsigned alpha = StoredAlpha(x, y);
+      value = alpha == 0 ? 0 : std::min(255U, value * 255 / alpha);
+    }
+    expected.pixels[i] = static_cast<std::uint8_t>(value);
+  }
+  return expected;
+}
+
+// One of each kind of pixels.
+std::vector<TiffOptions> Kinds() {
+  std::vector<TiffOptions> kinds;
+  for (const unsigned photometric :
+       std::array<unsigned, 2>{PHOTOMETRIC_MINISBLACK, PHOTOMETRIC_MINISWHITE}) {
+    for (const unsigned bits : {1U, 2U, 4U, 8U, 16U}) {
+      kinds.push_back({.photometric = photometric, .samples = 1, .bits = bits});
+    }
+    kinds.push_back({.photometric = photometric, .samples = 2});
+  }
+  for (const unsigned bits : {1U, 2U, 4U, 8U}) {
+    kinds.push_back({.photometric = PHOTOMETRIC_PALETTE, .samples = 1, .bits = bits});
+  }
+  for (const unsigned samples : {3U, 4U}) {
+    for (const unsigned bits : {8U, 16U}) kinds.push_back({.samples = samples, .bits = bits});
+  }
+  kinds.push_back({.samples = 4, .alpha = EXTRASAMPLE_ASSOCALPHA});
+  return kinds;
+}
+
+TEST(TiffDecoderTest, EveryKindOfPixelsInEveryLayoutIsDecoded) {
+  const RgbImage image = MakeTexture(45, 37);
+  for (const TiffOptions& kind : Kinds()) {
+    const RgbImage expected = Expected(image, kind);
+    for (const char* mode : {"wl", "wb", "wl8", "wb8"}) {
+      for (const bool planes : {false, true}) {
+        for (const auto& [rows, width, height] : {std::tuple{16U, 0U, 0U},
+                                                  {100U, 0U, 0U},
+                                                  {1U, 0U, 0U},
+                                                  {1U, 16U, 32U},
+                                                  {1U, 64U, 16U},
+                                                  {1U, 48U, 48U}}) {
+          TiffOptions options = kind;
+          options.mode = mode;
+          options.planes = planes && kind.samples > 1;
+          options.rows_per_strip = rows;
+          options.tile_width = width;
+          options.tile_height = height;
+          if (options.planes && kind.alpha == EXTRASAMPLE_ASSOCALPHA) continue;
+          const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+          ASSERT_EQ(decoded.status.ToString(), "OK");
+          ASSERT_EQ(decoded.image, expected)
+              << "photometric " << kind.photometric << ", " << kind.samples << " x " << kind.bits
+              << " bits, mode " << mode << ", planes " << planes << ", strips of " << rows
+              << ", tiles of " << width << " x " << height;
+        }
+      }
+    }
+  }
+}
+
+TEST(TiffDecoderTest, EveryCompressionGivesTheSamePixels) {
+  const RgbImage image = MakeTexture(45, 37);
+  for (const unsigned compression : std::array<unsigned, 4>{
+           COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE, COMPRESSION_PACKBITS}) {
+    for (const TiffOptions& kind : Kinds()) {
+      for (const bool differences : {false, true}) {
+        const bool can_differ = compression != COMPRESSION_PACKBITS && kind.bits >= 8;
+        if (differences && !can_differ) continue;
+        TiffOptions options = kind;
+        options.compression = compression;
+        options.differences = differences;
+        const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+        ASSERT_EQ(decoded.status.ToString(), "OK") << compression;
+        ASSERT_EQ(decoded.image, Expected(image, kind)) << compression;
+      }
+    }
+  }
+  for (const unsigned compression : std::array<unsigned, 3>{
+           COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3, COMPRESSION_CCITTFAX4}) {
+    const TiffOptions options = {
+        .photometric = PHOTOMETRIC_MINISWHITE, .samples = 1, .bits = 1, .compression = compression};
+    const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+    ASSERT_EQ(decoded.status.ToString(), "OK") << compression;
+    ASSERT_EQ(decoded.image, Expected(image, options)) << compression;
+  }
+}
+
+TEST(TiffDecoderTest, ACropEqualsTheSameCropOfAFullDecode) {
+  ImageTransform transform;
+  transform.random_resized_crop.emplace();
+  transform.height = 9;
+  transform.width = 11;
+  const auto codec = MakeImageCodec(transform).value();
+  const RgbImage image = MakeTexture(75, 63);
+  const Encoded pixels = EncodePng(image);
+  for (const TiffOptions& options :
+       {TiffOptions{}, TiffOptions{.rows_per_strip = 63}, TiffOptions{.planes = true},
+        TiffOptions{.tile_width = 16, .tile_height = 16},
+        TiffOptions{.planes = true, .tile_width = 32, .tile_height = 16},
+        TiffOptions{.compression = COMPRESSION_LZW, .tile_width = 128, .tile_height = 64}}) {
+    const Encoded encoded = EncodeTiff(image, options);
+    for (std::uint64_t sample = 0; sample < 60; ++sample) {
+      Encoded row(codec->RowBytes(0));
+      Encoded expected(row.size());
+      const SampleKey key{.seed = 3, .sample = SampleId{sample}};
+      ASSERT_EQ(codec->Decode(encoded, key, row).ToString(), "OK");
+      ASSERT_EQ(codec->Decode(pixels, key, expected).ToString(), "OK");
+      ASSERT_EQ(row, expected) << sample;
+    }
+  }
+}
+
+TEST(TiffDecoderTest, AKindThatIsNotDecodedIsRefusedByName) {
+  const RgbImage image = MakeTexture(20, 10);
+  const auto expect = [&](const TiffOptions& options, const std::string& says) {
+    const Encoded encoded = EncodeTiff(image, options);
+    const Status status = DecodeWhole(encoded).status;
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(
+        status.message(),
+        "decoding TIFF image of 20 x 10 pixels: " + says +
+            "; convert it to one page of grey or RGB with 8 bits, or leave it to Pillow and a "
+            "Python transform");
+    EXPECT_TRUE(IsRefusedTiff(encoded)) << says;
+    EXPECT_TRUE(IsImageOfOtherKind(encoded)) << says;
+  };
+  expect({.pages = 2}, "several pages are not decoded");
+  expect({.orientation = 6}, "orientation 6 is not decoded");
+  expect({.photometric = PHOTOMETRIC_SEPARATED, .samples = 4}, "colours of CMYK are not decoded");
+  expect({.photometric = PHOTOMETRIC_CIELAB}, "colours of CIE L*a*b* are not decoded");
+  expect({.photometric = PHOTOMETRIC_MINISBLACK, .samples = 1, .sample_format = SAMPLEFORMAT_INT},
+         "samples that are signed or floating-point are not decoded");
+  expect({.samples = 4, .bits = 16, .alpha = EXTRASAMPLE_ASSOCALPHA},
+         "colours that are multiplied with alpha are decoded from RGB of 8 bits only");
+  expect({.photometric = PHOTOMETRIC_MINISBLACK, .samples = 5},
+         "5 samples of 8 bits in a pixel of this kind are not decoded");
+  expect({.compression = COMPRESSION_LZMA}, "compression by LZMA is not decoded");
+  EXPECT_FALSE(IsRefusedTiff(EncodeTiff(image)));
+  EXPECT_FALSE(IsImageOfOtherKind(EncodeTiff(image)));
+}
+
+TEST(TiffDecoderTest, EveryTruncationIsDataLoss) {
+  const RgbImage image = MakeTexture(40, 30);
+  for (const unsigned compression : std::array<unsigned, 2>{COMPRESSION_NONE, COMPRESSION_LZW}) {
+    const Encoded whole = EncodeTiff(image, {.compression = compression});
+    for (std::size_t bytes = 0; bytes < whole.size(); bytes += 1 + bytes / 16) {
+      const Encoded cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
+      ASSERT_EQ(DecodeWhole(cut).status.code(), StatusCode::kDataLoss) << bytes;
+      ASSERT_FALSE(IsRefusedTiff(cut)) << bytes;
+    }
+  }
+}
+
+// The value of an entry of the directory of a little-endian TIFF, of one value that lies in it.
+std::byte* ValueOf(Encoded& encoded, std::uint16_t tag) {
+  const auto number = [&](std::size_t at, std::size_t bytes) {
+    std::size_t value = 0;
+    for (std::size_t i = bytes; i > 0; --i) {
+      value = value << 8 | std::to_integer<std::size_t>(encoded[at + i - 1]);
+    }
+    return value;
+  };
+  const std::size_t directory = number(4, 4);
+  for (std::size_t i = 0; i < number(directory, 2); ++i) {
+    const std::size_t entry = directory + 2 + 12 * i;
+    if (number(entry, 2) == tag) return encoded.data() + entry + 8;
+  }
+  return nullptr;
+}
+
+TEST(TiffDecoderTest, AnImageThatClaimsMorePixelsThanItHasTakesNoMemoryForThem) {
+  const RgbImage image = MakeTexture(40, 30);
+  for (const std::uint16_t tag :
+       std::array<std::uint16_t, 2>{TIFFTAG_IMAGEWIDTH, TIFFTAG_IMAGELENGTH}) {
+    for (const bool all : {false, true}) {
+      Encoded encoded = EncodeTiff(image, {.compression = COMPRESSION_LZW});
+      std::byte* const value = ValueOf(encoded, tag);
+      ASSERT_NE(value, nullptr);
+      value[1] = all ? std::byte{0xFF} : std::byte{0x40};
+      value[0] = std::byte{0xFF};
+      const Status status = DecodeWhole(encoded, std::uint64_t{1} << 40).status;
+      EXPECT_NE(status.code(), StatusCode::kOk) << status.ToString();
+    }
+  }
+}
+
+TEST(TiffDecoderTest, AStripOutsideTheFileIsNamed) {
+  Encoded encoded = EncodeTiff(MakeTexture(40, 30), {.rows_per_strip = 30});
+  std::byte* const offset = ValueOf(encoded, TIFFTAG_STRIPOFFSETS);
+  ASSERT_NE(offset, nullptr);
+  offset[2] = std::byte{1};  // 65536 bytes further
+  const std::string message(DecodeWhole(encoded).status.message());
+  EXPECT_THAT(message, HasSubstr("40 x 30 pixels: truncated: strip 0 has "));
+  EXPECT_THAT(message, HasSubstr("the file has " + std::to_string(encoded.size())));
+}
+
+TEST(TiffDecoderTest, DamagedPixelsAreAnErrorOfTheirStripOnly) {
+  Encoded encoded = EncodeTiff(MakeTexture(64, 64), {.compression = COMPRESSION_ADOBE_DEFLATE});
+  std::fill_n(encoded.begin() + 12, 20, std::byte{0xA5});  // in the first strip
+  const Status status = DecodeWhole(encoded).status;
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("64 x 64 pixels: strip 0: "));
+}
+
+TEST(TiffDecoderTest, TheSizeIsCheckedBeforeAnythingIsDecoded) {
+  const Encoded encoded = EncodeTiff(MakeTexture(31, 20));
+  EXPECT_EQ(DecodeWhole(encoded, 620).status.ToString(), "OK");
+  const Status status = DecodeWhole(encoded, 619).status;
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("31 x 20 pixels: more than pixels_max"));
+}
+
+}  // namespace
+}  // namespace headrace

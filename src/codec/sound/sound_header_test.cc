@@ -1,0 +1,132 @@
+#include "codec/sound/sound_header.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sndfile.h>
+
+#include "codec/sound/test_sounds.h"
+
+namespace headrace {
+namespace {
+
+using test::EncodeSound;
+using test::MakeTones;
+using test::SoundFormats;
+using testing::HasSubstr;
+
+using Encoded = std::vector<std::byte>;
+
+constexpr int kWav16 = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+constexpr int kFlac16 = SF_FORMAT_FLAC | SF_FORMAT_PCM_16;
+
+Result<SoundHeader> Read(const Encoded& encoded) {
+  return ReadSoundHeader(encoded, encoded.size());
+}
+
+Encoded First(const Encoded& encoded, std::size_t bytes) {
+  return {encoded.begin(), encoded.begin() + static_cast<std::ptrdiff_t>(bytes)};
+}
+
+void ExpectNotDecoded(const Encoded& encoded, const std::string& says) {
+  const Status status = Read(encoded).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; convert it to WAV or FLAC of 16 bits"));
+}
+
+TEST(SoundHeaderTest, EveryFormatSaysItsFramesChannelsAndRate) {
+  for (const int format : SoundFormats()) {
+    for (const std::uint32_t channels : {1U, 2U, 5U}) {
+      const Encoded encoded = EncodeSound(MakeTones(1234, channels, 44100), format);
+      const Result<SoundHeader> header = Read(encoded);
+      ASSERT_TRUE(header.ok()) << format << header.status().ToString();
+      ASSERT_EQ(header.value().info,
+                (SoundInfo{.frames = 1234, .channels = channels, .rate = 44100}));
+      ASSERT_EQ(header.value().info.bytes(), 1234U * channels * 4);
+    }
+  }
+}
+
+TEST(SoundHeaderTest, TheFirstBytesOfAFileSuffice) {
+  for (const int format : SoundFormats()) {
+    const Encoded encoded = EncodeSound(MakeTones(5000, 2), format);
+    const Result<SoundHeader> header = ReadSoundHeader(First(encoded, 128), encoded.size());
+    ASSERT_TRUE(header.ok()) << format << header.status().ToString();
+    EXPECT_EQ(header.value().info, Read(encoded).value().info);
+  }
+}
+
+TEST(SoundHeaderTest, AHeaderLongerThanWhatWasReadIsOutOfRange) {
+  for (const int format : {kWav16, kFlac16}) {
+    const Encoded encoded = EncodeSound(MakeTones(500), format);
+    for (std::size_t bytes = 12; bytes < 40; ++bytes) {
+      EXPECT_EQ(ReadSoundHeader(First(encoded, bytes), encoded.size()).status().code(),
+                StatusCode::kOutOfRange)
+          << bytes;
+    }
+  }
+}
+
+TEST(SoundHeaderTest, EveryTruncatedWavAndEveryTruncatedHeaderIsDataLoss) {
+  const Encoded wav = EncodeSound(MakeTones(100), kWav16);
+  for (std::size_t bytes = 0; bytes < wav.size(); ++bytes) {
+    EXPECT_EQ(Read(First(wav, bytes)).status().code(), StatusCode::kDataLoss) << bytes;
+  }
+  const Encoded flac = EncodeSound(MakeTones(100), kFlac16);
+  for (std::size_t bytes = 0; bytes < 42; ++bytes) {
+    EXPECT_EQ(Read(First(flac, bytes)).status().code(), StatusCode::kDataLoss) << bytes;
+  }
+}
+
+TEST(SoundHeaderTest, OtherFormatsAreRefusedByName) {
+  ExpectNotDecoded(EncodeSound(MakeTones(100), SF_FORMAT_AIFF | SF_FORMAT_PCM_16),
+                   "neither WAV nor FLAC");
+  ExpectNotDecoded(EncodeSound(MakeTones(100), SF_FORMAT_WAV | SF_FORMAT_ULAW),
+                   "WAV sound: format 7 with 8 bits is not decoded");
+  ExpectNotDecoded(EncodeSound(MakeTones(100), SF_FORMAT_WAV | SF_FORMAT_IMA_ADPCM),
+                   "WAV sound: format 17 with 4 bits is not decoded");
+  EXPECT_EQ(Read({}).status().message(), "decoding sound of 0 bytes: it is empty");
+}
+
+TEST(SoundHeaderTest, AFileWrittenToAPipeIsRefusedByName) {
+  Encoded wav = EncodeSound(MakeTones(100), kWav16);
+  std::fill_n(wav.begin() + 40, 4, std::byte{0xFF});
+  ExpectNotDecoded(wav, "it was written to a pipe and does not say its length");
+  Encoded flac = EncodeSound(MakeTones(100), kFlac16);
+  flac[21] &= std::byte{0xF0};
+  std::fill_n(flac.begin() + 22, 4, std::byte{0});
+  ExpectNotDecoded(flac, "it was written to a pipe and does not say its length");
+}
+
+TEST(SoundHeaderTest, MoreThanTheLimitsIsInvalidArgument) {
+  Encoded flac = EncodeSound(MakeTones(100), kFlac16);
+  flac[21] |= std::byte{0x0F};  // 2^36 - 1 frames
+  std::fill_n(flac.begin() + 22, 4, std::byte{0xFF});
+  const Status status = Read(flac).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      status.message(),
+      "decoding sound of 68719476735 frames and 1 channel: at most 1.0 GiB of float32 numbers "
+      "are decoded; cut the file");
+  Encoded wav = EncodeSound(MakeTones(100, 65), kWav16);
+  EXPECT_EQ(Read(wav).status().message(),
+            "decoding sound of 65 channels: at most 64 are decoded; split the file");
+}
+
+TEST(SoundHeaderTest, ChunksBesideTheFramesAreSkipped) {
+  const Encoded plain = EncodeSound(MakeTones(100), kWav16);
+  Encoded more = First(plain, 12);
+  for (const char byte : {'J', 'U', 'N', 'K', '\3', '\0', '\0', '\0', 'x', 'y', 'z', '\0'}) {
+    more.push_back(static_cast<std::byte>(byte));
+  }
+  more.insert(more.end(), plain.begin() + 12, plain.end());
+  EXPECT_EQ(Read(more).value().info, Read(plain).value().info);
+  EXPECT_EQ(Read(more).value().body_begin, Read(plain).value().body_begin + 12);
+}
+
+}  // namespace
+}  // namespace headrace
