@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "engine/batch/batch_maker.h"
 #include "engine/batch/stored_fields.h"
 #include "engine/blocks/residency.h"
@@ -66,6 +67,7 @@ struct Engine::Components {
              .fetcher = fetcher,
              .storage = storage,
              .entries = entries,
+             .nodes = parts.nodes,
              .staging = *parts.staging,
              .fields = fields,
              .verifier = verifier,
@@ -183,6 +185,17 @@ bool Engine::Close(std::int64_t timeout_ns) {
     components_->rows.ReleaseCells(work);
   });
   return true;
+}
+
+void Engine::Bring(SampleId sample, TakenEntry done) {
+  inbox_->PostLater(Call([this, sample, done = std::move(done)]() mutable {
+    state_mutex_.AssertHeld();
+    if (components_->filler == nullptr) {
+      done(NotFound("bringing sample {} into a tier: the run has no tiers", Raw(sample)));
+    } else {
+      components_->filler->Bring(sample, std::move(done));
+    }
+  }));
 }
 
 bool Engine::quiescent() const { return inbox_->idle(); }
@@ -333,6 +346,7 @@ void Engine::DropQueues() {
   components_->queues.Drop();
   components_->blocks.DropQueue();
   components_->rows.DropQueue();
+  if (components_->filler != nullptr) components_->filler->DropBrought();
 }
 
 }  // namespace headrace

@@ -32,7 +32,22 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
   }
 }
 
-void TierCache::PlanStep() { planned_ = placement_->Next(); }
+void TierCache::PlanStep() {
+  planned_ = placement_->Next();
+  at_nodes_.clear();
+  if (!planned_.has_value()) return;
+  for (const PlannedUse& use : planned_->uses) {
+    if (use.at_peer) at_nodes_.emplace_back(use.block, use.peer);
+  }
+  std::ranges::sort(at_nodes_);
+}
+
+NodeNumber TierCache::NodeOf(SampleId sample) const {
+  if (at_nodes_.empty()) return kNoNode;
+  const auto block = static_cast<std::uint32_t>(BlockOf(sample));
+  const auto found = std::ranges::lower_bound(at_nodes_, std::pair(block, NodeNumber{0}));
+  return found != at_nodes_.end() && found->first == block ? found->second : kNoNode;
+}
 
 void TierCache::Advance(const Step& step) {
   std::optional<PlacedStep> placed = std::exchange(planned_, std::nullopt);

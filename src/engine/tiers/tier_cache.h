@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "fetch/fetch.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
@@ -38,6 +39,10 @@ class TierCache {
   // Goes on by the step that was planned: applies what the placement says of it, and counts its
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
+
+  // The node that has a sample, as the step that was planned says it; kNoNode: none but, maybe, this
+  // one. Before Advance().
+  [[nodiscard]] NodeNumber NodeOf(SampleId sample) const;
 
   // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
   [[nodiscard]] Tier::EntryRef Find(SampleId sample);
@@ -69,7 +74,9 @@ class TierCache {
   [[nodiscard]] std::uint64_t moves_dropped() const { return moves_dropped_; }
 
   // Marks a sample as fetched ahead of its first use; true, once, when asked whether it was.
-  void MarkAhead(SampleId sample) { ahead_unused_.at(Raw(sample)) = true; }
+  void MarkAhead(SampleId sample) {
+    if (of_one_) ahead_unused_[Raw(sample)] = true;
+  }
   [[nodiscard]] bool TakeAheadMark(SampleId sample);
 
   // What the plan said of the uses so far, by tier and, last, of those elsewhere.
@@ -87,6 +94,7 @@ class TierCache {
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
   std::optional<PlacedStep> planned_;  // by PlanStep()
+  std::vector<std::pair<std::uint32_t, NodeNumber>> at_nodes_;  // its blocks elsewhere, ascending
   std::vector<TierNumber> wanted_;     // by block
   std::vector<bool> ahead_unused_;     // by sample, where blocks are samples
   std::deque<std::uint32_t> ahead_;    // blocks, where these are samples

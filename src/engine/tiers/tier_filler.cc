@@ -17,6 +17,9 @@ constexpr std::size_t kFillsMax = 32;
 // inserted this time, so that no batch waits longer for it.
 constexpr std::uint32_t kInsertsMax = 256;
 
+// Reads for other nodes at once: beyond that they ask storage themselves.
+constexpr std::size_t kBroughtMax = 64;
+
 }  // namespace
 
 // One read of a fill.
@@ -32,6 +35,7 @@ struct TierFiller::Fill {
   Tier::EntryRef from;          // empty: storage
   std::vector<FillRead> reads;  // one a stored field, or one of the entry that is moved
   std::size_t reads_left = 0;
+  bool brought = false;  // another node asked for it
   Status error;
 };
 
@@ -72,8 +76,15 @@ Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over) {
   return tier;
 }
 
-Tier* TierFiller::FallBack(SampleId sample) {
-  ++counts_.fallbacks;
+Tier* TierFiller::TierForNode(SampleId sample, std::uint64_t bytes) {
+  ++counts_.node_uses;
+  counts_.node_bytes += bytes;
+  Tier* const tier = cache_.Wanted(sample);
+  return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
+}
+
+Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
+  ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
   Tier* const tier = cache_.Wanted(sample);
   return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
 }
@@ -107,6 +118,7 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
 void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   counts_.not_kept += !status.ok();
   const auto inserted = inserting_.extract(Raw(sample));
+  AnswerBrought(sample, status);  // Before the plan may take the sample out again.
   if (!inserted.empty() && !loop_.ended) {
     for (const RowRef& row : inserted.mapped()) client_.OnArrived(row, tier);
   }
@@ -147,20 +159,83 @@ void TierFiller::IssueAhead() {
 
 // Null: there is none.
 std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
-  auto fill = std::make_unique<Fill>();
   while (const auto ahead = cache_.NextAhead()) {
     if (inserting_.contains(Raw(ahead->first))) continue;
-    fill->sample = ahead->first;
-    fill->to = ahead->second;
-    fill->reads = std::vector<FillRead>(loop_.fields.size());
-    const Status status =
-        loop_.fields.VisitExtents(fill->sample, [&](std::uint32_t field, const Extent& extent) {
-          fill->reads[field].source = &loop_.storage;
-          fill->reads[field].extent = extent;
-        });
-    if (status.ok()) return fill;  // Else the row that delivers the sample reports it.
+    std::unique_ptr<Fill> fill = FromStorage(ahead->first, *ahead->second);
+    if (fill != nullptr) return fill;  // Else the row that delivers the sample reports it.
   }
   return nullptr;
+}
+
+// Null: the index has no place of its bytes.
+std::unique_ptr<TierFiller::Fill> TierFiller::FromStorage(SampleId sample, Tier& to) const {
+  auto fill = std::make_unique<Fill>();
+  fill->sample = sample;
+  fill->to = &to;
+  fill->reads = std::vector<FillRead>(loop_.fields.size());
+  const Status status =
+      loop_.fields.VisitExtents(sample, [&](std::uint32_t field, const Extent& extent) {
+        fill->reads[field].source = &loop_.storage;
+        fill->reads[field].extent = extent;
+      });
+  return status.ok() ? std::move(fill) : nullptr;
+}
+
+// Somebody waits for it: now, not when there is nothing else to read.
+void TierFiller::Bring(SampleId sample, TakenEntry done) {
+  const auto refuse = [&](Status why) { done(std::move(why)); };
+  if (loop_.ended) return refuse(Status(StatusCode::kCancelled, "the run has ended"));
+  if (Raw(sample) >= loop_.fields.index().sample_count()) {
+    return refuse(InvalidArgument("bringing sample {}: the dataset has {}", Raw(sample),
+                                  loop_.fields.index().sample_count()));
+  }
+  Tier* const tier = cache_.Wanted(sample);
+  if (tier == nullptr) {
+    return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
+  }
+  if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  if (inserting_.contains(Raw(sample))) {
+    brought_.emplace(Raw(sample), std::move(done));
+    return;
+  }
+  if (brought_.size() >= kBroughtMax || !loop_.fetcher.has_room()) {
+    return refuse(ResourceExhausted("bringing sample {}: {} are on their way, and {} reads",
+                                    Raw(sample), brought_.size(),
+                                    loop_.fetcher.stats().in_flight));
+  }
+  std::unique_ptr<Fill> fill = FromStorage(sample, *tier);
+  if (fill == nullptr) {
+    return refuse(DataLoss("bringing sample {}: the index has no place of it", Raw(sample)));
+  }
+  if (!Acquire(*fill)) {
+    return refuse(ResourceExhausted("bringing sample {}: no staging memory is free", Raw(sample)));
+  }
+  fill->brought = true;
+  ++counts_.brought;
+  brought_.emplace(Raw(sample), std::move(done));
+  Issue(std::move(fill));
+}
+
+void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
+  if (brought_.empty()) return;
+  const auto [begin, end] = brought_.equal_range(Raw(sample));
+  for (auto each = begin; each != end; ++each) {
+    Tier::EntryRef entry;
+    if (status.ok()) entry = cache_.Find(sample);
+    if (entry) {
+      each->second(std::move(entry));
+    } else {
+      each->second(status.ok() ? NotFound("bringing sample {}: the plan has gone on", Raw(sample))
+                               : status);
+    }
+  }
+  brought_.erase(begin, end);
+}
+
+void TierFiller::DropBrought() {
+  for (auto& [sample, done] : std::exchange(brought_, {})) {
+    done(Status(StatusCode::kCancelled, "the run has ended"));
+  }
 }
 
 bool TierFiller::Acquire(Fill& fill) {
@@ -231,7 +306,7 @@ void TierFiller::OnFilled(Fill& fill, const Status& status) {
   const std::unique_ptr<Fill> done = std::move(*here);
   fills_.erase(here);
   if (status.ok()) {
-    ++(done->from ? counts_.moved : counts_.fetched_ahead);
+    if (!done->brought) ++(done->from ? counts_.moved : counts_.fetched_ahead);
     if (!done->from) cache_.MarkAhead(done->sample);
   }
   Finish(done->sample, *done->to, status);
