@@ -72,7 +72,7 @@ class Engine {
   // storage for that if need be.
   //
   // Errors: NotFound           the plan does not keep it now
-  //         ResourceExhausted  too many are being brought, or there is no memory: ask storage
+  //         ResourceExhausted  too many are being brought
   //         Cancelled          the run has ended; those of reading it and of inserting it
   void Bring(SampleId sample, TakenEntry done);
   void Stop();  // Issues no more work and delivers nothing more. Work in flight goes on.

@@ -170,7 +170,7 @@ class EngineTiersTest : public ::testing::Test {
                   options_, MakeListOrder(std::move(list)),
                   std::make_unique<TierCache>(tiers, MakeUniformBlocks(kSamples, 1),
                                               std::make_unique<WrittenPlacement>(std::move(ops), at_nodes_),
-                                              nothing_held));
+                                              nothing_held, /*node=*/0));
     engine_ = &engine;
     std::size_t taken = 0;
     std::function<void()> consume = [&] {
@@ -410,6 +410,7 @@ TEST_F(EngineTiersTest, DamagedBytesOfAnotherNodeAreReadFromStorage) {
   nodes_.emplace(loop_, index_);
   nodes_->damaged = {1};
   index_.columns[0].info.has_checksums = true;
+  index_.infos = {index_.columns[0].info};
   for (std::uint64_t i = 0; i < kSamples; ++i) {
     const std::string payload = index_.Payload(0, SampleId{i});
     index_.columns[0].checksums.push_back(Hash64(std::as_bytes(std::span(payload))));

@@ -1,5 +1,5 @@
 """A training script on several nodes, for torchrun: records what it trains on, and goes on after a
-restart. Arguments: the dataset, a folder for records, the step of the first attempt at which rank
+restart. Arguments: the dataset, a folder for records, the step of the first launch at which rank
 1's node process or rank 1 itself is killed, and which ("node", "rank" or "nothing")."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCHS = 3
 
 
 def main(source: str, folder: str, at: int, victim: str) -> None:
-    rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    rank = int(os.environ["RANK"])
     records, state_file = Path(folder), Path(folder) / "state.json"
     torch.distributed.init_process_group("gloo")
     world = torch.distributed.get_world_size()
@@ -31,14 +31,16 @@ def main(source: str, folder: str, at: int, victim: str) -> None:
         transform=hr.image.train(8, dtype="uint8"),
         output="numpy",
         epochs=EPOCHS,
+        engine=hr.Engine(prefetch=1),
         tiers=[hr.tiers.Ram("16MiB")],
         node_process=hr.NodeProcess(),
         nodes=hr.Nodes(answer_timeout=2),
     )
-    if state_file.exists():
+    resumed = state_file.exists()
+    if resumed:
         loader.load_state_dict(json.loads(state_file.read_text()))
     done = 0
-    with (records / f"attempt-{attempt}-rank-{rank}.jsonl").open("w") as record:
+    with (records / f"process-{os.getpid()}-rank-{rank}.jsonl").open("w") as record:
         while loader.epoch < EPOCHS:
             state = loader.state_dict()
             epoch, step = state["epoch"], state["samples"] // 12
@@ -53,7 +55,7 @@ def main(source: str, folder: str, at: int, victim: str) -> None:
                     part.write_text(json.dumps(loader.state_dict()))
                     part.rename(state_file)
                 done += 1
-                if attempt == 0 and rank == 1 and done == at:
+                if not resumed and rank == 1 and done == at:
                     kill(loader, victim)
     if rank == 0:
         stats = loader.stats()

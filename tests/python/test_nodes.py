@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loader_data import COUNT, flat
+from loader_data import COUNT, FLAT, epoch_ids, flat
 from node_ranks import RankError, Ranks, is_running
 
 import headrace as hr
@@ -43,11 +43,12 @@ def merged(of_ranks: list[list[list[int]]]) -> list[list[int]]:
     return [sorted(flat(batches)) for batches in zip(*of_ranks, strict=True)]
 
 
-def alone(source: Path, order: str, epochs: int = 1) -> list[list[list[int]]]:
+def alone(source: Path, order: str, epochs: int, **arguments: Any) -> list[list[list[int]]]:
     """What one rank gets with the same global batch."""
-    with hr.Loader(source, GLOBAL, order=order, ids=True, fields=["label"], output="numpy") as loader:
-        return [[sorted(int(i) for i in batch.sample_id) for batch in loader]
-                for _ in range(epochs)]
+    with hr.Loader(
+        source, GLOBAL, order=order, transform=FLAT, ids=True, output="numpy", **arguments
+    ) as loader:
+        return [[sorted(ids) for ids in epoch_ids(loader)] for _ in range(epochs)]
 
 
 def total(ranks: Ranks, section: str, name: str) -> int:
@@ -57,28 +58,32 @@ def total(ranks: Ranks, section: str, name: str) -> int:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_nodes_deliver_the_batches_of_one(numbered: Path, order: str, nodes: int) -> None:
-    expected = alone(numbered, order, epochs=3)
+    expected = alone(numbered, order, epochs=3, drop_last=True)
     with Ranks(nodes, local_ranks=1) as ranks:
         opened(ranks, numbered, addresses(nodes), order=order, drop_last=True)
         for epoch in range(3):
-            got = merged(ranks.ask("epoch"))
-            assert got == [batch for batch in expected[epoch] if len(batch) == GLOBAL]
+            assert merged(ranks.ask("epoch")) == expected[epoch]
         ranks.ask("close")
 
 
-def test_after_the_first_epoch_nothing_comes_from_storage(numbered: Path) -> None:
+def data_bytes(source: Path) -> int:
+    return sum(file.stat().st_size for file in source.rglob("*.jpg"))
+
+
+@pytest.mark.parametrize("share", [0.75, 1.5])
+def test_after_the_first_epoch_nothing_comes_from_storage(numbered: Path, share: float) -> None:
+    """Tiers that hold the data together, and tiers that hold all of it each."""
     with Ranks(2, local_ranks=1) as ranks:
-        opened(ranks, numbered, addresses(2), epochs=4)
+        ram = int(share * data_bytes(numbered))
+        opened(ranks, numbered, addresses(2), epochs=4, ram=ram, engine={"prefetch": 2})
         ranks.ask("epoch")
         read = total(ranks, "io", "reads")
-        assert read <= COUNT  # Each once, by its owner, whoever needs it first.
-        received = []
+        assert COUNT <= read <= COUNT + 12  # Each once, whoever needs it first, or nearly so.
         for _ in range(3):
             assert Counter(flat(flat(ranks.ask("epoch")))).keys() == set(range(COUNT))
-            received.append(total(ranks, "nodes", "received"))
         assert total(ranks, "io", "reads") == read
-        assert received[0] < received[1] < received[2]
-        for figure in ("failed", "not_held", "bad_messages"):
+        assert total(ranks, "nodes", "received") == total(ranks, "nodes", "given") > 0
+        for figure in ("failed", "bad_messages"):
             assert total(ranks, "nodes", figure) == 0, figure
         ranks.ask("close")
 
@@ -121,7 +126,10 @@ def test_a_restored_run_goes_on_and_uses_what_tiers_hold(numbered: Path, tmp_pat
 def test_a_lost_node_changes_no_batch_of_the_others(numbered: Path, how: signal.Signals) -> None:
     expected = alone(numbered, "exact", epochs=2)
     with Ranks(2, local_ranks=1) as ranks:
-        opened(ranks, numbered, addresses(2), epochs=2)
+        opened(
+            ranks, numbered, addresses(2), epochs=2, ram=int(0.6 * data_bytes(numbered)),
+            engine={"prefetch": 1},
+        )  # fmt: skip
         ranks.ask("epoch")
         lost = ranks[1].ask("node_pid")
         os.kill(lost, how)
@@ -138,7 +146,8 @@ def test_a_lost_node_changes_no_batch_of_the_others(numbered: Path, how: signal.
             with pytest.raises(RankError, match=r"UnavailableError: .*node process"):
                 ranks[1].ask("epoch")
         else:
-            assert merged([got, ranks[1].ask("epoch")]) == expected[1]
+            both = merged([got, ranks[1].ask("epoch")])
+            assert both[:-1] == expected[1][:-1]  # The last is filled up.
 
 
 def test_other_options_end_the_run_on_all_nodes_and_are_named(numbered: Path) -> None:

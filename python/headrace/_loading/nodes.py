@@ -206,19 +206,19 @@ def _store() -> Store | None:
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available():
         return None
-    launch = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefix = f"headrace/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{launch}"
     if distributed.is_initialized():
-        # The store has no public name; torch's own extensions use this one.
+        # The store has no public name; torch's own extensions use this one. It is the group's own,
+        # so what an earlier launch wrote is not in it.
         found: Any = distributed.distributed_c10d._get_default_store()
-        return distributed.PrefixStore(prefix, found)  # type: ignore[no-any-return]
+        return distributed.PrefixStore("headrace", found)  # type: ignore[no-any-return]
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if not host or not port.isdecimal():
         return None
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # As torch tells launches apart.
     return distributed.PrefixStore(  # type: ignore[no-any-return]
-        prefix, distributed.TCPStore(host, int(port), is_master=False)
+        f"headrace/attempt_{attempt}", distributed.TCPStore(host, int(port), is_master=False)
     )
 
 

@@ -29,8 +29,10 @@ namespace headrace {
 class TierCache {
  public:
   // `blocks` are what `placement` plans with; `held` [tier][...] its blocks held at the start.
+  // `node`: this one among those that ask each other; kNoNode: it asks nobody.
   TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
-            std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held);
+            std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held,
+            NodeNumber node = kNoNode);
 
   // Plans the next step for Advance(). May take long, and may run beside every other method but
   // Advance().
@@ -40,8 +42,8 @@ class TierCache {
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The node that has a sample, as the step that was planned says it; kNoNode: none but, maybe, this
-  // one. Before Advance().
+  // The node to ask for a sample of the step that was planned: it has the sample, or will from this
+  // step on, and reads it from storage for all. kNoNode: this one, or none. Before Advance().
   [[nodiscard]] NodeNumber NodeOf(SampleId sample) const;
 
   // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
@@ -54,11 +56,16 @@ class TierCache {
   [[nodiscard]] TierNumber NumberOf(const Tier* tier) const;
   [[nodiscard]] std::span<Tier* const> tiers() const { return tiers_; }
 
-  // The next sample to fetch ahead, with the tier that is to have it; nothing: none is left. Skips
-  // those that are there or wanted no more.
-  [[nodiscard]] std::optional<std::pair<SampleId, Tier*>> NextAhead();
+  // The next sample to fetch ahead, with the tier that is to have it, and the node to ask for it;
+  // nothing: none is left. Skips those that are there or wanted no more.
+  struct Ahead {
+    SampleId sample{};
+    Tier* tier = nullptr;
+    NodeNumber node = kNoNode;  // kNoNode: storage
+  };
+  [[nodiscard]] std::optional<Ahead> NextAhead();
   // Puts it back, to be next again.
-  void PutBackAhead(SampleId sample);
+  void PutBackAhead(const Ahead& ahead);
 
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
   void OnArrived(SampleId sample, Tier& tier);
@@ -84,6 +91,7 @@ class TierCache {
 
  private:
   void Apply(std::span<CacheOp> ops);
+  [[nodiscard]] NodeNumber OtherHolder(std::uint32_t block) const;
   void Leave(SampleId sample, Tier& from, bool moves);
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
     return of_one_ ? Raw(sample) : blocks_->Find(sample);
@@ -93,11 +101,14 @@ class TierCache {
   const std::shared_ptr<const BlockMap> blocks_;
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
+  const NodeNumber node_;
   std::optional<PlacedStep> planned_;  // by PlanStep()
   std::vector<std::pair<std::uint32_t, NodeNumber>> at_nodes_;  // its blocks elsewhere, ascending
+  std::vector<NodeNumber> ahead_nodes_;                         // of its ops, in order
   std::vector<TierNumber> wanted_;     // by block
   std::vector<bool> ahead_unused_;     // by sample, where blocks are samples
-  std::deque<std::uint32_t> ahead_;    // blocks, where these are samples
+  // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
+  std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
   std::deque<Move> moves_;
   std::uint64_t moves_dropped_ = 0;
   std::vector<std::uint64_t> planned_uses_;

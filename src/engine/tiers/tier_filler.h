@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,6 +61,8 @@ class TierFiller final : public FetchClient {
   Tier* TierForNode(SampleId sample, std::uint64_t bytes);
   // Has a sample brought into the tier that is to have it: see Engine::Bring().
   void Bring(SampleId sample, TakenEntry done);
+  // Reads what is to be brought, as far as there is room.
+  void IssueBrought();
   // The run has ended: nothing is brought any more.
   void DropBrought();
 
@@ -100,11 +103,12 @@ class TierFiller final : public FetchClient {
   struct FillRead;
 
   std::unique_ptr<Fill> NextAhead();
-  [[nodiscard]] std::unique_ptr<Fill> FromStorage(SampleId sample, Tier& to) const;
+  [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead) const;
   void AnswerBrought(SampleId sample, const Status& status);
   bool Acquire(Fill& fill);
   void Issue(std::unique_ptr<Fill> fill);
   void Run(Fill& fill);
+  Status Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const;
   void OnFilled(Fill& fill, const Status& status);
 
   LoopContext& loop_;
@@ -114,8 +118,9 @@ class TierFiller final : public FetchClient {
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   // Samples on their way into a tier, with the rows that wait for them.
   std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
-  // Who waits for a sample on another node's behalf; its sample is in inserting_.
+  // Who waits for a sample on another node's behalf; it is in inserting_, or in to_bring_.
   std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
+  std::deque<SampleId> to_bring_;
   std::vector<std::unique_ptr<Fill>> fills_;  // in flight
   TierCounts counts_;
 };

@@ -174,7 +174,9 @@ std::unique_ptr<TierCache> SessionTiers::MakeCache(
   MutexLock lock(mutex_);
   request_ = std::move(request);
   start_ = start;
-  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
+  const bool asks = nodes_ != nullptr && request_->capacity_units.size() > 1;
+  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held,
+                                     asks ? request_->node : kNoNode);
 }
 
 Result<std::optional<std::vector<PlannedUse>>> SessionTiers::Planned(Position position) const {
