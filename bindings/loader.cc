@@ -146,7 +146,7 @@ using Patience = std::shared_ptr<AnswerPatience>;
 
 // The node process may answer late, now and later: meanwhile this checks for Ctrl-C, and whether
 // another thread closes the loader. ThrowStatus() raises the exception of a signal handler.
-std::shared_ptr<BatchSource> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
+std::shared_ptr<RemoteLoader> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
                                         NodeAddress node, const Patience& patience) {
   node.index_path = std::filesystem::absolute(index.path).string();
   node.fingerprint = index.index->fingerprint();
@@ -156,8 +156,8 @@ std::shared_ptr<BatchSource> OpenAtNode(const PyIndex& index, const LoaderOption
       return SignalsPass();
     });
   };
-  return ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
-    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> loader,
+  return ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<RemoteLoader>> {
+    HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<RemoteLoader> loader,
                               RemoteLoader::Open(node, options, keep_waiting));
     return loader;
   }));
@@ -167,13 +167,18 @@ class PyLoader {
  public:
   PyLoader(const PyIndex& index, const LoaderOptions& options,
            const std::optional<NodeAddress>& node) {
-    std::shared_ptr<BatchSource> loader =
-        node.has_value() ? OpenAtNode(index, options, *node, patience_)
-                         : ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
-                             HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> opened,
-                                                       Loader::Open(index.index, options));
-                             return opened;
-                           }));
+    std::shared_ptr<BatchSource> loader;
+    if (node.has_value()) {
+      std::shared_ptr<RemoteLoader> remote = OpenAtNode(index, options, *node, patience_);
+      remote_ = remote;
+      loader = std::move(remote);
+    } else {
+      loader = ValueOrThrow(WithoutGil([&]() -> Result<std::shared_ptr<BatchSource>> {
+        HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<BatchSource> opened,
+                                  Loader::Open(index.index, options));
+        return opened;
+      }));
+    }
     schema_ = loader->facts().schema;
     MutexLock lock(mutex_);
     loader_ = std::move(loader);
@@ -237,6 +242,19 @@ class PyLoader {
   // then on Stats() returns the last figures.
   void Close() {
     if (!CloseWithin(kCloseNs, SignalsPass)) throw nb::python_error();
+  }
+
+  // Where the node processes of other nodes reach this rank's; empty: nowhere.
+  [[nodiscard]] std::string PeerAddress() const {
+    const std::shared_ptr<RemoteLoader> remote = remote_.lock();
+    return remote == nullptr ? "" : remote->peer_address();
+  }
+  void ConnectNodes(PeerGroup group) const {
+    ThrowIfError(WithoutGil([&] {
+      const std::shared_ptr<RemoteLoader> remote = remote_.lock();
+      if (remote != nullptr) return remote->ConnectNodes(std::move(group));
+      return Status(StatusCode::kFailedPrecondition, "connecting nodes: there is no node process");
+    }));
   }
 
   nb::list Explain(std::uint64_t epoch, std::uint64_t step) const;
@@ -326,6 +344,7 @@ class PyLoader {
   const Patience patience_ = std::make_shared<AnswerPatience>();
   mutable Mutex mutex_;
   std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);      // null: closed
+  std::weak_ptr<RemoteLoader> remote_;  // the same, if it is at a node process
   mutable std::optional<LoaderStats> last_ HEADRACE_GUARDED_BY(mutex_);  // the newest known
   std::vector<BatchField> schema_;
 };
@@ -452,6 +471,22 @@ void BindPyLoader(nb::module_& module) {
           "expected_inflation",
           [](const PyLoader& self) { return ToObject(self.loader()->facts().inflation); },
           nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
+      .def_prop_ro("peer_address", &PyLoader::PeerAddress)
+      .def(
+          "connect_nodes",
+          [](const PyLoader& self, std::uint32_t node, const std::vector<Text>& addresses,
+             const Text& token, std::int64_t answer_s, std::int64_t begin_s) {
+            PeerGroup group{.node = node,
+                            .addresses = {},
+                            .token = token.bytes(),
+                            .answer_ns = answer_s * 1'000'000'000,
+                            .begin_ns = begin_s * 1'000'000'000};
+            for (const Text& address : addresses) group.addresses.push_back(address.bytes());
+            self.ConnectNodes(std::move(group));
+          },
+          nb::arg("node"), nb::arg("addresses"), nb::arg("token"), nb::arg("answer_s"),
+          nb::arg("begin_s"),
+          "Tells the node process where those of all nodes are.")
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),
            nb::arg("epoch"), nb::arg("first_step"))

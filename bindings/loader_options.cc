@@ -139,6 +139,20 @@ void BindOptions(nb::module_& module) {
           nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
           nb::arg("seconds"), "One more mean of Loader.learned().")
       .def(
+          "set_nodes",
+          [](LoaderOptions& self, const Text& address, bool open_network, const Text& authority,
+             const Text& certificate, const Text& key, const Text& name) {
+            self.nodes = PeerListen{.address = address.bytes(),
+                                    .open_network = open_network,
+                                    .authority = authority.bytes(),
+                                    .certificate = certificate.bytes(),
+                                    .key = key.bytes(),
+                                    .name = name.bytes()};
+          },
+          nb::arg("address"), nb::arg("open_network"), nb::arg("authority"),
+          nb::arg("certificate"), nb::arg("key"), nb::arg("name"),
+          "Where the node process listens for those of other nodes.")
+      .def(
           "set_remedies",
           [](LoaderOptions& self, const std::tuple<Text, Text, Text>& texts) {
             self.remedies = ToRemedies(texts);

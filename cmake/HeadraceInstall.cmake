@@ -5,9 +5,10 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-# headrace::headrace is all that ships: every library under src/, but not the simulator.
+# headrace::headrace is all that ships: every library under src/, but not the simulator, and not the
+# node process, which needs gRPC.
 get_property(headrace_shipped GLOBAL PROPERTY HEADRACE_LAYERS)
-list(REMOVE_ITEM headrace_shipped headrace_sim)
+list(REMOVE_ITEM headrace_shipped headrace_sim headrace_node_server headrace_peer_grpc)
 add_library(headrace INTERFACE)
 add_library(headrace::headrace ALIAS headrace)
 target_link_libraries(headrace INTERFACE ${headrace_shipped})
@@ -28,6 +29,7 @@ install(DIRECTORY src/ DESTINATION include/headrace COMPONENT headrace_dev
   PATTERN "*_conformance.h" EXCLUDE
   PATTERN "format" EXCLUDE  # includes fmt, which users need not have
   PATTERN "testing" EXCLUDE
+  PATTERN "grpc" EXCLUDE
   PATTERN "sim" EXCLUDE)
 
 configure_package_config_file(cmake/headraceConfig.cmake.in headraceConfig.cmake

@@ -19,6 +19,9 @@ endif()
 
 find_package(JPEG)
 find_package(TIFF 4.5)  # the first with error handlers of an image, instead of the process
+# gRPC's package of Debian 12 names targets of these two, which have no package of their own there.
+find_package(Protobuf)
+find_package(gRPC CONFIG)
 find_package(ZLIB)
 find_package(PkgConfig)
 if(PkgConfig_FOUND)
@@ -59,6 +62,12 @@ endif()
 if(NOT ZLIB_FOUND)
   list(APPEND missing "zlib")
 endif()
+if(NOT Protobuf_FOUND OR NOT TARGET protobuf::protoc)
+  list(APPEND missing "protobuf")
+endif()
+if(NOT gRPC_FOUND OR NOT TARGET gRPC::grpc_cpp_plugin)
+  list(APPEND missing "gRPC")
+endif()
 if(NOT HEADRACE_URING_H OR NOT HEADRACE_URING)
   list(APPEND missing "liburing")
 endif()
@@ -73,5 +82,5 @@ if(missing)
   message(FATAL_ERROR
     "configuring headrace: not found: ${missing}. On Debian 12 or Ubuntu 24.04 this installs what a "
     "build needs:\n"
-    "  apt install g++ pkg-config python3-dev liburing-dev libjpeg-dev libspng-dev libwebp-dev libtiff-dev libsndfile1-dev libzstd-dev zlib1g-dev libxxhash-dev libfmt-dev")
+    "  apt install g++ pkg-config python3-dev liburing-dev libjpeg-dev libspng-dev libwebp-dev libtiff-dev libsndfile1-dev libzstd-dev zlib1g-dev libxxhash-dev libfmt-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc")
 endif()

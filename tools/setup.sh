@@ -15,6 +15,7 @@ build_packages=(
   g++ make ccache pkg-config
   liburing-dev "libjpeg62-turbo-dev|libjpeg-turbo8-dev" libspng-dev libwebp-dev libtiff-dev
   libsndfile1-dev libzstd-dev zlib1g-dev libxxhash-dev libfmt-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
 )
 checks_packages=(
   "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" valgrind

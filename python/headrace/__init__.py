@@ -12,7 +12,7 @@ from headrace import _core, audio, errors, formats, image, orders, profile, tier
 from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
-from headrace._options.groups import Cache, Engine, NodeProcess, Sharding, Workers
+from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers
 from headrace._signature import Batch
 from headrace._workers import Padded, Sample
 from headrace.errors import HeadraceError
@@ -31,6 +31,7 @@ __all__ = [
     "HeadraceError",
     "Loader",
     "NodeProcess",
+    "Nodes",
     "Padded",
     "Sample",
     "Sharding",

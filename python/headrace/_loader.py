@@ -20,6 +20,7 @@ from headrace._loading.arguments import (
 )
 from headrace._loading.feed import Delivered, EpochFeed
 from headrace._loading.node import node_place
+from headrace._loading.nodes import node_plan, set_nodes
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
@@ -30,7 +31,7 @@ from headrace._loading.trainers import NotPrepared
 from headrace._names import OrderName
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
-from headrace._options.groups import Cache, Engine, NodeProcess, Sharding, Workers, group
+from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._workers import Transform, Transformer, batch_type, split_transform
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
@@ -73,6 +74,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         cache: `headrace.Cache`: which samples tiers keep.
         sharding: `headrace.Sharding`: rank and world size, if torch does not define them.
         node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
+        nodes: `headrace.Nodes`: how several machines give each other what their tiers hold.
         engine: `headrace.Engine`: how it reads, verifies, prefetches, and is monitored.
 
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
@@ -105,6 +107,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         cache: Cache | None = None,
         sharding: Sharding | None = None,
         node_process: NodeProcess | None = None,
+        nodes: Nodes | None = None,
         engine: Engine | None = None,
     ) -> None:
         found = opened(dataset)
@@ -138,6 +141,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             cache=cache,
             engine=engine,
         )
+        plan = node_plan(nodes, ranks, place, options.tier_count > 0)
+        set_nodes(options, plan)
         source: SamplerSource | None = None
         if sampled:
             check_sampler_fits(order, place)
@@ -146,7 +151,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         self._convert = converter(output)
         self._padded = padded_fields(kinds, ragged if python is None else "list")
         self._transformer = Transformer(python, options, self._convert, ids) if python else None
-        session = Session(found, options, place, cache.budget, self._transformer)
+        session = Session(found, options, place, cache.budget, self._transformer, plan)
         delivers = Delivered(
             kinds, session.core.schema, native, ids, python is not None, options.seed
         )

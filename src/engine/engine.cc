@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "engine/batch/batch_maker.h"
 #include "engine/batch/stored_fields.h"
 #include "engine/blocks/residency.h"
@@ -66,6 +67,7 @@ struct Engine::Components {
              .fetcher = fetcher,
              .storage = storage,
              .entries = entries,
+             .nodes = parts.nodes,
              .staging = *parts.staging,
              .fields = fields,
              .verifier = verifier,
@@ -185,6 +187,17 @@ bool Engine::Close(std::int64_t timeout_ns) {
   return true;
 }
 
+void Engine::Bring(SampleId sample, TakenEntry done) {
+  inbox_->PostLater(Call([this, sample, done = std::move(done)]() mutable {
+    state_mutex_.AssertHeld();
+    if (components_->filler == nullptr) {
+      done(NotFound("bringing sample {} into a tier: the run has no tiers", Raw(sample)));
+    } else {
+      components_->filler->Bring(sample, std::move(done));
+    }
+  }));
+}
+
 bool Engine::quiescent() const { return inbox_->idle(); }
 
 EngineStats Engine::stats() const {
@@ -249,6 +262,7 @@ void Engine::Advance() {
     if (const Status status = components.blocks.IssueReads(); !status.ok()) End(status);
   }
   if (!ended) components.rows.IssueReads();  // Of stand-ins where no block read can bring a sample.
+  if (!ended && components.filler != nullptr) components.filler->IssueBrought();
   const bool idle = components.queues.nothing_to_read() && !components.blocks.has_queued();
   if (!ended && components.filler != nullptr && idle) components.filler->IssueAhead();
   HandOver();  // Steps without rows, and steps that failed before a read.
@@ -333,6 +347,7 @@ void Engine::DropQueues() {
   components_->queues.Drop();
   components_->blocks.DropQueue();
   components_->rows.DropQueue();
+  if (components_->filler != nullptr) components_->filler->DropBrought();
 }
 
 }  // namespace headrace

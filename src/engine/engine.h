@@ -16,6 +16,7 @@
 #include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "engine/tiers/tier_cache.h"
+#include "fetch/held_samples.h"
 #include "plan/order.h"
 
 namespace headrace {
@@ -67,6 +68,13 @@ class Engine {
   void OnWaiting(std::uint32_t lane = 0);
   // It is gone: its sink is not called once this has returned, and the plan goes on without it.
   void Leave(std::uint32_t lane);
+  // For another node: `done` gets the entry of `sample` in the tier that is to have it, read from
+  // storage for that if need be.
+  //
+  // Errors: NotFound           the plan does not keep it now
+  //         ResourceExhausted  too many are being brought
+  //         Cancelled          the run has ended; those of reading it and of inserting it
+  void Bring(SampleId sample, TakenEntry done);
   void Stop();  // Issues no more work and delivers nothing more. Work in flight goes on.
   // Stop(), then waits up to `timeout_ns` (negative: no limit) until nothing is in flight. Returns
   // false if something still is: call it again. Not from a thread that the executor or the store

@@ -15,6 +15,7 @@
 #include "engine/lanes/lane_policy.h"
 #include "engine/memory/pinned_blocks.h"
 #include "engine/memory/scratch_budget.h"
+#include "fetch/fetch.h"
 #include "index/index.h"
 #include "model/machine_model.h"
 #include "store/byte_store.h"
@@ -37,6 +38,7 @@ struct EngineParts {
   std::uint32_t first_rank = 0;
   LanePolicy* policy = nullptr;        // null: everything is every lane's, earliest deadline first
   DecodeObserver* observer = nullptr;  // null: nobody wants to know
+  FetchSource* nodes = nullptr;        // samples that other nodes have; null: they cannot be asked
 };
 
 }  // namespace headrace

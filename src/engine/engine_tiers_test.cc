@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
 #include "engine/engine.h"
@@ -38,20 +40,22 @@ constexpr std::int64_t kMs = 1'000'000;
 constexpr std::uint64_t kSampleBytes = 1000;
 constexpr std::uint64_t kSamples = 12;
 
-// Ops by step; uses are nobody's business here.
+// Ops and uses by step; of the uses those at other nodes alone.
 class WrittenPlacement final : public Placement {
  public:
-  explicit WrittenPlacement(std::map<std::uint64_t, std::vector<CacheOp>> ops)
-      : ops_(std::move(ops)) {}
+  WrittenPlacement(std::map<std::uint64_t, std::vector<CacheOp>> ops,
+                   std::map<std::uint64_t, std::vector<PlannedUse>> uses)
+      : ops_(std::move(ops)), uses_(std::move(uses)) {}
 
   std::optional<PlacedStep> Next() override {
     const std::uint64_t step = step_++;
-    return PlacedStep{.at = {.epoch = 0, .step = step}, .uses = {}, .ops = ops_[step]};
+    return PlacedStep{.at = {.epoch = 0, .step = step}, .uses = uses_[step], .ops = ops_[step]};
   }
   [[nodiscard]] std::map<std::string, double> counters() const override { return {}; }
 
  private:
   std::map<std::uint64_t, std::vector<CacheOp>> ops_;
+  std::map<std::uint64_t, std::vector<PlannedUse>> uses_;
   std::uint64_t step_ = 0;
 };
 
@@ -64,6 +68,45 @@ CacheOp Ahead(std::uint32_t block, TierNumber tier = 0) {
 CacheOp Evict(std::uint32_t block, TierNumber tier = 0) {
   return {.block = block, .from = tier, .to = kNoTier};
 }
+
+PlannedUse AtNode(std::uint32_t block, NodeNumber node) {
+  return {.block = block, .peer = node, .at_peer = true};
+}
+
+// Other nodes, in virtual time: each read takes a millisecond.
+class SimNodes final : public FetchSource {
+ public:
+  SimNodes(SimLoop& loop, const TableIndex& index) : loop_(loop), index_(index) {}
+
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
+    return fetch.extent.range.size;
+  }
+  void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
+            const Done& done) override {
+    for (Fetch* const fetch : fetches) {
+      asked.emplace_back(fetch->node, Raw(fetch->sample));
+      loop_.After(kMs, [this, fetch, &done] {
+        std::string bytes = index_.Payload(0, fetch->sample);
+        if (lost.contains(Raw(fetch->sample))) {
+          return done(*fetch, Status(StatusCode::kNotFound, "the node does not have it"));
+        }
+        if (damaged.contains(Raw(fetch->sample))) bytes[0] = '?';
+        EXPECT_EQ(fetch->extent.range.size, bytes.size());
+        std::copy(bytes.begin(), bytes.end(),
+                  reinterpret_cast<char*>(fetch->memory().data()));
+        done(*fetch, fetch->memory().first(bytes.size()));
+      });
+    }
+  }
+
+  std::vector<std::pair<NodeNumber, std::uint64_t>> asked;
+  std::set<std::uint64_t> lost;
+  std::set<std::uint64_t> damaged;
+
+ private:
+  SimLoop& loop_;
+  const TableIndex& index_;
+};
 
 class EngineTiersTest : public ::testing::Test {
  protected:
@@ -122,11 +165,13 @@ class EngineTiersTest : public ::testing::Test {
                    .clock = &loop_.clock(),
                    .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
                    .staging = BufferPool::Make(kMiB),
-                   .model = model_.has_value() ? &*model_ : nullptr},
+                   .model = model_.has_value() ? &*model_ : nullptr,
+                   .nodes = nodes_.has_value() ? &*nodes_ : nullptr},
                   options_, MakeListOrder(std::move(list)),
                   std::make_unique<TierCache>(tiers, MakeUniformBlocks(kSamples, 1),
-                                              std::make_unique<WrittenPlacement>(std::move(ops)),
-                                              nothing_held));
+                                              std::make_unique<WrittenPlacement>(std::move(ops), at_nodes_),
+                                              nothing_held, /*node=*/0));
+    engine_ = &engine;
     std::size_t taken = 0;
     std::function<void()> consume = [&] {
       if (sink.ready.empty()) {
@@ -174,6 +219,9 @@ class EngineTiersTest : public ::testing::Test {
   SimExecutor disk_executor_{loop_, 1, [](std::uint64_t) { return kMs; }};
   std::vector<std::unique_ptr<Tier>> tiers_;  // fastest first
   std::optional<MachineModel> model_;
+  std::optional<SimNodes> nodes_;
+  std::map<std::uint64_t, std::vector<PlannedUse>> at_nodes_;  // by step
+  Engine* engine_ = nullptr;                                   // while it runs
   std::int64_t read_ns_ = kMs;
   std::int64_t think_ns_ = 0;
   std::uint64_t slow_ = kSamples;  // the sample whose reads take a hundred times as long
@@ -307,6 +355,105 @@ TEST_F(EngineTiersTest, StorageIsTakenWhereTheModelSaysItIsFaster) {
   EXPECT_THAT(sources_[0], ElementsAre(kNoTier, kNoTier));
   EXPECT_EQ(tiers_[0]->stats().inserts, 1u);
   EXPECT_EQ(ReadsOf(0), 2);
+}
+
+TEST_F(EngineTiersTest, ASampleOfAnotherNodeComesFromThereAndNotFromStorage) {
+  nodes_.emplace(loop_, index_);
+  at_nodes_ = {{0, {AtNode(1, 3), AtNode(2, 1)}}};
+  Run({{0, 1, 2}, {1}}, {});
+  EXPECT_THAT(reads_, UnorderedElementsAre(0, 1));
+  EXPECT_THAT(nodes_->asked, UnorderedElementsAre(std::pair(3U, 1U), std::pair(1U, 2U)));
+  EXPECT_THAT(sources_[1], ElementsAre(kFromNode, kNoTier));
+  EXPECT_EQ(stats_.node_uses, 2u);
+  EXPECT_EQ(stats_.node_bytes, 2 * kSampleBytes);
+  EXPECT_EQ(stats_.node_fallbacks, 0u);
+  EXPECT_EQ(stats_.storage_uses, 2u);
+}
+
+TEST_F(EngineTiersTest, WithoutASourceForOtherNodesTheirSamplesComeFromStorage) {
+  at_nodes_ = {{0, {AtNode(1, 3)}}};
+  Run({{0, 1}}, {});
+  EXPECT_THAT(reads_, UnorderedElementsAre(0, 1));
+  EXPECT_EQ(stats_.node_uses, 0u);
+}
+
+TEST_F(EngineTiersTest, WhatAnotherNodeDoesNotGiveComesFromStorageInTheSameRow) {
+  nodes_.emplace(loop_, index_);
+  nodes_->lost = {1};
+  at_nodes_ = {{0, {AtNode(1, 3), AtNode(2, 3)}}};
+  Run({{0, 1, 2}, {3}}, {});
+  EXPECT_THAT(reads_, UnorderedElementsAre(0, 1, 3));
+  EXPECT_THAT(sources_[1], ElementsAre(kNoTier));
+  EXPECT_THAT(sources_[2], ElementsAre(kFromNode));
+  EXPECT_EQ(stats_.node_fallbacks, 1u);
+}
+
+TEST_F(EngineTiersTest, ASampleOfAnotherNodeIsInsertedWhereThePlanWantsIt) {
+  nodes_.emplace(loop_, index_);
+  at_nodes_ = {{0, {AtNode(1, 3)}}, {2, {AtNode(1, 3)}}};
+  Run({{0, 1}, {2}, {1}}, {{0, {Insert(1)}}});
+  EXPECT_EQ(ReadsOf(1), 0);
+  EXPECT_EQ(nodes_->asked.size(), 1u);
+  EXPECT_THAT(sources_[1], ElementsAre(kFromNode, 0));
+}
+
+TEST_F(EngineTiersTest, ASampleThatWasLostOnTheWayIsInsertedFromStorage) {
+  nodes_.emplace(loop_, index_);
+  nodes_->lost = {1};
+  at_nodes_ = {{0, {AtNode(1, 3)}}};
+  Run({{0, 1}, {2}, {1}}, {{0, {Insert(1)}}});
+  EXPECT_EQ(ReadsOf(1), 1);
+  EXPECT_THAT(sources_[1], ElementsAre(kNoTier, 0));
+}
+
+TEST_F(EngineTiersTest, DamagedBytesOfAnotherNodeAreReadFromStorage) {
+  nodes_.emplace(loop_, index_);
+  nodes_->damaged = {1};
+  index_.columns[0].info.has_checksums = true;
+  index_.infos = {index_.columns[0].info};
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    const std::string payload = index_.Payload(0, SampleId{i});
+    index_.columns[0].checksums.push_back(Hash64(std::as_bytes(std::span(payload))));
+  }
+  at_nodes_ = {{0, {AtNode(1, 3)}}};
+  Run({{0, 1}, {2}}, {});
+  EXPECT_EQ(ReadsOf(1), 1);
+  EXPECT_EQ(stats_.node_fallbacks, 1u);
+}
+
+TEST_F(EngineTiersTest, ASampleIsBroughtForAnotherNodeOnce) {
+  std::vector<std::string> brought;
+  const auto bring = [&](std::uint64_t sample) {
+    engine_->Bring(SampleId{sample}, [&, sample](Result<Tier::EntryRef> entry) {
+      brought.push_back(std::to_string(sample) +
+                        (entry.ok() ? " of " + std::to_string(entry.value().bytes())
+                                    : ": " + std::string(entry.status().message())));
+    });
+  };
+  think_ns_ = 100 * kMs;
+  Run({{0}, {1}, {5}, {2}}, {{0, {Insert(5), Insert(0)}}}, [&](std::size_t batch) {
+    if (batch == 0) {
+      bring(5);
+      bring(5);
+      bring(0);
+      bring(7);
+    }
+  });
+  EXPECT_EQ(ReadsOf(5), 1);
+  EXPECT_THAT(brought, UnorderedElementsAre("5 of 1000", "5 of 1000", "0 of 1000",
+                                            "7: bringing sample 7: the plan does not keep it now"));
+  EXPECT_EQ(stats_.brought, 1u);
+  EXPECT_THAT(sources_[5], ElementsAre(0));
+}
+
+TEST_F(EngineTiersTest, WhatIsBroughtWhenTheRunEndsIsAnswered) {
+  int answers = 0;
+  slow_ = 5;
+  Run({{0}, {1}}, {{0, {Insert(5)}}}, [&](std::size_t batch) {
+    if (batch != 1) return;
+    engine_->Bring(SampleId{5}, [&](const Result<Tier::EntryRef>& /*entry*/) { ++answers; });
+  });
+  EXPECT_EQ(answers, 1);
 }
 
 TEST_F(EngineTiersTest, APlanThatNamesAnInsertTwiceIsADefect) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // fetch/ is the one way to read: from "these stored bytes" to bytes in memory. It takes memory to
-// read into, starts reads at a source (storage, a tier, later a peer), counts those in flight,
+// read into, starts reads at a source (storage, a tier, another node), counts those in flight,
 // verifies what came. It knows extents, entries and buffers; nothing of rows, lanes, orders,
 // placements: where the bytes go is the client's business. docs/design/fetch.md has the whole.
 
@@ -22,13 +22,21 @@ namespace headrace {
 class FetchClient;
 class FetchSource;
 
-// One read: a range of an object in storage, or an entry of a tier. A client derives from it what
-// the read is for, owns it, and keeps it until OnFetched() has been called if it was started.
+// The number of a node among those of the job.
+using NodeNumber = std::uint32_t;
+
+inline constexpr NodeNumber kNoNode = 0xffff'ffff;
+
+// One read: a range of an object in storage, an entry of a tier, or a sample that another node has.
+// A client derives from it what the read is for, owns it, and keeps it until OnFetched() has been
+// called if it was started.
 struct Fetch {
   FetchSource* source = nullptr;
   FetchClient* client = nullptr;
-  Extent extent;                          // of an entry only the size counts
-  const Tier::EntryRef* entry = nullptr;  // null: `extent` is read
+  Extent extent;                          // of an entry, or of a node's sample, its size counts
+  const Tier::EntryRef* entry = nullptr;  // null: `extent` is read, or `sample` at `node`
+  NodeNumber node = kNoNode;              // another node, which has all stored bytes of ...
+  SampleId sample{};                      // ... this
   std::uint64_t deadline = 0;             // a source that lets reads wait starts the smallest first
   std::span<std::byte> room;              // memory of the client's; empty: `buffer` is read into
   Buffer buffer;                          // taken by Fetcher::Acquire(), or by the client

@@ -48,7 +48,7 @@ Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool
 
 void Fetcher::Begin(const Fetch& fetch, bool first) {
   ++stats_.in_flight;
-  if (fetch.entry != nullptr || !first) return;
+  if (fetch.entry != nullptr || fetch.node != kNoNode || !first) return;
   ++stats_.reads;
   stats_.read_bytes += fetch.extent.range.size;
 }

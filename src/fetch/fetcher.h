@@ -32,7 +32,7 @@ class Fetcher {
     std::function<void(std::uint64_t)> beginning;
   };
 
-  // Monotonic, but for the gauge. What storage was asked for; not what tiers were.
+  // Monotonic, but for the gauge. What storage was asked for; not what tiers and other nodes were.
   struct Stats {
     std::uint64_t reads = 0;
     std::uint64_t read_bytes = 0;  // gaps between coalesced extents, too

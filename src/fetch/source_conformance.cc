@@ -1,5 +1,6 @@
 #include "fetch/source_conformance.h"
 
+#include <mutex>
 #include <stop_token>
 #include <utility>
 
@@ -22,8 +23,10 @@ std::vector<std::unique_ptr<SourceConformanceTest::Read>> SourceConformanceTest:
     read.fetch.buffer = *pool->Acquire(bytes);
     fetches.push_back(&read.fetch);
   }
+  std::mutex mutex;  // Answers may come on any thread.
   std::size_t ended = 0;
   const FetchSource::Done done = [&](Fetch& fetch, Result<std::span<std::byte>> data) {
+    const std::lock_guard lock(mutex);
     ++ended;
     for (const std::unique_ptr<Read>& read : reads) {
       if (&read->fetch != &fetch) continue;
@@ -37,7 +40,11 @@ std::vector<std::unique_ptr<SourceConformanceTest::Read>> SourceConformanceTest:
     }
   };
   made_->source().Read(fetches, stop, done);
-  while (ended < reads.size()) made_->Pump();
+  const auto all_ended = [&] {
+    const std::lock_guard lock(mutex);
+    return ended == reads.size();
+  };
+  while (!all_ended()) made_->Pump();
   made_->Pump();
   for (const std::unique_ptr<Read>& read : reads) EXPECT_EQ(read->ended, 1);
   return reads;

@@ -10,6 +10,7 @@
 #include "engine/engine_stats.h"
 #include "observe/memory_budget.h"
 #include "observe/step_times.h"
+#include "peer/node_traffic.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"
 
@@ -74,13 +75,14 @@ struct LoaderStats {
   std::uint64_t index_bytes = 0;       // of the mapped index file
   std::vector<std::uint32_t> awaited;  // lanes that others wait for, to begin a run
   std::vector<NamedTierStats> tiers;   // fastest first
+  NodeTraffic nodes;
   ScheduleStats schedule;
   std::vector<LaneFigures> figures;  // by lane, of its newest batches; and of all lanes' together
   Imbalance imbalance;
 };
 HEADRACE_MEMBERS(LoaderStats, lane, delivered, engine, store, budget, threads, cores, message_bytes,
-                 running_ns, device_read_bytes, index_bytes, awaited, tiers, schedule, figures,
-                 imbalance)
+                 running_ns, device_read_bytes, index_bytes, awaited, tiers, nodes, schedule,
+                 figures, imbalance)
 
 // Adds what a run counted; its gauges take the place of those before. A lane of all runs is the sum
 // of its part in each.

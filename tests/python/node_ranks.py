@@ -29,10 +29,17 @@ from loader_data import FLAT, payload_ids
 
 loader, batches, held = None, None, []
 
-def open_(root, ssd=None, process=None, engine=None, **arguments):
+def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, placement=None,
+          **arguments):
     global loader
     if ssd is not None:
         arguments["tiers"] = [hr.tiers.Ssd(ssd, "16MiB")]
+    if ram is not None:
+        arguments["tiers"] = [hr.tiers.Ram(ram)]
+    if nodes is not None:
+        arguments["nodes"] = hr.Nodes(**nodes)
+    if placement is not None:
+        arguments["cache"] = hr.Cache(placement=placement)
     loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy",
                        node_process=hr.NodeProcess(**process or {}),
                        engine=hr.Engine(**engine or {}), **arguments)
@@ -102,6 +109,10 @@ def load(state):
 def stats():
     return loader.stats()["batches"]
 
+def figures(*names):
+    found = loader.stats()
+    return [found[name] for name in names]
+
 def prometheus():
     return loader.prometheus()
 
@@ -148,14 +159,17 @@ class RankError(Exception):
 class Rank:
     """One rank's process."""
 
-    def __init__(self, rank: int, ranks: int, port: int) -> None:
+    def __init__(self, rank: int, ranks: int, port: int, local_ranks: int | None = None) -> None:
         environment = dict(os.environ)
+        local_ranks = local_ranks or ranks
         paths = [*sys.path, str(Path(__file__).parent)]
         environment.update(
             RANK=str(rank),
             WORLD_SIZE=str(ranks),
-            LOCAL_RANK=str(rank),
-            LOCAL_WORLD_SIZE=str(ranks),
+            LOCAL_RANK=str(rank % local_ranks),
+            LOCAL_WORLD_SIZE=str(local_ranks),
+            GROUP_RANK=str(rank // local_ranks),
+            HEADRACE_TOKEN="the secret of a test",
             MASTER_ADDR="test",
             MASTER_PORT=str(port),
             PYTHONPATH=os.pathsep.join(filter(None, paths)),
@@ -211,16 +225,21 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of a node."""
+    """All ranks of a node; or of several, `local_ranks` on each."""
 
     _ports = iter(range(os.getpid() * 1000, 2**62))  # No port: a name that nobody else has.
 
     def __init__(
-        self, count: int, *, numbers: Sequence[int] | None = None, port: int | None = None
+        self,
+        count: int,
+        *,
+        numbers: Sequence[int] | None = None,
+        port: int | None = None,
+        local_ranks: int | None = None,
     ) -> None:
         self.port = next(Ranks._ports) if port is None else port
         numbers = range(count) if numbers is None else numbers
-        self.ranks = [Rank(rank, count, self.port) for rank in numbers]
+        self.ranks = [Rank(rank, count, self.port, local_ranks) for rank in numbers]
 
     def __getitem__(self, rank: int) -> Rank:
         return self.ranks[rank]

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace._loading.node import NodePlace, closed_core, open_core
+from headrace._loading.nodes import NodePlan, connect_nodes
 from headrace._workers import Core, Transformer
 from headrace.tiers import Part
 
@@ -30,6 +31,7 @@ class Session:
         place: NodePlace | None,
         part: Part | None,
         transformer: Transformer | None,
+        nodes: NodePlan | None = None,
     ) -> None:
         """Opens the core with `options`, which the caller may change later.
 
@@ -40,6 +42,7 @@ class Session:
         self.place = place
         self._part = part
         self._transformer = transformer
+        self._nodes = nodes
         self._pid = os.getpid()
         self.core: Core = self._open()
 
@@ -49,6 +52,7 @@ class Session:
         core = None
         try:
             core = open_core(self._dataset, self._options, self.place, self)
+            connect_nodes(core, self._nodes, self.place)
             _log.info(
                 "opened %s: order %s %s, rank %d of %d, %d steps an epoch",
                 self._dataset.path,

@@ -258,6 +258,37 @@ class Sources(TypedDict):
     """samples that the plan wanted in a tier and that were not inserted"""
     fallbacks: Annotated[int, F()]
     """samples that a tier had but could not return: read from storage"""
+    nodes: Annotated[int, F("", "node_uses", "tier=nodes", "tier_uses_total")]
+    """samples that other nodes were asked for, as the plan says that their tiers hold them"""
+    node_fallbacks: Annotated[int, F()]
+    """part of `nodes`: samples that the other node did not give: read from storage"""
+    brought: Annotated[int, F()]
+    """samples read into a tier because another node asked for them"""
+
+
+class NodesReport(TypedDict):
+    """What this node and the other nodes of the job gave each other: `headrace docs nodes`."""
+
+    node: Annotated[int, F()]
+    """number of this node"""
+    nodes: Annotated[int, F()]
+    """nodes of the job that ask each other, this one included"""
+    received: Annotated[int, F("", "received_samples")]
+    """samples that other nodes gave"""
+    received_bytes: Annotated[int, F("bytes")]
+    not_held: Annotated[int, F()]
+    """samples that another node did not have"""
+    failed: Annotated[int, F()]
+    """samples that another node did not give in time, or whole"""
+    given: Annotated[int, F("", "given_samples")]
+    """samples that this node gave"""
+    given_bytes: Annotated[int, F("bytes")]
+    not_given: Annotated[int, F()]
+    """samples that others asked for and this node did not have"""
+    bad_messages: Annotated[int, F()]
+    """messages that were refused: without the job's token, or not what was asked for"""
+    down: Annotated[list[int], F()]
+    """nodes that are not asked now, because they did not answer"""
 
 
 class ScheduleReport(TypedDict):
@@ -320,6 +351,10 @@ def _sources(core: Any) -> Any:
     return core["engine"]["tiers"] if core["tiers"] else None
 
 
+def _nodes(core: Any) -> Any:
+    return core["nodes"] if core["nodes"]["nodes"] > 1 else None
+
+
 class Stats(TypedDict):
     """The counters of a loader. Times in seconds, sizes in bytes."""
 
@@ -358,6 +393,8 @@ class Stats(TypedDict):
     io: Annotated[Io, F("", "")]
     sources: Annotated[Sources | None, F("", _sources)]
     """None without tiers"""
+    nodes: Annotated[NodesReport | None, F("", _nodes)]
+    """None if no other node is asked"""
     tiers: Annotated[list[TierReport], F("", _tiers)]
     """fastest first"""
     workers: Annotated[WorkerReport | None, F()]

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from headrace import _signature as signature
 from headrace._arguments import choice, integer, shown
-from headrace._options.groups import Cache, Engine, Group, NodeProcess, Sharding, Workers
+from headrace._options.groups import Cache, Engine, Group, NodeProcess, Nodes, Sharding, Workers
 from headrace.errors import InvalidArgumentError
 from headrace.formats._findings import callers_level
 
@@ -22,6 +22,7 @@ GROUPS: dict[str, type[Group]] = {
     "cache": Cache,
     "sharding": Sharding,
     "node_process": NodeProcess,
+    "nodes": Nodes,
     "engine": Engine,
 }
 """By the loader's argument."""

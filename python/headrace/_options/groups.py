@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
@@ -106,6 +106,36 @@ class NodeProcess(Group):
     local_rank: int | None = None
     local_world_size: int | None = None
     start_timeout: int = 600
+
+
+@named_fields
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Nodes(Group):
+    """How the node processes of several machines give each other what their tiers hold;
+    `headrace docs nodes`.
+
+    >>> hr.Loader(path, 256, tiers=tiers, node_process=hr.NodeProcess(),
+    ...           nodes=hr.Nodes(open_network=True))
+
+    Args:
+        addresses: "host:port" of every node, in the order of ranks; the environment variable
+            HEADRACE_TOKEN then holds the job's secret. Default: they meet at torch's store.
+        listen: address of this machine, where the others reach it; default: found.
+        open_network: whether samples may travel without encryption beyond this machine.
+        certificate, key, authority: files in PEM format: nodes then prove who they are, and
+            samples travel encrypted.
+        certificate_name: the name in all certificates; default: each has its node's address.
+        answer_timeout: seconds after which a sample is read from storage instead.
+    """
+
+    addresses: Sequence[str] | None = None
+    listen: str | None = None
+    open_network: bool = False
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    authority: str | os.PathLike[str] | None = None
+    certificate_name: str | None = None
+    answer_timeout: int = 5
 
 
 @named_fields

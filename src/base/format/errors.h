@@ -29,6 +29,11 @@ Status InvalidArgument(fmt::format_string<Args...> text, Args&&... args) {
 }
 
 template <typename... Args>
+Status NotFound(fmt::format_string<Args...> text, Args&&... args) {
+  return {StatusCode::kNotFound, fmt::format(text, std::forward<Args>(args)...)};
+}
+
+template <typename... Args>
 Status OutOfRange(fmt::format_string<Args...> text, Args&&... args) {
   return {StatusCode::kOutOfRange, fmt::format(text, std::forward<Args>(args)...)};
 }

@@ -47,6 +47,9 @@ struct BatchRows {
   std::vector<std::span<std::byte>> rows;  // ragged: each row
 };
 
+// Where a sample came from, in Batch::sources, if it was another node.
+inline constexpr TierNumber kFromNode = 0xfe;
+
 // A batch of one rank: its samples in slot order and their fields. Made by the engine, which no
 // longer touches it once it is handed over; then it belongs to whoever holds it.
 //
@@ -60,7 +63,8 @@ struct Batch {
   BatchTimes times;
   std::vector<SampleId> samples;            // delivered, by slot: stand-ins included
   std::vector<Substitution> substitutions;  // those among them, by slot
-  std::vector<TierNumber> sources;          // by slot, where there are tiers; kNoTier: storage
+  // By slot, where there are tiers: a tier, kFromNode, or kNoTier: storage.
+  std::vector<TierNumber> sources;
   std::vector<BatchRows> fields;            // parallel to the schema
   std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
   Buffer memory;

@@ -23,10 +23,8 @@ Status BlockCopier::Copy(const BlockPart& part, const BlockPiece& piece,
   std::span<const std::byte> bytes;
   if (piece.from_pinned_block != nullptr) {
     bytes = std::span(piece.from_pinned_block, range.size);
-  } else if (piece.entry == nullptr) {
-    bytes = part.data.subspan(range.offset - part.extent.range.offset, range.size);
-  } else if (!piece.entry->tier()->in_memory()) {
-    bytes = part.data.subspan(piece.cells_offset, range.size);
+  } else if (piece.entry == nullptr || !piece.entry->tier()->in_memory()) {
+    bytes = part.BytesOf(piece);
   } else {
     Tier& tier = *piece.entry->tier();
     if (loop_.verifier.verifies()) HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry));
@@ -62,8 +60,7 @@ void BlockCopier::CopyToTiers(BlockPart& part, const std::function<void()>& inse
   for (BlockInsert& insert : part.inserts) {
     std::vector<std::span<const std::byte>> parts;
     for (const std::size_t i : insert.pieces) {
-      const ByteRange range = part.pieces[i].extent.range;
-      parts.push_back(part.data.subspan(range.offset - part.extent.range.offset, range.size));
+      parts.emplace_back(part.BytesOf(part.pieces[i]));
     }
     insert.tier->Insert(insert.sample, std::move(parts), [this, &insert, inserted](Status status) {
       insert.status = std::move(status);

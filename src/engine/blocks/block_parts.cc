@@ -19,6 +19,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   }
   if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
+  if (block.node != kNoNode) TakeFromNode(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
   Coalesce(
@@ -89,6 +90,30 @@ void BlockParts::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
   }
 }
 
+// Takes those of `pieces` that another node has, as the plan says: each sample is one read. What
+// tiers of this node have is not among them.
+void BlockParts::TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces) {
+  std::map<std::uint32_t, std::vector<BlockPiece>> of_samples;
+  for (const BlockPiece& piece : pieces) of_samples[piece.place].push_back(piece);
+  std::erase_if(pieces, [&](const BlockPiece& piece) {
+    return of_samples[piece.place].size() == loop_.fields.size();
+  });
+  for (const auto& [place, of_sample] : of_samples) {
+    if (of_sample.size() != loop_.fields.size()) continue;  // Some are pinned: the rest is read.
+    std::uint64_t bytes = 0;
+    for (const BlockPiece& piece : of_sample) bytes += piece.extent.range.size;
+    Extent extent = of_sample.front().extent;
+    extent.range.size = bytes;
+    BlockPart& part = *Make(block, extent, of_sample);
+    part.source = loop_.nodes;
+    part.node = block.node;
+    part.sample = of_sample.front().sample;
+    tiers_->Count(&TierCounts::node_uses);
+    tiers_->Count(&TierCounts::node_bytes, bytes);
+    PlanInserts(block, part);
+  }
+}
+
 // What tiers are to take of a read: samples that come with it whole.
 void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
   std::map<std::uint32_t, std::vector<std::size_t>> by_sample;
@@ -99,7 +124,8 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
   for (auto& [place, positions] : by_sample) {
     const SampleId sample = part.pieces[positions.front()].sample;
     // Once a sample, in however many reads it comes.
-    if (std::ranges::count(positions, 0U, field_of) > 0) tiers_->Count(&TierCounts::storage_uses);
+    const bool counts = part.node == kNoNode && std::ranges::count(positions, 0U, field_of) > 0;
+    if (counts) tiers_->Count(&TierCounts::storage_uses);
     Tier* const tier = tiers_->Wanted(sample);
     if (tier == nullptr || (!block.entries.empty() && block.entries[place])) continue;
     if (positions.size() != loop_.fields.size()) {
@@ -114,7 +140,7 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
 // A whole block is read straight into memory of pinned blocks, while there is room for all of it.
 // Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
 void BlockParts::PinBlock(BlockWork& block) const {
-  if (memory_.pinned_blocks == nullptr || !block.entries.empty()) return;
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.node != kNoNode) return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockPart>& part : block.parts) {
     std::optional<Buffer> buffer;

@@ -21,7 +21,8 @@ struct BlockMemory {
   std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
 };
 
-// Divides a block read into parts: reads of storage and of tiers, and what is in memory already.
+// Divides a block read into parts: reads of storage, of tiers and of other nodes, and what is in
+// memory already.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -41,6 +42,7 @@ class BlockParts {
  private:
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces);
   void PlanInserts(const BlockWork& block, BlockPart& part);
   void PinBlock(BlockWork& block) const;
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,8 @@ struct BlockInsert {
 
 struct BlockWork;
 
-// One read of a block read, or those of its pieces that are in memory.
+// One read of a block read: of storage, of a tier's entry, of a sample of another node; or those of
+// its pieces that are in memory.
 struct BlockPart : Fetch {
   BlockWork* block = nullptr;
   std::vector<BlockPiece> pieces;                        // by offset
@@ -73,6 +75,19 @@ struct BlockPart : Fetch {
   std::uint64_t ends_left = 1;                           // of copying, and of ways into tiers
   bool in_memory = false;                                // there is nothing to read
   bool reading = false;                                  // counted as a read in flight
+
+  // Whether storage gives its pieces if its own source does not.
+  [[nodiscard]] bool falls_back() const {
+    return node != kNoNode || pieces.front().entry != nullptr;
+  }
+  // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is laid
+  // out as the cells are.
+  [[nodiscard]] std::span<const std::byte> BytesOf(const BlockPiece& piece) const {
+    const ByteRange range = piece.extent.range;
+    const bool as_cells = node != kNoNode || piece.entry != nullptr;
+    return data.subspan(as_cells ? piece.cells_offset : range.offset - extent.range.offset,
+                        range.size);
+  }
 };
 
 // A block read of the plan. Lives from its step's admission until every sample that it keeps is
@@ -84,6 +99,7 @@ struct BlockWork {
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
   std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
+  NodeNumber node = kNoNode;                      // another node that has it, as the plan says
   std::vector<std::unique_ptr<BlockPart>> parts;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
   std::uint64_t demand_cells = 0;                 // sum of those

@@ -40,6 +40,7 @@ void Residency::FindInTiers(BlockWork& block) const {
     if (block.entries.empty()) block.entries.resize(block.samples.size());
     block.entries[place] = std::move(entry);
   }
+  if (loop_.nodes != nullptr) block.node = tiers_->NodeOf(block.plan.first);
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
@@ -173,7 +174,7 @@ Status Residency::IssueReads() {
       continue;
     }
     const std::uint64_t bytes = part.extent.range.size;
-    if (part.entry == nullptr) {
+    if (part.entry == nullptr && part.node == kNoNode) {
       (part.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
     }
     if (bytes > 0 && part.source->MayReadNow()) {
@@ -322,7 +323,7 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   part.buffer.Reset();
   part.inserts.clear();
   block.to_be_pinned = false;
-  if (part.pieces.front().entry != nullptr) {
+  if (part.falls_back()) {
     for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, Status());
     RetryFromStorage(part);
   } else if (part.pieces.size() > 1) {
@@ -346,12 +347,13 @@ void Residency::OnCopied(BlockPart& part) {
     tiers_->Finish(each.sample, *each.tier, each.status);
   }
   part.inserts.clear();
-  if (!part.pieces.empty() && part.pieces.front().entry != nullptr) RetryFromStorage(part);
+  if (!part.pieces.empty() && part.falls_back()) RetryFromStorage(part);
   if (!part.block->to_be_pinned) part.buffer.Reset();
   FinishPart(part);
 }
 
-// The pieces of a part that a tier has and could not give come from storage, each alone.
+// The pieces of a part that a tier or another node has and could not give come from storage, each
+// alone.
 void Residency::RetryFromStorage(BlockPart& part) {
   std::vector<BlockPiece> left;
   auto failure = part.failures.begin();
@@ -362,7 +364,9 @@ void Residency::RetryFromStorage(BlockPart& part) {
       continue;
     }
     ++failure;
-    if (piece.field == 0) tiers_->Count(&TierCounts::fallbacks);
+    if (piece.field == 0) {
+      tiers_->Count(part.node == kNoNode ? &TierCounts::fallbacks : &TierCounts::node_fallbacks);
+    }
     piece.entry = nullptr;
     queued_.push_front(parts_.Make(*part.block, piece.extent, {&piece, 1}));
   }

@@ -51,7 +51,8 @@ struct LoopContext {
   const Clock& clock;
   Fetcher& fetcher;      // of the loop, but for Read()
   FetchSource& storage;  // for Fetch::source: extents ...
-  FetchSource& entries;  // ... and entries of tiers
+  FetchSource& entries;  // ... entries of tiers ...
+  FetchSource* nodes;    // ... and samples of other nodes; null: they cannot be asked
   BufferPool& staging;
   const StoredFields& fields;
   const Verifier& verifier;

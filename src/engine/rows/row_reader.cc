@@ -54,21 +54,37 @@ RowRead* RowReader::MakeRead(StepWork& work, const Extent& extent, std::span<con
 }
 
 RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
+  const Tier::EntryRef& entry = work.samples[slot].entry;
+  RowRead& read = MakeSampleRead(work, slot, entry.bytes());
+  read.source = &loop_.entries;
+  read.entry = &entry;
+  read.checked = true;
+  return &read;
+}
+
+// What came is verified against the index, as what comes from storage is.
+RowRead* RowReader::MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
+  RowRead& read = MakeSampleRead(work, slot, bytes);
+  read.source = loop_.nodes;
+  read.node = work.samples[slot].node;
+  read.sample = work.batch->samples[slot];
+  return &read;
+}
+
+// A read of all stored fields of a row, one after the other.
+RowRead& RowReader::MakeSampleRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
   auto read = std::make_unique<RowRead>();
-  read->source = &loop_.entries;
   read->client = this;
   read->deadline = work.deadline;
   read->work = &work;
-  read->entry = &work.samples[slot].entry;
-  read->checked = true;
-  read->extent.range.size = read->entry->bytes();
+  read->extent.range.size = bytes;
   for (std::uint32_t field = 0; field < loop_.fields.size(); ++field) {
     read->pieces.push_back({slot, field});
     work.pieces[slot * loop_.fields.size() + field].read = read.get();
   }
   read->pieces_left = read->pieces.size();
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(read->pieces.size());
-  return work.reads.emplace_back(std::move(read)).get();
+  return *work.reads.emplace_back(std::move(read));
 }
 
 void RowReader::Issue() {
@@ -124,8 +140,8 @@ void RowReader::Issue() {
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.
 bool RowReader::MayBeTried(const RowRead& read) const {
-  return loop_.fields.size() == 1 && read.entry == nullptr && read.extent.range.size > 0 &&
-         !read.tried && read.source->MayReadNow();
+  return loop_.fields.size() == 1 && read.source == &loop_.storage &&
+         read.extent.range.size > 0 && !read.tried && read.source->MayReadNow();
 }
 
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.

@@ -46,8 +46,10 @@ class RowReader final : public FetchClient {
 
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
   Reads MakeReads(StepWork& work, std::span<Piece> pieces);
-  // The read of the entry of a row's sample, whose pieces are its parts.
+  // The read of the entry of a row's sample, whose pieces are its parts; or of the sample, of `bytes`
+  // bytes, from the row's node.
   RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
+  RowRead* MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
 
   // Issues what the lanes have to read, as far as memory and reads in flight allow.
   void Issue();
@@ -57,6 +59,7 @@ class RowReader final : public FetchClient {
  private:
   [[nodiscard]] bool InPlace(const Piece& piece) const;
   RowRead* MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
+  RowRead& MakeSampleRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
   [[nodiscard]] bool MayBeTried(const RowRead& read) const;
   [[nodiscard]] bool InOneGo(const RowRead& read) const;
   void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, RowRead& read) const;

@@ -36,7 +36,10 @@ void Rows::Connect(TierFiller* tiers, Residency* blocks) {
 void Rows::FindInTiers(StepWork& work) const {
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
-    work.samples[slot].entry = tiers_->Find(work.plan.deliveries[slot].sample);
+    const SampleId sample = work.plan.deliveries[slot].sample;
+    SampleWork& row = work.samples[slot];
+    row.entry = tiers_->Find(sample);
+    if (!row.entry && loop_.nodes != nullptr) row.node = tiers_->NodeOf(sample);
   }
 }
 
@@ -145,8 +148,24 @@ bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uin
   }
   row.entry.Reset();
   if (tiers_->Await(sample, {&work, slot})) return true;
+  if (row.node != kNoNode && PlanFromNode(work, slot)) return true;
   row.insert_into = tiers_->TierForMiss(sample, passed_over);
   return false;
+}
+
+// Whether a row's bytes come from the node that the plan names. They lie as in an entry of a tier.
+bool Rows::PlanFromNode(StepWork& work, std::uint32_t slot) {
+  SampleWork& row = work.samples[slot];
+  const Result<std::uint64_t> bytes = LayOut(work, slot);
+  if (!bytes.ok() || bytes.value() == 0) {  // Storage reports it; or there is nothing to ask for.
+    row.node = kNoNode;
+    return false;
+  }
+  FitRows(work, slot);
+  work.batch->sources[slot] = kFromNode;
+  row.insert_into = tiers_->TierForNode(work.batch->samples[slot], bytes.value());
+  queues_.AddReads(work, {reader_.MakeNodeRead(work, slot, bytes.value())});
+  return true;
 }
 
 // Says of the row's pieces that they lie one after the other, in cells or in an entry. Returns how
@@ -171,7 +190,13 @@ bool Rows::TakeEntry(StepWork& work, std::uint32_t slot) const {
     entry.tier()->Erase(work.batch->samples[slot]);
     return false;
   }
-  // Only now: storage reads straight into rows, whose room is larger than they are.
+  FitRows(work, slot);
+  return true;
+}
+
+// Only of rows that are not read from storage: that reads straight into rows, whose room is larger
+// than they are.
+void Rows::FitRows(StepWork& work, std::uint32_t slot) const {
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     const BatchField& stored = loop_.fields[field];
     if (!stored.ragged) continue;
@@ -182,7 +207,6 @@ bool Rows::TakeEntry(StepWork& work, std::uint32_t slot) const {
     if (!content.ok()) continue;  // An error when it is decoded.
     row = row.first(std::min<std::size_t>(row.size(), stored.codec->RowBytes(content.value())));
   }
-  return true;
 }
 
 Status Rows::FindPieces(const StepWork& work, std::uint32_t slot,
@@ -388,15 +412,16 @@ void Rows::ReleaseCells(StepWork& work) const {
 
 void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   SampleWork& row = work.samples[slot];
+  const bool from_node = std::exchange(row.node, kNoNode) != kNoNode;
   const bool from_tier = static_cast<bool>(row.entry);
   Release(work, slot);
   if (row.insert_into != nullptr) {
     tiers_->Finish(work.batch->samples[slot], *std::exchange(row.insert_into, nullptr),
                    Status(StatusCode::kCancelled, "the sample could not be read from storage"));
   }
-  if (from_tier && !loop_.ended) {  // It comes from storage, and is inserted anew.
+  if ((from_tier || from_node) && !loop_.ended) {  // It comes from storage, and is inserted anew.
     work.batch->sources[slot] = kNoTier;
-    row.insert_into = tiers_->FallBack(work.batch->samples[slot]);
+    row.insert_into = tiers_->FallBack(work.batch->samples[slot], from_node);
     return PlanFromStorage(work, slot);
   }
   const SampleId wanted = work.plan.deliveries[slot].sample;

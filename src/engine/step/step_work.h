@@ -31,7 +31,8 @@ struct PieceRef {
   std::uint32_t field = 0;
 };
 
-// One read of rows: one or several pieces that lie near each other, or the entry of one sample.
+// One read of rows: one or several pieces that lie near each other, the entry of one sample, or a
+// sample of another node.
 struct RowRead : Fetch {
   StepWork* work = nullptr;
   std::vector<PieceRef> pieces;
@@ -51,6 +52,7 @@ struct SampleWork {
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
   Tier::EntryRef entry;           // where they are, or are read from, if a tier has them
   Tier* insert_into = nullptr;    // the tier that takes them, once they are verified
+  NodeNumber node = kNoNode;      // another node that they come from
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 

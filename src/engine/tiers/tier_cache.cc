@@ -16,11 +16,12 @@ constexpr std::size_t kMovesMax = 256;
 
 TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
                      std::unique_ptr<Placement> placement,
-                     std::span<const std::vector<std::uint32_t>> held)
+                     std::span<const std::vector<std::uint32_t>> held, NodeNumber node)
     : tiers_(std::move(tiers)),
       blocks_(std::move(blocks)),
       of_one_(blocks_->block_count() == blocks_->sample_count()),
       placement_(std::move(placement)),
+      node_(node),
       wanted_(blocks_->block_count(), kNoTier),
       ahead_unused_(of_one_ ? blocks_->sample_count() : 0),
       planned_uses_(tiers_.size() + 1) {
@@ -32,7 +33,34 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
   }
 }
 
-void TierCache::PlanStep() { planned_ = placement_->Next(); }
+void TierCache::PlanStep() {
+  planned_ = placement_->Next();
+  at_nodes_.clear();
+  ahead_nodes_.clear();
+  if (!planned_.has_value() || node_ == kNoNode) return;
+  for (const PlannedUse& use : planned_->uses) {
+    // Of a tier of this node, too: what it is to have may not be there yet.
+    const NodeNumber node = use.at_peer ? use.peer : OtherHolder(use.block);
+    if (node != kNoNode) at_nodes_.emplace_back(use.block, node);
+  }
+  std::ranges::sort(at_nodes_);
+  for (const CacheOp& op : planned_->ops) {
+    ahead_nodes_.push_back(op.ahead ? OtherHolder(op.block) : kNoNode);
+  }
+}
+
+// The node that reads a block from storage for all; kNoNode: this one, or none is to have it.
+NodeNumber TierCache::OtherHolder(std::uint32_t block) const {
+  const NodeNumber holder = placement_->Holder(block).value_or(kNoNode);
+  return holder == node_ ? kNoNode : holder;
+}
+
+NodeNumber TierCache::NodeOf(SampleId sample) const {
+  if (at_nodes_.empty()) return kNoNode;
+  const auto block = static_cast<std::uint32_t>(BlockOf(sample));
+  const auto found = std::ranges::lower_bound(at_nodes_, std::pair(block, NodeNumber{0}));
+  return found != at_nodes_.end() && found->first == block ? found->second : kNoNode;
+}
 
 void TierCache::Advance(const Step& step) {
   std::optional<PlacedStep> placed = std::exchange(planned_, std::nullopt);
@@ -47,10 +75,12 @@ void TierCache::Advance(const Step& step) {
 // A block may go through several tiers within a step, or through none, and come back: its bytes go
 // once, from where they were before the step to where the step leaves it.
 void TierCache::Apply(std::span<CacheOp> ops) {
-  for (const CacheOp& op : ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const CacheOp& op = ops[i];
     HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
     wanted_[op.block] = op.to;
-    if (op.from == kNoTier && op.ahead && of_one_) ahead_.push_back(op.block);
+    if (op.from != kNoTier || !op.ahead || !of_one_) continue;
+    ahead_.emplace_back(op.block, i < ahead_nodes_.size() ? ahead_nodes_[i] : kNoNode);
   }
   std::ranges::stable_sort(ops, {}, &CacheOp::block);
   for (auto op = ops.begin(); op != ops.end();) {
@@ -102,19 +132,20 @@ TierNumber TierCache::NumberOf(const Tier* tier) const {
   return static_cast<TierNumber>(found - tiers_.begin());
 }
 
-std::optional<std::pair<SampleId, Tier*>> TierCache::NextAhead() {
+std::optional<TierCache::Ahead> TierCache::NextAhead() {
   for (; !ahead_.empty(); ahead_.pop_front()) {
-    const SampleId sample{ahead_.front()};
+    const auto [block, node] = ahead_.front();
+    const SampleId sample{block};
     Tier* const tier = Wanted(sample);
     if (tier == nullptr || tier->Find(sample)) continue;
     ahead_.pop_front();
-    return std::pair(sample, tier);
+    return Ahead{.sample = sample, .tier = tier, .node = node};
   }
   return std::nullopt;
 }
 
-void TierCache::PutBackAhead(SampleId sample) {
-  ahead_.push_front(static_cast<std::uint32_t>(Raw(sample)));
+void TierCache::PutBackAhead(const Ahead& ahead) {
+  ahead_.emplace_front(static_cast<std::uint32_t>(Raw(ahead.sample)), ahead.node);
 }
 
 std::optional<TierCache::Move> TierCache::NextMove() {

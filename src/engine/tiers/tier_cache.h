@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "fetch/fetch.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
@@ -28,8 +29,10 @@ namespace headrace {
 class TierCache {
  public:
   // `blocks` are what `placement` plans with; `held` [tier][...] its blocks held at the start.
+  // `node`: this one among those that ask each other; kNoNode: it asks nobody.
   TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
-            std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held);
+            std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held,
+            NodeNumber node = kNoNode);
 
   // Plans the next step for Advance(). May take long, and may run beside every other method but
   // Advance().
@@ -38,6 +41,10 @@ class TierCache {
   // Goes on by the step that was planned: applies what the placement says of it, and counts its
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
+
+  // The node to ask for a sample of the step that was planned: it has the sample, or will from this
+  // step on, and reads it from storage for all. kNoNode: this one, or none. Before Advance().
+  [[nodiscard]] NodeNumber NodeOf(SampleId sample) const;
 
   // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
   [[nodiscard]] Tier::EntryRef Find(SampleId sample);
@@ -49,11 +56,16 @@ class TierCache {
   [[nodiscard]] TierNumber NumberOf(const Tier* tier) const;
   [[nodiscard]] std::span<Tier* const> tiers() const { return tiers_; }
 
-  // The next sample to fetch ahead, with the tier that is to have it; nothing: none is left. Skips
-  // those that are there or wanted no more.
-  [[nodiscard]] std::optional<std::pair<SampleId, Tier*>> NextAhead();
+  // The next sample to fetch ahead, with the tier that is to have it, and the node to ask for it;
+  // nothing: none is left. Skips those that are there or wanted no more.
+  struct Ahead {
+    SampleId sample{};
+    Tier* tier = nullptr;
+    NodeNumber node = kNoNode;  // kNoNode: storage
+  };
+  [[nodiscard]] std::optional<Ahead> NextAhead();
   // Puts it back, to be next again.
-  void PutBackAhead(SampleId sample);
+  void PutBackAhead(const Ahead& ahead);
 
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
   void OnArrived(SampleId sample, Tier& tier);
@@ -69,7 +81,9 @@ class TierCache {
   [[nodiscard]] std::uint64_t moves_dropped() const { return moves_dropped_; }
 
   // Marks a sample as fetched ahead of its first use; true, once, when asked whether it was.
-  void MarkAhead(SampleId sample) { ahead_unused_.at(Raw(sample)) = true; }
+  void MarkAhead(SampleId sample) {
+    if (of_one_) ahead_unused_[Raw(sample)] = true;
+  }
   [[nodiscard]] bool TakeAheadMark(SampleId sample);
 
   // What the plan said of the uses so far, by tier and, last, of those elsewhere.
@@ -77,6 +91,7 @@ class TierCache {
 
  private:
   void Apply(std::span<CacheOp> ops);
+  [[nodiscard]] NodeNumber OtherHolder(std::uint32_t block) const;
   void Leave(SampleId sample, Tier& from, bool moves);
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
     return of_one_ ? Raw(sample) : blocks_->Find(sample);
@@ -86,10 +101,14 @@ class TierCache {
   const std::shared_ptr<const BlockMap> blocks_;
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
+  const NodeNumber node_;
   std::optional<PlacedStep> planned_;  // by PlanStep()
+  std::vector<std::pair<std::uint32_t, NodeNumber>> at_nodes_;  // its blocks elsewhere, ascending
+  std::vector<NodeNumber> ahead_nodes_;                         // of its ops, in order
   std::vector<TierNumber> wanted_;     // by block
   std::vector<bool> ahead_unused_;     // by sample, where blocks are samples
-  std::deque<std::uint32_t> ahead_;    // blocks, where these are samples
+  // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
+  std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
   std::deque<Move> moves_;
   std::uint64_t moves_dropped_ = 0;
   std::vector<std::uint64_t> planned_uses_;

@@ -25,9 +25,13 @@ struct TierCounts {
   std::uint64_t moved = 0;          // from tier to tier
   std::uint64_t not_kept = 0;       // a tier would have them, and they did not get there
   std::uint64_t fallbacks = 0;      // a tier had them, and could not give them: read from storage
+  std::uint64_t node_uses = 0;      // samples that another node gave, or was asked for
+  std::uint64_t node_bytes = 0;     // of these
+  std::uint64_t node_fallbacks = 0;  // of these, those it did not give: read from storage
+  std::uint64_t brought = 0;         // samples read for a tier because another node asked for them
   std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
 };
 HEADRACE_MEMBERS(TierCounts, uses, storage_uses, waits, fetched_ahead, moved, not_kept, fallbacks,
-                 planned)
+                 node_uses, node_bytes, node_fallbacks, brought, planned)
 
 }  // namespace headrace

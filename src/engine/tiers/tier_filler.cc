@@ -17,6 +17,9 @@ constexpr std::size_t kFillsMax = 32;
 // inserted this time, so that no batch waits longer for it.
 constexpr std::uint32_t kInsertsMax = 256;
 
+// Samples that wait for other nodes: beyond that these ask storage themselves.
+constexpr std::size_t kBroughtMax = 8192;
+
 }  // namespace
 
 // One read of a fill.
@@ -27,11 +30,11 @@ struct TierFiller::FillRead : Fetch {
 // A sample on its way into a tier that nobody waits for: fetched ahead of its first use, or moved
 // from another tier.
 struct TierFiller::Fill {
-  SampleId sample{};
-  Tier* to = nullptr;
-  Tier::EntryRef from;          // empty: storage
-  std::vector<FillRead> reads;  // one a stored field, or one of the entry that is moved
+  TierCache::Ahead ahead;       // the sample, its tier, and another node that it comes from
+  Tier::EntryRef from;          // empty: not from another tier
+  std::vector<FillRead> reads;  // one a stored field, or one of the entry or the node
   std::size_t reads_left = 0;
+  bool brought = false;  // another node asked for it
   Status error;
 };
 
@@ -72,8 +75,15 @@ Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over) {
   return tier;
 }
 
-Tier* TierFiller::FallBack(SampleId sample) {
-  ++counts_.fallbacks;
+Tier* TierFiller::TierForNode(SampleId sample, std::uint64_t bytes) {
+  ++counts_.node_uses;
+  counts_.node_bytes += bytes;
+  Tier* const tier = cache_.Wanted(sample);
+  return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
+}
+
+Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
+  ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
   Tier* const tier = cache_.Wanted(sample);
   return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
 }
@@ -107,6 +117,7 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
 void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   counts_.not_kept += !status.ok();
   const auto inserted = inserting_.extract(Raw(sample));
+  AnswerBrought(sample, status);  // Before the plan may take the sample out again.
   if (!inserted.empty() && !loop_.ended) {
     for (const RowRef& row : inserted.mapped()) client_.OnArrived(row, tier);
   }
@@ -120,9 +131,8 @@ void TierFiller::IssueMoves() {
     Tier* const to = cache_.Wanted(move->sample);
     if (to == nullptr) continue;
     auto fill = std::make_unique<Fill>();
-    fill->sample = move->sample;
+    fill->ahead = {.sample = move->sample, .tier = to};
     fill->from = std::move(move->entry);
-    fill->to = to;
     fill->reads.resize(1);
     fill->reads.front().source = &loop_.entries;
     fill->reads.front().entry = &fill->from;
@@ -140,27 +150,110 @@ void TierFiller::IssueAhead() {
   while (fills_.size() * kReadsToAFill < fetcher.in_flight_max() && fetcher.has_room()) {
     std::unique_ptr<Fill> fill = NextAhead();
     if (fill == nullptr) return;
-    if (!Acquire(*fill)) return cache_.PutBackAhead(fill->sample);
+    if (!Acquire(*fill)) return cache_.PutBackAhead(fill->ahead);
     Issue(std::move(fill));
   }
 }
 
 // Null: there is none.
 std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
-  auto fill = std::make_unique<Fill>();
   while (const auto ahead = cache_.NextAhead()) {
-    if (inserting_.contains(Raw(ahead->first))) continue;
-    fill->sample = ahead->first;
-    fill->to = ahead->second;
-    fill->reads = std::vector<FillRead>(loop_.fields.size());
-    const Status status =
-        loop_.fields.VisitExtents(fill->sample, [&](std::uint32_t field, const Extent& extent) {
-          fill->reads[field].source = &loop_.storage;
-          fill->reads[field].extent = extent;
-        });
-    if (status.ok()) return fill;  // Else the row that delivers the sample reports it.
+    if (inserting_.contains(Raw(ahead->sample))) continue;
+    std::unique_ptr<Fill> fill = Make(*ahead);
+    if (fill != nullptr) return fill;  // Else the row that delivers the sample reports it.
   }
   return nullptr;
+}
+
+// Null: the index has no place of its bytes.
+std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead) const {
+  auto fill = std::make_unique<Fill>();
+  fill->ahead = ahead;
+  fill->reads = std::vector<FillRead>(loop_.fields.size());
+  std::uint64_t bytes = 0;
+  const Status status =
+      loop_.fields.VisitExtents(ahead.sample, [&](std::uint32_t field, const Extent& extent) {
+        fill->reads[field].source = &loop_.storage;
+        fill->reads[field].extent = extent;
+        bytes += extent.range.size;
+      });
+  if (!status.ok()) return nullptr;
+  if (ahead.node == kNoNode || loop_.nodes == nullptr || bytes == 0) return fill;
+  fill->reads = std::vector<FillRead>(1);
+  FillRead& read = fill->reads.front();
+  read.source = loop_.nodes;
+  read.extent.range.size = bytes;
+  read.node = ahead.node;
+  read.sample = ahead.sample;
+  return fill;
+}
+
+// Somebody waits for it: now, not when there is nothing else to read.
+void TierFiller::Bring(SampleId sample, TakenEntry done) {
+  const auto refuse = [&](Status why) { done(std::move(why)); };
+  if (loop_.ended) return refuse(Status(StatusCode::kCancelled, "the run has ended"));
+  if (Raw(sample) >= loop_.fields.index().sample_count()) {
+    return refuse(InvalidArgument("bringing sample {}: the dataset has {}", Raw(sample),
+                                  loop_.fields.index().sample_count()));
+  }
+  Tier* const tier = cache_.Wanted(sample);
+  if (tier == nullptr) {
+    return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
+  }
+  if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  if (brought_.size() >= kBroughtMax) {
+    return refuse(ResourceExhausted("bringing sample {}: {} others wait to be brought",
+                                    Raw(sample), brought_.size()));
+  }
+  brought_.emplace(Raw(sample), std::move(done));
+  if (inserting_.contains(Raw(sample))) return;
+  to_bring_.push_back(sample);
+  IssueBrought();
+}
+
+void TierFiller::IssueBrought() {
+  while (!to_bring_.empty() && loop_.fetcher.has_room()) {
+    const SampleId sample = to_bring_.front();
+    Tier* const tier = cache_.Wanted(sample);
+    if (tier == nullptr || tier->Find(sample)) {
+      AnswerBrought(sample, Status());
+    } else if (!inserting_.contains(Raw(sample))) {
+      std::unique_ptr<Fill> fill = Make({.sample = sample, .tier = tier});
+      if (fill == nullptr) {
+        AnswerBrought(sample, DataLoss("the index has no place of the sample"));
+      } else if (!Acquire(*fill)) {
+        return;
+      } else {
+        fill->brought = true;
+        ++counts_.brought;
+        Issue(std::move(fill));
+      }
+    }
+    to_bring_.pop_front();
+  }
+}
+
+void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
+  if (brought_.empty()) return;
+  const auto [begin, end] = brought_.equal_range(Raw(sample));
+  for (auto each = begin; each != end; ++each) {
+    Tier::EntryRef entry;
+    if (status.ok()) entry = cache_.Find(sample);
+    if (entry) {
+      each->second(std::move(entry));
+    } else {
+      each->second(status.ok() ? NotFound("bringing sample {}: the plan has gone on", Raw(sample))
+                               : status);
+    }
+  }
+  brought_.erase(begin, end);
+}
+
+void TierFiller::DropBrought() {
+  to_bring_.clear();
+  for (auto& [sample, done] : std::exchange(brought_, {})) {
+    done(Status(StatusCode::kCancelled, "the run has ended"));
+  }
 }
 
 bool TierFiller::Acquire(Fill& fill) {
@@ -176,7 +269,7 @@ bool TierFiller::Acquire(Fill& fill) {
 }
 
 void TierFiller::Issue(std::unique_ptr<Fill> fill) {
-  inserting_.try_emplace(Raw(fill->sample));
+  inserting_.try_emplace(Raw(fill->ahead.sample));
   std::vector<FillRead>& reads = fills_.emplace_back(std::move(fill))->reads;
   FillRead& first = reads.front();
   // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out
@@ -213,15 +306,31 @@ void TierFiller::Run(Fill& fill) {
     loop_.Post([this, &fill, status = std::move(status)] { OnFilled(fill, status); });
   };
   std::vector<std::span<const std::byte>> parts;
-  for (const FillRead& read : fill.reads) {
-    if (read.entry == nullptr) {
-      const std::size_t field = loop_.fields[parts.size()].index_field;
-      Status status = loop_.verifier.Check(field, fill.sample, read.data);
-      if (!status.ok()) return done(std::move(status));
-    }
-    parts.emplace_back(read.data);
+  if (fill.from) {  // A tier has compared it with a checksum of its own.
+    parts.emplace_back(fill.reads.front().data);
+  } else if (Status status = Verify(fill, parts); !status.ok()) {
+    return done(std::move(status));
   }
-  fill.to->Insert(fill.sample, std::move(parts), done);
+  fill.ahead.tier->Insert(fill.ahead.sample, std::move(parts), done);
+}
+
+// Compares what was read with the index. Adds the bytes of each stored field to `parts`.
+Status TierFiller::Verify(const Fill& fill,
+                          std::vector<std::span<const std::byte>>& parts) const {
+  std::span<const std::byte> rest = fill.reads.front().data;  // of a node: all fields
+  Status verified;
+  const auto verify = [&](std::uint32_t field, const Extent& extent) {
+    const bool together = fill.reads.front().node != kNoNode;
+    const std::span<const std::byte> part =
+        together ? rest.first(extent.range.size) : fill.reads[field].data;
+    if (together) rest = rest.subspan(extent.range.size);
+    if (verified.ok()) {
+      verified = loop_.verifier.Check(loop_.fields[field].index_field, fill.ahead.sample, part);
+    }
+    parts.push_back(part);
+  };
+  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(fill.ahead.sample, verify));
+  return verified;
 }
 
 void TierFiller::OnFilled(Fill& fill, const Status& status) {
@@ -231,10 +340,10 @@ void TierFiller::OnFilled(Fill& fill, const Status& status) {
   const std::unique_ptr<Fill> done = std::move(*here);
   fills_.erase(here);
   if (status.ok()) {
-    ++(done->from ? counts_.moved : counts_.fetched_ahead);
-    if (!done->from) cache_.MarkAhead(done->sample);
+    if (!done->brought) ++(done->from ? counts_.moved : counts_.fetched_ahead);
+    if (!done->from) cache_.MarkAhead(done->ahead.sample);
   }
-  Finish(done->sample, *done->to, status);
+  Finish(done->ahead.sample, *done->ahead.tier, status);
 }
 
 TierCounts TierFiller::counts() const {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "engine/tiers/tier_cache.h"
 #include "engine/tiers/tier_counts.h"
 #include "fetch/fetch.h"
+#include "fetch/held_samples.h"
 #include "model/machine_model.h"
 #include "tier/tier.h"
 
@@ -52,6 +54,18 @@ class TierFiller final : public FetchClient {
   [[nodiscard]] Tier::EntryRef Find(SampleId sample) const { return cache_.Find(sample); }
   // Whether storage gives the entry's bytes faster than the tier that has them.
   [[nodiscard]] bool PassesOver(const Tier::EntryRef& entry) const;
+  // The node that the plan takes a sample from; kNoNode: none. As TierCache::NodeOf().
+  [[nodiscard]] NodeNumber NodeOf(SampleId sample) const { return cache_.NodeOf(sample); }
+  // A row reads the sample from another node: counts it. Returns the tier that takes it on the way,
+  // as TierForMiss() does.
+  Tier* TierForNode(SampleId sample, std::uint64_t bytes);
+  // Has a sample brought into the tier that is to have it: see Engine::Bring().
+  void Bring(SampleId sample, TakenEntry done);
+  // Reads what is to be brought, as far as there is room.
+  void IssueBrought();
+  // The run has ended: nothing is brought any more.
+  void DropBrought();
+
   // The entry of a sample is used: counts it. Returns the tier's number.
   TierNumber CountUse(SampleId sample, const Tier::EntryRef& entry);
 
@@ -61,8 +75,8 @@ class TierFiller final : public FetchClient {
   // A row reads the sample from storage: counts it. Returns the tier that takes it on the way:
   // Insert(), then Finish(), or Finish() alone where it could not be read. Null: none does.
   Tier* TierForMiss(SampleId sample, bool passed_over);
-  // The same for a sample that its tier could not give.
-  Tier* FallBack(SampleId sample);
+  // The same for a sample that its tier, or another node, could not give.
+  Tier* FallBack(SampleId sample, bool from_node);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
   // ended; nothing: it goes on, the bytes stay, and the loop calls Finish() and the client.
   std::optional<Status> Insert(Tier& tier, SampleId sample,
@@ -72,7 +86,7 @@ class TierFiller final : public FetchClient {
 
   // The same for samples that come with a block: the caller inserts them itself, and counts here.
   [[nodiscard]] Tier* Wanted(SampleId sample) const { return cache_.Wanted(sample); }
-  void Count(std::uint64_t TierCounts::*what) { ++(counts_.*what); }
+  void Count(std::uint64_t TierCounts::*what, std::uint64_t by = 1) { counts_.*what += by; }
 
   // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
   // cannot be moved now is given up.
@@ -89,9 +103,12 @@ class TierFiller final : public FetchClient {
   struct FillRead;
 
   std::unique_ptr<Fill> NextAhead();
+  [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead) const;
+  void AnswerBrought(SampleId sample, const Status& status);
   bool Acquire(Fill& fill);
   void Issue(std::unique_ptr<Fill> fill);
   void Run(Fill& fill);
+  Status Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const;
   void OnFilled(Fill& fill, const Status& status);
 
   LoopContext& loop_;
@@ -101,6 +118,9 @@ class TierFiller final : public FetchClient {
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   // Samples on their way into a tier, with the rows that wait for them.
   std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
+  // Who waits for a sample on another node's behalf; it is in inserting_, or in to_bring_.
+  std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
+  std::deque<SampleId> to_bring_;
   std::vector<std::unique_ptr<Fill>> fills_;  // in flight
   TierCounts counts_;
 };

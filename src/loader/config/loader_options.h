@@ -14,6 +14,7 @@
 #include "loader/config/tiers_spec.h"
 #include "model/machine_model.h"
 #include "model/preprocess_model.h"
+#include "peer/peer_options.h"
 #include "plan/order_factory.h"
 #include "plan/order_options.h"
 #include "store/store_table.h"
@@ -84,11 +85,14 @@ struct LoaderOptions {
   // How ranks of a node share reads and decode threads: a name of LanePolicies(), or the path of
   // a schedule that WriteSchedule() wrote for this job.
   std::string schedule = LanePolicies().default_name();
+  // Where the node process listens for the other nodes of the job, which then give each other what
+  // their tiers hold. std::nullopt: other nodes are not asked.
+  std::optional<PeerListen> nodes;
   // Preprocessing times of earlier runs, from a machine profile. A run updates them.
   std::vector<PreprocessModel::Row> preprocess;
 };
 HEADRACE_MEMBERS(LoaderOptions, job, order, fields, memory_bytes, batches_ahead, threads, io,
                  remedies, on_error, verify, worker_results, shared_batches, batches_behind, tiers,
-                 model, schedule, preprocess)
+                 model, schedule, nodes, preprocess)
 
 }  // namespace headrace

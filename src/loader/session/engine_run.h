@@ -49,6 +49,12 @@ class EngineRun final : public SessionRun {
     Inside([&] { engine_->Leave(lane); });
   }
 
+  // As Engine::Bring(). Unavailable: the run has ended.
+  void Bring(SampleId sample, TakenEntry done) {
+    const bool ran = Inside([&] { engine_->Bring(sample, std::move(done)); });
+    if (!ran) done(Status(StatusCode::kUnavailable, "the run of this node has ended"));
+  }
+
   // Stops delivery to the sinks, then waits up to `timeout_ns` for calls in progress and
   // outstanding work (negative: no limit). Returns false if some are still outstanding: call it
   // again.

@@ -28,7 +28,12 @@ std::vector<TierNumber> RowSources::ActualOf(Position position, std::uint32_t la
 }
 
 std::string RowSources::SourceName(TierNumber tier) const {
+  if (tier == kFromNode) return "another node";
   return tier == kNoTier ? "storage" : tiers_->tiers()[tier]->name();
+}
+
+std::string RowSources::SourceName(const PlannedUse& use) const {
+  return use.at_peer ? "node " + std::to_string(use.peer) : SourceName(use.tier);
 }
 
 Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint32_t lane) const {
@@ -77,7 +82,7 @@ Result<std::vector<PlannedRow>> RowSources::Describe(std::span<const Delivery> d
         HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
         row.source = delivery.block_read != kNoBlockRead
                          ? "block"
-                         : SourceName(i < planned.size() ? planned[i].tier : kNoTier);
+                         : SourceName(i < planned.size() ? planned[i] : PlannedUse());
         if (i < actual.size()) row.actual = SourceName(actual[i]);
         row.object = index_->root() + "/" + std::string(object.name);
         row.range = extent.range;

@@ -56,6 +56,7 @@ class RowSources {
                                                          std::span<const PlannedUse> planned,
                                                          std::span<const TierNumber> actual) const;
   [[nodiscard]] std::string SourceName(TierNumber tier) const;
+  [[nodiscard]] std::string SourceName(const PlannedUse& use) const;
   [[nodiscard]] std::vector<TierNumber> ActualOf(Position position, std::uint32_t lane) const
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 

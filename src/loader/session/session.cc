@@ -16,8 +16,10 @@
 #include "loader/session/lane_schedule.h"
 #include "loader/session/near_lanes.h"
 #include "loader/session/open_store.h"
+#include "loader/session/other_nodes.h"
 #include "loader/session/owner_process.h"
 #include "loader/session/session_reports.h"
+#include "loader/session/session_shelf.h"
 #include "loader/session/session_tiers.h"
 
 namespace headrace {
@@ -48,6 +50,7 @@ struct Session::Impl {
     NearLanes near;
     OpenedStore store;
     std::unique_ptr<LaneSchedule> schedule;
+    std::shared_ptr<OtherNodes> nodes;
   };
 
   // What a run needs to start.
@@ -73,6 +76,7 @@ struct Session::Impl {
                           ? nullptr
                           : std::make_shared<PinnedBlocks>(config.budget.pinned_bytes)),
         scratch(MakeScratch(config)),
+        nodes(std::move(parts.nodes)),
         tiers(std::move(parts.tiers)),
         near(std::move(parts.near)),
         store(std::move(parts.store)),
@@ -81,8 +85,17 @@ struct Session::Impl {
                  .tiers = tiers.get(),
                  .store = &store.store(),
                  .schedule = schedule.get(),
-                 .process = &process}) {}
-  ~Impl() { runs.Close(); }
+                 .nodes = nodes.get(),
+                 .process = &process}) {
+    if (nodes == nullptr || tiers == nullptr) return;
+    shelf = std::make_unique<SessionShelf>(*tiers);
+    nodes->Give(shelf.get());
+  }
+  ~Impl() {
+    if (shelf != nullptr) shelf->End();
+    runs.Close();
+    if (shelf != nullptr) nodes->Give(nullptr);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -111,7 +124,10 @@ struct Session::Impl {
       HEADRACE_RETURN_IF_ERROR(schedule->BeginList());
     }
     if (tiers != nullptr) {
-      HEADRACE_ASSIGN_OR_RETURN(next.tiers, make_tiers(*tiers));
+      if (shelf != nullptr) shelf->Expect();
+      Result<std::unique_ptr<TierCache>> made = make_tiers(*tiers);
+      if (shelf != nullptr && !made.ok()) shelf->End();
+      HEADRACE_ASSIGN_OR_RETURN(next.tiers, std::move(made));
     }
     return next;
   }
@@ -130,7 +146,8 @@ struct Session::Impl {
                         .model = model ? &*model : nullptr,
                         .first_rank = config.options.job.rank,
                         .policy = next.policy.get(),
-                        .observer = schedule->observer()};
+                        .observer = schedule->observer(),
+                        .nodes = shelf == nullptr ? nullptr : &nodes->source()};
     for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
       parts.lanes.push_back(near.lane(lane));
       parts.lanes.back().sink = sinks[lane];
@@ -142,6 +159,7 @@ struct Session::Impl {
           reports.OnTaken(number, lane, batch, taken_ns);
         });
     reports.Begin(run);
+    if (shelf != nullptr) shelf->Begin(run);
     return run;
   }
 
@@ -154,20 +172,26 @@ struct Session::Impl {
   const std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: there is no memory for them
   const std::shared_ptr<ScratchBudget> scratch;       // null: nothing decodes
   MonotonicClock clock;
+  const std::shared_ptr<OtherNodes> nodes;    // null: they are not asked
   const std::unique_ptr<SessionTiers> tiers;  // null: none
+  std::unique_ptr<SessionShelf> shelf;        // null: nobody asks this node
   const NearLanes near;
   OpenedStore store;
   SessionReports reports;
 
   // They share memory and its hook: one at a time.
-  RunLifecycle<EngineRun> runs{clock, [this](EngineRun& run) { reports.End(run); }};
+  RunLifecycle<EngineRun> runs{clock, [this](EngineRun& run) {
+                                   if (shelf != nullptr) shelf->End();
+                                   reports.End(run);
+                                 }};
   std::uint64_t run_count = 0;  // used where a run starts
 };
 
 Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config,
                                                std::shared_ptr<RetainedTiers> retained,
-                                               const NumaRequest& numa) {
+                                               const NumaRequest& numa,
+                                               std::shared_ptr<OtherNodes> nodes) {
   const ResolvedOrder& order = *config.order;
   Impl::Parts parts;
   HEADRACE_ASSIGN_OR_RETURN(parts.schedule, LaneSchedule::Open(*index, config));
@@ -175,7 +199,8 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
-                                        config.options.verify, std::move(retained)));
+                                        config.options.verify, std::move(retained), nodes.get()));
+    parts.nodes = std::move(nodes);
   }
   if (order.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(parts.residents,

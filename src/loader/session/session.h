@@ -19,6 +19,7 @@
 namespace headrace {
 
 class BatchSink;
+class OtherNodes;
 class RetainedTiers;
 class SessionReports;
 
@@ -62,13 +63,15 @@ class Session {
  public:
   // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
   // with it. With several lanes on several NUMA nodes, the threads, staging and batch memory of a
-  // lane are on its NUMA node.
+  // lane are on its NUMA node. `nodes`: the other nodes of the job, which give samples of their tiers
+  // to this one, and get some of it; null: they are not asked.
   //
   // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
                                                LoaderConfig config,
                                                std::shared_ptr<RetainedTiers> retained = nullptr,
-                                               const NumaRequest& numa = NumaRequest());
+                                               const NumaRequest& numa = NumaRequest(),
+                                               std::shared_ptr<OtherNodes> nodes = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -91,7 +94,7 @@ class Session {
   //
   // Errors: Cancelled  Cancel() was called before the run started, or Stop() or Start() took a
   //                    newer turn
-  //         those of OrderFactory::Make, and of following a schedule
+  //         those of OrderFactory::Make, of following a schedule, and of OtherNodes::Agree
   Result<std::shared_ptr<SessionRun>> Start(Position position, const std::vector<BatchSink*>& sinks,
                                             std::optional<RunTurn> turn = std::nullopt);
 

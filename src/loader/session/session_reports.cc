@@ -2,6 +2,7 @@
 
 #include "loader/machine/machine.h"
 #include "loader/session/lane_schedule.h"
+#include "loader/session/other_nodes.h"
 #include "loader/session/session_tiers.h"
 #include "store/byte_store.h"
 
@@ -37,6 +38,7 @@ Result<LoaderStats> SessionReports::stats(std::uint32_t lane) const {
   stats.lane = lane;
   totals_.AddTo(stats);
   stats.tiers = tier_stats();
+  if (parts_.nodes != nullptr) stats.nodes = parts_.nodes->traffic();
   stats.store = parts_.store->stats();
   stats.schedule = parts_.schedule->stats();
   stats.budget = parts_.config->budget;

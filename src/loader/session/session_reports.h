@@ -21,6 +21,7 @@ namespace headrace {
 
 class ByteStore;
 class LaneSchedule;
+class OtherNodes;
 class SessionTiers;
 
 // What a session reports: where rows come from, statistics, measured times.
@@ -36,6 +37,7 @@ class SessionReports {
     const SessionTiers* tiers = nullptr;  // null: there are none
     const ByteStore* store = nullptr;
     const LaneSchedule* schedule = nullptr;
+    const OtherNodes* nodes = nullptr;  // null: they are not asked
     const OwnerProcess* process = nullptr;
   };
   explicit SessionReports(const Parts& parts);

@@ -2,11 +2,13 @@
 
 #include <string>
 
+#include "base/check.h"
 #include "base/format/errors.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/ending/reaper.h"
 #include "loader/machine/thread_executor.h"
+#include "loader/session/other_nodes.h"
 #include "loader/session/retained_tiers.h"
 #include "tier/ram_tier.h"
 #include "tier/ssd_tier.h"
@@ -28,18 +30,23 @@ std::string Fingerprint(const Index& index, std::span<const BatchField> schema, 
 }  // namespace
 
 SessionTiers::SessionTiers(const PlacementFactory* factory,
-                           std::shared_ptr<const ResolvedOrder> order, const TiersSpec& spec)
-    : factory_(factory), order_(std::move(order)), horizon_epochs_(spec.horizon_epochs) {}
+                           std::shared_ptr<const ResolvedOrder> order, const TiersSpec& spec,
+                           OtherNodes* nodes)
+    : factory_(factory),
+      order_(std::move(order)),
+      horizon_epochs_(spec.horizon_epochs),
+      nodes_(nodes) {}
 
 Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<const Index>& index,
                                                          std::span<const BatchField> schema,
                                                          const TiersSpec& spec,
                                                          std::shared_ptr<const ResolvedOrder> order,
                                                          bool verified,
-                                                         std::shared_ptr<RetainedTiers> retained) {
+                                                         std::shared_ptr<RetainedTiers> retained,
+                                                         OtherNodes* nodes) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
-  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec));
+  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec, nodes));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
   node->retained_ = std::move(retained);
@@ -98,6 +105,7 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(Position start) {
   return Begin(MakePlacementRequest(order_, room_, horizon_epochs_, start), start);
 }
 
+
 // Others' lists are not known: a node that is alone.
 Result<std::unique_ptr<TierCache>> SessionTiers::Begin(const ListOrderOptions& list) {
   const Position start{.epoch = list.epoch, .step = list.first_step};
@@ -116,6 +124,9 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request,
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
   request.held[request.node] = held;
+  if (nodes_ != nullptr && request.held.size() > 1) {
+    HEADRACE_RETURN_IF_ERROR(AddOthers(request, start));
+  }
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
@@ -134,6 +145,21 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Follow(Position start, Position
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
 
+// Every node plans with what all nodes hold, so that all come to the same plan.
+Status SessionTiers::AddOthers(PlacementRequest& request, Position start) const {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<NodeFacts> all,
+                            nodes_->Agree({.start = start,
+                                           .capacity_units = room_.capacity_units,
+                                           .held = request.held[request.node]}));
+  HEADRACE_CHECK(all.size() == request.held.size());
+  for (std::size_t node = 0; node < all.size(); ++node) {
+    if (node == request.node) continue;
+    request.capacity_units[node] = std::move(all[node].capacity_units);
+    request.held[node] = std::move(all[node].held);
+  }
+  return Status();
+}
+
 std::vector<std::vector<std::uint32_t>> SessionTiers::TakeHeld() const {
   std::vector<Tier*> tiers;
   for (const std::unique_ptr<Tier>& tier : tiers_) tiers.push_back(tier.get());
@@ -148,7 +174,9 @@ std::unique_ptr<TierCache> SessionTiers::MakeCache(
   MutexLock lock(mutex_);
   request_ = std::move(request);
   start_ = start;
-  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held);
+  const bool asks = nodes_ != nullptr && request_->capacity_units.size() > 1;
+  return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held,
+                                     asks ? request_->node : kNoNode);
 }
 
 Result<std::optional<std::vector<PlannedUse>>> SessionTiers::Planned(Position position) const {

@@ -25,6 +25,7 @@
 namespace headrace {
 
 class Index;
+class OtherNodes;
 class RetainedTiers;
 class ResolvedOrder;
 
@@ -39,7 +40,8 @@ class SessionTiers {
   // Makes the tiers. Reuses the contents of folders from an earlier run with the same dataset,
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
   // a sample stored without comparison would never be compared. Tiers in memory are taken from
-  // `retained`, if it is not null.
+  // `retained`, if it is not null. `nodes`: the other nodes of the job; null: they are not known, and
+  // the plan takes their tiers to be empty.
   //
   // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
   //                             folder
@@ -48,14 +50,15 @@ class SessionTiers {
   static Result<std::unique_ptr<SessionTiers>> Open(
       const std::shared_ptr<const Index>& index, std::span<const BatchField> schema,
       const TiersSpec& spec, std::shared_ptr<const ResolvedOrder> order, bool verified,
-      std::shared_ptr<RetainedTiers> retained = nullptr);
+      std::shared_ptr<RetainedTiers> retained = nullptr, OtherNodes* nodes = nullptr);
   ~SessionTiers();
   SessionTiers(const SessionTiers&) = delete;
   SessionTiers& operator=(const SessionTiers&) = delete;
 
-  // Returns the cache for a run of the session's own order from `start` on, or of a list.
+  // Returns the cache for a run of the session's own order from `start` on, or of a list. If there
+  // are other nodes, agrees with them first: that may wait for them.
   //
-  // Errors: those of PlacementFactory::Make
+  // Errors: those of PlacementFactory::Make and OtherNodes::Agree
   Result<std::unique_ptr<TierCache>> Begin(Position start);
   // The same for a run that follows a schedule, which begins at `first`; `file` and `verdict` as in
   // ScheduledPlacementOptions. The first step brings the tiers' contents to those of the schedule.
@@ -78,10 +81,11 @@ class SessionTiers {
 
  private:
   SessionTiers(const PlacementFactory* factory, std::shared_ptr<const ResolvedOrder> order,
-               const TiersSpec& spec);
+               const TiersSpec& spec, OtherNodes* nodes);
   Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> TakeHeld() const;
+  Status AddOthers(PlacementRequest& request, Position start) const;
   std::unique_ptr<TierCache> MakeCache(PlacementRequest request, Position start,
                                        std::unique_ptr<Placement> placement,
                                        std::span<const std::vector<std::uint32_t>> held);
@@ -89,6 +93,7 @@ class SessionTiers {
   const PlacementFactory* const factory_;
   const std::shared_ptr<const ResolvedOrder> order_;
   const std::uint64_t horizon_epochs_;
+  OtherNodes* const nodes_;
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;

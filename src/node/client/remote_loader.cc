@@ -244,9 +244,11 @@ Status RemoteLoader::OnMessage(IpcMessage& message, NodeMessage said) const {
   if (auto* trouble = std::get_if<TierTrouble>(&said)) return On(std::move(*trouble));
   const auto* stats = std::get_if<StatsReply>(&said);
   const auto* steps = std::get_if<StepsReply>(&said);
-  const std::uint64_t call = stats != nullptr   ? stats->call
-                             : steps != nullptr ? steps->call
-                                                : std::get<RowsReply>(said).call;
+  const auto* connected = std::get_if<NodesConnected>(&said);
+  const std::uint64_t call = stats != nullptr       ? stats->call
+                             : steps != nullptr     ? steps->call
+                             : connected != nullptr ? connected->call
+                                                    : std::get<RowsReply>(said).call;
   const auto found = calls_.find(call);
   if (found == calls_.end() || found->second.reply.has_value())
     return WrongMessage("an answer that nobody asked for");
@@ -265,6 +267,7 @@ Status RemoteLoader::On(const Refused& refused) const {
 Status RemoteLoader::On(SessionOpened opened) const {
   if (std::exchange(is_open_, true)) return WrongMessage("the job was opened twice");
   facts_ = std::move(opened.facts);
+  peer_address_ = std::move(opened.peer_address);
   link_->HoldNotes(opened.batches_ahead / kNotesToBatchesAhead);
   return Status();
 }
@@ -322,6 +325,12 @@ Result<Reply> RemoteLoader::Call(const char* asked, Ask ask, std::int64_t timeou
   Reply answer = std::get<Reply>(std::move(reply));
   HEADRACE_RETURN_IF_ERROR(answer.status);
   return answer;
+}
+
+Status RemoteLoader::ConnectNodes(PeerGroup group) {
+  return Call<NodesConnected>("connecting the nodes", headrace::ConnectNodes{.group = std::move(group)},
+                              kCountsNs)
+      .status();
 }
 
 Result<std::vector<PlannedRow>> RemoteLoader::Explain(Position position) const {

@@ -79,6 +79,16 @@ class RemoteLoader final : public BatchSource {
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override { return ns; }
   void Abandon() override { abandoned_ = true; }
 
+  // Where the node processes of other nodes reach this one's; empty: nowhere.
+  [[nodiscard]] const std::string& peer_address() const { return peer_address_; }
+  // Tells the node process where those of the other nodes are. One rank of each node does, once,
+  // before its first run.
+  //
+  // Errors: InvalidArgument     the group does not fit the job
+  //         FailedPrecondition  the loader has no other nodes, or knows them
+  //         those of stats()
+  Status ConnectNodes(PeerGroup group) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
   // These ask the node, which answers at once; Explain() takes as long as the node plans.
   //
   // Errors: Unavailable       the node process has ended
@@ -150,7 +160,8 @@ class RemoteLoader final : public BatchSource {
   const std::int64_t start_timeout_ns_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
-  mutable SessionFacts facts_;  // Written once, while the loader is opened.
+  mutable SessionFacts facts_;        // Written once, while the loader is opened.
+  mutable std::string peer_address_;  // The same.
 
   std::atomic<bool> abandoned_ = false;  // the destructor does not wait
 

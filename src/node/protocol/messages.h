@@ -21,6 +21,7 @@
 #include "loader/config/session_facts.h"
 #include "observe/loader_stats.h"
 #include "observe/step_times.h"
+#include "peer/peer_options.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 
@@ -28,7 +29,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 8;
+inline constexpr std::uint32_t kNodeProtocol = 9;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -98,6 +99,12 @@ struct AskRowsOf {
   std::vector<SampleId> samples;
 };
 HEADRACE_MEMBERS(AskRowsOf, call, samples)
+// The nodes of the job are known: of local rank 0, before its first run. Answered by NodesConnected.
+struct ConnectNodes {
+  std::uint64_t call = 0;
+  PeerGroup group;
+};
+HEADRACE_MEMBERS(ConnectNodes, call, group)
 struct CloseSession {};  // The last. Batches that the consumer holds stay its own.
 // The run did not start within the client's `start_timeout`. Answered by
 // RunEnded if ranks are missing that never were there; else it waits on.
@@ -109,7 +116,7 @@ HEADRACE_MEMBERS(StillWaiting, start, waited_ns)
 
 using ClientMessage =
     std::variant<ClientHello, OpenSession, StartRun, StartListRun, StopRun, BatchNote, AskStats,
-                 AskSteps, AskRows, AskRowsOf, CloseSession, StillWaiting>;
+                 AskSteps, AskRows, AskRowsOf, CloseSession, StillWaiting, ConnectNodes>;
 
 // What the node says.
 
@@ -120,8 +127,9 @@ HEADRACE_MEMBERS(Refused, status)
 struct SessionOpened {
   SessionFacts facts;
   std::uint32_t batches_ahead = 0;  // of each rank, at most
+  std::string peer_address;         // where other nodes reach this one; empty: nowhere
 };
-HEADRACE_MEMBERS(SessionOpened, facts, batches_ahead)
+HEADRACE_MEMBERS(SessionOpened, facts, batches_ahead, peer_address)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;
@@ -173,13 +181,18 @@ struct RowsReply {
   std::vector<PlannedRow> rows;
 };
 HEADRACE_MEMBERS(RowsReply, call, status, rows)
+struct NodesConnected {
+  std::uint64_t call = 0;
+  Status status;
+};
+HEADRACE_MEMBERS(NodesConnected, call, status)
 struct TierTrouble {  // A tier has failed.
   std::vector<NamedTierStats> tiers;
 };
 HEADRACE_MEMBERS(TierTrouble, tiers)
 
 using NodeMessage = std::variant<Refused, SessionOpened, NewMemory, BatchReady, RunEnded,
-                                 StatsReply, StepsReply, RowsReply, TierTrouble>;
+                                 StatsReply, StepsReply, RowsReply, TierTrouble, NodesConnected>;
 
 std::vector<std::byte> Encode(const ClientMessage& message);
 std::vector<std::byte> Encode(const NodeMessage& message);

@@ -7,8 +7,10 @@
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
+#include "loader/config/resolved_order.h"
 #include "loader/session/retained_tiers.h"
 #include "loader/session/session_reports.h"
+#include "node/server/job_nodes.h"
 #include "node/server/open_request.h"
 
 namespace headrace {
@@ -38,7 +40,10 @@ void HostedJob::Open(std::shared_ptr<LaneClient> client, OpenSession open) {
 }
 
 void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
-  Post([this, client = std::move(client), request = std::move(request)]() mutable {
+  const bool interrupts = std::holds_alternative<StopRun>(request);
+  if (interrupts) ++interrupts_;
+  Post([this, interrupts, client = std::move(client), request = std::move(request)]() mutable {
+    if (interrupts) --interrupts_;
     std::optional<std::uint32_t> lane;
     {
       MutexLock lock(mutex_);
@@ -49,7 +54,11 @@ void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
 }
 
 void HostedJob::Close(std::shared_ptr<LaneClient> client) {
-  Post([this, client = std::move(client)] { DoClose(client); });
+  ++interrupts_;
+  Post([this, client = std::move(client)] {
+    --interrupts_;
+    DoClose(client);
+  });
 }
 
 std::optional<std::uint32_t> HostedJob::LaneOf(const LaneClient& client) const {
@@ -87,8 +96,15 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
   batches_ahead_ = config.budget.batches_max;
-  HEADRACE_ASSIGN_OR_RETURN(session_,
-                            Session::Open(std::move(index), std::move(config), retained_, numa));
+  const LoaderOptions& resolved = config.options;
+  if (resolved.nodes.has_value() && resolved.job.world_size > open.local_ranks &&
+      !resolved.tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(
+        nodes_, JobNodes::Make(open, [this] { return !ending_ && interrupts_ == 0; }));
+    nodes_->SetParameters(config.order->parameters());
+  }
+  HEADRACE_ASSIGN_OR_RETURN(
+      session_, Session::Open(std::move(index), std::move(config), retained_, numa, nodes_));
   // What jobs need comes before what is retained for others; its own it has taken by now.
   if (retained_ != nullptr) retained_->ShrinkTo(left);
   return Status();
@@ -130,7 +146,9 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
     FailAll(joined);
     return;
   }
-  client->Send(SessionOpened{.facts = session_->facts(), .batches_ahead = batches_ahead_});
+  client->Send(SessionOpened{.facts = session_->facts(),
+                             .batches_ahead = batches_ahead_,
+                             .peer_address = nodes_ == nullptr ? "" : nodes_->address()});
 }
 
 void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
@@ -142,6 +160,10 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     DoStart(lane, {.start = list->start, .position = position, .list = std::move(list->list)});
   } else if (std::holds_alternative<StopRun>(request)) {
     LeaveRun(lane);
+  } else if (auto* connect = std::get_if<ConnectNodes>(&request)) {
+    Status status = FailedPrecondition("connecting nodes: the loader was opened without any");
+    if (nodes_ != nullptr) status = nodes_->Connect(std::move(connect->group));
+    client->Send(NodesConnected{.call = connect->call, .status = std::move(status)});
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
     DoStillWaiting(lane, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {

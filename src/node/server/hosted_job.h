@@ -20,6 +20,7 @@
 
 namespace headrace {
 
+class JobNodes;
 class RetainedTiers;
 
 // A job of several ranks in their node process: the shared engine and the connected ranks.
@@ -57,7 +58,7 @@ class HostedJob {
   void Open(std::shared_ptr<LaneClient> client, OpenSession open);
 
   using Request = std::variant<StartRun, StartListRun, StopRun, AskStats, AskSteps, AskRows,
-                               AskRowsOf, StillWaiting>;
+                               AskRowsOf, StillWaiting, ConnectNodes>;
   void Do(std::shared_ptr<LaneClient> client, Request request);
   void Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -125,9 +126,12 @@ class HostedJob {
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> ending_ = false;  // the destructor runs: do not repeat waits
+  // Calls that end a wait for other nodes, and that were not handled yet.
+  std::atomic<std::uint32_t> interrupts_ = 0;
 
   // Used by the job's thread; session_ is set once, before any lane connects.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run
+  std::shared_ptr<JobNodes> nodes_;               // null: other nodes are not asked
   std::unique_ptr<Session> session_;              // null: not opened
   std::uint32_t batches_ahead_ = 0;               // of each lane, once it is open
   std::unique_ptr<ThreadExecutor> thread_;  // Last: runs what was posted before the rest goes.

@@ -161,4 +161,37 @@ Status CompareOpen(const OpenSession& first, const OpenSession& other) {
   return Status();
 }
 
+OpenSession ForOtherNodes(OpenSession open) {
+  open.job.clear();
+  open.local_rank = 0;
+  open.index_path.clear();
+  open.options.job.rank = 0;
+  open.options.threads = 0;
+  open.options.remedies = {};
+  open.options.nodes.reset();
+  open.options.model.reset();
+  open.options.preprocess.clear();
+  for (TierSpec& tier : open.options.tiers.tiers) {
+    if (!tier.path.empty()) tier.path = "a folder";
+    tier.threads = 0;
+  }
+  return open;
+}
+
+Status CompareNodes(const OpenSession& own, const OpenSession& other) {
+  std::optional<Difference> found;
+  Compare("", own, other, found);
+  if (found.has_value()) {
+    return FailedPrecondition(
+        "{} is {} here and {} there; all nodes must make equal loaders, in the same order",
+        found->name, found->first, found->other);
+  }
+  if (Encode(ClientMessage(own)) != Encode(ClientMessage(other))) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a transform or a cost table differs; all nodes must make equal loaders, in the "
+                  "same order");
+  }
+  return Status();
+}
+
 }  // namespace headrace

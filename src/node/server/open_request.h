@@ -17,4 +17,12 @@ Status CheckOpen(const OpenSession& open);
 // Errors: FailedPrecondition  they differ; the message gives the option and both values
 Status CompareOpen(const OpenSession& first, const OpenSession& other);
 
+// A request without what may differ between the nodes of a job: paths, threads, measurements.
+OpenSession ForOtherNodes(OpenSession open);
+
+// Compares the requests of two nodes, both as ForOtherNodes() returns them.
+//
+// Errors: FailedPrecondition  they differ; the message gives the option and both values
+Status CompareNodes(const OpenSession& own, const OpenSession& other);
+
 }  // namespace headrace

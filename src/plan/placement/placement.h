@@ -70,6 +70,13 @@ class Placement {
   // The next step; std::nullopt after the last.
   virtual std::optional<PlacedStep> Next() = 0;
 
+  // The first node, by number, whose tiers are to have `block` after the newest step; std::nullopt:
+  // none, or the placement plans for its own node alone. If several nodes are to have a block, this
+  // one reads it from storage, for all.
+  [[nodiscard]] virtual std::optional<std::uint32_t> Holder(std::uint32_t /*block*/) const {
+    return std::nullopt;
+  }
+
   // Counters since the planner was made, by name, for its node. Each is a number of uses or ops;
   // with `_units` appended, the sum of their blocks' units. docs/placements.md explains them.
   //   uses = local + peer + storage   by source; local: a tier of the node

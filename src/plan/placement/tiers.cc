@@ -186,6 +186,13 @@ std::map<std::string, double> Planner::counters() const {
   return all;
 }
 
+std::optional<std::uint32_t> NodesPlanner::Holder(std::uint32_t block) const {
+  for (std::uint32_t each = 0; each < nodes_.size(); ++each) {
+    if (nodes_[each].Has(block)) return each;
+  }
+  return std::nullopt;
+}
+
 PlannedUse NodesPlanner::Locate(std::uint32_t block) const {
   PlannedUse use{.block = block, .tier = nodes_[node()].Of(block)};
   if (use.tier != kNoTier) return use;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -191,6 +192,7 @@ class Planner : public Placement {
 class NodesPlanner : public Planner {
  public:
   [[nodiscard]] std::map<std::string, double> counters() const override;
+  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block) const override;
 
  protected:
   explicit NodesPlanner(PlacementRequest request)

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/members.h"
+#include "base/status.h"
+#include "fetch/fetch.h"
+#include "fetch/held_samples.h"
+#include "peer/node_traffic.h"
+#include "plan/order.h"
+
+namespace headrace {
+
+// What a node is about to run, and what its tiers hold. The plans of all nodes depend on it.
+struct NodeFacts {
+  Position start;
+  std::vector<std::uint64_t> capacity_units;     // by tier
+  std::vector<std::vector<std::uint32_t>> held;  // by tier: blocks
+};
+HEADRACE_MEMBERS(NodeFacts, start, capacity_units, held)
+
+// The other nodes of the job, as a session sees them. node/server/ implements it, on peer/grpc/.
+//
+// Thread safety: every method may be called from any thread.
+// Ownership: outlives the session.
+class OtherNodes {
+ public:
+  virtual ~OtherNodes() = default;
+
+  // Reads samples of other nodes: Fetch::node, Fetch::sample.
+  [[nodiscard]] virtual FetchSource& source() = 0;
+
+  // Tells the other nodes what this one is about to do, and waits until all have said it. Every
+  // node calls it once for each run, in the same order. Returns what each said, by node.
+  //
+  // Errors: FailedPrecondition  nodes run different things; the message names node and difference
+  //         DeadlineExceeded    a node did not say it in time; the message names the node
+  //         Cancelled           the caller's client has gone; Unavailable  no node can be reached
+  virtual Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) = 0;
+
+  // From now on the others get samples from `held`; null: from nobody. Returns when the `held` that
+  // was given before is used no longer.
+  virtual void Give(HeldSamples* held) = 0;
+
+  [[nodiscard]] virtual NodeTraffic traffic() const = 0;
+};
+
+}  // namespace headrace

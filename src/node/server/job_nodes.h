@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "loader/session/other_nodes.h"
+#include "node/protocol/messages.h"
+#include "peer/node_traffic.h"
+#include "peer/peer_options.h"
+#include "plan/order_factory.h"
+
+namespace headrace {
+
+class PeerNode;
+
+// The other nodes of a job, over the network. What each node says before a run (its options, the
+// resolved parameters of its order, what its tiers hold) is compared with this node's: plans that
+// differ would ask each other for what nobody has, or deliver samples twice.
+//
+// Thread safety: every method may be called from any thread.
+class JobNodes final : public OtherNodes {
+ public:
+  // Listens as open.options.nodes says. `keep_waiting`: false ends waits for other nodes; several
+  // threads call it.
+  //
+  // Errors: those of PeerNode::Listen
+  static Result<std::shared_ptr<JobNodes>> Make(const OpenSession& open,
+                                                std::function<bool()> keep_waiting);
+  ~JobNodes() override;
+
+  // Where other nodes reach this one.
+  [[nodiscard]] const std::string& address() const;
+  // Errors: InvalidArgument  the group does not have as many nodes as the job; those of
+  //                          PeerNode::Connect
+  Status Connect(PeerGroup group);
+  // What the order of the session came to. Before the first run.
+  void SetParameters(OrderParameters parameters) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  [[nodiscard]] FetchSource& source() override;
+  Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) override
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Give(HeldSamples* held) override;
+  [[nodiscard]] NodeTraffic traffic() const override;
+
+ private:
+  JobNodes(const OpenSession& open, std::function<bool()> keep_waiting,
+           std::unique_ptr<PeerNode> peers);
+
+  const OpenSession open_;  // without what may differ between nodes
+  const std::function<bool()> keep_waiting_;
+  const NodeNumber node_;
+  const NodeNumber nodes_;
+  const std::unique_ptr<PeerNode> peers_;
+
+  mutable Mutex mutex_;
+  OrderParameters parameters_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t round_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,58 @@
+#pragma once
+
+// peer/ connects the node processes of a job: it fetches samples from the tiers of other nodes and
+// gives them those of this one, and has all nodes say what they are about to do. peer/grpc/ does so
+// over gRPC, which is seen there and nowhere else, and which only headrace-node links. Neither knows
+// orders, engines or loaders.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "fetch/fetch.h"
+
+namespace headrace {
+
+// What the nodes of a job say before each run, round by round, until all have said it.
+//
+// Thread safety: every method may be called from any thread.
+class Agreement {
+ public:
+  // Rounds that another node may be ahead, and what it may say in one.
+  static constexpr std::uint64_t kRoundsAhead = 2;
+  static constexpr std::size_t kFactsBytesMax = std::size_t{1} << 30;
+
+  Agreement(NodeNumber node, NodeNumber nodes) : node_(node), nodes_(nodes) {}
+
+  // A node, this one too, says `facts` for `round`, from 1 up. Saying the same again is fine.
+  //
+  // Errors: InvalidArgument     there is no such node, or the round is too far ahead
+  //         FailedPrecondition  it has said something else before
+  Status Say(NodeNumber node, std::uint64_t round, std::string facts)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // Waits until every node has said its facts for `round`, up to `timeout_ns`. Returns them by
+  // node; earlier rounds are forgotten. Calls `keep_waiting` now and then.
+  //
+  // Errors: Cancelled         `keep_waiting` returned false
+  //         DeadlineExceeded  names the nodes that have said nothing
+  Result<std::vector<std::string>> Await(std::uint64_t round, std::int64_t timeout_ns,
+                                         const std::function<bool()>& keep_waiting)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const NodeNumber node_;
+  const NodeNumber nodes_;
+
+  Mutex mutex_;
+  CondVar said_;
+  std::uint64_t oldest_ HEADRACE_GUARDED_BY(mutex_) = 1;  // round that is not forgotten
+  std::map<std::uint64_t, std::map<NodeNumber, std::string>> rounds_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace

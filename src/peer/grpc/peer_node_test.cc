@@ -1,0 +1,443 @@
+#include "peer/grpc/peer_node.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/memory/buffer_pool.h"
+#include "base/units.h"
+#include "fetch/source_conformance.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "peer/grpc/peer_wire.h"
+#include "peer/grpc/proto/peers.grpc.pb.h"
+#include "tier/ram_tier.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+bool Always() { return true; }
+
+// Samples in a tier in memory; those that are asked for and not there are lost, or never answered.
+class TierSamples final : public HeldSamples {
+ public:
+  explicit TierSamples(const std::vector<std::string>& samples) {
+    for (std::uint64_t number = 0; number < samples.size(); ++number) {
+      tier->Insert(SampleId{number}, {std::as_bytes(std::span(samples[number]))},
+                   [](const Status& status) { ASSERT_TRUE(status.ok()) << status.message(); });
+    }
+  }
+  ~TierSamples() override { Release(); }
+  void Take(SampleId sample, TakenEntry done) override {
+    if (silent) {
+      const std::lock_guard lock(mutex);
+      unanswered.push_back(std::move(done));
+      return;
+    }
+    Tier::EntryRef entry = tier->Find(sample);
+    if (entry) return done(std::move(entry));
+    done(Status(StatusCode::kNotFound, "the plan does not keep it"));
+  }
+  void Release() {
+    silent = false;
+    std::vector<TakenEntry> all;
+    {
+      const std::lock_guard lock(mutex);
+      all.swap(unanswered);
+    }
+    for (TakenEntry& done : all) done(Status(StatusCode::kNotFound, "released"));
+  }
+
+  const std::unique_ptr<RamTier> tier = RamTier::Make(64 << 20, 4096).value();
+  std::atomic<bool> silent = false;
+  std::mutex mutex;
+  std::vector<TakenEntry> unanswered;
+};
+
+// Nodes of one job, in this process.
+class Nodes {
+ public:
+  explicit Nodes(NodeNumber count, std::int64_t answer_ns = 60 * kNsPerSecond) {
+    std::vector<std::string> addresses;
+    for (NodeNumber node = 0; node < count; ++node) {
+      auto made = PeerNode::Listen({});
+      EXPECT_TRUE(made.ok()) << made.status().message();
+      nodes_.push_back(std::move(made).value());
+      addresses.push_back(nodes_.back()->address());
+    }
+    for (NodeNumber node = 0; node < count; ++node) {
+      EXPECT_TRUE(nodes_[node]
+                      ->Connect({.node = node,
+                                 .addresses = addresses,
+                                 .token = "secret",
+                                 .answer_ns = answer_ns,
+                                 .begin_ns = 20 * kNsPerSecond})
+                      .ok());
+    }
+  }
+  PeerNode& operator[](NodeNumber node) { return *nodes_[node]; }
+
+ private:
+  std::vector<std::unique_ptr<PeerNode>> nodes_;
+};
+
+// Reads samples and waits for all.
+std::vector<Result<std::string>> ReadAll(PeerNode& from, NodeNumber node,
+                                         const std::vector<std::pair<std::uint64_t, std::uint64_t>>&
+                                             samples_and_bytes,
+                                         const std::stop_token& stop = {}) {
+  const auto pool = BufferPool::Make(256 << 20);
+  std::vector<Fetch> fetches(samples_and_bytes.size());
+  std::vector<Fetch*> pointers;
+  for (std::size_t i = 0; i < fetches.size(); ++i) {
+    fetches[i].source = &from.source();
+    fetches[i].node = node;
+    fetches[i].sample = SampleId{samples_and_bytes[i].first};
+    fetches[i].extent.range.size = samples_and_bytes[i].second;
+    fetches[i].buffer = *pool->Acquire(from.source().BufferBytes(fetches[i]));
+    pointers.push_back(&fetches[i]);
+  }
+  std::vector<Result<std::string>> results(fetches.size(), Result<std::string>(std::string()));
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t ended = 0;
+  const FetchSource::Done done = [&](Fetch& fetch, Result<std::span<std::byte>> data) {
+    const std::lock_guard lock(mutex);
+    const auto i = static_cast<std::size_t>(&fetch - fetches.data());
+    if (data.ok()) {
+      results[i] = std::string(reinterpret_cast<const char*>(data.value().data()),
+                               data.value().size());
+    } else {
+      results[i] = data.status();
+    }
+    ++ended;
+    changed.notify_all();
+  };
+  from.source().Read(pointers, stop, done);
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return ended == fetches.size(); });
+  return results;
+}
+
+class PeerUnderTest final : public SourceUnderTest {
+ public:
+  explicit PeerUnderTest(const std::vector<std::string>& samples)
+      : samples_(samples), held_(samples), nodes_(2) {
+    nodes_[1].Give(&held_);
+  }
+  ~PeerUnderTest() override { nodes_[1].Give(nullptr); }
+  FetchSource& source() override { return nodes_[0].source(); }
+  void Aim(Fetch& fetch, std::uint64_t number) override {
+    fetch.node = 1;
+    fetch.sample = SampleId{number};
+    fetch.extent.range.size = samples_[number].size();
+  }
+  void Damage(std::uint64_t number) override { held_.tier->Erase(SampleId{number}); }
+  void Pump() override { std::this_thread::yield(); }
+
+ private:
+  const std::vector<std::string> samples_;
+  TierSamples held_;
+  Nodes nodes_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Peer, SourceConformanceTest,
+                         testing::Values(SourceCase{"peer",
+                                                    [](const auto& samples) {
+                                                      return std::make_unique<PeerUnderTest>(
+                                                          samples);
+                                                    }}),
+                         [](const auto& each) { return each.param.name; });
+
+std::string Payload(std::uint64_t number, std::size_t size) {
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(number * 31 + i * 7 + i / 251);
+  return bytes;
+}
+
+TEST(PeerNodeTest, SamplesOfAllSizesArriveWhole) {
+  std::vector<std::string> samples;
+  for (const std::size_t size : {1U, 4096U, 100'000U, 262'144U, 262'145U, 5'000'000U}) {
+    for (int i = 0; i < 3; ++i) samples.push_back(Payload(samples.size(), size));
+  }
+  TierSamples held(samples);
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> wanted;
+  for (std::uint64_t i = 0; i < samples.size(); ++i) wanted.emplace_back(i, samples[i].size());
+  for (int round = 0; round < 3; ++round) {
+    const auto got = ReadAll(nodes[0], 1, wanted);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      ASSERT_TRUE(got[i].ok()) << got[i].status().message();
+      EXPECT_TRUE(got[i].value() == samples[i]) << "sample " << i;
+    }
+  }
+  EXPECT_EQ(nodes[0].traffic().received_samples, 3 * samples.size());
+  EXPECT_EQ(nodes[1].traffic().given_samples, 3 * samples.size());
+  EXPECT_EQ(nodes[1].traffic().bad_messages, 0U);
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, MoreThanAWindowIsAskedForPartByPart) {
+  const std::vector<std::string> samples = {Payload(7, 1'000'000)};
+  TierSamples held(samples);
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> wanted(80, {0, samples[0].size()});
+  for (const auto& got : ReadAll(nodes[0], 1, wanted)) {
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_TRUE(got.value() == samples[0]);
+  }
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, WhatANodeLacksIsNotFoundAndNoFailure) {
+  TierSamples held({"here"});
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const auto got = ReadAll(nodes[0], 1, {{0, 4}, {9, 4}, {0, 5}});
+  EXPECT_TRUE(got[0].ok());
+  EXPECT_EQ(got[1].status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(got[1].status().message()), HasSubstr("sample 9 of node 1 (127.0.0.1:"));
+  EXPECT_THAT(std::string(got[2].status().message()), HasSubstr("different datasets"));
+  EXPECT_EQ(nodes[0].traffic().not_held, 2U);
+  EXPECT_EQ(nodes[0].traffic().failed, 0U);
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, ANodeThatIsSilentIsLateAndThenNotAskedForAWhile) {
+  TierSamples held({"here"});
+  Nodes nodes(2, /*answer_ns=*/30 * kNsPerMs);
+  held.silent = true;
+  nodes[1].Give(&held);
+  for (int i = 0; i < 3; ++i) {
+    const auto got = ReadAll(nodes[0], 1, {{0, 4}});
+    EXPECT_EQ(got[0].status().code(), StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(ReadAll(nodes[0], 1, {{0, 4}})[0].status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(nodes[0].traffic().down, ElementsAre(1U));
+  held.Release();
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, AReadOfARunThatEndsIsCancelled) {
+  TierSamples held({"here"});
+  Nodes nodes(2);
+  held.silent = true;
+  nodes[1].Give(&held);
+  std::stop_source stop;
+  std::jthread ends([&] {
+    while (true) {
+      {
+        const std::lock_guard lock(held.mutex);
+        if (!held.unanswered.empty()) break;
+      }
+      std::this_thread::yield();
+    }
+    stop.request_stop();
+  });
+  EXPECT_EQ(ReadAll(nodes[0], 1, {{0, 4}}, stop.get_token())[0].status().code(),
+            StatusCode::kCancelled);
+  held.Release();
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, ANodeThatGoesFailsItsReadsAndComesBackAtAnotherTime) {
+  TierSamples held({"here"});
+  Nodes nodes(2);
+  held.silent = true;
+  nodes[1].Give(&held);
+  auto reading = std::async(std::launch::async, [&] { return ReadAll(nodes[0], 1, {{0, 4}}); });
+  while (true) {
+    const std::lock_guard lock(held.mutex);
+    if (!held.unanswered.empty()) break;
+  }
+  held.Release();
+  EXPECT_FALSE(reading.get()[0].ok());
+  EXPECT_TRUE(ReadAll(nodes[0], 1, {{0, 4}})[0].ok());
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, AnUnknownNodeIsAnError) {
+  Nodes nodes(2);
+  EXPECT_EQ(ReadAll(nodes[0], 7, {{0, 4}})[0].status().code(), StatusCode::kUnavailable);
+}
+
+TEST(PeerNodeTest, AllNodesHearWhatEachSays) {
+  Nodes nodes(3);
+  std::vector<std::future<Result<std::vector<std::string>>>> said;
+  for (NodeNumber node = 0; node < 3; ++node) {
+    said.push_back(std::async(std::launch::async, [&nodes, node] {
+      // More than one part of a message, and an empty one.
+      return nodes[node].Agree(1, node == 2 ? "" : std::string(3'000'000, 'a' + char(node)),
+                               Always);
+    }));
+  }
+  for (auto& each : said) {
+    const auto all = each.get();
+    ASSERT_TRUE(all.ok()) << all.status().message();
+    EXPECT_TRUE(all.value() == (std::vector<std::string>{std::string(3'000'000, 'a'),
+                                                         std::string(3'000'000, 'b'), ""}));
+  }
+}
+
+TEST(PeerNodeTest, ACallWithoutTheTokenGetsNothing) {
+  TierSamples held({"here"});
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  for (const char* token : {"", "wrong", "secre", "secret2"}) {
+    grpc::ClientContext context;
+    if (*token != '\0') context.AddMetadata(kPeerTokenKey, token);
+    const auto stream = stub->Samples(&context);
+    peers::v1::SampleRequests requests;
+    requests.add_requests()->set_number(1);
+    stream->Write(requests);
+    peers::v1::SampleAnswers answers;
+    EXPECT_FALSE(stream->Read(&answers));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  EXPECT_EQ(nodes[1].traffic().bad_messages, 4U);
+  EXPECT_EQ(nodes[1].traffic().given_samples, 0U);
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, AFloodOfRequestsEndsTheStream) {
+  TierSamples held({"here"});
+  held.silent = true;
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stream = stub->Samples(&context);
+  peers::v1::SampleRequests requests;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    peers::v1::SampleRequest& request = *requests.add_requests();
+    request.set_number(i + 1);
+    request.set_bytes(kPeerWindowBytes);
+  }
+  stream->Write(requests);
+  peers::v1::SampleAnswers answers;
+  EXPECT_FALSE(stream->Read(&answers));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(nodes[1].traffic().bad_messages, 1U);
+  held.Release();
+  nodes[1].Give(nullptr);
+}
+
+// A node that answers as a test says.
+class Liar final : public peers::v1::Peers::Service {
+ public:
+  using Answer = std::function<void(const peers::v1::SampleRequest&, peers::v1::SampleAnswers&)>;
+  explicit Liar(Answer answer) : answer_(std::move(answer)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Liar() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  grpc::Status Samples(grpc::ServerContext* /*context*/,
+                       grpc::ServerReaderWriter<peers::v1::SampleAnswers,
+                                                peers::v1::SampleRequests>* stream) override {
+    peers::v1::SampleRequests requests;
+    while (stream->Read(&requests)) {
+      for (const auto& request : requests.requests()) {
+        peers::v1::SampleAnswers answers;
+        answer_(request, answers);
+        stream->Write(answers);
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  const Answer answer_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(PeerNodeTest, ANodeThatLiesGivesErrorsAndNeverWrongBytes) {
+  using peers::v1::SampleAnswer;
+  using Lie = std::function<void(const std::string& truth, SampleAnswer& answer)>;
+  const std::vector<std::pair<const char*, Lie>> lies = {
+      {"another number", [](const std::string&, SampleAnswer& a) { a.set_number(a.number() + 9); }},
+      {"too long", [](const std::string&, SampleAnswer& a) { a.mutable_part()->append("more"); }},
+      {"too short, and no more",
+       [](const std::string&, SampleAnswer& a) { a.mutable_part()->resize(3); }},
+      {"nothing", [](const std::string&, SampleAnswer& a) { a.clear_part(); }},
+      {"at another place", [](const std::string&, SampleAnswer& a) { a.set_offset(4); }},
+      {"far away", [](const std::string&, SampleAnswer& a) { a.set_offset(~0ULL); }},
+      {"other bytes", [](const std::string&, SampleAnswer& a) { (*a.mutable_part())[1] ^= 1; }},
+      {"another checksum", [](const std::string&, SampleAnswer& a) { a.set_checksum(1); }},
+      {"an error that is none", [](const std::string&, SampleAnswer& a) { a.set_code(77); }},
+  };
+  const std::string truth = "twelve bytes";
+  for (const auto& [name, lie] : lies) {
+    SCOPED_TRACE(name);
+    Liar liar([&](const peers::v1::SampleRequest& request, peers::v1::SampleAnswers& answers) {
+      SampleAnswer& answer = *answers.add_answers();
+      answer.set_number(request.number());
+      answer.set_part(truth);
+      answer.set_checksum(NextPeerChecksum(0, std::as_bytes(std::span(truth))));
+      if (request.sample() == 0) lie(truth, answer);
+    });
+    auto node = PeerNode::Listen({}).value();
+    ASSERT_TRUE(node->Connect({.node = 0,
+                               .addresses = {node->address(), liar.address()},
+                               .token = "secret",
+                               .answer_ns = 200 * kNsPerMs})
+                    .ok());
+    EXPECT_FALSE(ReadAll(*node, 1, {{0, truth.size()}})[0].ok());
+    // It is asked again, and believed where it does not lie.
+    const auto again = ReadAll(*node, 1, {{1, truth.size()}});
+    if (again[0].ok()) {
+      EXPECT_EQ(again[0].value(), truth);
+    }
+  }
+}
+
+TEST(PeerNodeTest, ListensBeyondLoopbackOnlyWhenItMay) {
+  EXPECT_EQ(PeerNode::Listen({.address = "0.0.0.0"}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(PeerNode::Listen({.address = "0.0.0.0", .open_network = true}).ok());
+  EXPECT_EQ(PeerNode::Listen({.certificate = "/nowhere"}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      PeerNode::Listen({.authority = "/nowhere", .certificate = "/nowhere", .key = "/nowhere"})
+          .status()
+          .code(),
+      StatusCode::kFailedPrecondition);
+  auto first = PeerNode::Listen({}).value();
+  EXPECT_EQ(PeerNode::Listen({.address = first->address()}).status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(PeerNodeTest, RefusesGroupsThatItIsNotIn) {
+  auto node = PeerNode::Listen({}).value();
+  EXPECT_FALSE(node->Connect({.node = 2, .addresses = {"a:1", "b:2"}, .token = "x"}).ok());
+  EXPECT_FALSE(node->Connect({.node = 0, .addresses = {"a:1", ""}, .token = "x"}).ok());
+  EXPECT_FALSE(node->Connect({.node = 0, .addresses = {"a:1", "b:2"}, .token = ""}).ok());
+  EXPECT_EQ(node->Agree(1, "", Always).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(node->Connect({.node = 0, .addresses = {"a:1", "b:2"}, .token = "x"}).ok());
+  EXPECT_EQ(node->Connect({.node = 0, .addresses = {"a:1"}, .token = "x"}).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace headrace

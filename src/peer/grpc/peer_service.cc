@@ -1,0 +1,281 @@
+#include "peer/grpc/peer_service.h"
+
+#include <deque>
+#include <string_view>
+#include <utility>
+
+#include "peer/grpc/sample_writer.h"
+
+namespace headrace {
+namespace {
+
+using peers::v1::AgreePart;
+using peers::v1::SampleAnswer;
+using peers::v1::SampleAnswers;
+using peers::v1::SampleRequest;
+using peers::v1::SampleRequests;
+
+constexpr std::size_t kAgreePartBytesMax = std::size_t{2} << 20;
+
+// As long for any token: how long it takes says nothing of the right one.
+bool SameSecret(std::string_view given, std::string_view secret) {
+  unsigned difference = given.size() == secret.size() ? 0 : 1;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char other = secret.empty() ? '\0' : secret[i % secret.size()];
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(given[i] ^ other));
+  }
+  return difference == 0 && !secret.empty();
+}
+
+
+// Hears what another node is about to run.
+class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
+ public:
+  AgreeStream(Agreement& agreement, PeerCounters& counters)
+      : agreement_(agreement), counters_(counters) {
+    StartRead(&part_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Refuse(grpc::StatusCode::INVALID_ARGUMENT, "the message has no last part");
+    if (part_.facts().size() > kAgreePartBytesMax ||
+        facts_.size() + part_.facts().size() > Agreement::kFactsBytesMax) {
+      return Refuse(grpc::StatusCode::RESOURCE_EXHAUSTED, "the message is too long");
+    }
+    facts_ += part_.facts();
+    if (!part_.last()) return StartRead(&part_);
+    const Status said = agreement_.Say(part_.node(), part_.round(), std::move(facts_));
+    if (!said.ok()) return Refuse(static_cast<grpc::StatusCode>(said.code()), said.message());
+    Finish(grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void Refuse(grpc::StatusCode code, std::string_view why) {
+    ++counters_.bad_messages;
+    Finish(grpc::Status(code, std::string(why)));
+  }
+
+  Agreement& agreement_;
+  PeerCounters& counters_;
+  AgreePart part_;
+  std::string facts_;
+};
+
+// Refuses a stream at once.
+class RefusedSamples final : public grpc::ServerBidiReactor<SampleRequests, SampleAnswers> {
+ public:
+  explicit RefusedSamples(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+class RefusedAgree final : public grpc::ServerReadReactor<AgreePart> {
+ public:
+  explicit RefusedAgree(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+
+class SampleStream;
+
+// What a stream has to answer. Outlives it: entries may come, and disks may read, after its end.
+class Answers : public std::enable_shared_from_this<Answers> {
+ public:
+  Answers(SampleStream& stream, PeerCounters& counters) : stream_(&stream), counters_(counters) {}
+
+  // False: the node asks for more than it may.
+  bool Begin(const SampleRequest& request) HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    const bool alone = open_ == 0;
+    if (!alone && open_bytes_ + request.bytes() > 2 * kPeerWindowBytes) return false;
+    ++open_;
+    open_bytes_ += request.bytes();
+    return true;
+  }
+
+  void OnTaken(const SampleRequest& request, Result<Tier::EntryRef> entry,
+               std::shared_ptr<Shelf::Lease> lease) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // The stream can take a message; it can no more. The other side sends nothing more.
+  void Pump() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void OnWritten(bool ok) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void OnInputEnd() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Ends the stream, if it has not ended; drops what it would have answered.
+  void End(const grpc::Status& status) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Add(SampleWriter writer) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Write(std::deque<SampleWriter>& done) HEADRACE_LOCKS_REQUIRED(mutex_);
+
+  Mutex mutex_;
+  SampleStream* stream_ HEADRACE_GUARDED_BY(mutex_);  // null: it has ended
+  PeerCounters& counters_;
+  std::deque<SampleWriter> ready_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t open_ HEADRACE_GUARDED_BY(mutex_) = 0;  // not answered whole
+  std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool writing_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool input_ended_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+// Gives another node the samples that it asks for.
+class SampleStream final : public grpc::ServerBidiReactor<SampleRequests, SampleAnswers> {
+ public:
+  SampleStream(Shelf& shelf, PeerCounters& counters)
+      : shelf_(shelf), counters_(counters), answers_(std::make_shared<Answers>(*this, counters)) {
+    StartRead(&requests_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return answers_->OnInputEnd();
+    if (requests_.requests_size() > kPeerRequestsMax) return Refuse("too many requests at once");
+    for (const SampleRequest& request : requests_.requests()) {
+      if (!answers_->Begin(request)) return Refuse("more bytes are asked for than a stream may");
+      shelf_.Take(SampleId{request.sample()},
+                  [answers = answers_, request](Result<Tier::EntryRef> entry,
+                                                std::shared_ptr<Shelf::Lease> lease) {
+                    answers->OnTaken(request, std::move(entry), std::move(lease));
+                  });
+    }
+    StartRead(&requests_);
+  }
+  void OnWriteDone(bool ok) override { answers_->OnWritten(ok); }
+  void OnCancel() override { answers_->End(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }  // After Finish(), of which End() is one.
+
+ private:
+  friend class Answers;
+
+  void Refuse(const char* why) {
+    ++counters_.bad_messages;
+    answers_->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, why));
+  }
+
+  Shelf& shelf_;
+  PeerCounters& counters_;
+  const std::shared_ptr<Answers> answers_;
+  SampleRequests requests_;
+  SampleAnswers message_;  // being written
+};
+
+void Answers::OnTaken(const SampleRequest& request, Result<Tier::EntryRef> entry,
+                      std::shared_ptr<Shelf::Lease> lease) {
+  if (!entry.ok()) return Add(SampleWriter(request.number(), request.bytes(), entry.status()));
+  if (entry.value().bytes() != request.bytes()) {
+    return Add(SampleWriter(
+        request.number(), request.bytes(),
+        Status(StatusCode::kFailedPrecondition,
+               "sample " + std::to_string(request.sample()) + ": the other node asks for " +
+                   std::to_string(request.bytes()) + " bytes, this one holds " +
+                   std::to_string(entry.value().bytes()) + ": they read different datasets")));
+  }
+  SampleWriter writer(request.number(), std::move(lease), std::move(entry).value());
+  if (writer.in_memory()) return Add(std::move(writer));
+  auto reading = std::make_shared<SampleWriter>(std::move(writer));
+  reading->Read([answers = shared_from_this(), reading] { answers->Add(std::move(*reading)); });
+}
+
+void Answers::Add(SampleWriter writer) {
+  {
+    MutexLock lock(mutex_);
+    if (stream_ != nullptr) ready_.push_back(std::move(writer));
+  }
+  Pump();
+}
+
+void Answers::Pump() {
+  std::deque<SampleWriter> done;  // Their entries go back to the tier without the lock.
+  bool ends = false;
+  {
+    MutexLock lock(mutex_);
+    if (stream_ == nullptr || writing_) return;
+    ends = ready_.empty() && input_ended_ && open_ == 0;
+    if (!ready_.empty()) Write(done);
+  }
+  if (ends) End(grpc::Status::OK);
+}
+
+// Writes one message of what is ready. Adds to `done` the samples that are written whole.
+void Answers::Write(std::deque<SampleWriter>& done) {
+  writing_ = true;
+  SampleAnswers& message = stream_->message_;
+  message.Clear();
+  for (std::uint64_t bytes = 0; !ready_.empty() && bytes < kPeerMessageBytes;) {
+    SampleWriter& writer = ready_.front();
+    bytes += writer.Write(*message.add_answers());
+    if (!writer.done()) continue;
+    --open_;
+    open_bytes_ -= writer.asked_bytes();
+    if (writer.given()) {
+      ++counters_.given_samples;
+      counters_.given_bytes += writer.asked_bytes();
+    } else {
+      ++counters_.not_given;
+    }
+    done.push_back(std::move(writer));
+    ready_.pop_front();
+  }
+  stream_->StartWrite(&message);
+}
+
+void Answers::OnWritten(bool ok) {
+  if (!ok) return End(grpc::Status::CANCELLED);
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+  }
+  Pump();
+}
+
+void Answers::End(const grpc::Status& status) {
+  std::deque<SampleWriter> dropped;
+  SampleStream* stream = nullptr;
+  {
+    MutexLock lock(mutex_);
+    stream = std::exchange(stream_, nullptr);
+    dropped.swap(ready_);
+  }
+  if (stream != nullptr) stream->Finish(status);
+}
+
+void Answers::OnInputEnd() {
+  {
+    MutexLock lock(mutex_);
+    input_ended_ = true;
+  }
+  Pump();
+}
+
+}  // namespace
+
+void PeerService::Open(std::string token, Agreement& agreement) {
+  MutexLock lock(mutex_);
+  token_ = std::move(token);
+  agreement_ = &agreement;
+}
+
+grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
+  MutexLock lock(mutex_);
+  if (agreement_ == nullptr) {
+    return {grpc::StatusCode::UNAVAILABLE, "the node does not know its job yet"};
+  }
+  const auto found = context.client_metadata().find(kPeerTokenKey);
+  const bool right = found != context.client_metadata().end() &&
+                     SameSecret({found->second.data(), found->second.size()}, token_);
+  if (right) return grpc::Status::OK;
+  ++counters_.bad_messages;
+  return {grpc::StatusCode::UNAUTHENTICATED, "the call does not have the token of the job"};
+}
+
+grpc::ServerReadReactor<AgreePart>* PeerService::Agree(grpc::CallbackServerContext* context,
+                                                       peers::v1::AgreeReply* /*reply*/) {
+  const grpc::Status admitted = Admit(*context);
+  if (!admitted.ok()) return new RefusedAgree(admitted);
+  MutexLock lock(mutex_);
+  return new AgreeStream(*agreement_, counters_);
+}
+
+grpc::ServerBidiReactor<SampleRequests, SampleAnswers>* PeerService::Samples(
+    grpc::CallbackServerContext* context) {
+  const grpc::Status admitted = Admit(*context);
+  if (!admitted.ok()) return new RefusedSamples(admitted);
+  return new SampleStream(shelf_, counters_);
+}
+
+}  // namespace headrace

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/hash.h"
+
+namespace headrace {
+
+// What a node received from other nodes and gave them. Monotonic.
+//
+// Thread safety: every member may be used from any thread.
+struct PeerCounters {
+  std::atomic<std::uint64_t> received_samples = 0;
+  std::atomic<std::uint64_t> received_bytes = 0;
+  std::atomic<std::uint64_t> not_held = 0;
+  std::atomic<std::uint64_t> failed = 0;
+  std::atomic<std::uint64_t> given_samples = 0;
+  std::atomic<std::uint64_t> given_bytes = 0;
+  std::atomic<std::uint64_t> not_given = 0;
+  std::atomic<std::uint64_t> bad_messages = 0;
+};
+
+// Bytes of answers that a node may have open at another, beside one sample that is larger.
+inline constexpr std::uint64_t kPeerWindowBytes = std::uint64_t{32} << 20;
+// Of a sample that takes several parts; of one message, about.
+inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{256} << 10;
+inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{128} << 10;
+// A message of gRPC, at most: above what either side sends.
+inline constexpr int kPeerMessageBytesMax = 4 << 20;
+inline constexpr int kPeerRequestsMax = 4096;  // in one message
+inline constexpr char kPeerTokenKey[] = "headrace-token";
+
+// The checksum of a sample's parts so far, `before`, and of one more.
+inline std::uint64_t NextPeerChecksum(std::uint64_t before, std::span<const std::byte> part) {
+  return before * 31 + Hash64(part);
+}
+
+}  // namespace headrace

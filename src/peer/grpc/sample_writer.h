@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "peer/grpc/proto/peers.pb.h"
+#include "peer/shelf.h"
+#include "tier/tier.h"
+
+namespace headrace {
+
+// One sample on its way to another node, part by part; or the reason why it is not given.
+//
+// Thread safety: none.
+class SampleWriter {
+ public:
+  SampleWriter(std::uint64_t number, std::uint64_t asked_bytes, Status why)
+      : number_(number), bytes_(asked_bytes), why_(std::move(why)) {}
+  SampleWriter(std::uint64_t number, std::shared_ptr<Shelf::Lease> lease, Tier::EntryRef entry)
+      : number_(number),
+        bytes_(entry.bytes()),
+        lease_(std::move(lease)),
+        entry_(std::make_unique<Tier::EntryRef>(std::move(entry))) {}
+
+  [[nodiscard]] bool in_memory() const { return entry_->tier()->in_memory(); }
+  // Only of an entry that is not in memory, once, before Write(): reads it. `done` runs on any
+  // thread, inside the call too; the writer must live until then.
+  void Read(std::function<void()> done);
+
+  // Fills the next answer. Returns the bytes of its part.
+  std::uint64_t Write(peers::v1::SampleAnswer& answer);
+  [[nodiscard]] bool done() const { return done_; }
+  [[nodiscard]] bool given() const { return why_.ok(); }
+  [[nodiscard]] std::uint64_t asked_bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+
+  std::uint64_t number_;
+  std::uint64_t bytes_;  // of the sample
+  Status why_;           // an error: it is not given
+  std::uint64_t written_ = 0;
+  std::uint64_t checksum_ = 0;
+  bool checked_ = false;
+  bool done_ = false;
+  // The lease outlives the entry.
+  std::shared_ptr<Shelf::Lease> lease_;
+  std::unique_ptr<Tier::EntryRef> entry_;
+  std::unique_ptr<std::byte, Free> read_;  // of an entry that is not in memory
+  std::span<std::byte> data_;              // in it
+};
+
+}  // namespace headrace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/members.h"
+#include "fetch/fetch.h"
+
+namespace headrace {
+
+// Where a node listens for the other nodes of its job.
+struct PeerListen {
+  // An address of this machine, without a port, or with one. Beyond loopback only with certificates
+  // or if `open_network` says so: without certificates whoever is on the network can read what the
+  // nodes send each other.
+  std::string address = "127.0.0.1";
+  bool open_network = false;
+  // Files in PEM format, all or none: then nodes prove to each other who they are (mutual TLS).
+  std::string authority;    // who has signed the certificates of the nodes
+  std::string certificate;  // of this node
+  std::string key;          // of this node
+  std::string name;         // in all certificates; empty: each has the node's address
+};
+HEADRACE_MEMBERS(PeerListen, address, open_network, authority, certificate, key, name)
+
+// The nodes of a job, as one of them is told.
+struct PeerGroup {
+  NodeNumber node = 0;                 // this one
+  std::vector<std::string> addresses;  // of all nodes, by number: "host:port"
+  std::string token;                   // a secret of the job
+  std::int64_t answer_ns = 5'000'000'000;    // a sample that takes longer comes from storage
+  std::int64_t begin_ns = 600'000'000'000;   // how long to wait for nodes that begin a run
+};
+HEADRACE_MEMBERS(PeerGroup, node, addresses, token, answer_ns, begin_ns)
+
+}  // namespace headrace

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+
+#include "base/mutex.h"
+#include "fetch/held_samples.h"
+
+namespace headrace {
+
+// The samples that a node gives now, and a count of who uses them: their owner may take them away.
+//
+// Thread safety: every method may be called from any thread.
+class Shelf {
+ public:
+  // An entry in use. The shelf outlives it.
+  class Lease {
+   public:
+    explicit Lease(Shelf& shelf) : shelf_(shelf) {}
+    ~Lease() { shelf_.Leave(); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+   private:
+    Shelf& shelf_;
+  };
+
+  // As HeldSamples::Take(). The entry that `done` gets has to be let go before the lease.
+  //
+  // Errors: Unavailable  nothing is given now
+  using Done = std::function<void(Result<Tier::EntryRef>, std::shared_ptr<Lease>)>;
+  void Take(SampleId sample, Done done) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // From now on samples come from `held`, which may be null. Returns when nothing of what was given
+  // before is in use.
+  void Give(HeldSamples* held) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Leave() HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  Mutex mutex_;
+  CondVar left_;
+  HeldSamples* held_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  std::uint64_t in_use_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,80 @@
+#include "peer/shelf.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tier/ram_tier.h"
+
+namespace headrace {
+namespace {
+
+// Has sample 1, and answers for it when it is told to.
+class OneSample final : public HeldSamples {
+ public:
+  OneSample() {
+    tier_->Insert(SampleId{1}, {std::as_bytes(std::span(bytes_))},
+                  [](const Status& status) { ASSERT_TRUE(status.ok()); });
+  }
+  void Take(SampleId sample, TakenEntry done) override {
+    waiting_.emplace_back(sample, std::move(done));
+  }
+  void Answer() {
+    for (auto& [sample, done] : std::exchange(waiting_, {})) {
+      Tier::EntryRef entry = tier_->Find(sample);
+      if (entry) {
+        done(std::move(entry));
+      } else {
+        done(Status(StatusCode::kNotFound, "not here"));
+      }
+    }
+  }
+
+ private:
+  const std::string bytes_ = "bytes";
+  const std::unique_ptr<RamTier> tier_ = RamTier::Make(1 << 16, 4096).value();
+  std::vector<std::pair<SampleId, TakenEntry>> waiting_;
+};
+
+TEST(ShelfTest, GivesNothingBeforeItHasSomething) {
+  Shelf shelf;
+  Status said;
+  shelf.Take(SampleId{1}, [&](Result<Tier::EntryRef> entry, const std::shared_ptr<Shelf::Lease>&) {
+    said = entry.status();
+  });
+  EXPECT_EQ(said.code(), StatusCode::kUnavailable);
+}
+
+TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
+  OneSample held;
+  Shelf shelf;
+  shelf.Give(&held);
+  std::shared_ptr<Shelf::Lease> lease;
+  Tier::EntryRef entry;
+  shelf.Take(SampleId{1}, [&](Result<Tier::EntryRef> got, std::shared_ptr<Shelf::Lease> with) {
+    entry = std::move(got).value();
+    lease = std::move(with);
+  });
+  shelf.Take(SampleId{2}, [&](const Result<Tier::EntryRef>& got,
+                              const std::shared_ptr<Shelf::Lease>&) {
+    EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
+  });
+  held.Answer();
+  ASSERT_TRUE(entry);
+  std::atomic<bool> taken_back = false;
+  std::jthread owner([&] {
+    shelf.Give(nullptr);
+    taken_back = true;
+  });
+  EXPECT_FALSE(taken_back);
+  entry.Reset();
+  lease.reset();
+  owner.join();
+  EXPECT_TRUE(taken_back);
+}
+
+}  // namespace
+}  // namespace headrace
