@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
@@ -29,27 +30,37 @@ Status Truncated(std::size_t decoded, std::size_t expected) {
   return DataLoss("it ends after {} of {} decoded bytes", decoded, expected);
 }
 
+// Frame by frame, each in one call: then the output is the window, whatever its size.
 Status DecompressZstd(std::span<const std::byte> encoded, std::span<std::byte> decoded) {
   const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
                                                                      &ZSTD_freeDCtx);
   if (context == nullptr) return {StatusCode::kResourceExhausted, "out of memory"};
-  ZSTD_inBuffer in = {.src = encoded.data(), .size = encoded.size(), .pos = 0};
-  ZSTD_outBuffer out = {.dst = decoded.data(), .size = decoded.size(), .pos = 0};
-  std::size_t left = 0;  // 0: a frame has ended and is written out
-  while (in.pos < in.size) {
-    const std::size_t in_before = in.pos;
-    const std::size_t out_before = out.pos;
-    left = ZSTD_decompressStream(context.get(), &out, &in);
-    if (ZSTD_isError(left) != 0) {
-      return DataLoss("damaged at byte {}: {}", in.pos, ZSTD_getErrorName(left));
+  std::size_t in = 0;
+  std::size_t out = 0;
+  while (in < encoded.size()) {
+    const std::span<const std::byte> rest = encoded.subspan(in);
+    const std::size_t frame = ZSTD_findFrameCompressedSize(rest.data(), rest.size());
+    if (ZSTD_getErrorCode(frame) == ZSTD_error_srcSize_wrong) {
+      return DataLoss("it ends inside the frame that begins at byte {}", in);
     }
-    if (in.pos == in_before && out.pos == out_before) return WrongSize(out.pos, decoded.size());
+    if (ZSTD_isError(frame) != 0) {
+      return DataLoss("damaged at byte {}: {}", in, ZSTD_getErrorName(frame));
+    }
+    const std::span<std::byte> room = decoded.subspan(out);
+    const std::size_t made =
+        ZSTD_decompressDCtx(context.get(), room.data(), room.size(), rest.data(), frame);
+    const ZSTD_ErrorCode error = ZSTD_getErrorCode(made);
+    if (error == ZSTD_error_dstSize_tooSmall || error == ZSTD_error_dstBuffer_null) {
+      return WrongSize(decoded.size() + 1, decoded.size());
+    }
+    if (ZSTD_isError(made) != 0) {
+      return DataLoss("damaged in the frame that begins at byte {}: {}", in,
+                      ZSTD_getErrorName(made));
+    }
+    in += frame;
+    out += made;
   }
-  if (left != 0) {
-    return out.pos == out.size ? WrongSize(out.pos, decoded.size())
-                               : Truncated(out.pos, decoded.size());
-  }
-  return out.pos == out.size ? Status() : Truncated(out.pos, decoded.size());
+  return out == decoded.size() ? Status() : Truncated(out, decoded.size());
 }
 
 // zlib counts in 32 bits.

@@ -20,8 +20,7 @@ enum class Coding : unsigned char {
 // Errors: InvalidArgument  no coding of that name
 Result<Coding> CodingOf(std::string_view name);
 
-// Fills all of `decoded` from all of `encoded`. Memory: that of the decoder, at most 128 MiB for a
-// zstd frame with the largest window, usually below 10 MiB.
+// Fills all of `decoded` from all of `encoded`. Memory of the decoder: below 1 MiB.
 //
 // Errors: DataLoss           damaged, truncated, or of another size than `decoded`
 //         ResourceExhausted  out of memory

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -26,31 +27,38 @@ Result<Memory> MakeMemory(std::uint64_t bytes) {
                 "the system has no memory for " + FormatBytes(bytes));
 }
 
+std::uint64_t ChargedBytes(std::uint64_t decoded_bytes) {
+  return std::max(decoded_bytes, kChargedBytesMin);
+}
+
 }  // namespace
 
-Result<std::uint64_t> FileDecoder::DecodedSize(ObjectId object) const {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
-  return file.decoded_bytes;
+ObjectMemory FileDecoder::MemoryOf(std::string_view name, std::uint64_t size) {
+  const std::optional<CodedFile> file = ParseCodedName(name, size);
+  return {.kept_bytes = ChargedBytes(size),
+          .decode_bytes = ChargedBytes(size) + (file.has_value() ? file->stored.size : 0)};
+}
+
+Result<std::uint64_t> FileDecoder::DecodeBytes(ObjectId object) const {
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+  return ChargedBytes(file.decoded_bytes) + file.stored.size;
 }
 
 Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bool()>& /*wanted*/) {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
   const Result<Coding> coding = CodingOf(file.coding);
-  if (!coding.ok() || !file.part.empty()) return catalog_.WrongName(object);
-  HEADRACE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<OpenFile> open,
-      files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
+  if (!coding.ok()) return catalog().WrongName(object);
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
   HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(file.stored.size));
   const std::span<std::byte> bytes(encoded.get(), file.stored.size);
   HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, 0, 1));
   if (got < bytes.size()) return open->WhyShort(bytes.size() - got);
   HEADRACE_ASSIGN_OR_RETURN(Memory memory, MakeMemory(file.decoded_bytes));
   const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
-  HEADRACE_RETURN_IF_ERROR(
-      Decompress(coding.value(), bytes, decoded).WithContext("decoding " + file.stored.path));
+  HEADRACE_RETURN_IF_ERROR(Decompress(coding.value(), bytes, decoded).WithContext("decoding"));
   return DecodedBytes{.owner = std::shared_ptr<std::byte[]>(std::move(memory)),
                       .bytes = decoded,
-                      .charged_bytes = std::max<std::uint64_t>(decoded.size(), kChargedBytesMin)};
+                      .charged_bytes = ChargedBytes(decoded.size())};
 }
 
 }  // namespace headrace
