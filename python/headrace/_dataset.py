@@ -440,16 +440,16 @@ def _recognised(path: str) -> Format:
         row = table.recognise(path)
         if row is not None:
             return row
-        if not os.path.exists(path):
-            first = expand(path)[0]
-            there = "" if os.path.exists(first) else ", which is not there"
-            raise NotFoundError(
-                f"opening dataset {path}: no format opens this pattern; its first file is "
-                f"{first}{there}; {table.described()}"
-            )
-        names = None if os.path.isfile(path) else sorted(os.listdir(path))
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
     except OSError as error:
         raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+    if not os.path.exists(path):
+        first = expand(path)[0]
+        there = "" if os.path.exists(first) else ", which is not there"
+        raise NotFoundError(
+            f"opening dataset {path}: no format opens this pattern; its first file is "
+            f"{first}{there}; {table.described()}"
+        )
     if names is None:
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"

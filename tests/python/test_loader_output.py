@@ -247,8 +247,6 @@ def test_names_that_are_no_attributes_are_taken_in_brackets(tmp_path: Path) -> N
     assert pickle.loads(pickle.dumps(batch))["st.w"].tolist() == [0, 1, 2, 3]
     with pytest.raises(KeyError, match=r"a batch has no field 'w'; it has st\.w, class, _x, label"):
         batch["w"]
-    with hr.Loader(tmp_path / "a.hri", 4, transform=lambda sample: sample, workers=0) as loader:
-        assert len(first(loader)["class"]) == 4
 
 
 def test_fields_of_the_index_alone_are_read_without_any_file(tmp_path: Path) -> None:

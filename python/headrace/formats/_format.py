@@ -78,7 +78,8 @@ class _NamedOptions(ABCMeta):
         own = vars(cls).get("__init__")
         if dataclasses.is_dataclass(cls) and own is not None and not hasattr(own, "__wrapped__"):
             type.__setattr__(cls, "__init__", named_arguments(own))
-        if cls.__init__ is object.__init__ and (args or kwargs):
+        has_options = any("__init__" in vars(each) for each in cls.__mro__[:-1])
+        if not has_options and (args or kwargs):
             given = ", ".join([*map(shown, args), *kwargs])
             raise InvalidArgumentError(f"{cls.__name__}: got {given}: this format has no options")
         return super().__call__(*args, **kwargs)

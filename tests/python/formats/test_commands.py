@@ -98,7 +98,7 @@ def hdf5(root: Path) -> Written:
     import h5py
 
     with h5py.File(root / "a.h5", "w") as file:
-        file["images"] = np.ones((ROWS, 4, 5), np.uint8)
+        file["images"] = np.ones((ROWS, 40, 50), np.uint8)
         file["label"] = np.arange(ROWS)
     sys.path.pop(0)
     return root / "a.h5", ()
