@@ -194,9 +194,12 @@ class Dataset:
             try:
                 sample[field.name] = self._read_field(reader, position, field, number)
             except UnicodeDecodeError as error:
+                where = f"dataset {self._path}"
+                if not field.is_inline:
+                    where = object_path(self._index, self._index.extents(position, number, 1)[0][0])
                 raise DataLossError(
-                    f"reading dataset {self._path}: sample {number} field {field.name}: its text "
-                    f"is not UTF-8 ({error}); write it as UTF-8"
+                    f"reading {where}: sample {number} field {field.name}: its text is not UTF-8 "
+                    f"({error}); write it as UTF-8"
                 ) from error
         return sample
 
