@@ -27,7 +27,8 @@ const Registry<StoreFactory>& Stores() {
 }
 
 std::string_view SchemeOf(std::string_view root) {
-  return root.starts_with('/') ? kFileScheme : root.substr(0, root.find("://"));
+  const std::size_t end = root.starts_with('/') ? root.npos : root.find("://");
+  return end == root.npos ? kFileScheme : root.substr(0, end);
 }
 
 Status CheckStore(std::string_view name, std::string_view scheme) {

@@ -195,30 +195,43 @@ std::vector<DecodedStore::Waiter> DecodedStore::TakeWaiters(ObjectId id) {
   return waiters;
 }
 
-// Forgets those used longest ago, until there is room. Those that are being copied stay: if they
-// take all the room, the new one is not kept.
+// Makes room first. One for which there is none, as others are being copied, is not kept.
 void DecodedStore::Keep(ObjectId id, const DecodedBytes& decoded) {
-  std::vector<DecodedBytes> forgotten;  // freed without the lock
-  MutexLock lock(mutex_);
   const std::uint64_t most = options_.limits.kept_bytes_max;
-  // Beyond so many bytes it does not fit.
+  // With more than this many bytes kept, there is no room for it.
   const std::uint64_t full_at = most - std::min(most, decoded.charged_bytes);
-  for (auto it = recent_.end(); it != recent_.begin() && kept_bytes_ > full_at;) {
+  std::vector<DecodedBytes> forgotten = Forget(full_at);
+  std::uint64_t freed = 0;
+  for (const DecodedBytes& each : forgotten) freed += each.charged_bytes;
+  forgotten.clear();  // without the lock, and while they still count
+  MutexLock lock(mutex_);
+  kept_bytes_ -= freed;
+  if (kept_bytes_ <= full_at) {
+    Object& object = objects_[id];
+    object.kept = decoded;
+    recent_.push_front(id);
+    object.recent = recent_.begin();
+    kept_bytes_ += decoded.charged_bytes;
+  }
+  CountHeld();
+}
+
+// Takes out those used longest ago until the rest has at most `bytes`, but none that is being
+// copied. They count until the caller subtracts them from kept_bytes_.
+std::vector<DecodedBytes> DecodedStore::Forget(std::uint64_t bytes) {
+  std::vector<DecodedBytes> forgotten;
+  MutexLock lock(mutex_);
+  std::uint64_t left = kept_bytes_;
+  for (auto it = recent_.end(); it != recent_.begin() && left > bytes;) {
     --it;
     const auto found = objects_.find(*it);
     if (found->second.copying > 0) continue;
-    kept_bytes_ -= found->second.kept->charged_bytes;
+    left -= found->second.kept->charged_bytes;
     forgotten.push_back(*std::exchange(found->second.kept, std::nullopt));
     if (found->second.waiters.empty()) objects_.erase(found);
     it = recent_.erase(it);
   }
-  if (!recent_.empty() && kept_bytes_ > full_at) return;
-  Object& object = objects_[id];
-  object.kept = decoded;
-  recent_.push_front(id);
-  object.recent = recent_.begin();
-  kept_bytes_ += decoded.charged_bytes;
-  CountHeld();
+  return forgotten;
 }
 
 void DecodedStore::CountHeld() {

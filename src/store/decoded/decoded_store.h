@@ -82,6 +82,7 @@ class DecodedStore final : public ByteStore {
   bool IsWanted(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::vector<Waiter> TakeWaiters(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Keep(ObjectId id, const DecodedBytes& decoded) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  std::vector<DecodedBytes> Forget(std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Answer(Waiter& waiter, const Result<DecodedBytes>& decoded);
   void CountHeld() HEADRACE_LOCKS_REQUIRED(mutex_);
 
