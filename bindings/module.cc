@@ -3,6 +3,7 @@
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
   module.attr("version") = HEADRACE_VERSION;
+  headrace::bindings::BindStatus(module);
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindIndexWriting(module);
   headrace::bindings::BindCodec(module);

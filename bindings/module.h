@@ -7,6 +7,9 @@
 
 namespace headrace::bindings {
 
+// status_codes.
+void BindStatus(nanobind::module_& module);
+
 // Index, hashes.
 void BindIndex(nanobind::module_& module);
 

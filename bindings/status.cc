@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "convert/text.h"
+#include "module.h"
 
 namespace headrace::bindings {
 namespace {
@@ -38,6 +39,24 @@ const char* ExceptionName(StatusCode code) {
 }
 
 }  // namespace
+
+void BindStatus(nb::module_& module) {
+  module.def(
+      "status_codes",
+      [] {
+        nb::dict codes;
+        for (const StatusCode code :
+             {StatusCode::kCancelled, StatusCode::kInvalidArgument, StatusCode::kDeadlineExceeded,
+              StatusCode::kNotFound, StatusCode::kResourceExhausted,
+              StatusCode::kFailedPrecondition, StatusCode::kOutOfRange, StatusCode::kInternal,
+              StatusCode::kUnavailable, StatusCode::kDataLoss}) {
+          codes[ExceptionName(code)] = static_cast<int>(code);
+        }
+        return codes;
+      },
+      nb::sig("def status_codes() -> dict[str, int]"),
+      "By the name of an error of headrace.errors: its number in messages between processes.");
+}
 
 void ThrowStatus(const Status& status) {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();

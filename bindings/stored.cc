@@ -40,11 +40,14 @@ using Ids = InArray<std::uint64_t>;
 // does.
 class PyStoredReader {
  public:
-  PyStoredReader(const PyIndex& index, FileRemedies remedies, int reads_at_once) {
-    auto opened = WithoutGil([&] {
-      return OpenStore(index.index,
-                       {.remedies = std::move(remedies), .reads_at_once = reads_at_once});
-    });
+  PyStoredReader(const PyIndex& index, FileRemedies remedies, int reads_at_once,
+                 std::uint64_t decoded_bytes) {
+    OpenStoreOptions options{.remedies = std::move(remedies), .reads_at_once = reads_at_once};
+    if (decoded_bytes != 0) {
+      options.decoded = {.kept_bytes_max = decoded_bytes - decoded_bytes / 3,
+                         .decoding_bytes_max = decoded_bytes / 3};
+    }
+    auto opened = WithoutGil([&] { return OpenStore(index.index, options); });
     // Whoever lets go of it last, a read that Close() overtook or Close() itself, waits no longer
     // than this for reads in flight.
     const auto destroy = [pid = pid_](OpenedStore* last) {
@@ -132,6 +135,7 @@ class PyStoredReader {
 }  // namespace
 
 void BindStored(nb::module_& module) {
+  module.attr("decoded_bytes_kept") = DecodedLimits().kept_bytes_max;
   module.def(
       "set_group_reader",
       [](const nb::list& command) {
@@ -146,10 +150,15 @@ void BindStored(nb::module_& module) {
       .def(
           "__init__",
           [](PyStoredReader* self, const PyIndex& index,
-             const std::tuple<Text, Text, Text>& remedies,
-             int threads) { new (self) PyStoredReader(index, ToRemedies(remedies), threads); },
+             const std::tuple<Text, Text, Text>& remedies, int threads,
+             std::uint64_t decoded_bytes) {
+            new (self) PyStoredReader(index, ToRemedies(remedies), threads, decoded_bytes);
+          },
           nb::arg("index"), nb::arg("remedies"), nb::arg("threads") = 0,
-          "`threads`: number of reads that run at once; 0: the number of a loader.")
+          nb::arg("decoded_bytes") = 0,
+          "`threads`: number of reads that run at once; 0: the number of a loader. "
+          "`decoded_bytes`: memory for files and row groups that are decoded as a whole; 0: as "
+          "much as is useful.")
       .def("read_into", &PyStoredReader::ReadInto, nb::arg("objects"), nb::arg("offsets"),
            nb::arg("sizes"), nb::arg("target"),
            nb::sig("def read_into(self, objects: NDArray[numpy.uint64], "

@@ -6,6 +6,9 @@
 ...     ...
 """
 
+from headrace._process import command as _command  # noqa: F401  # before what takes time
+
+# isort: split
 import logging
 
 from headrace import _core, audio, errors, formats, image, orders, profile, tiers

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 
 version: str = '0.1.0'
 
+def status_codes() -> dict[str, int]:
+    """
+    By the name of an error of headrace.errors: its number in messages between processes.
+    """
+
 class Field:
     """One named part of every sample."""
 
@@ -339,6 +344,8 @@ def decode_sound(encoded: numpy.typing.NDArray[numpy.uint8]) -> tuple[numpy.typi
 def read_sound_info(begin: numpy.typing.NDArray[numpy.uint8], file_bytes: int) -> tuple[int, int, int]:
     """Frames, channels and frames a second of a file, from its first bytes."""
 
+decoded_bytes_kept: int = 268435456
+
 def set_group_reader(command: list[str]) -> None:
     """
     The program and arguments that stores of this process start readers of row groups with.
@@ -347,9 +354,9 @@ def set_group_reader(command: list[str]) -> None:
 class StoredReader:
     """Reads stored bytes as a loader does: same stores, retries, errors."""
 
-    def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0) -> None:
+    def __init__(self, index: Index, remedies: tuple[str | bytes, str | bytes, str | bytes], threads: int = 0, decoded_bytes: int = 0) -> None:
         """
-        `threads`: number of reads that run at once; 0: the number of a loader.
+        `threads`: number of reads that run at once; 0: the number of a loader. `decoded_bytes`: memory for files and row groups that are decoded as a whole; 0: as much as is useful.
         """
 
     def read_into(self, objects: NDArray[numpy.uint64], offsets: NDArray[numpy.uint64], sizes: NDArray[numpy.uint64], target: bytearray | memoryview) -> None:

@@ -5,30 +5,31 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import given_path, shown, whole
+from headrace._arguments import shown, whole
 from headrace._signature import named_arguments
 from headrace._text import os_reason
 from headrace._units import counted, format_bytes
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
-    HeadraceError,
     InvalidArgumentError,
     NotFoundError,
     OutOfRangeError,
 )
 from headrace.formats import table
-from headrace.formats._builder import DECODED, ROW_GROUPS, Progress
-from headrace.formats._files.patterns import is_pattern
+from headrace.formats._builder import Progress
+from headrace.formats._files.objects import is_decoded, object_path
+from headrace.formats._files.paths import dataset_path
+from headrace.formats._files.patterns import expand
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -37,7 +38,9 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Wanted, remedies
+from headrace.formats._format import Format, Given, Wanted, remedies
+
+_KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded
 
 
 class Dataset:
@@ -67,6 +70,7 @@ class Dataset:
             ) from error
         self._classes: tuple[str, ...] = tuple(classes)
         self._report = findings_of(index, path)
+        self._kept = _KeptReader()
 
     @property
     def path(self) -> str:
@@ -138,15 +142,23 @@ class Dataset:
             raise OutOfRangeError(
                 f"reading sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
             )
+        if is_decoded(self._index):
+            return self._read(self._kept.reader(self), number)
         with closing(self.stored_reader(threads=1)) as reader:
             return self._read(reader, number)
 
-    def stored_reader(self, threads: int = 0) -> _core.StoredReader:
+    def stored_reader(self, threads: int = 0, decoded_bytes: int = 0) -> _core.StoredReader:
         """Reads stored bytes through a store, as a loader does; private to headrace.
 
-        `threads`: number of reads that run at once; 0: the number of a loader.
+        `threads`: number of reads that run at once; 0: the number of a loader. `decoded_bytes`:
+        memory for files and row groups that are decoded as a whole; 0: as much as is useful.
         """
-        return _core.StoredReader(self._index, remedies(self.format_row, self._index), threads)
+        advice = remedies(self.format_row, self._index)
+        return _core.StoredReader(self._index, advice, threads, decoded_bytes)
+
+    def let_go(self) -> None:
+        """Frees what `read` keeps of files that are decoded as a whole; private to headrace."""
+        self._kept.let_go()
 
     def __getitem__(self, sample: SupportsIndex) -> dict[str, Any]:
         """``dataset[i]`` is `read(i)`; ``dataset[-1]`` is the last sample.
@@ -182,9 +194,12 @@ class Dataset:
             try:
                 sample[field.name] = self._read_field(reader, position, field, number)
             except UnicodeDecodeError as error:
+                where = f"dataset {self._path}"
+                if not field.is_inline:
+                    where = object_path(self._index, self._index.extents(position, number, 1)[0][0])
                 raise DataLossError(
-                    f"reading dataset {self._path}: sample {number} field {field.name}: its text "
-                    f"is not UTF-8 ({error}); write it as UTF-8"
+                    f"reading {where}: sample {number} field {field.name}: its text is not UTF-8 "
+                    f"({error}); write it as UTF-8"
                 ) from error
         return sample
 
@@ -253,13 +268,31 @@ def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> An
     return bytes(data)
 
 
-def object_path(index: _core.Index, object_id: int) -> str:
-    """Where an object of the index lies."""
-    root, name = index.root, index.object(object_id)[0]
-    for scheme in (DECODED, ROW_GROUPS):
-        if root.startswith(scheme):  # its name begins with how it is decoded
-            root, name = root.removeprefix(scheme), name.partition("/")[2]
-    return os.path.join(root, name)
+class _KeptReader:
+    """The reader of `Dataset.read` where files or parts of them are decoded as a whole.
+
+    It keeps some of what it decoded, and the process that decodes, for the next sample. Closed with
+    the dataset, or when a loader of it is made.
+
+    Thread safety: every method may be called from any thread. A forked child makes its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reader: _core.StoredReader | None = None
+        self._process = 0
+
+    def reader(self, dataset: Dataset) -> _core.StoredReader:
+        with self._lock:
+            if self._reader is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._reader = dataset.stored_reader(1, _KEPT_BYTES)
+            return self._reader
+
+    def let_go(self) -> None:
+        """It closes when the last read that uses it has ended."""
+        with self._lock:
+            self._reader = None
 
 
 def describe_field(field: _core.Field) -> str:
@@ -293,7 +326,8 @@ def open_dataset(
     """Opens a dataset as it lies on storage.
 
     `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
-    of another format that is known (`headrace docs formats/own`); or an object that a format knows,
+    of another format that is known (`headrace docs formats/own`), also as a pattern of its files
+    ("a-{000..099}.tar", "a-*.tar"); "~" is the home folder. Or it is an object that a format knows,
     such as a `datasets.Dataset` (`headrace docs formats/huggingface`). It is indexed the first
     time, which lists its files once; the index is kept in the user's cache folder and used again as
     long as no folder of the dataset has changed. `index` names an index file to use instead: it is
@@ -371,16 +405,23 @@ def _find(
     if not isinstance(path, (str, bytes, os.PathLike)):
         found = table.of_object(path, row)
         if found is not None:
-            format, given = found
-            where, opened = format.open_object(given, Wanted(index, _patterns(skip), progress))
-            # From now on it is its index: that is what other processes open.
-            return Dataset(opened.index, where, None, table.OTHER), opened.is_new
-    where = os.path.abspath(given_path("opening dataset", path))
-    if not os.path.exists(where) and not is_pattern(where):
-        raise _not_found(f"opening dataset {where}", where, "file or folder")
+            return _open_given(*found, Wanted(index, _patterns(skip), progress))
+    where = dataset_path("opening dataset", path)
     row = row or _recognised(where)
     opened = row.open(where, Wanted(index, _patterns(skip), progress))
     return Dataset(opened.index, where, opened.named, row), opened.is_new
+
+
+def open_object(given: object) -> Dataset | None:
+    """The dataset of an object of another package; None: no format knows it."""
+    found = table.of_object(given)
+    return None if found is None else _open_given(*found, Wanted())[0]
+
+
+def _open_given(row: Format, given: Given, wanted: Wanted) -> tuple[Dataset, bool]:
+    where, opened = row.open_object(given, wanted)
+    # From now on it is its index: that is what other processes open.
+    return Dataset(opened.index, where, None, table.OTHER), opened.is_new
 
 
 def _patterns(skip: Skip) -> tuple[str, ...] | None:
@@ -407,10 +448,8 @@ def index_folder(
     format: FormatArgument = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
-    where = os.path.abspath(given_path("indexing", root))
+    where = dataset_path("indexing", root)
     row = _row_of(format)
-    if not os.path.exists(where) and not is_pattern(where):
-        raise _not_found(f"indexing {where}", where, "file or folder")
     wanted = Wanted(output, skip_patterns(skip), progress)
     row = row or _recognised(where)
     index, target = row.build(where, wanted)
@@ -422,46 +461,22 @@ def image_folder(dataset: Dataset) -> str | None:
     return dataset.format_row.source_folder(dataset.index)
 
 
-def _not_found(doing: str, path: str, what: str) -> HeadraceError:
-    """The error for a path to no `what`, or to one in a folder that this user may not enter."""
-    try:
-        os.stat(path)
-    except PermissionError as error:
-        return FailedPreconditionError(f"{doing}: {os_reason(error)}")
-    except OSError:
-        pass
-    return NotFoundError(f"{doing}: {_absent(path, what)}")
-
-
-def _absent(path: str, what: str) -> str:
-    """Says where a path to no `what` stops existing."""
-    missing = Path(path)
-    while not missing.parent.exists():
-        missing = missing.parent
-    if missing.is_symlink() and not missing.exists():
-        return (
-            f"{missing} is a link to {os.readlink(missing)}, which is not there; point it to what "
-            "is, or name another path"
-        )
-    if str(missing) == path:
-        return f"no such {what}"
-    return f"no such {what} (the path exists as far as {missing.parent})"
-
-
 def _recognised(path: str) -> Format:
     """The format of what is at `path`; else an error that says what was found there."""
     try:
         row = table.recognise(path)
         if row is not None:
             return row
-        if not os.path.exists(path):
-            raise NotFoundError(
-                f"opening dataset {path}: no such file or folder, and no format opens this "
-                f"pattern; {table.described()}"
-            )
-        names = None if os.path.isfile(path) else sorted(os.listdir(path))
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
     except OSError as error:
         raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+    if not os.path.exists(path):
+        first = expand(path)[0]
+        there = "" if os.path.exists(first) else ", which is not there"
+        raise NotFoundError(
+            f"opening dataset {path}: no format opens this pattern; its first file is "
+            f"{first}{there}; {table.described()}"
+        )
     if names is None:
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"

@@ -16,8 +16,9 @@ struct Budget {
   std::uint64_t pinned_bytes = 0;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t results_bytes = 0;
+  std::uint64_t decoded_bytes = 0;  // objects that the store decodes as a whole
 };
 HEADRACE_MEMBERS(Budget, staging_bytes, batch_bytes, batches_max, resident_bytes, pinned_bytes,
-                 scratch_bytes, results_bytes)
+                 scratch_bytes, results_bytes, decoded_bytes)
 
 }  // namespace headrace

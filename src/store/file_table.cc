@@ -174,6 +174,11 @@ Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
   return Add(extent.object, std::move(file).value());
 }
 
+Result<std::shared_ptr<OpenFile>> FileTable::OpenWhole(ObjectId object) {
+  HEADRACE_ASSIGN_OR_RETURN(FileInfo info, catalog_.file(object));
+  return OpenNow(std::move(info));
+}
+
 std::shared_ptr<OpenFile> FileTable::FindOpen(const Extent& extent) {
   std::shared_ptr<OpenFile> found = Find(extent.object);
   const bool has_range = found != nullptr && CheckRange(extent.range, found->size()).ok();

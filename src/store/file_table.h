@@ -144,6 +144,11 @@ class FileTable {
   // Messages are complete: "reading PATH bytes [8, 12): CAUSE".
   Result<std::shared_ptr<OpenFile>> Open(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
+  // Opens the file for one read of all of it, and checks as Open() does.
+  //
+  // Errors: those of Open(), without OutOfRange. Messages have the cause only.
+  Result<std::shared_ptr<OpenFile>> OpenWhole(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
   // The file of `extent` if it is open already and contains the range, otherwise null. Never waits
   // for storage.
   std::shared_ptr<OpenFile> FindOpen(const Extent& extent) HEADRACE_LOCKS_EXCLUDED(mutex_);

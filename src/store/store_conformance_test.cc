@@ -116,7 +116,7 @@ class OnCodedFiles final : public StoreUnderTest {
     for (const auto& [id, bytes] : objects) files_.Add(id, coding, bytes);
     store_ = std::make_unique<DecodedStore>(
         std::make_unique<FileDecoder>(files_, files_.root()), executor_,
-        DecodedStoreOptions{.kept_bytes_max = kept_bytes_max, .name = "decoded"});
+        DecodedStoreOptions{.limits = {.kept_bytes_max = kept_bytes_max}, .name = "decoded"});
   }
   ByteStore& store() override { return *store_; }
   void DestroyStore() override { store_ = nullptr; }
@@ -139,7 +139,8 @@ class OnGroupFiles final : public StoreUnderTest {
     store_ = std::make_unique<DecodedStore>(
         std::make_unique<RowGroupDecoder>(files_, files_.root(),
                                           std::make_shared<ReaderPool>(GroupFiles::reader())),
-        executor_, DecodedStoreOptions{.kept_bytes_max = kept_bytes_max, .name = "decoded"});
+        executor_,
+        DecodedStoreOptions{.limits = {.kept_bytes_max = kept_bytes_max}, .name = "decoded"});
   }
   ByteStore& store() override { return *store_; }
   void DestroyStore() override { store_ = nullptr; }

@@ -26,11 +26,34 @@ const Registry<StoreFactory>& Stores() {
   return stores;
 }
 
-Status CheckStoreName(std::string_view name) {
-  if (name == kAnyStore || Stores().Find(name) != nullptr) return Status();
-  return Status(StatusCode::kInvalidArgument, "io: got '" + std::string(name) +
-                                                  "', must be one of '" + std::string(kAnyStore) +
-                                                  "', " + Stores().Names());
+std::string_view SchemeOf(std::string_view root) {
+  const std::size_t end = root.starts_with('/') ? root.npos : root.find("://");
+  return end == root.npos ? kFileScheme : root.substr(0, end);
+}
+
+Status CheckStore(std::string_view name, std::string_view scheme) {
+  if (name == kAnyStore) return Status();
+  const StoreFactory* factory = Stores().Find(name);
+  if (factory == nullptr) {
+    return Status(StatusCode::kInvalidArgument, "io: got '" + std::string(name) +
+                                                    "', must be one of '" + std::string(kAnyStore) +
+                                                    "', " + Stores().Names());
+  }
+  const StoreRequest request{.scheme = std::string(scheme)};
+  if (!factory->reads_storage() || scheme == kFileScheme || factory->Suits(request)) {
+    return Status();
+  }
+  return Status(StatusCode::kInvalidArgument, "io: '" + std::string(name) +
+                                                  "' does not read objects of " +
+                                                  std::string(scheme) + "://; leave io= out");
+}
+
+const StoreFactory* FindStore(std::string_view name, const StoreRequest& request) {
+  if (name != kAnyStore) return Stores().Find(name);
+  for (const StoreFactory* factory : Stores().rows()) {
+    if (factory->Suits(request)) return factory;
+  }
+  return nullptr;
 }
 
 bool ReadsStorage(std::string_view name) {
@@ -46,16 +69,8 @@ Status CheckScheme(const StoreRequest& request, std::string_view scheme) {
 }
 
 Result<StoreParts> OpenStoreOf(StoreRequest request, std::string_view name) {
-  HEADRACE_RETURN_IF_ERROR(CheckStoreName(name));
-  if (name != kAnyStore) {
-    const StoreFactory& factory = *Stores().Find(name);
-    if (factory.reads_storage() && request.scheme != kFileScheme && !factory.Suits(request)) {
-      return Status(StatusCode::kFailedPrecondition, "io: '" + std::string(name) +
-                                                         "' does not read objects of " +
-                                                         request.scheme + "://; leave io= out");
-    }
-    return OpenWith(factory, request);
-  }
+  HEADRACE_RETURN_IF_ERROR(CheckStore(name, request.scheme));
+  if (name != kAnyStore) return OpenWith(*Stores().Find(name), request);
   Status last(StatusCode::kFailedPrecondition,
               "no store reads objects of " + request.scheme + "://; there are " + Stores().Names());
   for (const StoreFactory* factory : Stores().rows()) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,22 +13,26 @@
 #include "base/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
+#include "store/object_memory.h"
 
 namespace headrace {
 
 // Where an object lies whose name is a path.
 inline constexpr std::string_view kFileScheme = "file";
 
+// The "s3" of a root "s3://bucket/data"; kFileScheme of a path.
+std::string_view SchemeOf(std::string_view root);
+
 // What a store is opened for.
 struct StoreRequest {
   const FileCatalog* catalog = nullptr;  // outlives the store
-  // Where the objects lie: the "s3" of a root "s3://bucket/data"; "file" of a path.
-  std::string scheme;
-  std::string root;               // of the index
-  bool large_files = false;       // objects hold many samples each
-  bool avoid_page_cache = false;  // to measure storage, not memory
-  std::string note;               // for StoreStats::note
-  int reads_at_once = 0;          // 0: enough to keep an SSD busy
+  std::string scheme;                    // SchemeOf(root)
+  std::string root;                      // of the index
+  bool large_files = false;              // objects hold many samples each
+  bool avoid_page_cache = false;         // to measure storage, not memory
+  std::string note;                      // for StoreStats::note
+  int reads_at_once = 0;                 // 0: enough to keep an SSD busy
+  DecodedLimits decoded;                 // if it decodes objects as a whole
   // Threads for the store, which its owner keeps as long as the store.
   std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
   // Some stored samples, read through another store.
@@ -54,6 +59,11 @@ class StoreFactory {
   // Whether what it reads are the stored bytes. If not, they fit no checksum, each read must be of
   // one sample, and there is nothing to keep in tiers.
   [[nodiscard]] virtual bool reads_storage() const { return true; }
+  // What an object of this name and size takes; std::nullopt: the store decodes none as a whole.
+  [[nodiscard]] virtual std::optional<ObjectMemory> MemoryOf(std::string_view /*name*/,
+                                                             std::uint64_t /*size*/) const {
+    return std::nullopt;
+  }
 
   // Errors: FailedPrecondition, ResourceExhausted  it cannot be used here
   //         those of StoreRequest's functions
@@ -72,8 +82,11 @@ const StoreFactory& SyntheticStoreFactory();
 // Lets the first store that suits be chosen.
 inline constexpr std::string_view kAnyStore = "auto";
 
-// Errors: InvalidArgument  no store of that name
-Status CheckStoreName(std::string_view name);
+// Errors: InvalidArgument  no store of that name, or it reads no objects of that scheme
+Status CheckStore(std::string_view name, std::string_view scheme);
+
+// The store that OpenStoreOf() tries first; null: none suits. The name must be valid.
+const StoreFactory* FindStore(std::string_view name, const StoreRequest& request);
 
 // Whether the store of that name reads what is stored: see StoreFactory. True if there is none.
 bool ReadsStorage(std::string_view name);
@@ -86,7 +99,7 @@ Status CheckScheme(const StoreRequest& request, std::string_view scheme);
 // Opens the store of that name, or with kAnyStore the first that suits; the note of its statistics
 // says why those before it could not be opened. What is Unavailable is read again.
 //
-// Errors: those of CheckStoreName, and of StoreFactory::Open
+// Errors: those of CheckStore, and of StoreFactory::Open
 //         FailedPrecondition  no store suits
 Result<StoreParts> OpenStoreOf(StoreRequest request, std::string_view name);
 

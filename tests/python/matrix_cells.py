@@ -24,7 +24,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
         *("inline", "stored", "both", "one-of-several", "several", "mapped", "ragged"),
         "compressed",
     ),
-    "format": ("folder", "pack"),
+    "format": ("folder", "pack", "zipped", "row-groups"),
     "ranks": ("1", "2"),
     "tiers": ("none", "ram", "ssd", "both"),
     "workers": ("default", "0", "2"),
@@ -44,10 +44,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """The first value of a factor is the default: alone it is refused nowhere."""
 
 BASE = ("order", "draw", "fields", "format", "ranks")
-"""Every cell of these, whatever is refused, in each `make test`."""
+"""Every cell of these, whatever is refused, in each `make test`; see `base_cells`."""
 
 PRODUCT = (*BASE, "tiers", "workers", "isolation", "drop_last", "ids")
 """Every cell of these in `make soak`, the other factors drawn."""
+
+_DECODED = ("zipped", "row-groups")
+"""Formats whose files, or parts of them, are decoded as a whole."""
 
 _RELAXED = ("batch", "epoch", "small-pool", "redox")
 _POOLED = ("epoch", "small-pool")
@@ -101,6 +104,14 @@ REFUSALS: tuple[Refusal, ...] = (
         "one of them out",
     ),
     Refusal(
+        {"format": ("zipped",), "io": ("threads",)},
+        "io: 'threads' does not read objects of decoded://; leave io= out",
+    ),
+    Refusal(
+        {"format": ("row-groups",), "io": ("threads",)},
+        "io: 'threads' does not read objects of rowgroups://; leave io= out",
+    ),
+    Refusal(
         {"draw": ("in-order",), "order": _POOLED},
         "order epoch: shuffle=False, but samples are drawn at random from pools; use order 'exact' "
         "to have them in sequence, or shuffle=True",
@@ -142,6 +153,13 @@ def product(
     """Every combination of these factors' values."""
     for values in itertools.product(*(table[factor] for factor in factors)):
         yield dict(zip(factors, values, strict=True))
+
+
+def base_cells() -> Iterator[Cell]:
+    """Every cell of `BASE`; of formats that are decoded as a whole those that a seed shuffles."""
+    for part in product(BASE):
+        if part["format"] not in _DECODED or part["draw"] == "shuffle":
+            yield whole(part)
 
 
 Tuple3 = tuple[tuple[str, str], ...]

@@ -1,7 +1,12 @@
-"""The datasets of the matrix test, whose payload says which sample it is."""
+"""The datasets of the matrix test, whose payload says which sample it is.
+
+Others are made of these: packs, compressed files, row groups.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from loader_data import COUNT, LABELS, write_numbered
 from worker_functions import WIDTH, records
 
@@ -28,6 +34,7 @@ FIELDS = {
     "compressed": ["said", "record", "frames"],  # Each sample by itself.
 }
 SIDE = 8  # of the images that transforms give
+DECODED_ROWS = 7  # of a compressed file, or of a row group
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,12 @@ class Data:
     root: Path
 
     def path(self, fields: str, kind: str) -> Path:
-        if fields in ("mapped", "ragged", "compressed"):
-            return self.root / (f"{fields}.pack" if kind == "pack" else f"{fields}.hri")
-        several = "several" in fields
-        if kind == "pack":
-            return self.root / ("several.pack" if several else "plain.pack")
-        return self.root / "several.hri" if several else self.root / "images"
+        name = fields if fields in ("mapped", "ragged", "compressed") else "plain"
+        if "several" in fields:
+            name = "several"
+        if kind == "folder":
+            return self.root / ("images" if name == "plain" else f"{name}.hri")
+        return self.root / f"{name}.{kind}{'.hri' if kind == 'zipped' else ''}"
 
     def encoded(self, sample: int) -> bytes:
         (path,) = (self.root / "images").glob(f"*/{sample:03}.jpg")
@@ -61,7 +68,114 @@ def write_data(root: Path) -> Data:
         parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
         source = hr.open(data.path(fields, "folder"), **index)
         write_pack(source, data.path(fields, "pack"), parameters)
+        _write_zipped(source, data.path(fields, "zipped"))
+        write_row_groups(source, data.path(fields, "row-groups"))
     return data
+
+
+def _write_zipped(source: hr.Dataset, index: Path) -> None:
+    """Files of a few samples each: gzip, zstd, and as they are."""
+    folder = index.with_suffix(".files")
+    folder.mkdir()
+    stored = [field.name for field in source.index.fields if not field.is_inline]
+    rows = list(source)
+    with Builder(index, root=folder, decodes=True) as builder:
+        for field in source.index.fields:
+            is_list = field.kind == "list"
+            kind: Any = "array" if is_list else field.kind
+            dtype = field.dtype if kind == "array" else None
+            shape = (None, *field.shape) if is_list else field.shape
+            builder.add_field(field.name, kind, dtype, shape, inline=field.is_inline)
+            if field.is_inline:
+                builder.add_values(field.name, [row[field.name] for row in rows])
+        for number, first in enumerate(range(0, len(rows), DECODED_ROWS)):
+            part = rows[first : first + DECODED_ROWS]
+            values = [[_stored(row[name]) for name in stored] for row in part]
+            file, size = _add_zipped(
+                builder, folder / f"{number:03}", b"".join(map(b"".join, values))
+            )
+            sizes = np.array([[len(value) for value in row] for row in values])
+            ends = np.cumsum(sizes).reshape(sizes.shape)
+            for column, name in enumerate(stored):
+                offsets = (ends - sizes)[:, column]
+                builder.add_extents(name, file, offsets, sizes[:, column])
+            builder.add_blocks([len(part)], file, 0, size)
+        builder.set_classes(source.classes)
+        builder.set_attribute("format", "test")
+
+
+def _stored(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
+
+
+def _add_zipped(builder: Builder, path: Path, data: bytes) -> tuple[int, int]:
+    """Writes a file and adds it: its number, and what it decodes to."""
+    coding: Any = ("gzip", "zstd", "stored")[int(path.name) % 3]
+    packed = {"gzip": gzip.compress, "zstd": pa.Codec("zstd").compress, "stored": bytes}[coding]
+    path.write_bytes(memoryview(packed(data)))
+    size = None if coding == "stored" else len(data)
+    return builder.add_file(path, coding=coding, decoded_bytes=size), len(data)
+
+
+def write_row_groups(source: hr.Dataset, folder: Path) -> None:
+    """Compressed Parquet, of two files."""
+    folder.mkdir()
+    rows = list(source)
+    columns = {
+        field.name: pa.array(
+            [row[field.name].tolist() if _is_array(field) else row[field.name] for row in rows],
+            _arrow_type(field),
+        )
+        for field in source.index.fields
+    }
+    table = pa.table(columns)
+    for number, part in enumerate((table.slice(0, 20), table.slice(20))):
+        path = folder / f"part-{number}.parquet"
+        pq.write_table(part, path, compression="zstd", row_group_size=DECODED_ROWS)
+
+
+def _is_array(field: _core.Field) -> bool:
+    return field.kind in ("array", "list")
+
+
+def _arrow_type(field: _core.Field) -> Any:
+    if not _is_array(field):
+        return {"text": pa.string()}.get(field.kind, pa.binary())
+    found = pa.from_numpy_dtype(np.dtype(field.dtype))
+    for size in reversed(field.shape):
+        found = pa.list_(found, size)
+    return pa.list_(found) if field.kind == "list" else found
+
+
+def write_zstd_shards(source: hr.Dataset, folder: Path) -> None:
+    """MDS shards of images and labels, each compressed as a whole."""
+    folder.mkdir()
+    rows = list(source)
+    shards = []
+    for number, first in enumerate(range(0, len(rows), DECODED_ROWS)):
+        part = rows[first : first + DECODED_ROWS]
+        samples = [
+            np.uint32(len(row["image"])).tobytes() + row["image"] + np.int64(row["label"]).tobytes()
+            for row in part
+        ]
+        ends = np.cumsum([4 * (len(part) + 2), *map(len, samples)]).astype(np.uint32)
+        data = np.uint32(len(part)).tobytes() + ends.tobytes() + b"".join(samples)
+        packed = pa.Codec("zstd").compress(data, asbytes=True)
+        name = f"shard.{number:05}.mds"
+        (folder / f"{name}.zstd").write_bytes(packed)
+        shards.append(
+            {
+                "column_encodings": ["jpeg", "int"],
+                "column_names": ["image", "label"],
+                "column_sizes": [None, 8],
+                "compression": "zstd",
+                "format": "mds",
+                "raw_data": {"basename": name, "bytes": len(data), "hashes": {}},
+                "samples": len(part),
+                "zip_data": {"basename": f"{name}.zstd", "bytes": len(packed), "hashes": {}},
+            }
+        )
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
 
 
 def _write_several(root: Path) -> None:

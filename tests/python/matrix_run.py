@@ -191,8 +191,14 @@ def tiers_of(cell: Cell, folder: Path) -> list[Any] | None:
     return {"none": None, "ram": [ram], "ssd": [ssd], "both": [ram, ssd]}[cell["tiers"]]
 
 
+_kept_readers: list[Any] = []
+"""So that the process that decodes row groups is not started for each cell."""
+
+
 def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
     ranks = ranks_of(cell)
+    if cell["format"] == "row-groups" and not _kept_readers:
+        _kept_readers.append(hr.open(data.path("both", "row-groups")).stored_reader())
     if cell["fields"] == "mapped":
         (data.root / "mapped.bin").read_bytes()  # Into the page cache.
     given: dict[str, Any] = {

@@ -178,6 +178,8 @@ def full_core() -> dict[str, Any]:
             "name": "threads",
             "note": "io_uring: EPERM",
             **counts("reads", "bytes", "bytes_direct", "bytes_page_cache", "retries", "failures"),
+            "held_bytes": 23,
+            "held_bytes_peak": 24,
         },
         "budget": counts(
             "staging_bytes",
@@ -187,7 +189,8 @@ def full_core() -> dict[str, Any]:
             "pinned_bytes",
             "scratch_bytes",
             "results_bytes",
-        ),
+        )
+        | {"decoded_bytes": 25},
         **counts("threads", "cores", "message_bytes"),
         "running_ns": 10**10 + next(number),
         **counts("device_read_bytes", "index_bytes"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace._process.command import is_command
 
 COMMANDS = ("index", "pack", "inspect", "verify", "order", "quality", "profile")
 
@@ -43,6 +45,43 @@ def test_help_of_the_node_service_teaches_with_an_example() -> None:
 def test_help_teaches_with_an_example(command: str) -> None:
     text = run(command, "--help").stdout
     assert f"Example: headrace {command} /data/images" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-m", "headrace"], [str(Path(sys.prefix) / "bin/headrace")]]
+)
+@pytest.mark.parametrize("at", ["numpy", "headrace._core", "typer", "headrace.cli.main"])
+def test_ctrl_c_while_a_command_is_imported_ends_it_quietly(
+    arguments: list[str], at: str, tmp_path: Path
+) -> None:
+    """A finder of modules interrupts the process when it is asked for this one."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {at!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    if not arguments[0].startswith("-") and not Path(arguments[0]).exists():
+        pytest.skip("the command is not installed")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, *arguments, "--version"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_of_other_programs_that_import_headrace_is_theirs() -> None:
+    assert is_command(["python", "-X", "dev", "-m", "headrace", "inspect"])
+    assert is_command(["/usr/bin/python3", "-P", "/usr/local/bin/headrace"])
+    for words in (["python", "/bin/pytest", "-m", "headrace"], ["python", "train.py"], ["python"]):
+        assert not is_command(words)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_folder_is_indexed_packed_inspected_and_verified(folder: Path, tmp_path: Path) -> None:

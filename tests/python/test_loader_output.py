@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import warnings
 import weakref
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from loader_data import COUNT, FLAT, LABELS, as_bytes, payload_ids, run_python, write_tiny
 
 import headrace as hr
+from headrace.formats import Builder
 
 AUGMENT = hr.image.train(16)
 
@@ -226,6 +228,25 @@ def test_without_held_batches_nothing_is_taken_beyond_the_budget(dataset: hr.Dat
             assert (np.asarray(batch.label) == LABELS[payload_ids(batch)]).all()
             del batch
         assert loader.stats()["memory"]["beyond_peak"] == 0
+
+
+def test_names_that_are_no_attributes_are_taken_in_brackets(tmp_path: Path) -> None:
+    names = ("st.w", "class", "_x", "label")
+    with Builder(tmp_path / "a.hri", root=tmp_path) as builder:
+        for place, name in enumerate(names):
+            builder.add_field(name, "array", "int64", inline=True)
+            builder.add_values(name, np.arange(4) + 10 * place)
+    with hr.Loader(tmp_path / "a.hri", 4, shuffle=False, ids=True, output="numpy") as loader:
+        batch = first(loader)
+    for place, name in enumerate(names):
+        assert batch[name].tolist() == batch[place].tolist() == [10 * place + i for i in range(4)]
+    assert batch.label is batch["label"]
+    assert batch["sample_id"].tolist() == batch[-1].tolist() == [0, 1, 2, 3]
+    assert batch._fields == (*names, "sample_id")
+    assert len(batch[1:3]) == 2
+    assert pickle.loads(pickle.dumps(batch))["st.w"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match=r"a batch has no field 'w'; it has st\.w, class, _x, label"):
+        batch["w"]
 
 
 def test_fields_of_the_index_alone_are_read_without_any_file(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_lists_are_padded_on_request(samples: hr.Dataset) -> None:
 
 
 def test_without_lists_ragged_needs_a_callable(samples: hr.Dataset) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="ragged: there is no Python callable"):
+    with pytest.raises(errors.InvalidArgumentError, match="ragged='pad': no field has arrays of"):
         hr.Loader(samples, fields=["caption", "label"], ragged="pad")
 
 

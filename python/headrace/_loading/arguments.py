@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._arguments import items, shown
-from headrace._dataset import Dataset, open_dataset
+from headrace._dataset import Dataset, open_dataset, open_object
 from headrace._loading.sampling import gives_one_epoch
 from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
-from headrace.formats import table
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
@@ -104,12 +103,16 @@ def _warn_of_failing_files(
 
 def opened(dataset: Any) -> Dataset:
     if isinstance(dataset, Dataset):
+        dataset.let_go()  # What its `read` keeps is not in the loader's memory=.
         return dataset
-    if not isinstance(dataset, (str, os.PathLike)) and table.of_object(dataset) is None:
+    if isinstance(dataset, (str, os.PathLike)):
+        return open_dataset(dataset)
+    found = open_object(dataset)
+    if found is None:
         raise InvalidArgumentError(
             f"dataset: got {dataset!r}, must be what headrace.open() returns, or a path"
         )
-    return open_dataset(dataset)
+    return found
 
 
 def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:

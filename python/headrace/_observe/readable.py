@@ -51,7 +51,7 @@ def _lines(stats: dict[str, Any]) -> list[tuple[str, str]]:
             ", ".join(
                 f"{use} {format_bytes(memory[f'{use}_peak'])} of "
                 f"{format_bytes(memory[f'{use}_budget'])}"
-                for use in ("staging", "batches", "resident", "scratch", "results")
+                for use in ("staging", "batches", "resident", "scratch", "results", "decoded")
                 if memory[f"{use}_budget"]
             )
             + (f", beyond {format_bytes(memory['beyond_peak'])}" if memory["beyond_peak"] else ""),

@@ -188,6 +188,12 @@ class Memory(TypedDict):
     results_peak: Annotated[int, F("bytes", "results.used_bytes_peak")]
     results_budget: Annotated[int, _budget("results", results_budget)]
     """Memory budget."""
+    decoded: Annotated[int, F("bytes", "store.held_bytes", "use=decoded")]
+    """files and row groups that are decoded as a whole: those kept, and those in progress with what
+    their decoders need"""
+    decoded_peak: Annotated[int, F("bytes", "store.held_bytes_peak")]
+    decoded_budget: Annotated[int, _budget("decoded", "budget.decoded_bytes")]
+    """Memory budget."""
     beyond: Annotated[int, F("bytes", _beyond("beyond_bytes"))]
     beyond_peak: Annotated[int, F("bytes", _beyond("beyond_bytes_peak"))]
     index: Annotated[int, F("bytes", "index_bytes")]

@@ -80,7 +80,6 @@ def split_transform(
             for option, given in (
                 ("workers", pool.count is not None),
                 ("Workers.init_fn", pool.init_fn is not None),
-                ("ragged", ragged != "error" and "list" not in fields.values()),
                 ("decode", decode is not None),
             )
             if given
@@ -89,6 +88,12 @@ def split_transform(
             raise InvalidArgumentError(
                 f"{needless[0]}: there is no Python callable to run, as transform= or "
                 "Workers.collate_fn; leave it out: reading and decoding need no workers"
+            )
+        if ragged != "error" and "list" not in fields.values():
+            raise InvalidArgumentError(
+                f"ragged={ragged!r}: no field has arrays of different lengths (batches hold text, "
+                "bytes and encoded images as lists anyway), and there is no Python callable whose "
+                "results could differ in shape; leave it out"
             )
         return native, None
     if collate_fn is not None and ragged != "error":

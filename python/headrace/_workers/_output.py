@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import keyword
 import pickle
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +20,12 @@ Convert = Callable[[Any], Any]
 
 
 def batch_type(names: Sequence[str]) -> Callable[..., Any]:
-    """A named tuple of the fields if their names are valid in Python; else a plain tuple."""
-    usable = all(
-        name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
-        for name in names
-    )
-    if not usable or len(set(names)) != len(names):
+    """A named tuple of the fields, which also takes their names in brackets: `batch["label"]`.
+
+    A name that Python does not allow as an attribute, such as "st.w", is for brackets only. If two
+    are equal it is a plain tuple.
+    """
+    if len(set(names)) != len(names):
         return lambda *fields: fields
     kind: Callable[..., Any] = _named_tuple(tuple(names))
     return kind
@@ -35,7 +34,18 @@ def batch_type(names: Sequence[str]) -> Callable[..., Any]:
 @functools.cache
 def _named_tuple(names: tuple[str, ...]) -> Any:
     named: Callable[..., Any] = namedtuple
-    kind = named("Batch", names)
+    kind = named("Batch", names, rename=True)
+    places = {name: place for place, name in enumerate(names)}
+
+    def member(self: Any, key: Any) -> Any:
+        if isinstance(key, str):
+            if key not in places:
+                raise KeyError(f"a batch has no field {key!r}; it has {', '.join(names)}")
+            key = places[key]
+        return tuple.__getitem__(self, key)
+
+    kind._fields = names
+    kind.__getitem__ = member
     # Pickled by its names: no module has this class.
     kind.__reduce__ = lambda self: (_make_named_tuple, (names, tuple(self)))
     return kind

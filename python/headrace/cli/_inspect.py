@@ -10,6 +10,7 @@ import numpy as np
 from headrace._dataset import Dataset, describe_field
 from headrace._text import one_line, printable
 from headrace.errors import HeadraceError
+from headrace.formats._files.objects import file_count
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
 _SHOWN_MAX = 60  # characters of a value
@@ -37,7 +38,7 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
         "path": dataset.path,
         "format": dataset.format,
         "samples": len(dataset),
-        "files": index.object_count,
+        "files": file_count(index),
         "index_bytes": index.file_bytes,
         "fingerprint": dataset.fingerprint,
         "fields": fields,

@@ -20,6 +20,7 @@ from headrace.cli import _orders
 from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _bar, _open
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
+from headrace.formats._files.objects import is_decoded
 from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._advice import Advice, Candidate, advise, parse_demand
@@ -84,7 +85,7 @@ def profile(
     if as_json:
         print(json.dumps(_plain(machine, advice, output)))
     else:
-        _print(machine, advice, output)
+        _print(machine, advice, output, _notes(machine, dataset))
 
 
 def _label_inflation(
@@ -116,7 +117,9 @@ def _plain(machine: MachineProfile, advice: Advice, output: Path | None) -> dict
     return plain
 
 
-def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None:
+def _print(
+    machine: MachineProfile, advice: Advice, output: Path | None, notes: Sequence[str]
+) -> None:
     console = Console(highlight=False, markup=False)  # a path may contain brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
@@ -136,16 +139,21 @@ def _print(machine: MachineProfile, advice: Advice, output: Path | None) -> None
         _print_sizes(console, f"read {name}", "threads", tier.read)
         _print_sizes(console, f"write {name}", "threads", tier.write)
     console.print("\nmedians; ± is half of (largest - smallest slice)")
-    for warning in _warnings(machine):
-        console.print(f"note: {warning}", soft_wrap=True)
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=True)
     _print_advice(console, machine, advice)
     if output is not None:
         console.print(f"written: {output}", soft_wrap=True)
 
 
-def _warnings(machine: MachineProfile) -> list[str]:
+def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
     storage = machine.storage
     found = []
+    if is_decoded(dataset.index):
+        found.append(
+            "files or parts of them are compressed: storage was measured with their stored bytes; "
+            "predictions count decoded bytes, and no time for decoding files as a whole"
+        )
     if not storage.direct:
         found.append(
             "this file system has no reads past the page cache (O_DIRECT): what is cached was "

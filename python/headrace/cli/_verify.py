@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace import _core
-from headrace._dataset import Dataset, object_path
+from headrace._dataset import Dataset
 from headrace.errors import HeadraceError
+from headrace.formats._files.objects import file_count, object_path
 
 _PIECE_BYTES = 8 * 2**20  # read at a time
 _TASKS_MAX = 4096  # files are grouped, so that millions of them are few tasks
@@ -55,7 +56,7 @@ def verify(
     its format says.
     """
     index = dataset.index
-    report = Report(samples=len(dataset), files=index.object_count)
+    report = Report(samples=len(dataset), files=file_count(index))
     try:
         index.verify_all()
     except HeadraceError as error:

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from headrace import _core, errors
+from headrace._process.command import EXIT_INTERRUPTED, raise_interrupts
 from headrace._text import one_line, os_reason, print_any_text, printable
 from headrace.cli import (
     _commands,
@@ -31,7 +32,6 @@ EXIT_DATA = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_DEFECT = 4
-EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 _EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -71,6 +71,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*args: object, **kwargs: object) -> None:
         print_any_text()
         try:
+            raise_interrupts()
             table.import_named(os.environ.get("HEADRACE_FORMATS", ""))
             command(*args, **kwargs)
         except KeyboardInterrupt as error:

@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import shlex
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headrace import _core
+from headrace._arguments import shown
+from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.formats import _builder
 from headrace.formats._builder import Builder, Decodes, Progress
@@ -23,6 +25,7 @@ from headrace.formats._cache import (
     make_folder_of,
     open_current,
 )
+from headrace.formats._files.patterns import folder_above, searched_folders
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
 """Attributes of an index: the format's name, the path that was indexed, the format's options; the
@@ -67,7 +70,22 @@ class Given:
     """Describes its samples to the builder, as `Format.fill` does."""
 
 
-class Format(ABC):
+class _NamedOptions(ABCMeta):
+    """Of classes whose options are the fields of a dataclass: others are refused by an error that
+    helps, as `named_arguments` says."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        own = vars(cls).get("__init__")
+        if dataclasses.is_dataclass(cls) and own is not None and not hasattr(own, "__wrapped__"):
+            type.__setattr__(cls, "__init__", named_arguments(own))
+        has_options = any("__init__" in vars(each) for each in cls.__mro__[:-1])
+        if not has_options and (args or kwargs):
+            given = ", ".join([*map(shown, args), *kwargs])
+            raise InvalidArgumentError(f"{cls.__name__}: got {given}: this format has no options")
+        return super().__call__(*args, **kwargs)
+
+
+class Format(metaclass=_NamedOptions):
     """Recognises, indexes and checks the datasets of one format.
 
     A format of your own defines `name`, `opens`, `recognises()` and `fill()`; `register()` then
@@ -95,7 +113,7 @@ class Format(ABC):
     def recognises(self, path: str) -> bool:
         """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
 
-        It exists, or it is a pattern with braces, such as "a-{000..099}.tar".
+        It exists, or it is a pattern, such as "a-{000..099}.tar" or "a-*.tar".
         """
 
     def fill(self, path: str, builder: Builder) -> None:
@@ -115,7 +133,9 @@ class Format(ABC):
 
     def root(self, path: str) -> str:
         """The folder that contains all files of the dataset at `path`, for the builder."""
-        return path if os.path.isdir(path) else os.path.dirname(path.partition("{")[0])
+        if os.path.isdir(path):
+            return path
+        return os.path.dirname(path) if os.path.exists(path) else folder_above(path)
 
     def decodes(self, path: str) -> Decodes:
         """Whether files of the dataset at `path` are decoded, for the builder.
@@ -253,6 +273,8 @@ class Format(ABC):
             if given.key:
                 builder.set_attribute(KEY, given.key)
             given.fill(builder)
+            for folder in () if given.key else searched_folders(title):
+                builder.depends_on(folder)
         index = _core.Index.open(target)
         _log.info("indexed %s: %d samples, into %s", title, index.sample_count, target)
         return index

@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shlex
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
@@ -24,7 +26,7 @@ from headrace import _core
 from headrace._arguments import given_path, integer
 from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._text import os_reason
-from headrace._units import format_bytes
+from headrace._units import counted, format_bytes
 from headrace.errors import (
     CancelledError,
     HeadraceError,
@@ -33,6 +35,8 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from headrace.formats._files.objects import is_decoded
+from headrace.formats._findings import callers_level
 from headrace.formats._outside import check_outside
 from headrace.formats._packing.partial import PartialPack
 from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
@@ -87,6 +91,7 @@ def write_pack(
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
+    _warn_of_decodes(source, where, parameters)
     check_outside("packing to", where, image_folder(source), is_folder=True)
     partial = PartialPack(where)
     packer: _Packer | None = None
@@ -130,6 +135,28 @@ def _check_source(source: Dataset) -> None:
         raise InvalidArgumentError(
             f"packing {source.path}: all its fields are inline in the index: nothing to pack"
         )
+
+
+def _warn_of_decodes(source: Dataset, target: Path, parameters: PackParameters) -> None:
+    """Warns if files, or parts of them, are decoded as a whole for nearly every sample."""
+    index = source.index
+    if not is_decoded(index) or parameters.order == "source":
+        return
+    total = sum(index.object(number)[1] for number in range(index.object_count))
+    if total <= _core.decoded_bytes_kept:  # Each is decoded once.
+        return
+    between = target.with_name(f"{target.name}.rows")
+    first = shlex.join(["headrace", "pack", source.path, str(between), "--order", "source"])
+    then = shlex.join(["headrace", "pack", str(between), str(target)])
+    what = counted(index.object_count, "compressed file or row group", "compressed files or groups")
+    warnings.warn(
+        f"headrace: packing {source.path} in random order: its {what} decode to "
+        f"{format_bytes(total)}, more than the {format_bytes(_core.decoded_bytes_kept)} that are "
+        "kept, so one is decoded as a whole for nearly every sample; in two steps each is decoded "
+        f"once: `{first}`, then `{then}`",
+        RuntimeWarning,
+        stacklevel=callers_level(),
+    )
 
 
 def _is_empty(folder: Path) -> bool:

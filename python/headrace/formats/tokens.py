@@ -97,6 +97,17 @@ class Tokens(Format):
                 _add_documents(file, builder)
             else:
                 self._add_windows(file, builder)
+        if not self.documents:
+            self._check_some(path, max(each.count for each in files))
+
+    def _check_some(self, path: str, largest: int) -> None:
+        """Raises if no file has a window."""
+        if self._windows(largest) == 0:
+            target = ", and the one behind them" if self.targets else ""
+            raise InvalidArgumentError(
+                f"indexing {path}: window={self.window}: a sample takes {self.window:,} tokens"
+                f"{target}; the largest file has {largest:,}; give a smaller window"
+            )
 
     def _fields(self) -> list[str]:
         return ["tokens", "targets"] if self.targets and not self.documents else ["tokens"]

@@ -21,7 +21,7 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from headrace.formats._builder import DECODED
+from headrace.formats._files.objects import files_as_stored, folder_of, is_decoded
 from headrace.profile._machine import (
     DatasetFacts,
     DecodeRates,
@@ -133,14 +133,17 @@ def measure(
     if not 0 < seconds <= 3600:
         raise InvalidArgumentError(f"seconds: got {seconds}, must be above 0 and at most 3600")
     tier_probes = [_probe_folder(tier, seconds) for tier in tiers]
-    storage = _core.StorageProbe(dataset.index)
+    # Of files that are decoded as a whole, what is read, not copies of what they decode to.
+    decoded = is_decoded(dataset.index)
+    storage = _core.StorageProbe(files_as_stored(dataset.index) if decoded else dataset.index)
     cold = _Cold()
     cpus = _core.usable_cores()
     threads = _doubling(cpus)
     is_image = any(f.kind == "image" for f in dataset.index.fields) and not raw
     transform = image.train(_IMAGE_SIZE).to_core() if is_image else None
     try:
-        decode_probe = _core.DecodeProbe(storage, transform)
+        samples = _core.StorageProbe(dataset.index) if decoded else storage
+        decode_probe = _core.DecodeProbe(samples, transform)
     except DataLossError as error:
         error.add_note("--raw measures without decoding")
         raise
@@ -272,7 +275,7 @@ def _facts(dataset: Dataset) -> DatasetFacts:
     return DatasetFacts(
         path=dataset.path,
         format=dataset.format,
-        file_system=file_system(Path(dataset.index.root.removeprefix(DECODED))),
+        file_system=file_system(Path(folder_of(dataset.index))),
         fingerprint=dataset.fingerprint,
         samples=len(dataset),
         sample_bytes=round(max(float(stored.mean()), 1.0), 1),

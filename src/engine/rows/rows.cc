@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "engine/batch/batch.h"
 #include "engine/decode/stand_in.h"
+#include "store/decoded/coded_catalog.h"
 
 namespace headrace {
 namespace {
@@ -457,7 +458,8 @@ std::string Rows::Describe(const StepWork& work, std::uint32_t slot) const {
   const Result<Extent> extent = index.extent(loop_.fields[0].index_field, sample);
   if (!extent.ok()) return text;
   const Result<ObjectInfo> object = index.object(extent.value().object);
-  if (object.ok()) text.append(" (").append(object.value().name).append(")");
+  if (object.ok())
+    text.append(" (").append(FileName(index.root(), object.value().name)).append(")");
   return text;
 }
 

@@ -55,16 +55,19 @@ Flow FlowOf(const BudgetNeeds& needs) {
 struct Shares {
   std::uint64_t scratch = 0;
   std::uint64_t results = 0;
+  std::uint64_t decoded = 0;
 
-  [[nodiscard]] std::uint64_t all() const { return scratch + results; }
+  [[nodiscard]] std::uint64_t all() const { return scratch + results + decoded; }
 };
 
 Shares LeastShares(const BudgetNeeds& needs, const Flow& flow) {
-  return {.scratch = needs.scratch_bytes_least, .results = needs.results ? flow.batch : 0};
+  return {.scratch = needs.scratch_bytes_least,
+          .results = needs.results ? flow.batch : 0,
+          .decoded = needs.decoded_bytes_least};
 }
 
-// The shares of `memory` (without tiers) that decodes and results should have. `residents`: whether
-// the order keeps samples resident.
+// The shares of `memory` (without tiers) that decodes, results and decoded objects should have.
+// `residents`: whether the order keeps samples resident.
 Shares WantedShares(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory,
                     bool residents) {
   Shares shares = LeastShares(needs, flow);
@@ -76,6 +79,8 @@ Shares WantedShares(const BudgetNeeds& needs, const Flow& flow, std::uint64_t me
     shares.results =
         std::max(shares.results, memory / (residents ? kResultsShareOfResidents : kResultsShare));
   }
+  const std::uint64_t decoded = memory / (residents ? kDecodedShareOfResidents : kDecodedShare);
+  shares.decoded = std::max(shares.decoded, std::min(needs.decoded_bytes_useful, decoded));
   return shares;
 }
 
@@ -94,21 +99,27 @@ Shares SharesOf(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
     return from + static_cast<std::uint64_t>(part * static_cast<double>(to - from));
   };
   return {.scratch = lower(least.scratch, shares.scratch),
-          .results = lower(least.results, shares.results)};
+          .results = lower(least.results, shares.results),
+          .decoded = lower(least.decoded, shares.decoded)};
 }
 
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_bytes;
-  const std::uint64_t resident_and_tiers = resident + needs.tier_bytes;
   const Shares shares = LeastShares(needs, flow);
-  const std::uint64_t least = flow.least() + resident_and_tiers + shares.all();
+  const std::uint64_t kept = resident + needs.tier_bytes + shares.decoded;
+  const std::uint64_t least = flow.least() + kept + shares.scratch + shares.results;
   std::string keeps;
   if (needs.tier_bytes != 0) keeps = "tiers= take " + FormatBytes(needs.tier_bytes);
   if (resident != 0) {
     keeps.append(keeps.empty() ? "" : ", and ").append("the order keeps ");
     keeps.append(FormatBytes(resident)).append(" resident");
   }
-  if (needs.memory_bytes == 0 && resident_and_tiers > needs.memory_limit_bytes) {
+  if (shares.decoded != 0) {
+    keeps.append(keeps.empty() ? "" : ", and ")
+        .append("files or row groups that are decoded as a ");
+    keeps.append("whole take ").append(FormatBytes(shares.decoded));
+  }
+  if (needs.memory_bytes == 0 && kept > needs.memory_limit_bytes) {
     return Status(StatusCode::kInvalidArgument, "memory: " + keeps + ", the machine has " +
                                                     FormatBytes(needs.memory_limit_bytes) +
                                                     "; lower what is kept");
@@ -183,7 +194,9 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
     memory = std::max(flow.least() + needs.resident_bytes,
                       std::min(memory, flow.useful() + needs.resident_bytes));
   }
-  Budget budget{.scratch_bytes = shares.scratch, .results_bytes = shares.results};
+  Budget budget{.scratch_bytes = shares.scratch,
+                .results_bytes = shares.results,
+                .decoded_bytes = shares.decoded};
   if (needs.resident_bytes == 0) {
     DivideFlow(needs, flow, memory, budget);
     const std::uint64_t taken = shares.all() + budget.staging_bytes + budget.batch_bytes;

@@ -105,19 +105,22 @@ TEST(BudgetTest, DecodesAndResultsHaveTheirSharesInsideTheMemoryAndNobodyLosesTh
                       .scratch_bytes_least = random.Below(2) * kMiB,
                       .scratch_bytes_max = 100 * kMiB,
                       .results = random.Below(2) == 0,
+                      .decoded_bytes_least = random.Below(2) * random.Below(100 * kMiB),
                       .resident_bytes = random.Below(2) * random.Below(kGiB)};
     needs.read_bytes_max = needs.read_bytes + random.Below(4 * kMiB);
+    needs.decoded_bytes_useful = 3 * needs.decoded_bytes_least;
     const Result<Budget> made_budget = MakeBudget(needs);
     const std::uint64_t least = std::max(needs.read_bytes_max, 2 * needs.read_bytes) +
                                 2 * needs.batch_bytes + needs.tier_bytes + needs.resident_bytes +
-                                needs.scratch_bytes_least + (needs.results ? needs.batch_bytes : 0);
+                                needs.scratch_bytes_least + needs.decoded_bytes_least +
+                                (needs.results ? needs.batch_bytes : 0);
     ASSERT_EQ(made_budget.ok(), needs.memory_bytes >= least);
     if (!made_budget.ok()) continue;
     ++made;
     const Budget& budget = made_budget.value();
     ASSERT_LE(budget.staging_bytes + budget.batch_bytes + budget.resident_bytes +
                   budget.pinned_bytes + budget.scratch_bytes + budget.results_bytes +
-                  needs.tier_bytes,
+                  budget.decoded_bytes + needs.tier_bytes,
               needs.memory_bytes);
     ASSERT_GE(budget.batch_bytes, 2 * needs.batch_bytes);
     ASSERT_EQ(budget.scratch_bytes == 0, needs.scratch_bytes_least == 0);
@@ -125,8 +128,40 @@ TEST(BudgetTest, DecodesAndResultsHaveTheirSharesInsideTheMemoryAndNobodyLosesTh
     ASSERT_LE(budget.scratch_bytes, needs.scratch_bytes_max);
     ASSERT_EQ(budget.results_bytes == 0, !needs.results);
     ASSERT_GE(budget.results_bytes, needs.results ? needs.batch_bytes : 0);
+    ASSERT_GE(budget.decoded_bytes, needs.decoded_bytes_least);
+    ASSERT_LE(budget.decoded_bytes, needs.decoded_bytes_useful);
   }
-  EXPECT_GT(made, 4000);
+  EXPECT_GT(made, 3000);
+}
+
+TEST(BudgetTest, DecodedObjectsHaveHalfOfTheMemoryAndAQuarterBesideResidents) {
+  BudgetNeeds needs{.memory_bytes = 256 * kMiB,
+                    .memory_limit_bytes = kGiB,
+                    .batch_bytes = kMiB,
+                    .read_bytes = kKiB,
+                    .read_bytes_max = kKiB,
+                    .decoded_bytes_least = 10 * kMiB,
+                    .decoded_bytes_useful = 384 * kMiB};
+  EXPECT_EQ(MakeBudget(needs).value().decoded_bytes, 128 * kMiB);
+  const std::uint64_t room = ResidentRoom(needs, 1);
+  needs.resident_bytes = 10 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).value().decoded_bytes, 64 * kMiB);
+  needs.resident_bytes = room;
+  EXPECT_EQ(MakeBudget(needs).value().decoded_bytes, 64 * kMiB);
+  needs.resident_bytes = 0;
+  needs.decoded_bytes_useful = 20 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).value().decoded_bytes, 20 * kMiB);
+  needs.memory_bytes = 11 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).status().ToString(),
+            "InvalidArgument: memory 11.0 MiB: a batch of 1 sample takes 1.0 MiB, two are needed "
+            "(the one in use and the next), and reads take 2.0 KiB, and files or row groups that "
+            "are decoded as a whole take 10.0 MiB; raise memory= to at least 13.0 MiB, or lower "
+            "batch_size= or what is kept");
+  needs.memory_bytes = 0;
+  needs.decoded_bytes_least = needs.decoded_bytes_useful = 2 * kGiB;
+  EXPECT_EQ(MakeBudget(needs).status().ToString(),
+            "InvalidArgument: memory: files or row groups that are decoded as a whole take 2.0 "
+            "GiB, the machine has 1.0 GiB; lower what is kept");
 }
 
 TEST(BudgetTest, DecodesHaveAQuarterOfTheMemoryAndResultsHalfOfIt) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/coding/decompress.h"
@@ -15,6 +16,8 @@
 #include "loader/config/resolved_order.h"
 #include "loader/config/schema.h"
 #include "loader/machine/machine.h"
+#include "store/object_memory.h"
+#include "store/store_table.h"
 
 namespace headrace {
 namespace {
@@ -74,6 +77,18 @@ Status CheckTiers(const LoaderOptions& options) {
       options.io);
 }
 
+// The memory that the store takes for the objects that it decodes as a whole.
+Result<DecodedMemory> DecodedMemoryOf(const Index& index, std::string_view io) {
+  DecodedMemory memory;
+  const StoreFactory* store = FindStore(io, {.scheme = std::string(SchemeOf(index.root()))});
+  if (store == nullptr || !store->MemoryOf({}, 0).has_value()) return memory;
+  for (std::uint64_t i = 0; i < index.object_count(); ++i) {
+    HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index.object(ObjectId{i}));
+    memory.Add(store->MemoryOf(object.name, object.size).value_or(ObjectMemory{}));
+  }
+  return memory;
+}
+
 std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
   const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -88,7 +103,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
-  HEADRACE_RETURN_IF_ERROR(CheckStoreName(options.io));
+  HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
   // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;
@@ -107,6 +122,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   if (std::all_of(schema.begin(), schema.end(), is_inline)) {
     options.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
   }
+  HEADRACE_ASSIGN_OR_RETURN(const DecodedMemory decoded, DecodedMemoryOf(*index, options.io));
   const SampleSizes sizes = LookAtSizes(*index, schema);
   const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
@@ -135,7 +151,9 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .tier_bytes = options.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
         .scratch_bytes_max = scratch_bytes_max * count,
-        .results = options.worker_results};
+        .results = options.worker_results,
+        .decoded_bytes_least = decoded.least(),
+        .decoded_bytes_useful = decoded.useful()};
   };
   HEADRACE_RETURN_IF_ERROR(order->Settle(ResidentRoom(needs_of(1), options.job.world_size)));
   BudgetNeeds needs = needs_of(ranks);
@@ -148,12 +166,14 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                       .order = order,
                       .budget = budget,
                       .reads_in_flight = needs.reads_in_flight,
-                      .scratch_share = MemoryPerScratch(needs, budget) / ranks};
+                      .scratch_share = MemoryPerScratch(needs, budget) / ranks,
+                      .decoded = decoded.Divide(budget.decoded_bytes)};
 }
 
 std::uint64_t LoaderConfig::memory_bytes() const {
   return budget.staging_bytes + budget.batch_bytes + budget.resident_bytes + budget.pinned_bytes +
-         budget.scratch_bytes + budget.results_bytes + options.tiers.memory_bytes();
+         budget.scratch_bytes + budget.results_bytes + budget.decoded_bytes +
+         options.tiers.memory_bytes();
 }
 
 EngineOptions LoaderConfig::engine_options() const {

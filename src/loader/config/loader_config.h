@@ -9,6 +9,7 @@
 #include "engine/loop/engine_options.h"
 #include "loader/config/loader_options.h"
 #include "observe/memory_budget.h"
+#include "store/object_memory.h"
 
 namespace headrace {
 
@@ -25,6 +26,7 @@ struct LoaderConfig {
   Budget budget;
   std::uint32_t reads_in_flight = 0;  // that memory is divided for; the engine may have more
   double scratch_share = 1;           // bytes of memory= that give one byte of budget.scratch_bytes
+  DecodedLimits decoded;              // for the store, of budget.decoded_bytes
 
   // Bytes of the machine's memory that a session of this configuration takes.
   [[nodiscard]] std::uint64_t memory_bytes() const;

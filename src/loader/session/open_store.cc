@@ -4,7 +4,6 @@
 #include <deque>
 #include <optional>
 #include <stop_token>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -140,10 +139,6 @@ class PieceReads : public std::enable_shared_from_this<PieceReads> {
   std::deque<Landed> landed_ HEADRACE_GUARDED_BY(mutex_);
 };
 
-std::string_view SchemeOf(std::string_view root) {
-  return root.starts_with('/') ? kFileScheme : root.substr(0, root.find("://"));
-}
-
 }  // namespace
 
 Status ReadExtents(ByteStore& store, std::span<const Extent> extents, std::span<std::byte> dst,
@@ -213,6 +208,7 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
       .large_files = ReadsRanges(*index),
       .avoid_page_cache = options.page_cache == PageCache::kAvoided,
       .reads_at_once = options.reads_at_once,
+      .decoded = options.decoded,
       .start_threads = [](int threads, std::string name) -> Result<std::unique_ptr<Executor>> {
         HEADRACE_ASSIGN_OR_RETURN(
             std::unique_ptr<ThreadExecutor> executor,

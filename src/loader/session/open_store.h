@@ -12,6 +12,7 @@
 #include "index/index.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
+#include "store/object_memory.h"
 #include "store/store_table.h"
 
 namespace headrace {
@@ -43,6 +44,7 @@ struct OpenStoreOptions {
   FileRemedies remedies;
   PageCache page_cache = PageCache::kUsed;
   int reads_at_once = 0;  // 0: enough to keep storage busy
+  DecodedLimits decoded;  // if the store decodes objects as a whole
 };
 
 // A store and the objects that must live as long as it.

@@ -5,6 +5,7 @@
 
 #include "loader/config/resolved_order.h"
 #include "loader/session/session_tiers.h"
+#include "store/decoded/coded_catalog.h"
 
 namespace headrace {
 
@@ -84,7 +85,7 @@ Result<std::vector<PlannedRow>> RowSources::Describe(std::span<const Delivery> d
                          ? "block"
                          : SourceName(i < planned.size() ? planned[i] : PlannedUse());
         if (i < actual.size()) row.actual = SourceName(actual[i]);
-        row.object = index_->root() + "/" + std::string(object.name);
+        row.object = FilePath(index_->root(), object.name);
         row.range = extent.range;
       }
       rows.push_back(std::move(row));

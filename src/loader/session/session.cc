@@ -215,7 +215,8 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
                                              .shared_batches = config.options.shared_batches},
                                             numa));
   HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, {.io = config.options.io,
-                                                           .remedies = config.options.remedies}));
+                                                           .remedies = config.options.remedies,
+                                                           .decoded = config.decoded}));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,8 +11,16 @@
 
 namespace headrace {
 
-// The scheme of a root whose files are decoded: "decoded:///data".
+// The schemes of roots whose objects are decoded files, "decoded:///data", and decoded row groups.
 inline constexpr std::string_view kDecodedScheme = "decoded";
+inline constexpr std::string_view kRowGroupScheme = "rowgroups";
+
+// The path below the root of the file behind an object: its name, without what says how it is
+// decoded if the root's objects are. For people.
+std::string_view FileName(std::string_view root, std::string_view name);
+
+// The absolute path of that file.
+std::string FilePath(std::string_view root, std::string_view name);
 
 // A file as it is stored, and what it, or a part of it, decodes to.
 struct CodedFile {
@@ -20,6 +29,10 @@ struct CodedFile {
   std::string part;    // the decoder's text for which part; empty: all of it
   std::uint64_t decoded_bytes = 0;
 };
+
+// What the name of an object says; `stored.path` is that below the folder. std::nullopt: another
+// form. `size`: of the object.
+std::optional<CodedFile> ParseCodedName(std::string_view name, std::uint64_t size);
 
 // The files behind the objects of a root "SCHEME://FOLDER" whose objects are decoded files, or
 // decoded parts of files. An object's size is that of its decoded bytes; its name says how and

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,15 +19,13 @@
 #include "base/status.h"
 #include "store/byte_store.h"
 #include "store/decoded/object_decoder.h"
+#include "store/object_memory.h"
 #include "store/request.h"
 
 namespace headrace {
 
 struct DecodedStoreOptions {
-  // Decoded objects that are kept for further reads. The one used last is kept whatever its size.
-  std::uint64_t kept_bytes_max = std::uint64_t{256} << 20;
-  // Objects that are being decoded. One is decoded whatever its size.
-  std::uint64_t decoding_bytes_max = std::uint64_t{128} << 20;
+  DecodedLimits limits = {};
   std::string name = {};  // for stats()
   std::string note = {};  // likewise
 };
@@ -35,9 +34,10 @@ struct DecodedStoreOptions {
 // wait for it, and kept until others need the memory. So blocks that are whole objects are decoded
 // once each. In random order an object is decoded again whenever it is not kept.
 //
-// Memory: kept_bytes_max, or the largest object; decoding_bytes_max, or the largest object; and
-// what
-//         decoders need for the objects that they decode.
+// An empty range decodes nothing.
+//
+// Memory: what is kept, up to kept_bytes_max or one object; and what is being decoded, or copied to
+//         those that waited, up to decoding_bytes_max or one object. What decoders need counts.
 // Thread safety, shutdown: as ByteStore.
 // Ownership: `executor` outlives the store. Its tasks decode.
 class DecodedStore final : public ByteStore {
@@ -62,17 +62,29 @@ class DecodedStore final : public ByteStore {
     std::vector<Waiter> waiters;  // for the decode in progress
     std::optional<DecodedBytes> kept;
     std::list<ObjectId>::iterator recent;
+    int copying = 0;  // tasks that copy from `kept`, which is not forgotten meanwhile
+  };
+  // What a task did with the requests that waited for its object.
+  struct Answers {
+    std::size_t given = 0;
+    std::vector<Waiter> again;  // those that have to wait for another task
   };
 
   void Wait(Waiter waiter) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void StartQueued() HEADRACE_LOCKS_REQUIRED(mutex_);
   void Decode(ObjectId id, std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void AnswerAll(ObjectId id, const Result<DecodedBytes>& decoded) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void CopyKept(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Answers AnswerAll(ObjectId id, const Result<DecodedBytes>& decoded)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void AnswerEmpty(Waiter& waiter);
+  void Leave(std::size_t requests);
   Result<DecodedBytes> DecodeNow(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
   bool IsWanted(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::vector<Waiter> TakeWaiters(ObjectId id) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Keep(ObjectId id, const DecodedBytes& decoded) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  std::vector<DecodedBytes> Forget(std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Answer(Waiter& waiter, const Result<DecodedBytes>& decoded);
+  void CountHeld() HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const std::unique_ptr<ObjectDecoder> decoder_;
   Executor& executor_;
@@ -86,6 +98,8 @@ class DecodedStore final : public ByteStore {
   std::deque<ObjectId> queued_ HEADRACE_GUARDED_BY(mutex_);  // to be decoded, first come first
   std::size_t decoding_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint64_t decoding_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> held_bytes_ = 0;  // kept and decoding
+  std::atomic<std::uint64_t> held_bytes_peak_ = 0;
 
   Gate gate_;  // entered once per request
 };

@@ -8,6 +8,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace headrace {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr Coding kCodings[] = {Coding::kStored, Coding::kZstd, Coding::kGzip};
 
@@ -35,9 +37,9 @@ class DecodedStoreTest : public testing::Test {
     files_.Add(ObjectId{id}, coding, bytes_.back());
   }
   void Open(std::uint64_t kept_bytes_max) {
-    store_ = std::make_unique<DecodedStore>(std::make_unique<FileDecoder>(files_, files_.root()),
-                                            executor_,
-                                            DecodedStoreOptions{.kept_bytes_max = kept_bytes_max});
+    store_ = std::make_unique<DecodedStore>(
+        std::make_unique<FileDecoder>(files_, files_.root()), executor_,
+        DecodedStoreOptions{.limits = {.kept_bytes_max = kept_bytes_max}});
   }
 
   CodedFiles files_;
@@ -76,7 +78,9 @@ TEST_F(DecodedStoreTest, AChangedFileIsFoundOut) {
   WriteFile(files_.path(ObjectId{0}), "other bytes");
   const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {1, 2}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(answer.status.message(), HasSubstr("file changed since it was indexed: size"));
+  EXPECT_THAT(answer.status.message(),
+              StartsWith("reading " + files_.path(ObjectId{0}) +
+                         " bytes [1, 3): file changed since it was indexed: size"));
   EXPECT_EQ(store_->CheckObject(ObjectId{0}).code(), StatusCode::kFailedPrecondition);
 }
 
@@ -88,7 +92,7 @@ TEST_F(DecodedStoreTest, DamageNamesTheFileAndTheRange) {
   const ReadAnswer answer = ReadAll(*store_, {{ObjectId{0}, {1, 2}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(answer.status.message(),
-              HasSubstr("reading " + files_.path(ObjectId{0}) + " bytes [1, 3): decoding "));
+              HasSubstr("reading " + files_.path(ObjectId{0}) + " bytes [1, 3): decoding: "));
 }
 
 TEST_F(DecodedStoreTest, ANameOfAnotherFormIsDataLoss) {
@@ -141,6 +145,9 @@ class CountingDecoder final : public ObjectDecoder {
   [[nodiscard]] std::string Name(ObjectId object) const override { return ObjectName(object); }
   [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override {
     return Raw(object);
+  }
+  [[nodiscard]] Result<std::uint64_t> DecodeBytes(ObjectId object) const override {
+    return DecodedSize(object);
   }
   [[nodiscard]] Status CheckObject(ObjectId /*object*/) override { return {}; }
   Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& wanted) override {
@@ -213,7 +220,7 @@ class DecodedStoreLimitsTest : public testing::Test {
 };
 
 TEST_F(DecodedStoreLimitsTest, KeepsObjectsByWhatTheyCount) {
-  Open({.kept_bytes_max = 300});
+  Open({.limits = {.kept_bytes_max = 300}});
   ReadAll(*store_, {Whole(1)});
   ReadAll(*store_, {Whole(2)});
   ReadAll(*store_, {Whole(3)});
@@ -227,7 +234,7 @@ TEST_F(DecodedStoreLimitsTest, KeepsObjectsByWhatTheyCount) {
 }
 
 TEST_F(DecodedStoreLimitsTest, DecodesAtOnceWhatHasRoomAndOneThatHasNone) {
-  Open({.decoding_bytes_max = 10});
+  Open({.limits = {.decoding_bytes_max = 10}});
   decoder_->Hold(true);
   std::vector<AlignedBuffer> buffers;
   std::vector<std::promise<Status>> answers(5);
@@ -244,6 +251,16 @@ TEST_F(DecodedStoreLimitsTest, DecodesAtOnceWhatHasRoomAndOneThatHasNone) {
   EXPECT_LE(decoder_->most_bytes(), 10u);
   ReadAll(*store_, {Whole(50)});
   EXPECT_EQ(decoder_->most_bytes(), 50u);
+}
+
+TEST_F(DecodedStoreLimitsTest, AnEmptyRangeDecodesNothing) {
+  Open({});
+  const std::vector<ReadAnswer> answers =
+      ReadAll(*store_, {{ObjectId{5}, {0, 0}}, {ObjectId{5}, {5, 0}}, {ObjectId{5}, {6, 0}}});
+  EXPECT_TRUE(answers[0].status.ok());
+  EXPECT_TRUE(answers[1].status.ok());
+  EXPECT_EQ(answers[2].status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(decoder_->decodes(), 0);
 }
 
 TEST_F(DecodedStoreLimitsTest, AReaderThatComesAfterAllOthersStoppedIsNotCancelled) {
@@ -268,6 +285,67 @@ TEST_F(DecodedStoreLimitsTest, AReaderThatComesAfterAllOthersStoppedIsNotCancell
   EXPECT_EQ(stopped.get_future().get().code(), StatusCode::kCancelled);
   EXPECT_EQ(read.get_future().get().ToString(), "OK");
   EXPECT_EQ(decoder_->decodes(), 2);
+}
+
+// Object N decodes to 100 + N bytes. Counts the bytes that are alive, and those of decodes.
+class LiveDecoder final : public ObjectDecoder {
+ public:
+  explicit LiveDecoder(std::shared_ptr<std::atomic<std::uint64_t>> peak) : peak_(std::move(peak)) {}
+  [[nodiscard]] std::string Name(ObjectId object) const override { return ObjectName(object); }
+  [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override {
+    return 100 + Raw(object);
+  }
+  [[nodiscard]] Result<std::uint64_t> DecodeBytes(ObjectId object) const override {
+    return 100 + Raw(object) + kNeeded;
+  }
+  [[nodiscard]] Status CheckObject(ObjectId /*object*/) override { return {}; }
+  Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& /*wanted*/) override {
+    const std::uint64_t size = 100 + Raw(object);
+    const auto live = live_;
+    Took(size + kNeeded);
+    const std::shared_ptr<std::string> bytes(new std::string(size, 'x'), [live](std::string* made) {
+      *live -= made->size();
+      delete made;
+    });
+    std::this_thread::yield();
+    *live -= kNeeded;
+    return DecodedBytes{
+        .owner = bytes, .bytes = std::as_bytes(std::span(*bytes)), .charged_bytes = size};
+  }
+
+ private:
+  static constexpr std::uint64_t kNeeded = 50;
+
+  void Took(std::uint64_t bytes) {
+    const std::uint64_t live = *live_ += bytes;
+    std::uint64_t peak = *peak_;
+    while (live > peak && !peak_->compare_exchange_weak(peak, live)) {
+    }
+  }
+
+  const std::shared_ptr<std::atomic<std::uint64_t>> live_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
+  const std::shared_ptr<std::atomic<std::uint64_t>> peak_;
+};
+
+TEST(DecodedStoreMemoryTest, NeverHoldsMoreThanItsLimitsWhateverIsRead) {
+  Prng draw(3, 0, RandomStream::kOrder);
+  for (int round = 0; round < 30; ++round) {
+    const auto peak = std::make_shared<std::atomic<std::uint64_t>>(0);
+    TestExecutor executor(4);
+    const DecodedLimits limits{.kept_bytes_max = 120 + draw.Below(600),
+                               .decoding_bytes_max = 170 + draw.Below(600)};
+    DecodedStore store(std::make_unique<LiveDecoder>(peak), executor, {.limits = limits});
+    std::vector<Extent> extents;
+    for (int i = 0; i < 300; ++i) {
+      const std::uint64_t offset = draw.Below(100);
+      extents.push_back({ObjectId{draw.Below(20)}, {offset, draw.Below(101 - offset)}});
+    }
+    for (const ReadAnswer& answer : ReadAll(store, extents)) ASSERT_TRUE(answer.status.ok());
+    EXPECT_LE(*peak, limits.kept_bytes_max + limits.decoding_bytes_max);
+    EXPECT_GE(store.stats().held_bytes_peak, *peak);
+    EXPECT_LE(store.stats().held_bytes_peak, limits.kept_bytes_max + limits.decoding_bytes_max);
+  }
 }
 
 }  // namespace

@@ -45,20 +45,30 @@ std::optional<ByteRange> StoredRange(const CodedFile& file) {
   return range;
 }
 
+std::uint64_t ChargedBytes(std::uint64_t decoded_bytes) {
+  return std::max(decoded_bytes, kChargedBytesMin);
+}
+
 }  // namespace
 
-Result<std::uint64_t> FileDecoder::DecodedSize(ObjectId object) const {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
-  return file.decoded_bytes;
+ObjectMemory FileDecoder::MemoryOf(std::string_view name, std::uint64_t size) {
+  const std::optional<CodedFile> file = ParseCodedName(name, size);
+  return {.kept_bytes = ChargedBytes(size),
+          .decode_bytes = ChargedBytes(size) + (file.has_value() ? file->stored.size : 0)};
+}
+
+Result<std::uint64_t> FileDecoder::DecodeBytes(ObjectId object) const {
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+  return ChargedBytes(file.decoded_bytes) + file.stored.size;
 }
 
 Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bool()>& /*wanted*/) {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
   const Result<Coding> coding = CodingOf(file.coding);
   const std::optional<ByteRange> range = StoredRange(file);
-  if (!coding.ok() || !range.has_value()) return catalog_.WrongName(object);
+  if (!coding.ok() || !range.has_value()) return catalog().WrongName(object);
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open,
-                            files_.Open({.object = object, .range = *range}));
+                            files().Open({.object = object, .range = *range}));
   HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(range->size));
   const std::span<std::byte> bytes(encoded.get(), range->size);
   HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, range->offset, 1));
@@ -72,7 +82,7 @@ Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bo
   }
   return DecodedBytes{.owner = std::shared_ptr<std::byte[]>(std::move(memory)),
                       .bytes = decoded,
-                      .charged_bytes = std::max<std::uint64_t>(decoded.size(), kChargedBytesMin)};
+                      .charged_bytes = ChargedBytes(decoded.size())};
 }
 
 }  // namespace headrace

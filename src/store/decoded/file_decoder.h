@@ -3,12 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "store/decoded/coded_catalog.h"
-#include "store/decoded/object_decoder.h"
-#include "store/file_table.h"
+#include "store/decoded/coded_decoder.h"
+#include "store/object_memory.h"
 
 namespace headrace {
 
@@ -18,20 +19,17 @@ namespace headrace {
 //
 // Memory: while an object is decoded, that of its file or part, too.
 // Ownership: `objects` outlives it.
-class FileDecoder final : public ObjectDecoder {
+class FileDecoder final : public CodedDecoder {
  public:
   // `root`: see CodedCatalog.
   FileDecoder(const FileCatalog& objects, std::string root)
-      : catalog_(objects, std::move(root)), files_(catalog_, {}) {}
+      : CodedDecoder(objects, std::move(root), /*has_parts=*/false) {}
 
-  [[nodiscard]] std::string Name(ObjectId object) const override { return catalog_.Name(object); }
-  [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override;
-  [[nodiscard]] Status CheckObject(ObjectId object) override { return files_.CheckObject(object); }
+  // Of an object of this name and size.
+  static ObjectMemory MemoryOf(std::string_view name, std::uint64_t size);
+
+  [[nodiscard]] Result<std::uint64_t> DecodeBytes(ObjectId object) const override;
   Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& wanted) override;
-
- private:
-  const CodedCatalog catalog_;
-  FileTable files_;
 };
 
 }  // namespace headrace

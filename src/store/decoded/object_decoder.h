@@ -34,13 +34,18 @@ class ObjectDecoder {
   //         DataLoss  the catalogue's entry is not of this decoder
   [[nodiscard]] virtual Result<std::uint64_t> DecodedSize(ObjectId object) const = 0;
 
+  // The memory that Decode() takes: DecodedSize(), and what it needs meanwhile.
+  //
+  // Errors: those of DecodedSize()
+  [[nodiscard]] virtual Result<std::uint64_t> DecodeBytes(ObjectId object) const = 0;
+
   // As ByteStore::CheckObject().
   [[nodiscard]] virtual Status CheckObject(ObjectId object) = 0;
 
   // All of the object: DecodedSize() bytes. May take seconds. One that can be interrupted calls
   // `wanted` now and then, and returns Cancelled some time after it was false.
   //
-  // Errors: those of ByteStore::Read()
+  // Errors: those of ByteStore::Read(); messages have the cause only
   virtual Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& wanted) = 0;
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "store/decoded/decoded_store.h"
@@ -29,8 +31,14 @@ class Factory final : public StoreFactory {
     parts.store = std::make_unique<DecodedStore>(
         std::make_unique<RowGroupDecoder>(*request.catalog, request.root,
                                           ReaderPool::Shared(ReaderCommand())),
-        *parts.executor, DecodedStoreOptions{.name = std::string(name()), .note = request.note});
+        *parts.executor,
+        DecodedStoreOptions{
+            .limits = request.decoded, .name = std::string(name()), .note = request.note});
     return parts;
+  }
+  [[nodiscard]] std::optional<ObjectMemory> MemoryOf(std::string_view /*name*/,
+                                                     std::uint64_t size) const override {
+    return RowGroupDecoder::MemoryOf(size);
   }
 };
 
@@ -41,17 +49,19 @@ const StoreFactory& RowGroupStoreFactory() {
   return factory;
 }
 
-Result<std::uint64_t> RowGroupDecoder::DecodedSize(ObjectId object) const {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
-  if (file.part.empty()) return catalog_.WrongName(object);
-  return file.decoded_bytes;
+ObjectMemory RowGroupDecoder::MemoryOf(std::uint64_t size) {
+  const std::uint64_t charged = std::max(size, kChargedBytesMin);
+  return {.kept_bytes = charged, .decode_bytes = charged + size};
+}
+
+Result<std::uint64_t> RowGroupDecoder::DecodeBytes(ObjectId object) const {
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+  return MemoryOf(file.decoded_bytes).decode_bytes;
 }
 
 Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::function<bool()>& wanted) {
-  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, catalog_.coded(object));
-  HEADRACE_ASSIGN_OR_RETURN(
-      const std::shared_ptr<OpenFile> open,
-      files_.Open({.object = object, .range = {.offset = 0, .size = file.stored.size}}));
+  HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
   if (file.decoded_bytes == 0) return DecodedBytes{.charged_bytes = kChargedBytesMin};
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
   const GroupRequest request{.format = file.coding, .path = file.stored.path, .part = file.part};
@@ -60,12 +70,12 @@ Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::functio
   readers_->Give(std::move(reader));
   // The reader opened the file again: it may have read a file that replaced it.
   HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());
-  HEADRACE_RETURN_IF_ERROR(files_.CheckObject(object));
+  HEADRACE_RETURN_IF_ERROR(files().OpenWhole(object).status());
   HEADRACE_RETURN_IF_ERROR(memory.status());
   const std::span<const std::byte> bytes = memory.value()->bytes();
   return DecodedBytes{.owner = std::move(memory.value()),
                       .bytes = bytes,
-                      .charged_bytes = std::max<std::uint64_t>(bytes.size(), kChargedBytesMin)};
+                      .charged_bytes = MemoryOf(bytes.size()).kept_bytes};
 }
 
 }  // namespace headrace

@@ -49,7 +49,7 @@ class RowGroupDecoderTest : public testing::Test {
     readers_ = ReaderPool::Shared(command);
     store_ = std::make_unique<DecodedStore>(
         std::make_unique<RowGroupDecoder>(files_, files_.root(), readers_), executor_,
-        DecodedStoreOptions{.kept_bytes_max = 4000});
+        DecodedStoreOptions{.limits = {.kept_bytes_max = 4000}});
   }
   ReadAnswer Read(std::uint64_t id, ByteRange range) {
     return ReadAll(*store_, {{ObjectId{id}, range}}).front();

@@ -26,6 +26,9 @@ import fuse_server
 import pytest
 from fuse_server import mounted
 from loader_data import python_command
+from matrix_data import write_row_groups, write_zstd_shards
+
+import headrace as hr
 
 SOAK = os.environ.get("HEADRACE_SOAK") == "1"
 SEEDS = int(os.environ.get("HEADRACE_ENDS", "200" if SOAK else "1"))
@@ -220,8 +223,16 @@ def run_cell(cell: Cell, sources: dict[str, Path], folder: Path) -> Ended:
 def sources(
     numbered: Path, source_pack: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """Datasets to be served."""
-    return {"folder": numbered, "pack": source_pack}
+    """Datasets to be served. Of the last two files, or parts of them, are decoded as a whole."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_zstd_shards(hr.open(source_pack), folder / "shards")
+    write_row_groups(hr.open(source_pack), folder / "row-groups")
+    return {
+        "folder": numbered,
+        "pack": source_pack,
+        "shards": folder / "shards",
+        "row-groups": folder / "row-groups",
+    }
 
 
 def distribution(seconds: list[float]) -> str:

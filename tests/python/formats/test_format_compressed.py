@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from format_checks import check_orders, check_workers
 import headrace as hr
 from headrace import _core, errors
 from headrace.formats import Builder, Format, Sample, register, table
-from headrace.formats.pack import write_pack
+from headrace.formats.pack import PackParameters, write_pack
 
 FILES = 5
 ROWS = 12  # of a file
@@ -88,6 +90,113 @@ def test_samples_are_those_of_the_decoded_files(folder: Path, tmp_path: Path) ->
     assert rows == {i: row(i) for i in range(FILES * ROWS)}
 
 
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """An index of three files that decode to 4 MiB each, in rows of 4 KiB that say their number."""
+    with Builder(tmp_path / "large.hri", root=tmp_path, decodes=True) as builder:
+        builder.add_field("row", "array", "int64", (512,))
+        for number in range(3):
+            rows = np.repeat(np.arange(1024) + 1024 * number, 512)
+            path = tmp_path / f"{number}.gz"
+            path.write_bytes(gzip.compress(rows.tobytes(), 1, mtime=0))
+            file = builder.add_file(path, coding="gzip", decoded_bytes=rows.nbytes)
+            builder.add_extents("row", file, np.arange(1024) * 4096, 4096)
+            builder.add_blocks([1024], file, 0, rows.nbytes)
+        builder.set_attribute("format", "test")
+    return tmp_path / "large.hri"
+
+
+@pytest.mark.parametrize("order", ["exact", "epoch"])
+def test_memory_bounds_what_is_decoded_and_the_error_says_the_least(
+    large: Path, order: Any
+) -> None:
+    def make(memory: str | None) -> hr.Loader:
+        return hr.Loader(large, 64, order=order, memory=memory, output="numpy")
+
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"decoded as a whole take 8.* MiB"
+    ) as few:
+        make("6MiB")
+    found = re.search(r"raise memory= to at least ([\d.]+) MiB", str(few.value))
+    assert found is not None
+    least = float(found[1])
+    with pytest.raises(errors.InvalidArgumentError):
+        make(f"{least - 1}MiB")
+    for memory in (f"{least}MiB", f"{2 * least}MiB", None):
+        with make(memory) as loader:
+            seen = np.concatenate([batch.row[:, 7].copy() for batch in loader])
+            used = loader.stats()["memory"]
+        assert sorted(seen.tolist()) == list(range(3072))
+        assert used["decoded_budget"] >= 8 << 20
+        assert 4 << 20 <= used["decoded_peak"] <= used["decoded_budget"]
+        uses = ("staging", "batches", "resident", "pinned", "scratch", "results", "decoded")
+        if memory is not None:
+            limit = float(memory.removesuffix("MiB")) * 2**20
+            assert sum(used[f"{use}_budget"] for use in uses) <= limit  # type: ignore[literal-required]
+    assert "decoded" in str(hr.Loader(large, 64, order=order).stats())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataloader_of_torch_gets_every_sample_once(large: Path, workers: int) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    from headrace.torch import SampleStream
+
+    with hr.Loader(large, 64, order="epoch", memory="64MiB") as loader:
+        context = "fork" if workers else None
+        batches = data.DataLoader(
+            SampleStream(loader), 64, num_workers=workers, multiprocessing_context=context
+        )
+        for _ in range(2):
+            assert sorted(int(row[0]) for (rows,) in batches for row in rows) == list(range(3072))
+
+
+def test_every_store_of_a_node_process_has_its_part_of_memory(large: Path) -> None:
+    with hr.Loader(large, 64, memory="32MiB", node_process=hr.NodeProcess()) as loader:
+        assert sum(len(batch.row) for batch in loader) == 3072
+        used = loader.stats()["memory"]
+    assert 8 << 20 <= used["decoded_budget"] <= 16 << 20
+    assert 4 << 20 <= used["decoded_peak"] <= used["decoded_budget"]
+
+
+def test_a_sample_is_read_without_decoding_its_file_again(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = hr.open(large)
+    assert dataset[5]["row"][0] == 5
+    (large.parent / "0.gz").unlink()  # Decoded before.
+    assert dataset[6]["row"][0] == 6
+    dataset.let_go()
+    with pytest.raises(errors.NotFoundError, match=r"reading .*0\.gz bytes .*: no such file"):
+        dataset.read(7)
+
+
+def test_a_profile_measures_the_files_as_they_are_stored(large: Path, tmp_path: Path) -> None:
+    done = run("profile", large, "--seconds", "0.2", "--output", tmp_path / "machine.toml")
+    assert "storage was measured with their stored bytes" in " ".join(done.stdout.split())
+    assert "storage (decoded)" not in done.stdout
+    storage = hr.profile.load(tmp_path / "machine.toml").storage
+    packed = max(path.stat().st_size for path in large.parent.glob("*.gz"))
+    assert storage.reads == "ranges"
+    assert max(line.read_bytes for line in storage.rates) <= packed
+
+
+def test_a_shuffled_pack_of_more_than_is_kept_says_what_it_costs(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_pack(hr.open(large), tmp_path / "a.pack")
+    monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
+    advice = r"its 3 compressed .* decode to 12.0 MiB, more than the 10.0 MiB .* --order source`"
+    with pytest.warns(RuntimeWarning, match=advice):
+        write_pack(hr.open(large), tmp_path / "b.pack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_pack(hr.open(large), tmp_path / "c.pack", PackParameters(order="source"))
+    values = [[int(each["row"][0]) for each in hr.open(tmp_path / f"{x}.pack")] for x in "abc"]
+    assert values[0] == values[1] != values[2] == list(range(3072))
+
+
 def test_a_pack_of_them_and_verification(folder: Path, tmp_path: Path) -> None:
     write_pack(hr.open(folder), tmp_path / "pack")
     packed = {int(each["number"]): each["data"] for each in hr.open(tmp_path / "pack")}
@@ -102,7 +211,7 @@ def test_epoch_decodes_each_file_once(folder: Path) -> None:
 
 
 def test_a_store_for_plain_files_is_refused_by_name(folder: Path) -> None:
-    with pytest.raises(errors.FailedPreconditionError, match="'threads' does not read objects"):
+    with pytest.raises(errors.InvalidArgumentError, match="'threads' does not read objects"):
         hr.Loader(folder, 6, engine=hr.Engine(io="threads"))
 
 

@@ -86,7 +86,7 @@ def test_statistics_name_the_store_and_other_stores_are_refused(
     with loader_of(hr.open(path), "epoch") as loader:
         assert sum(len(batch.label) for batch in loader) == ROWS
         assert loader.stats()["io"]["store"] == "rowgroups"
-    with pytest.raises(errors.FailedPreconditionError, match="'threads' does not read objects"):
+    with pytest.raises(errors.InvalidArgumentError, match="'threads' does not read objects"):
         hr.Loader(path, 10, engine=hr.Engine(io="threads"), output="numpy")
 
 

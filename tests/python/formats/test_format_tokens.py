@@ -66,13 +66,17 @@ def test_windows_of_raw_files_are_those_of_a_memory_map(
     ids.tofile(path)
     for targets in (True, False):
         row = Tokens(dtype=dtype, window=window, stride=stride, targets=targets)
-        dataset, own = check_rows(path, row)
         needed = window + targets
-        wanted = 0 if count < needed else (count - needed) // (stride or window) + 1
-        assert len(own) == wanted
-        if own:
-            assert own[-1]["tokens"].dtype == np.int64
-            assert dataset[-1]["tokens"].tolist() == own[-1]["tokens"].tolist()
+        if count < needed:
+            target = ", and the one behind them" if targets else ""
+            numbers = rf"a sample takes {window} tokens{target}; the largest file has {count};"
+            with pytest.raises(errors.InvalidArgumentError, match=numbers):
+                hr.open(path, format=row)
+            continue
+        dataset, own = check_rows(path, row)
+        assert len(own) == (count - needed) // (stride or window) + 1
+        assert own[-1]["tokens"].dtype == np.int64
+        assert dataset[-1]["tokens"].tolist() == own[-1]["tokens"].tolist()
 
 
 def test_an_idx_without_its_bin_is_refused(tmp_path: Path) -> None:

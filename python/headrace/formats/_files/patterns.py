@@ -1,7 +1,8 @@
-"""Brace patterns: "a-{000..099}.tar", "{train,extra}.tar", as shells and webdataset expand them."""
+"""Patterns of paths, as shells have them: "a-{000..099}.tar", "{train,extra}.tar", "a-*.tar"."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -10,24 +11,55 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_SPECIAL = re.compile(r"[{*?\[]")
 _FILES_MAX = 1_000_000
 
 
 def is_pattern(path: str) -> bool:
-    """Whether the path has braces that can be expanded; a file of that name comes first."""
-    return not os.path.exists(path) and any(map(_is_list, _BRACES.findall(path)))
+    """Whether the path stands for others; a file of that name comes first.
+
+    Braces may stand for files that do not exist, wildcards only for those that do.
+    """
+    if os.path.exists(path):
+        return False
+    if any(map(_is_list, _BRACES.findall(path))):
+        return True
+    return glob.has_magic(path) and next(glob.iglob(path), None) is not None
 
 
 def expand(path: str) -> list[str]:
-    """The paths that a pattern stands for, in its order; the path itself if it is no pattern."""
+    """The paths that a pattern stands for; the path itself if it is no pattern.
+
+    They are in the order of the braces, and those that match wildcards by name.
+    """
     if not is_pattern(path):
         return [path]
     paths: list[str] = []
     for each in _expanded(path):
-        paths.append(each)
+        paths += sorted(glob.glob(each)) if _has_wildcards(each) else [each]
         if len(paths) > _FILES_MAX:
             raise InvalidArgumentError(f"pattern {path}: more than {_FILES_MAX:,} files")
+    if not paths:
+        raise InvalidArgumentError(f"pattern {path}: no file matches it")
     return paths
+
+
+def folder_above(pattern: str) -> str:
+    """The folder that all files of a pattern lie below."""
+    found = _SPECIAL.search(pattern)
+    return os.path.dirname(pattern[: found.start()] if found is not None else pattern)
+
+
+def searched_folders(path: str) -> set[str]:
+    """The folders whose lists decide what a pattern's wildcards match."""
+    found: set[str] = set()
+    for each in _expanded(path) if is_pattern(path) else ():
+        parts = each.split("/") if _has_wildcards(each) else []
+        for number, part in enumerate(parts):
+            above = "/".join(parts[:number]) or "/"
+            if glob.has_magic(part):
+                found.update(filter(os.path.isdir, glob.glob(above)))
+    return found
 
 
 def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
@@ -39,6 +71,10 @@ def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
     except OSError as error:
         raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
     return [os.path.join(path, each) for each in names if takes(each)]
+
+
+def _has_wildcards(path: str) -> bool:
+    return glob.has_magic(path) and not os.path.exists(path)
 
 
 def _is_list(inside: str) -> bool:

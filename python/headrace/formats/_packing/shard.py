@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import DataLossError, InternalError
+from headrace.formats._files.objects import object_path
 from headrace.formats._packing.plan import ALIGNMENT, U64
 from headrace.formats.pack_format import file_digest
 
@@ -199,7 +200,7 @@ class ShardWriter:
                     object_id = int(self._index.extents(position, sample, 1)[0][0])
                     raise DataLossError(
                         f"packing sample {sample} ({column.field.name}) of "
-                        f"{self._index.object(object_id)[0]}: its bytes are not those that were "
+                        f"{object_path(self._index, object_id)}: its bytes are not those that were "
                         f"indexed (checksum {checksum:016x}, indexed {int(expected[0]):016x}); "
                         f"{self._source.format_row.remedy(self._index)}"
                     )

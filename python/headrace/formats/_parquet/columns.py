@@ -111,7 +111,7 @@ def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
         return Column(name, "text")
     elif _is_binary(found):
         return Column(name, "bytes", is_media=is_image)
-    elif types.is_list(found) or types.is_large_list(found):
+    elif _is_list(found):
         inner = _inner(plain_type(found.value_type))
         if inner is not None:
             return Column(name, "array", inner[0], (None, *inner[1]))
@@ -119,9 +119,11 @@ def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
         inner = _inner(found)
         if inner is not None:
             return Column(name, "array", inner[0], inner[1])
+    is_nested = _is_list(found) and _is_list(plain_type(found.value_type))
+    pad = "pad the inner lists to one length (a fixed-size list), or " if is_nested else ""
     raise InvalidArgumentError(
-        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; leave it "
-        "out: name the others with columns=(...)"
+        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; {pad}"
+        "leave it out: name the others with columns=(...)"
     )
 
 
@@ -153,6 +155,11 @@ def _inner(found: pa.DataType) -> tuple[str, tuple[int, ...]] | None:
     if types.is_temporal(found) and not types.is_interval(found):  # as stored: a number
         return f"int{found.bit_width}", tuple(shape)
     return None
+
+
+def _is_list(found: pa.DataType) -> bool:
+    types = arrow().types
+    return bool(types.is_list(found) or types.is_large_list(found))
 
 
 def _is_text(found: pa.DataType) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,14 @@ from headrace.errors import (
     ResourceExhaustedError,
 )
 from headrace.formats._files.patterns import files_at
+from headrace.formats._findings import callers_level
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 SUFFIXES = (".parquet", ".pq")
+_NOTES = ("", ".md", ".txt", ".json", ".yaml", ".yml", ".py", ".crc")
+"""Of files that say something about the data beside them."""
 
 
 def arrow() -> Any:
@@ -75,6 +80,24 @@ def is_folder_of_files(folder: str) -> bool:
                 return False
             found = found or each.name.endswith(SUFFIXES)
     return found
+
+
+def warn_of_others(folder: str, files: Sequence[str]) -> None:
+    """Warns of files in the folder that look like data, and are not part of the dataset."""
+    taken = {os.path.basename(each) for each in files}
+    suffixes = Counter(
+        os.path.splitext(name)[1]
+        for name in os.listdir(folder)
+        if name not in taken and not name.startswith((".", "_"))
+    )
+    others = [f"{suffixes[each]} {each}" for each in sorted(suffixes) if each not in _NOTES]
+    if others:
+        warnings.warn(
+            f"headrace: indexing {folder}: its Parquet files are the dataset; others in it are "
+            f"left out ({', '.join(others[:5])}); open these by a path or a pattern of their own",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _first(error: BaseException) -> str:

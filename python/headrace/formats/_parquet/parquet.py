@@ -21,7 +21,14 @@ from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Sample
 from headrace.formats._parquet.columns import Column, classes_of, columns_of
-from headrace.formats._parquet.files import SUFFIXES, arrow, files_of, is_folder_of_files, opened
+from headrace.formats._parquet.files import (
+    SUFFIXES,
+    arrow,
+    files_of,
+    is_folder_of_files,
+    opened,
+    warn_of_others,
+)
 from headrace.formats._parquet.footer import Chunks, chunks_of
 from headrace.formats._parquet.pages import are_plain, offsets_of
 from headrace.formats._parquet.values import values_of
@@ -75,6 +82,7 @@ class Parquet(GroupFormat):
         if os.path.isdir(path):
             builder.depends_on(path)
             _refuse_splits(path, files)
+            warn_of_others(path, files)
         filling: _Filling | None = None
         for each in files:
             builder.depends_on(each)

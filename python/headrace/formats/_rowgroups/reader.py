@@ -16,18 +16,14 @@ from headrace.formats import table
 from headrace.formats._rowgroups.format import GroupFormat
 
 _OK = 0
-_INTERNAL = 13
+_NUMBERS = _core.status_codes()
 _CODES: dict[type[Exception], int] = {
-    errors.InvalidArgumentError: 3,
-    errors.NotFoundError: 5,
-    errors.ResourceExhaustedError: 8,
-    errors.FailedPreconditionError: 9,
-    errors.UnavailableError: 14,
-    errors.DataLossError: 15,
-    ImportError: 9,
-    MemoryError: 8,
+    **{getattr(errors, name): code for name, code in _NUMBERS.items()},
+    ImportError: _NUMBERS["FailedPreconditionError"],
+    MemoryError: _NUMBERS["ResourceExhaustedError"],
 }
-"""The status codes of the core (src/base/status.h), by the errors that formats raise."""
+"""The status codes of the core, by the errors that formats raise."""
+_INTERNAL = _CODES[errors.InternalError]
 _TEXT_BYTES_MAX = 65536
 
 
@@ -47,6 +43,7 @@ def main() -> None:
 
 def answered(body: bytes, memory: memoryview) -> bytes:
     """Carries out a request; the answer."""
+    path = ""
     try:
         name, path, part = map(os.fsdecode, _strings(body))
         row = table.named(name)
@@ -55,8 +52,10 @@ def answered(body: bytes, memory: memoryview) -> bytes:
         written = row.decode_group(path, part, memory)
     except Exception as error:
         code = next((_CODES[each] for each in type(error).__mro__ if each in _CODES), _INTERNAL)
-        text = str(error) if code != _INTERNAL else f"{type(error).__name__}: {error}"
-        return _answer(0, code, text)
+        if code == _INTERNAL:
+            return _answer(0, code, f"{type(error).__name__}: {error}")
+        # The store names the file, too.
+        return _answer(0, code, str(error).replace(f"decoding {path}: ", "decoding: ", 1))
     finally:
         memory.release()
     return _answer(written, _OK, "")

@@ -36,7 +36,7 @@ class Chunks:
         self.stored: dict[str, str] = {}
         self.are_rows = False
         """Whether the rows are tables of Arrow, and the samples have no bytes before them."""
-        found = read_index(self.index)
+        found = read_index(self.index, "chunks")
         try:
             config = found["config"]
             self._refuse(config)

@@ -18,17 +18,28 @@ Chosen = Mapping[int, Column]
 """By the position in a sample: the columns that become fields."""
 
 
-def read_index(path: str) -> Any:
-    """The JSON of an index.json."""
+_KEYS = {"shards": "MDS", "chunks": "LitData"}
+"""The entry that lists the files, and the format of an index.json that has it."""
+
+
+def read_index(path: str, key: str) -> Any:
+    """The JSON of an index.json, in which `key` lists the files."""
     with file_reader(path) as (read, size):
         text = read(0, size)
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataLossError(
             f"indexing {path}: its {size} bytes are no JSON: {str(error) or 'nested too deep'}; "
             f"{AGAIN}"
         ) from error
+    other = next((each for each in _KEYS if isinstance(found, dict) and each in found), key)
+    if other != key and key not in found:
+        raise InvalidArgumentError(
+            f"indexing {path}: it lists {other}: the dataset is of {_KEYS[other]}, not of "
+            f"{_KEYS[key]}; leave format= out, or give hr.formats.{_KEYS[other]}(...)"
+        )
+    return found
 
 
 def choose(
@@ -36,12 +47,13 @@ def choose(
     stored: Mapping[str, str],
     columns: tuple[str, ...] | None,
     raw: tuple[str, ...],
-    make: Callable[[str, str], Column],
+    make: Callable[[str, str, str, list[str]], Column],
 ) -> Chosen:
     """The columns that become fields.
 
     `stored`: by name, in the order of a sample, how each column is stored. `columns`: those to
-    take; None: all. `raw`: those whose bytes are taken as they are. `make(name, how)`: another one.
+    take; None: all. `raw`: those whose bytes are taken as they are. `make(path, name, how, names)`:
+    another one; `names`: those of all columns.
     """
     for option, given in (("columns", columns or ()), ("raw", raw)):
         for name in given:
@@ -53,7 +65,8 @@ def choose(
     chosen: dict[int, Column] = {}
     for at, (name, how) in enumerate(stored.items()):
         if columns is None or name in columns:
-            chosen[at] = Extents(name, "bytes") if name in raw else make(name, how)
+            is_raw = name in raw
+            chosen[at] = Extents(name, "bytes") if is_raw else make(path, name, how, list(stored))
     if not chosen:
         raise InvalidArgumentError(f"indexing {path}: its samples have no columns")
     return chosen

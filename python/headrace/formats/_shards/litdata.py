@@ -112,11 +112,7 @@ class LitData(Format):
                 f"indexing {found.index}: block_size={self.block_size} was given, but it was not "
                 "written for TokensLoader: leave block_size out, a sample is an item"
             )
-
-        def column(name: str, how: str) -> Column:
-            return _column(found.index, name, how, list(found.stored))
-
-        chosen = choose(found.index, found.stored, self.columns, self.raw, column)
+        chosen = choose(found.index, found.stored, self.columns, self.raw, _column)
         add_samples(found.shards, [None] * len(found.stored), chosen, builder)
 
     def _add_windows(self, found: Chunks, builder: Builder) -> None:
@@ -145,6 +141,11 @@ class LitData(Format):
             total += count
             if are_decoded and count:
                 builder.add_blocks([count], number, 0, shard.decoded_bytes)
+        if not total:
+            raise InvalidArgumentError(
+                f"indexing {found.index}: block_size={window}: a sample has {window:,} tokens, the "
+                f"largest chunk {max(found.tokens):,}; give a smaller block_size"
+            )
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Item by item, as LitData's PyTreeLoader and TokensLoader do."""

@@ -70,11 +70,7 @@ class MDS(Format):
     def fill(self, path: str, builder: Builder) -> None:
         builder.depends_on(os.path.join(path, _INDEX))
         found = _Dataset(path)
-
-        def column(name: str, how: str) -> Column:
-            return _column(found.index, name, how, list(found.stored))
-
-        chosen = choose(found.index, found.stored, self.columns, self.raw, column)
+        chosen = choose(found.index, found.stored, self.columns, self.raw, _column)
         add_samples(found.shards, found.widths, chosen, builder)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
@@ -108,7 +104,7 @@ class _Dataset:
         self.shards: list[ShardFile] = []
         self.stored: dict[str, str] = {}
         self.widths: list[int | None] = []
-        found = read_index(self.index)
+        found = read_index(self.index, "shards")
         try:
             shards = found["shards"]
             if found["version"] != 2 or not isinstance(shards, list):

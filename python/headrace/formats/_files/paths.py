@@ -1,0 +1,69 @@
+"""The path of a dataset as users write it, and errors about one that leads to nothing."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from headrace._arguments import given_path, shown
+from headrace._text import os_reason
+from headrace.errors import (
+    FailedPreconditionError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from headrace.formats._files.patterns import expand, is_pattern
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def dataset_path(doing: str, path: Any) -> str:
+    """`path`, absolute: something is there, or it is a pattern of several. A "~" that begins it is
+    the user's home folder."""
+    text = given_path(doing, path)
+    where = os.path.abspath(text)
+    if os.path.exists(where):
+        return where
+    if _URL.match(text):
+        raise InvalidArgumentError(
+            f"{doing} {shown(text)}: this is a URL, and headrace reads files; copy the data to a "
+            "disk, or mount the storage as a file system (s3fs, gcsfuse, rclone mount, NFS), and "
+            "name the path"
+        )
+    where = os.path.abspath(os.path.expanduser(text))
+    if not os.path.exists(where) and not is_pattern(where):
+        raise _not_found(f"{doing} {where}", where)
+    found = expand(where) if glob.has_magic(where) else []
+    return found[0] if len(found) == 1 else where
+
+
+def _not_found(doing: str, path: str) -> HeadraceError:
+    """The error for a path to nothing, or to something in a folder that this user may not enter."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        return FailedPreconditionError(f"{doing}: {os_reason(error)}")
+    except OSError:
+        pass
+    if glob.has_magic(path):
+        return NotFoundError(f"{doing}: no file matches this pattern")
+    return NotFoundError(f"{doing}: {_absent(path)}")
+
+
+def _absent(path: str) -> str:
+    """Says where a path to nothing stops existing."""
+    missing = Path(path)
+    while not missing.parent.exists():
+        missing = missing.parent
+    if missing.is_symlink() and not missing.exists():
+        return (
+            f"{missing} is a link to {os.readlink(missing)}, which is not there; point it to what "
+            "is, or name another path"
+        )
+    if str(missing) == path:
+        return "no such file or folder"
+    return f"no such file or folder (the path exists as far as {missing.parent})"

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "store/decoded/coded_catalog.h"
+#include "store/decoded/object_decoder.h"
+#include "store/file_table.h"
+
+namespace headrace {
+
+// The common part of decoders whose objects a CodedCatalog names.
+//
+// Ownership: `objects` outlives it.
+class CodedDecoder : public ObjectDecoder {
+ public:
+  [[nodiscard]] std::string Name(ObjectId object) const override { return catalog_.Name(object); }
+  [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override {
+    HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+    return file.decoded_bytes;
+  }
+  [[nodiscard]] Status CheckObject(ObjectId object) override { return files_.CheckObject(object); }
+
+ protected:
+  // `root`: see CodedCatalog. `has_parts`: whether objects are parts of files, or whole ones.
+  CodedDecoder(const FileCatalog& objects, std::string root, bool has_parts)
+      : catalog_(objects, std::move(root)), files_(catalog_, {}), has_parts_(has_parts) {}
+
+  // Errors: NotFound  no such object
+  //         DataLoss  its name is not of that form
+  [[nodiscard]] Result<CodedFile> coded(ObjectId object) const {
+    HEADRACE_ASSIGN_OR_RETURN(CodedFile file, catalog_.coded(object));
+    if (file.part.empty() == has_parts_) return catalog_.WrongName(object);
+    return file;
+  }
+
+  [[nodiscard]] const CodedCatalog& catalog() const { return catalog_; }
+  [[nodiscard]] FileTable& files() { return files_; }
+
+ private:
+  const CodedCatalog catalog_;
+  FileTable files_;
+  const bool has_parts_;
+};
+
+}  // namespace headrace
