@@ -256,10 +256,13 @@ def test_sounds_of_any_length_are_padded_and_go_to_workers(tar: Path) -> None:
                 np.testing.assert_array_equal(row, whole(number) / 2)
 
 
-def test_a_pack_decodes_sounds_of_a_fixed_length(tar: Path, tmp_path: Path) -> None:
+def test_a_pack_decodes_sounds_as_its_source_does(tar: Path, tmp_path: Path) -> None:
     write_pack(hr.open(tar), tmp_path / "pack")
-    with loader_of(tmp_path / "pack") as loader:
+    with loader_of(tmp_path / "pack", order="epoch") as loader:
         check_epoch(loader)
+    with loader_of(tmp_path / "pack", transform=hr.audio.whole(RATE)) as loader:
+        steps = [check_whole(batch) for batch in loader]
+    assert sorted(number for step in steps for number in step) == list(range(COUNT))
 
 
 def test_what_is_no_sound_is_said_when_indexing_and_fails_alone(tmp_path: Path) -> None:
