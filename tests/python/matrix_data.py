@@ -31,7 +31,7 @@ FIELDS = {
     "several": ["weight", "image", "record", "label"],
     "mapped": ["record"],  # In one file, large enough to be copied from a mapping.
     "ragged": ["said", "caption", "boxes", "frames"],  # Samples differ in length.
-    "compressed": ["said", "record", "frames"],  # Each sample by itself.
+    "compressed": ["said", "record"],  # Each sample by itself.
 }
 SIDE = 8  # of the images that transforms give
 DECODED_ROWS = 7  # of a compressed file, or of a row group
@@ -244,26 +244,24 @@ def _write_ragged(root: Path) -> None:
 
 
 def _write_compressed(root: Path) -> None:
-    """Text, records and a list in a file, compressed in three ways; the records shuffled, too."""
+    """Text and records in a file, compressed in two ways; the records shuffled, too."""
     with (
         Builder(root / "compressed.hri", root=root) as builder,
         (root / "compressed.bin").open("wb") as out,
     ):
-        places: dict[str, list[tuple[int, int, int]]] = {"said": [], "record": [], "frames": []}
+        places: dict[str, list[tuple[int, int, int]]] = {"said": [], "record": []}
         values = records(COUNT)
-        for said, record, frames in zip(RAGGED["said"], values, RAGGED["frames"], strict=True):
+        for said, record in zip(RAGGED["said"], values, strict=True):
             shuffled = record.view(np.uint8).reshape(-1, 4).T.tobytes()
             for name, packed, size in (
                 ("said", bytes(pa.Codec("zstd").compress(said.encode())), len(said.encode())),
                 ("record", zlib.compress(shuffled), record.nbytes),
-                ("frames", bytes(pa.Codec("snappy").compress(frames.tobytes())), frames.nbytes),
             ):
                 places[name].append((out.tell(), len(packed), size))
                 out.write(packed)
         out.flush()
         builder.add_field("said", "text", coding="zstd")
         builder.add_field("record", "array", "float32", (WIDTH,), coding="zlib", shuffled=True)
-        builder.add_field("frames", "array", "int16", (None,), coding="snappy")
         file = builder.add_file(out.name)
         for name, found in places.items():
             offsets, sizes, decoded = np.array(found).T

@@ -235,10 +235,7 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
     }[cell["transform"]]
     if cell["transform"] == "python":
         given["decode"] = False
-    if cell["fields"] in ("ragged", "compressed") and cell["transform"] in (
-        "python",
-        "image+python",
-    ):
+    if cell["fields"] == "ragged" and cell["transform"] in ("python", "image+python"):
         given["ragged"] = "list"
     given["workers"] = hr.Workers(
         None if cell["workers"] == "default" else int(cell["workers"]),

@@ -150,10 +150,10 @@ TEST_F(TierFillerTest, ADiskThatIsBehindTakesNoMoreRows) {
 
 TEST_F(TierFillerTest, WhatATierCouldNotGiveIsInsertedAnewUnlessItIsOnItsWay) {
   Make({Insert(1, 0)});
-  EXPECT_EQ(filler_->FallBack(SampleId{1}), ram_.get());
-  EXPECT_EQ(filler_->FallBack(SampleId{1}), nullptr);
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), nullptr);
   filler_->Finish(SampleId{1}, *ram_, Status(StatusCode::kCancelled, "not read"));
-  EXPECT_EQ(filler_->FallBack(SampleId{1}), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), ram_.get());
   EXPECT_EQ(filler_->counts().fallbacks, 3U);
 }
 

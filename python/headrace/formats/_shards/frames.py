@@ -36,7 +36,7 @@ _HEAD = np.dtype(
     ]
 )
 _FRAME = np.dtype(
-    [("first", "<u4"), ("samples", "<u4"), ("offset", "<u8"), ("size", "<u4"), ("decoded", "<u4")]
+    [("first", "<u4"), ("samples", "<u4"), ("offset", "<u8"), ("size", "<u4"), ("content", "<u4")]
 )
 
 
