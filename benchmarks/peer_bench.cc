@@ -47,9 +47,8 @@ struct Shape {
   std::uint64_t samples;
   std::size_t at_once;
 };
-constexpr std::array<Shape, 2> kShapes = {
-    {{.bytes = 100'000, .samples = 2'000, .at_once = 64},
-     {.bytes = 4096, .samples = 20'000, .at_once = 1024}}};
+constexpr std::array<Shape, 2> kShapes = {{{.bytes = 100'000, .samples = 2'000, .at_once = 64},
+                                           {.bytes = 4096, .samples = 20'000, .at_once = 1024}}};
 
 void WriteAll(int fd, const void* data, std::size_t size) {
   const char* at = static_cast<const char*>(data);
@@ -139,9 +138,9 @@ int Give(int in, int out, const Shape& shape) {
   while (ReadAll(in, &byte, 1)) {  // Asks how much processor time it took.
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    const double seconds = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                           1e-6 * static_cast<double>(usage.ru_utime.tv_usec +
-                                                      usage.ru_stime.tv_usec);
+    const double seconds =
+        static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+        1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     WriteAll(out, &seconds, sizeof(seconds));
   }
   bare.join();

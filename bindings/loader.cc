@@ -147,7 +147,7 @@ using Patience = std::shared_ptr<AnswerPatience>;
 // The node process may answer late, now and later: meanwhile this checks for Ctrl-C, and whether
 // another thread closes the loader. ThrowStatus() raises the exception of a signal handler.
 std::shared_ptr<RemoteLoader> OpenAtNode(const PyIndex& index, const LoaderOptions& options,
-                                        NodeAddress node, const Patience& patience) {
+                                         NodeAddress node, const Patience& patience) {
   node.index_path = std::filesystem::absolute(index.path).string();
   node.fingerprint = index.index->fingerprint();
   const auto keep_waiting = [patience] {
@@ -343,7 +343,7 @@ class PyLoader {
 
   const Patience patience_ = std::make_shared<AnswerPatience>();
   mutable Mutex mutex_;
-  std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);      // null: closed
+  std::shared_ptr<BatchSource> loader_ HEADRACE_GUARDED_BY(mutex_);  // null: closed
   std::weak_ptr<RemoteLoader> remote_;  // the same, if it is at a node process
   mutable std::optional<LoaderStats> last_ HEADRACE_GUARDED_BY(mutex_);  // the newest known
   std::vector<BatchField> schema_;
@@ -485,8 +485,7 @@ void BindPyLoader(nb::module_& module) {
             self.ConnectNodes(std::move(group));
           },
           nb::arg("node"), nb::arg("addresses"), nb::arg("token"), nb::arg("answer_s"),
-          nb::arg("begin_s"),
-          "Tells the node process where those of all nodes are.")
+          nb::arg("begin_s"), "Tells the node process where those of all nodes are.")
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),
            nb::arg("epoch"), nb::arg("first_step"))

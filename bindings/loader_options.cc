@@ -149,8 +149,8 @@ void BindOptions(nb::module_& module) {
                                     .key = key.bytes(),
                                     .name = name.bytes()};
           },
-          nb::arg("address"), nb::arg("open_network"), nb::arg("authority"),
-          nb::arg("certificate"), nb::arg("key"), nb::arg("name"),
+          nb::arg("address"), nb::arg("open_network"), nb::arg("authority"), nb::arg("certificate"),
+          nb::arg("key"), nb::arg("name"),
           "Where the node process listens for those of other nodes.")
       .def(
           "set_remedies",

@@ -20,7 +20,6 @@ from headrace._loading.arguments import (
 )
 from headrace._loading.feed import Delivered, EpochFeed
 from headrace._loading.node import node_place
-from headrace._loading.nodes import node_plan, set_nodes
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
@@ -29,6 +28,7 @@ from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
 from headrace._loading.trainers import NotPrepared
 from headrace._names import OrderName
+from headrace._nodes.plan import node_plan, set_nodes
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group

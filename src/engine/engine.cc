@@ -262,9 +262,8 @@ void Engine::Advance() {
     if (const Status status = components.blocks.IssueReads(); !status.ok()) End(status);
   }
   if (!ended) components.rows.IssueReads();  // Of stand-ins where no block read can bring a sample.
-  if (!ended && components.filler != nullptr) components.filler->IssueBrought();
   const bool idle = components.queues.nothing_to_read() && !components.blocks.has_queued();
-  if (!ended && components.filler != nullptr && idle) components.filler->IssueAhead();
+  if (!ended && components.filler != nullptr) components.filler->IssueReads(idle);
   HandOver();  // Steps without rows, and steps that failed before a read.
 }
 

@@ -92,8 +92,7 @@ class SimNodes final : public FetchSource {
         }
         if (damaged.contains(Raw(fetch->sample))) bytes[0] = '?';
         EXPECT_EQ(fetch->extent.range.size, bytes.size());
-        std::copy(bytes.begin(), bytes.end(),
-                  reinterpret_cast<char*>(fetch->memory().data()));
+        std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(fetch->memory().data()));
         done(*fetch, fetch->memory().first(bytes.size()));
       });
     }
@@ -158,19 +157,20 @@ class EngineTiersTest : public ::testing::Test {
     for (const auto& tier : tiers_) tiers.push_back(tier.get());
     const std::vector<std::vector<std::uint32_t>> nothing_held(tiers.size());
     SimSink sink;
-    Engine engine({.index = &index_,
-                   .schema = schema_,
-                   .store = &store,
-                   .executor = &executor,
-                   .clock = &loop_.clock(),
-                   .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
-                   .staging = BufferPool::Make(kMiB),
-                   .model = model_.has_value() ? &*model_ : nullptr,
-                   .nodes = nodes_.has_value() ? &*nodes_ : nullptr},
-                  options_, MakeListOrder(std::move(list)),
-                  std::make_unique<TierCache>(tiers, MakeUniformBlocks(kSamples, 1),
-                                              std::make_unique<WrittenPlacement>(std::move(ops), at_nodes_),
-                                              nothing_held, /*node=*/0));
+    Engine engine(
+        {.index = &index_,
+         .schema = schema_,
+         .store = &store,
+         .executor = &executor,
+         .clock = &loop_.clock(),
+         .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
+         .staging = BufferPool::Make(kMiB),
+         .model = model_.has_value() ? &*model_ : nullptr,
+         .nodes = nodes_.has_value() ? &*nodes_ : nullptr},
+        options_, MakeListOrder(std::move(list)),
+        std::make_unique<TierCache>(tiers, MakeUniformBlocks(kSamples, 1),
+                                    std::make_unique<WrittenPlacement>(std::move(ops), at_nodes_),
+                                    nothing_held, /*node=*/0));
     engine_ = &engine;
     std::size_t taken = 0;
     std::function<void()> consume = [&] {

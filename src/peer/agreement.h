@@ -1,9 +1,9 @@
 #pragma once
 
 // peer/ connects the node processes of a job: it fetches samples from the tiers of other nodes and
-// gives them those of this one, and has all nodes say what they are about to do. peer/grpc/ does so
-// over gRPC, which is seen there and nowhere else, and which only headrace-node links. Neither knows
-// orders, engines or loaders.
+// gives them those of this one, and compares the runs that nodes begin. peer/grpc/ does so
+// over gRPC, which is seen there and nowhere else, and which only headrace-node links. Neither
+// knows orders, engines or loaders.
 
 #include <cstddef>
 #include <cstdint>

@@ -16,9 +16,9 @@ struct NodeTraffic {
   std::uint64_t not_held = 0;        // asked for, and the other node did not have it
   std::uint64_t failed = 0;          // asked for, and not answered in time, or wrongly
   std::uint64_t given_samples = 0;
-  std::uint64_t given_bytes = 0;   // of these
-  std::uint64_t not_given = 0;     // that others asked for, and this node did not have
-  std::uint64_t bad_messages = 0;  // of others: refused, for they contradict what was asked
+  std::uint64_t given_bytes = 0;    // of these
+  std::uint64_t not_given = 0;      // that others asked for, and this node did not have
+  std::uint64_t bad_messages = 0;   // of others: refused, for they contradict what was asked
   std::vector<std::uint32_t> down;  // nodes that are not asked now, as they did not answer
 };
 HEADRACE_MEMBERS(NodeTraffic, node, nodes, received_samples, received_bytes, not_held, failed,

@@ -24,13 +24,13 @@ struct PeerListen {
 };
 HEADRACE_MEMBERS(PeerListen, address, open_network, authority, certificate, key, name)
 
-// The nodes of a job, as one of them is told.
+// The nodes of a job, as one of them knows them.
 struct PeerGroup {
-  NodeNumber node = 0;                 // this one
-  std::vector<std::string> addresses;  // of all nodes, by number: "host:port"
-  std::string token;                   // a secret of the job
-  std::int64_t answer_ns = 5'000'000'000;    // a sample that takes longer comes from storage
-  std::int64_t begin_ns = 600'000'000'000;   // how long to wait for nodes that begin a run
+  NodeNumber node = 0;                      // this one
+  std::vector<std::string> addresses;       // of all nodes, by number: "host:port"
+  std::string token;                        // a secret of the job
+  std::int64_t answer_ns = 5'000'000'000;   // a sample that takes longer comes from storage
+  std::int64_t begin_ns = 600'000'000'000;  // how long to wait for nodes that begin a run
 };
 HEADRACE_MEMBERS(PeerGroup, node, addresses, token, answer_ns, begin_ns)
 

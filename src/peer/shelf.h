@@ -30,7 +30,7 @@ class Shelf {
   using Done = std::function<void(Result<Tier::EntryRef>, std::shared_ptr<Lease>)>;
   void Take(SampleId sample, Done done) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // From now on samples come from `held`, which may be null. Returns when nothing of what was given
+  // From now on samples come from `held`, which may be null. Returns when no entry that was given
   // before is in use.
   void Give(HeldSamples* held) HEADRACE_LOCKS_EXCLUDED(mutex_);
 

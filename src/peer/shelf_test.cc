@@ -12,7 +12,7 @@
 namespace headrace {
 namespace {
 
-// Has sample 1, and answers for it when it is told to.
+// Has sample 1, and answers when Answer() is called.
 class OneSample final : public HeldSamples {
  public:
   OneSample() {
@@ -58,10 +58,10 @@ TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
     entry = std::move(got).value();
     lease = std::move(with);
   });
-  shelf.Take(SampleId{2}, [&](const Result<Tier::EntryRef>& got,
-                              const std::shared_ptr<Shelf::Lease>&) {
-    EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
-  });
+  shelf.Take(SampleId{2},
+             [&](const Result<Tier::EntryRef>& got, const std::shared_ptr<Shelf::Lease>&) {
+               EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
+             });
   held.Answer();
   ASSERT_TRUE(entry);
   std::atomic<bool> taken_back = false;

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from headrace import _core
 from headrace._dataset import Dataset
 from headrace._loading.node import NodePlace, closed_core, open_core
-from headrace._loading.nodes import NodePlan, connect_nodes
+from headrace._nodes.plan import NodePlan, connect_nodes
 from headrace._workers import Core, Transformer
 from headrace.tiers import Part
 

@@ -119,7 +119,7 @@ class Nodes(Group):
 
     Args:
         addresses: "host:port" of every node, in the order of ranks; the environment variable
-            HEADRACE_TOKEN then holds the job's secret. Default: they meet at torch's store.
+            HEADRACE_TOKEN then holds the job's secret. Default: exchanged through torch's store.
         listen: address of this machine, where the others reach it; default: found.
         open_network: whether samples may travel without encryption beyond this machine.
         certificate, key, authority: files in PEM format: nodes then prove who they are, and

@@ -65,8 +65,8 @@ struct Batch {
   std::vector<Substitution> substitutions;  // those among them, by slot
   // By slot, where there are tiers: a tier, kFromNode, or kNoTier: storage.
   std::vector<TierNumber> sources;
-  std::vector<BatchRows> fields;            // parallel to the schema
-  std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
+  std::vector<BatchRows> fields;  // parallel to the schema
+  std::vector<Buffer> extra;      // ragged rows of stand-ins, that need more room than was planned
   Buffer memory;
   // Of a batch that another process made: says when it is let go, and what its rows lie in.
   std::shared_ptr<const void> lease;

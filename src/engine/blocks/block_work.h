@@ -80,8 +80,8 @@ struct BlockPart : Fetch {
   [[nodiscard]] bool falls_back() const {
     return node != kNoNode || pieces.front().entry != nullptr;
   }
-  // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is laid
-  // out as the cells are.
+  // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is
+  // laid out as the cells are.
   [[nodiscard]] std::span<const std::byte> BytesOf(const BlockPiece& piece) const {
     const ByteRange range = piece.extent.range;
     const bool as_cells = node != kNoNode || piece.entry != nullptr;

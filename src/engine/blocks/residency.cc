@@ -40,7 +40,9 @@ void Residency::FindInTiers(BlockWork& block) const {
     if (block.entries.empty()) block.entries.resize(block.samples.size());
     block.entries[place] = std::move(entry);
   }
-  if (loop_.nodes != nullptr) block.node = tiers_->NodeOf(block.plan.first);
+  if (loop_.nodes != nullptr) {
+    static_cast<void>(tiers_->Find(KeptSampleId(block.plan, 0), &block.node));
+  }
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {

@@ -140,8 +140,8 @@ void RowReader::Issue() {
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.
 bool RowReader::MayBeTried(const RowRead& read) const {
-  return loop_.fields.size() == 1 && read.source == &loop_.storage &&
-         read.extent.range.size > 0 && !read.tried && read.source->MayReadNow();
+  return loop_.fields.size() == 1 && read.source == &loop_.storage && read.extent.range.size > 0 &&
+         !read.tried && read.source->MayReadNow();
 }
 
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.

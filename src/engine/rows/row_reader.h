@@ -46,8 +46,8 @@ class RowReader final : public FetchClient {
 
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
   Reads MakeReads(StepWork& work, std::span<Piece> pieces);
-  // The read of the entry of a row's sample, whose pieces are its parts; or of the sample, of `bytes`
-  // bytes, from the row's node.
+  // The read of the entry of a row's sample, whose pieces are its parts; or of the sample, of
+  // `bytes` bytes, from the row's node.
   RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
   RowRead* MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
 

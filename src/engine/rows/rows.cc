@@ -39,8 +39,7 @@ void Rows::FindInTiers(StepWork& work) const {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
     const SampleId sample = work.plan.deliveries[slot].sample;
     SampleWork& row = work.samples[slot];
-    row.entry = tiers_->Find(sample);
-    if (!row.entry && loop_.nodes != nullptr) row.node = tiers_->NodeOf(sample);
+    row.entry = tiers_->Find(sample, loop_.nodes != nullptr ? &row.node : nullptr);
   }
 }
 
@@ -164,7 +163,8 @@ bool Rows::PlanFromNode(StepWork& work, std::uint32_t slot) {
   }
   FitRows(work, slot);
   work.batch->sources[slot] = kFromNode;
-  row.insert_into = tiers_->TierForNode(work.batch->samples[slot], bytes.value());
+  row.insert_into =
+      tiers_->TierForMiss(work.batch->samples[slot], /*passed_over=*/false, bytes.value());
   queues_.AddReads(work, {reader_.MakeNodeRead(work, slot, bytes.value())});
   return true;
 }

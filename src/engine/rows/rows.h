@@ -21,8 +21,8 @@
 namespace headrace {
 
 // The rows of the steps in work, from planned to done. A row's bytes come from cells, from a tier,
-// from another node or from storage; they are decoded; where that fails, the row falls back from its
-// tier or node to storage, then another sample stands in for it, or its step fails.
+// from another node or from storage; they are decoded; where that fails, the row falls back from
+// its tier or node to storage, then another sample stands in for it, or its step fails.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor and of Connect() outlive it.
@@ -38,8 +38,8 @@ class Rows final : public RowReaderClient,
   // Once, before the first step: where rows come from beside storage. Null: no tiers; no blocks.
   void Connect(TierFiller* tiers, Residency* blocks);
 
-  // Takes references to what the tiers have of a part of a step, and notes which other nodes have the
-  // rest; only after that the plan may go on.
+  // Takes references to what the tiers have of a part of a step, and notes which other nodes have
+  // the rest; only after that the plan may go on.
   void FindInTiers(StepWork& work) const;
   // Plans the reads of all rows of a part of a step that was admitted.
   void Plan(StepWork& work);

@@ -102,11 +102,11 @@ class TierCache {
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
   const NodeNumber node_;
-  std::optional<PlacedStep> planned_;  // by PlanStep()
+  std::optional<PlacedStep> planned_;                           // by PlanStep()
   std::vector<std::pair<std::uint32_t, NodeNumber>> at_nodes_;  // its blocks elsewhere, ascending
   std::vector<NodeNumber> ahead_nodes_;                         // of its ops, in order
-  std::vector<TierNumber> wanted_;     // by block
-  std::vector<bool> ahead_unused_;     // by sample, where blocks are samples
+  std::vector<TierNumber> wanted_;                              // by block
+  std::vector<bool> ahead_unused_;  // by sample, where blocks are samples
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
   std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
   std::deque<Move> moves_;

@@ -68,18 +68,12 @@ bool TierFiller::Await(SampleId sample, RowRef row) {
   return true;
 }
 
-Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over) {
-  ++counts_.storage_uses;
+Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over, std::uint64_t node_bytes) {
+  ++(node_bytes > 0 ? counts_.node_uses : counts_.storage_uses);
+  counts_.node_bytes += node_bytes;
   Tier* const tier = passed_over ? nullptr : cache_.Wanted(sample);
   if (tier != nullptr) inserting_.try_emplace(Raw(sample));
   return tier;
-}
-
-Tier* TierFiller::TierForNode(SampleId sample, std::uint64_t bytes) {
-  ++counts_.node_uses;
-  counts_.node_bytes += bytes;
-  Tier* const tier = cache_.Wanted(sample);
-  return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
 }
 
 Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
@@ -145,6 +139,11 @@ void TierFiller::IssueMoves() {
   }
 }
 
+void TierFiller::IssueReads(bool idle) {
+  IssueBrought();
+  if (idle) IssueAhead();
+}
+
 void TierFiller::IssueAhead() {
   const Fetcher& fetcher = loop_.fetcher;
   while (fills_.size() * kReadsToAFill < fetcher.in_flight_max() && fetcher.has_room()) {
@@ -202,8 +201,8 @@ void TierFiller::Bring(SampleId sample, TakenEntry done) {
   }
   if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
   if (brought_.size() >= kBroughtMax) {
-    return refuse(ResourceExhausted("bringing sample {}: {} others wait to be brought",
-                                    Raw(sample), brought_.size()));
+    return refuse(ResourceExhausted("bringing sample {}: {} others wait to be brought", Raw(sample),
+                                    brought_.size()));
   }
   brought_.emplace(Raw(sample), std::move(done));
   if (inserting_.contains(Raw(sample))) return;
@@ -315,8 +314,7 @@ void TierFiller::Run(Fill& fill) {
 }
 
 // Compares what was read with the index. Adds the bytes of each stored field to `parts`.
-Status TierFiller::Verify(const Fill& fill,
-                          std::vector<std::span<const std::byte>>& parts) const {
+Status TierFiller::Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const {
   std::span<const std::byte> rest = fill.reads.front().data;  // of a node: all fields
   Status verified;
   const auto verify = [&](std::uint32_t field, const Extent& extent) {

@@ -50,19 +50,17 @@ class TierFiller final : public FetchClient {
              TierFillerClient& client);
   ~TierFiller() override;
 
-  // The entry of a sample in the tier that is to have it; empty: there is none.
-  [[nodiscard]] Tier::EntryRef Find(SampleId sample) const { return cache_.Find(sample); }
+  // The entry of a sample in the tier that is to have it; empty: there is none. Then `node`, if it
+  // is not null, gets the node that the plan takes the sample from: TierCache::NodeOf().
+  [[nodiscard]] Tier::EntryRef Find(SampleId sample, NodeNumber* node = nullptr) const {
+    Tier::EntryRef entry = cache_.Find(sample);
+    if (!entry && node != nullptr) *node = cache_.NodeOf(sample);
+    return entry;
+  }
   // Whether storage gives the entry's bytes faster than the tier that has them.
   [[nodiscard]] bool PassesOver(const Tier::EntryRef& entry) const;
-  // The node that the plan takes a sample from; kNoNode: none. As TierCache::NodeOf().
-  [[nodiscard]] NodeNumber NodeOf(SampleId sample) const { return cache_.NodeOf(sample); }
-  // A row reads the sample from another node: counts it. Returns the tier that takes it on the way,
-  // as TierForMiss() does.
-  Tier* TierForNode(SampleId sample, std::uint64_t bytes);
   // Has a sample brought into the tier that is to have it: see Engine::Bring().
   void Bring(SampleId sample, TakenEntry done);
-  // Reads what is to be brought, as far as there is room.
-  void IssueBrought();
   // The run has ended: nothing is brought any more.
   void DropBrought();
 
@@ -72,9 +70,10 @@ class TierFiller final : public FetchClient {
   // Whether the sample is on its way into a tier; then the client hears of `row`.
   bool Await(SampleId sample, RowRef row);
 
-  // A row reads the sample from storage: counts it. Returns the tier that takes it on the way:
-  // Insert(), then Finish(), or Finish() alone where it could not be read. Null: none does.
-  Tier* TierForMiss(SampleId sample, bool passed_over);
+  // A row reads the sample from storage, or its `node_bytes` bytes from another node: counts it.
+  // Returns the tier that takes it on the way: Insert(), then Finish(), or Finish() alone where it
+  // could not be read. Null: none does.
+  Tier* TierForMiss(SampleId sample, bool passed_over, std::uint64_t node_bytes = 0);
   // The same for a sample that its tier, or another node, could not give.
   Tier* FallBack(SampleId sample, bool from_node);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
@@ -91,8 +90,9 @@ class TierFiller final : public FetchClient {
   // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
   // cannot be moved now is given up.
   void IssueMoves();
-  // Fetches ahead, while there is nothing to read that somebody waits for.
-  void IssueAhead();
+  // Reads what is to be brought; and fetches ahead if the engine is `idle`: there is nothing to
+  // read that somebody waits for.
+  void IssueReads(bool idle);
 
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
@@ -102,6 +102,8 @@ class TierFiller final : public FetchClient {
   struct Fill;
   struct FillRead;
 
+  void IssueBrought();
+  void IssueAhead();
   std::unique_ptr<Fill> NextAhead();
   [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead) const;
   void AnswerBrought(SampleId sample, const Status& status);

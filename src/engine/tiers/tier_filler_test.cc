@@ -73,7 +73,7 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
 TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
   Make({Insert(3, 0, /*ahead=*/true)});
   EXPECT_FALSE(filler_->Await(SampleId{3}, {.slot = 7})) << "it is not on its way";
-  filler_->IssueAhead();
+  filler_->IssueReads(/*idle=*/true);
   EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 7}));
   EXPECT_THAT(arrived_, IsEmpty());
   test_.Run();
@@ -93,7 +93,7 @@ TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
   test_.storage.broken = {200};
   test_.index.columns[0].checksums[3] = 0;
   test_.storage.holds = true;
-  filler_->IssueAhead();
+  filler_->IssueReads(/*idle=*/true);
   EXPECT_TRUE(filler_->Await(SampleId{2}, {.slot = 2}));
   EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 3}));
   test_.storage.AnswerHeld();
@@ -107,7 +107,7 @@ TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
 TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
   Make({Insert(3, 0, true)});
   test_.storage.holds = true;
-  filler_->IssueAhead();
+  filler_->IssueReads(/*idle=*/true);
   EXPECT_TRUE(filler_->Await(SampleId{3}, {.slot = 7}));
   test_.loop.ended = true;
   test_.storage.AnswerHeld();

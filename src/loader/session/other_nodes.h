@@ -12,7 +12,7 @@
 
 namespace headrace {
 
-// What a node is about to run, and what its tiers hold. The plans of all nodes depend on it.
+// The run that a node begins, and what its tiers hold. The plans of all nodes depend on it.
 struct NodeFacts {
   Position start;
   std::vector<std::uint64_t> capacity_units;     // by tier
@@ -31,7 +31,7 @@ class OtherNodes {
   // Reads samples of other nodes: Fetch::node, Fetch::sample.
   [[nodiscard]] virtual FetchSource& source() = 0;
 
-  // Tells the other nodes what this one is about to do, and waits until all have said it. Every
+  // Sends the facts of this node to all others, and waits until all have sent theirs. Every
   // node calls it once for each run, in the same order. Returns what each said, by node.
   //
   // Errors: FailedPrecondition  nodes run different things; the message names node and difference

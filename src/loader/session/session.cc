@@ -181,9 +181,9 @@ struct Session::Impl {
 
   // They share memory and its hook: one at a time.
   RunLifecycle<EngineRun> runs{clock, [this](EngineRun& run) {
-                                   if (shelf != nullptr) shelf->End();
-                                   reports.End(run);
-                                 }};
+                                 if (shelf != nullptr) shelf->End();
+                                 reports.End(run);
+                               }};
   std::uint64_t run_count = 0;  // used where a run starts
 };
 

@@ -63,8 +63,8 @@ class Session {
  public:
   // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
   // with it. With several lanes on several NUMA nodes, the threads, staging and batch memory of a
-  // lane are on its NUMA node. `nodes`: the other nodes of the job, which give samples of their tiers
-  // to this one, and get some of it; null: they are not asked.
+  // lane are on its NUMA node. `nodes`: the other nodes of the job, which give samples of their
+  // tiers to this one, and get some of it; null: they are not asked.
   //
   // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,

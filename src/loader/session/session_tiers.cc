@@ -37,13 +37,10 @@ SessionTiers::SessionTiers(const PlacementFactory* factory,
       horizon_epochs_(spec.horizon_epochs),
       nodes_(nodes) {}
 
-Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<const Index>& index,
-                                                         std::span<const BatchField> schema,
-                                                         const TiersSpec& spec,
-                                                         std::shared_ptr<const ResolvedOrder> order,
-                                                         bool verified,
-                                                         std::shared_ptr<RetainedTiers> retained,
-                                                         OtherNodes* nodes) {
+Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(
+    const std::shared_ptr<const Index>& index, std::span<const BatchField> schema,
+    const TiersSpec& spec, std::shared_ptr<const ResolvedOrder> order, bool verified,
+    std::shared_ptr<RetainedTiers> retained, OtherNodes* nodes) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
   std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec, nodes));
@@ -104,7 +101,6 @@ Status SessionTiers::OpenTiers(const TiersSpec& spec, const std::string& fingerp
 Result<std::unique_ptr<TierCache>> SessionTiers::Begin(Position start) {
   return Begin(MakePlacementRequest(order_, room_, horizon_epochs_, start), start);
 }
-
 
 // Others' lists are not known: a node that is alone.
 Result<std::unique_ptr<TierCache>> SessionTiers::Begin(const ListOrderOptions& list) {

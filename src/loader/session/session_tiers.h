@@ -40,8 +40,8 @@ class SessionTiers {
   // Makes the tiers. Reuses the contents of folders from an earlier run with the same dataset,
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
   // a sample stored without comparison would never be compared. Tiers in memory are taken from
-  // `retained`, if it is not null. `nodes`: the other nodes of the job; null: they are not known, and
-  // the plan takes their tiers to be empty.
+  // `retained`, if it is not null. `nodes`: the other nodes of the job; null: they are not known,
+  // and the plan takes their tiers to be empty.
   //
   // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
   //                             folder

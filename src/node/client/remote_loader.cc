@@ -328,8 +328,8 @@ Result<Reply> RemoteLoader::Call(const char* asked, Ask ask, std::int64_t timeou
 }
 
 Status RemoteLoader::ConnectNodes(PeerGroup group) {
-  return Call<NodesConnected>("connecting the nodes", headrace::ConnectNodes{.group = std::move(group)},
-                              kCountsNs)
+  return Call<NodesConnected>("connecting the nodes",
+                              headrace::ConnectNodes{.group = std::move(group)}, kCountsNs)
       .status();
 }
 

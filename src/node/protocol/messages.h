@@ -99,7 +99,8 @@ struct AskRowsOf {
   std::vector<SampleId> samples;
 };
 HEADRACE_MEMBERS(AskRowsOf, call, samples)
-// The nodes of the job are known: of local rank 0, before its first run. Answered by NodesConnected.
+// The nodes of the job are known: of local rank 0, before its first run. Answered by
+// NodesConnected.
 struct ConnectNodes {
   std::uint64_t call = 0;
   PeerGroup group;

@@ -192,9 +192,9 @@ Status NodeLink::OnAnswer(const SampleAnswer& answer, AllEnded& ended) {
   const std::string& part = answer.part();
   if (!state.sent || answer.offset() != state.received || part.empty() ||
       part.size() > bytes - state.received) {
-    const Status bad = DataLoss(
-        "sample {} of {}: got {} bytes at {}, expected up to {} at {}", Raw(fetch.sample), Name(),
-        part.size(), answer.offset(), bytes - state.received, state.received);
+    const Status bad =
+        DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}", Raw(fetch.sample),
+                 Name(), part.size(), answer.offset(), bytes - state.received, state.received);
     End(asked, bad, ended);
     return bad;
   }
@@ -206,8 +206,9 @@ Status NodeLink::OnAnswer(const SampleAnswer& answer, AllEnded& ended) {
   failures_ = 0;
   if (state.checksum != answer.checksum()) {
     ++counters_.bad_messages;
-    End(asked, DataLoss("sample {} of {}: the bytes that came do not have its checksum",
-                        Raw(fetch.sample), Name()),
+    End(asked,
+        DataLoss("sample {} of {}: the bytes that came do not have its checksum", Raw(fetch.sample),
+                 Name()),
         ended);
     return Status();
   }
@@ -230,11 +231,11 @@ void NodeLink::Sweep(std::int64_t now_ns) {
         why = Status(StatusCode::kCancelled, "the run has ended");
       } else if (now_ns >= state.due_ns) {
         overdue = true;
-        why = Status(StatusCode::kDeadlineExceeded,
-                     fmt::format("sample {} of {}: {} of {} bytes came in {} s",
-                                 Raw(state.fetch->sample), Name(), state.received,
-                                 state.fetch->extent.range.size,
-                                 static_cast<double>(options_.answer_ns) / kNsPerSecond));
+        why = Status(
+            StatusCode::kDeadlineExceeded,
+            fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(state.fetch->sample),
+                        Name(), state.received, state.fetch->extent.range.size,
+                        static_cast<double>(options_.answer_ns) / kNsPerSecond));
       } else {
         continue;
       }
@@ -312,11 +313,10 @@ void NodeLink::OnStreamEnd(const grpc::Status& status) {
   AllEnded ended;
   {
     MutexLock lock(mutex_);
-    const Status why(
-        StatusCode::kUnavailable,
-        fmt::format("asking {}: {}", Name(),
-                    status.error_message().empty() ? "the connection has ended"
-                                                   : status.error_message()));
+    const Status why(StatusCode::kUnavailable,
+                     fmt::format("asking {}: {}", Name(),
+                                 status.error_message().empty() ? "the connection has ended"
+                                                                : status.error_message()));
     if (!asked_.empty()) Failed();
     EndAll(why, ended);
     stream_ = nullptr;

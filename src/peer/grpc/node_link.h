@@ -74,8 +74,8 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   using AllEnded = std::vector<Ended>;
 
   static void Tell(AllEnded& ended);
-  void End(std::unordered_map<std::uint64_t, Asked>::iterator asked, Status status,
-           AllEnded& ended) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void End(std::unordered_map<std::uint64_t, Asked>::iterator asked, Status status, AllEnded& ended)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
   void EndAll(const Status& why, AllEnded& ended) HEADRACE_LOCKS_REQUIRED(mutex_);
   void Failed() HEADRACE_LOCKS_REQUIRED(mutex_);
   void OpenStream() HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -99,7 +99,7 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of the stream
+  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;                   // of the stream
   std::unordered_map<std::uint64_t, Asked> asked_ HEADRACE_GUARDED_BY(mutex_);  // by number
   std::deque<std::uint64_t> to_send_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // sent and not answered whole

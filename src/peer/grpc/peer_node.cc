@@ -29,7 +29,7 @@ namespace {
 constexpr std::int64_t kSweepNs = 20 * kNsPerMs;
 constexpr std::int64_t kTryAgainNs = 200 * kNsPerMs;
 constexpr std::size_t kFactsPartBytes = std::size_t{1} << 20;
-constexpr std::size_t kTellersMax = 16;  // nodes that are told something at once
+constexpr std::size_t kTellersMax = 16;  // nodes that are called at once
 // How long calls of others may take to end when this node goes.
 constexpr std::int64_t kShutdownMs = 500;
 
@@ -50,9 +50,10 @@ Result<std::string> ReadFile(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   if (!file || text.str().empty()) {
-    return FailedPrecondition("reading '{}', a file of the nodes' certificates: it cannot be read, "
-                              "or is empty",
-                              path);
+    return FailedPrecondition(
+        "reading '{}', a file of the nodes' certificates: it cannot be read, "
+        "or is empty",
+        path);
   }
   return text.str();
 }
@@ -119,8 +120,8 @@ struct PeerNode::Impl {
           link->Read({begin, end}, stop, done);
         } else {
           for (auto each = begin; each != end; ++each) {
-            done(**each, Status(StatusCode::kUnavailable,
-                                fmt::format("node {} is not known", node)));
+            done(**each,
+                 Status(StatusCode::kUnavailable, fmt::format("node {} is not known", node)));
           }
         }
         begin = end;
@@ -140,10 +141,16 @@ struct PeerNode::Impl {
     return links;
   }
 
+  void Pause(std::int64_t ns) const {
+    MutexLock lock(pause_mutex);
+    static_cast<void>(pause.WaitFor(pause_mutex, ns));
+  }
+
   void Watch(const std::stop_token& stop) {
+    const std::stop_callback wake(stop, [this] { pause.NotifyAll(); });
     const MonotonicClock clock;
     while (!stop.stop_requested()) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kSweepNs));
+      Pause(kSweepNs);
       for (const std::shared_ptr<NodeLink>& link : Links()) {
         if (link != nullptr) link->Sweep(clock.NowNanos());
       }
@@ -169,6 +176,8 @@ struct PeerNode::Impl {
   // By node; null: this one.
   std::vector<std::shared_ptr<NodeLink>> links HEADRACE_GUARDED_BY(mutex);
 
+  mutable Mutex pause_mutex;
+  mutable CondVar pause;
   std::unique_ptr<grpc::Server> server;
   std::jthread watch;  // Last: uses the links.
 };
@@ -201,8 +210,7 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
                               address));
   }
   impl->address = fmt::format("{}:{}", host, port);
-  impl->watch =
-      std::jthread([raw = impl.get()](const std::stop_token& stop) { raw->Watch(stop); });
+  impl->watch = std::jthread([raw = impl.get()](const std::stop_token& stop) { raw->Watch(stop); });
   return std::unique_ptr<PeerNode>(new PeerNode(std::move(impl)));
 }
 
@@ -254,8 +262,8 @@ Status PeerNode::Connect(PeerGroup group) {
                           .address = group.addresses[node],
                           .token = group.token,
                           .answer_ns = group.answer_ns},
-        grpc::CreateCustomChannel(group.addresses[node],
-                                  ChannelCredentialsOf(impl_->certificates), arguments),
+        grpc::CreateCustomChannel(group.addresses[node], ChannelCredentialsOf(impl_->certificates),
+                                  arguments),
         impl_->counters);
   }
   impl_->agreement = std::make_unique<Agreement>(group.node, nodes);
@@ -264,7 +272,7 @@ Status PeerNode::Connect(PeerGroup group) {
   return Status();
 }
 
-// Says it to one node, again until it is heard: the node may not be there yet.
+// Says it to one node, again until it answers: the node may not be there yet.
 Status PeerNode::Impl::Tell(NodeLink& link, std::uint64_t round, const std::string& facts,
                             std::int64_t until_ns,
                             const std::function<bool()>& keep_waiting) const {
@@ -306,7 +314,7 @@ Status PeerNode::Impl::Tell(NodeLink& link, std::uint64_t round, const std::stri
     if (!keep_waiting()) {
       return Status(StatusCode::kCancelled, "beginning a run: given up before all nodes began it");
     }
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kTryAgainNs));
+    Pause(kTryAgainNs);
   }
 }
 

@@ -39,7 +39,7 @@ class PeerNode {
   // Tells it which nodes there are. Opens no connection.
   //
   // Errors: InvalidArgument     no such node, an empty token or address
-  //         FailedPrecondition  it was told before
+  //         FailedPrecondition  it knows them already
   Status Connect(PeerGroup group);
   [[nodiscard]] bool connected() const;
 

@@ -93,10 +93,10 @@ class Nodes {
 };
 
 // Reads samples and waits for all.
-std::vector<Result<std::string>> ReadAll(PeerNode& from, NodeNumber node,
-                                         const std::vector<std::pair<std::uint64_t, std::uint64_t>>&
-                                             samples_and_bytes,
-                                         const std::stop_token& stop = {}) {
+std::vector<Result<std::string>> ReadAll(
+    PeerNode& from, NodeNumber node,
+    const std::vector<std::pair<std::uint64_t, std::uint64_t>>& samples_and_bytes,
+    const std::stop_token& stop = {}) {
   const auto pool = BufferPool::Make(256 << 20);
   std::vector<Fetch> fetches(samples_and_bytes.size());
   std::vector<Fetch*> pointers;
@@ -116,8 +116,8 @@ std::vector<Result<std::string>> ReadAll(PeerNode& from, NodeNumber node,
     const std::lock_guard lock(mutex);
     const auto i = static_cast<std::size_t>(&fetch - fetches.data());
     if (data.ok()) {
-      results[i] = std::string(reinterpret_cast<const char*>(data.value().data()),
-                               data.value().size());
+      results[i] =
+          std::string(reinterpret_cast<const char*>(data.value().data()), data.value().size());
     } else {
       results[i] = data.status();
     }
@@ -152,17 +152,16 @@ class PeerUnderTest final : public SourceUnderTest {
   Nodes nodes_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Peer, SourceConformanceTest,
-                         testing::Values(SourceCase{"peer",
-                                                    [](const auto& samples) {
-                                                      return std::make_unique<PeerUnderTest>(
-                                                          samples);
-                                                    }}),
-                         [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Peer, SourceConformanceTest,
+    testing::Values(SourceCase{
+        "peer", [](const auto& samples) { return std::make_unique<PeerUnderTest>(samples); }}),
+    [](const auto& each) { return each.param.name; });
 
 std::string Payload(std::uint64_t number, std::size_t size) {
   std::string bytes(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(number * 31 + i * 7 + i / 251);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<char>(number * 31 + i * 7 + i / 251);
   return bytes;
 }
 
@@ -413,8 +412,7 @@ TEST(PeerNodeTest, ANodeThatLiesGivesErrorsAndNeverWrongBytes) {
 }
 
 TEST(PeerNodeTest, ListensBeyondLoopbackOnlyWhenItMay) {
-  EXPECT_EQ(PeerNode::Listen({.address = "0.0.0.0"}).status().code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(PeerNode::Listen({.address = "0.0.0.0"}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(PeerNode::Listen({.address = "0.0.0.0", .open_network = true}).ok());
   EXPECT_EQ(PeerNode::Listen({.certificate = "/nowhere"}).status().code(),
             StatusCode::kInvalidArgument);

@@ -17,7 +17,7 @@ using peers::v1::SampleRequests;
 
 constexpr std::size_t kAgreePartBytesMax = std::size_t{2} << 20;
 
-// As long for any token: how long it takes says nothing of the right one.
+// Takes as long for any token: the time does not reveal the right one.
 bool SameSecret(std::string_view given, std::string_view secret) {
   unsigned difference = given.size() == secret.size() ? 0 : 1;
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -27,8 +27,7 @@ bool SameSecret(std::string_view given, std::string_view secret) {
   return difference == 0 && !secret.empty();
 }
 
-
-// Hears what another node is about to run.
+// Receives the facts of another node's run.
 class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
  public:
   AgreeStream(Agreement& agreement, PeerCounters& counters)

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "store/byte_store.h"
 #include "peer/grpc/peer_wire.h"
+#include "store/byte_store.h"
 
 namespace headrace {
 

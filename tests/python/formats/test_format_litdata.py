@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import random
 import shutil
 from pathlib import Path
 from typing import Any

@@ -150,7 +150,10 @@ def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
         raise InvalidArgumentError(
             "Nodes.certificate, key and authority: give all three files, or none"
         )
-    paths = [given_path(f"Nodes.{name}", each) if each else "" for name, each in zip(files, given)]
+    paths = [
+        given_path(f"Nodes.{name}", each) if each else ""
+        for name, each in zip(files, given, strict=True)
+    ]
     options.set_nodes(
         plan.listen,
         flag("Nodes.open_network", wanted.open_network),
@@ -175,9 +178,7 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout)
 
 
-def _exchange(
-    plan: NodePlan, store: Store, address: str, timeout: int
-) -> tuple[list[str], str]:
+def _exchange(plan: NodePlan, store: Store, address: str, timeout: int) -> tuple[list[str], str]:
     """All addresses, by node, and the token, which node 0 makes."""
     set_timeout = getattr(store, "set_timeout", None)
     if set_timeout is not None:

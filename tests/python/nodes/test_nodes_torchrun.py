@@ -1,4 +1,4 @@
-"""Several nodes started by torchrun, one agent a node: they meet at its store, and start again."""
+"""Several nodes started by torchrun, one agent a node: they exchange addresses, and start again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def launch(folder: Path, *arguments: str, nodes: int = 2, ranks: int = 1) -> Non
     command = [
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}",
         f"--nproc-per-node={ranks}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-        f"--rdzv-id={folder.name}", "--rdzv-conf=is_host=false", "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT),
-        *arguments,
+        f"--rdzv-id={folder.name}", "--rdzv-conf=is_host=false",
+        "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT), *arguments,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     # Otherwise a restarted rank finds the addresses of the ranks before it in the store.
@@ -82,7 +82,7 @@ def expected(source: Path) -> dict[tuple[int, int], set[int]]:
     return steps
 
 
-def test_nodes_meet_at_the_store_of_torchrun(numbered: Path, tmp_path: Path) -> None:
+def test_nodes_find_each_other_by_the_store_of_torchrun(numbered: Path, tmp_path: Path) -> None:
     launch(tmp_path, str(numbered), str(tmp_path), "0", "nothing")
     got, starts = trained(tmp_path)
     assert starts == 1
