@@ -59,9 +59,9 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
                               ContentBytes(fields_.index(), field, id, at.size));
     if (row.size() != field.codec->RowBytes(content)) {
       return DataLoss(
-          "field {}: the index contradicts itself: {} {} bytes make a row of {} bytes, the "
+          "field {}: the index contradicts itself: {} {} make a row of {} bytes, the "
           "batch has room for {}; index the dataset again (headrace index)",
-          field.name, content, content == at.size ? "stored" : "decoded",
+          field.name, content, content == at.size ? "stored bytes" : "decoded bytes",
           field.codec->RowBytes(content), row.size());
     }
     if (field.codec->keeps_bytes() && !field.is_compressed()) copied_bytes += row.size();

@@ -12,6 +12,7 @@ from headrace.formats._files.reading import file_reader
 from headrace.formats._shards.filling import read_index
 from headrace.formats._shards.source import (
     AGAIN,
+    LEVELS,
     ZSTD_FRONT_BYTES,
     ShardFile,
     inside,
@@ -81,7 +82,7 @@ class Chunks:
             why = (
                 f"it is for {loader!r:.50}, headrace reads PyTreeLoader and TokensLoader; {remedy}"
             )
-        elif level not in ("chunk", "batch", "sample"):
+        elif level not in LEVELS:
             why = f"its compression_level is {level!r:.50}; headrace reads chunk, batch and sample"
         else:
             return

@@ -43,13 +43,13 @@ _FRAME = np.dtype(
 def frames(shards: Iterable[ShardFile]) -> Iterator[ShardFile]:
     """The shards, but of those with pieces the pieces, which are decoded each alone."""
     for shard in shards:
-        if shard.pieces == "chunk":
+        pieces_of = _PIECES.get(shard.pieces)
+        if pieces_of is None:
             yield shard
             continue
         with file_reader(shard.path) as (read, size):
             check_size(shard, size)
-            source = Source(shard.path, size, read)
-            yield from (_batches if shard.pieces == "batch" else _samples)(source, shard)
+            yield from pieces_of(Source(shard.path, size, read), shard)
 
 
 def _batches(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
@@ -115,3 +115,6 @@ def _piece(
         first=first,
         bounds=bounds,
     )
+
+
+_PIECES = {"batch": _batches, "sample": _samples}

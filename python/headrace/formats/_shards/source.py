@@ -35,6 +35,12 @@ def begins_with(index: str, begin: re.Pattern[bytes]) -> bool:
         return begin.match(file.read(4096)) is not None
 
 
+Level = Literal["chunk", "batch", "sample"]
+"""What LitData compresses by itself."""
+
+LEVELS: tuple[Level, ...] = ("chunk", "batch", "sample")
+
+
 @dataclass(frozen=True)
 class ShardFile:
     """A shard, as the dataset's index.json describes it."""
@@ -46,7 +52,7 @@ class ShardFile:
     decoded_bytes: int
     """Where the samples end, in what it decodes to."""
     samples: int
-    pieces: Literal["chunk", "batch", "sample"] = "chunk"
+    pieces: Level = "chunk"
     """What is compressed by itself: the file, or several samples or one, see frames()."""
     part: tuple[int, int] | None = None
     """Where in the file a piece lies: offset and size."""
