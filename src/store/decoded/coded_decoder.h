@@ -25,15 +25,15 @@ class CodedDecoder : public ObjectDecoder {
   [[nodiscard]] Status CheckObject(ObjectId object) override { return files_.CheckObject(object); }
 
  protected:
-  // `root`: see CodedCatalog. `has_parts`: whether objects are parts of files, or whole ones.
-  CodedDecoder(const FileCatalog& objects, std::string root, bool has_parts)
-      : catalog_(objects, std::move(root)), files_(catalog_, {}), has_parts_(has_parts) {}
+  // `root`: see CodedCatalog. `needs_parts`: whether no object is a whole file.
+  CodedDecoder(const FileCatalog& objects, std::string root, bool needs_parts)
+      : catalog_(objects, std::move(root)), files_(catalog_, {}), needs_parts_(needs_parts) {}
 
   // Errors: NotFound  no such object
   //         DataLoss  its name is not of that form
   [[nodiscard]] Result<CodedFile> coded(ObjectId object) const {
     HEADRACE_ASSIGN_OR_RETURN(CodedFile file, catalog_.coded(object));
-    if (file.part.empty() == has_parts_) return catalog_.WrongName(object);
+    if (needs_parts_ && file.part.empty()) return catalog_.WrongName(object);
     return file;
   }
 
@@ -43,7 +43,7 @@ class CodedDecoder : public ObjectDecoder {
  private:
   const CodedCatalog catalog_;
   FileTable files_;
-  const bool has_parts_;
+  const bool needs_parts_;
 };
 
 }  // namespace headrace

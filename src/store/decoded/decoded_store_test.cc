@@ -128,8 +128,9 @@ TEST_F(DecodedStoreTest, PartsOfAFileAreObjects) {
     EXPECT_EQ(answer.bytes, bytes_[id]);
   }
   files_.AddPart(ObjectId{5}, Coding::kZstd, {.offset = 2, .size = 40}, 10, file);
-  EXPECT_THAT(ReadAll(*store_, {{ObjectId{5}, {0, 1}}}).front().status.message(),
-              HasSubstr("decoding " + files_.path(ObjectId{5}) + " bytes [2, 42): damaged"));
+  EXPECT_THAT(
+      ReadAll(*store_, {{ObjectId{5}, {0, 1}}}).front().status.message(),
+      HasSubstr(files_.path(ObjectId{5}) + " bytes [0, 1): decoding its bytes [2, 42): damaged"));
 }
 
 TEST_F(DecodedStoreTest, ReadsPastTheEndAreOutOfRange) {

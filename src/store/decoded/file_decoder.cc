@@ -67,8 +67,7 @@ Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bo
   const Result<Coding> coding = CodingOf(file.coding);
   const std::optional<ByteRange> range = StoredRange(file);
   if (!coding.ok() || !range.has_value()) return catalog().WrongName(object);
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open,
-                            files().Open({.object = object, .range = *range}));
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
   HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(range->size));
   const std::span<std::byte> bytes(encoded.get(), range->size);
   HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, range->offset, 1));
@@ -77,8 +76,9 @@ Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bo
   const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
   const Status status = Decompress(coding.value(), bytes, decoded);
   if (!status.ok()) {
+    if (file.part.empty()) return status.WithContext("decoding");
     return status.WithContext(
-        fmt::format("decoding {} bytes [{}, {})", file.stored.path, range->offset, range->end()));
+        fmt::format("decoding its bytes [{}, {})", range->offset, range->end()));
   }
   return DecodedBytes{.owner = std::shared_ptr<std::byte[]>(std::move(memory)),
                       .bytes = decoded,
