@@ -23,7 +23,7 @@ class FileDecoder final : public CodedDecoder {
  public:
   // `root`: see CodedCatalog.
   FileDecoder(const FileCatalog& objects, std::string root)
-      : CodedDecoder(objects, std::move(root), /*has_parts=*/false) {}
+      : CodedDecoder(objects, std::move(root), /*needs_parts=*/false) {}
 
   // Of an object of this name and size.
   static ObjectMemory MemoryOf(std::string_view name, std::uint64_t size);
