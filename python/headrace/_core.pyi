@@ -588,6 +588,9 @@ class LoaderOptions:
     def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
         """One more mean of Loader.learned()."""
 
+    def set_nodes(self, address: str | bytes, open_network: bool, authority: str | bytes, certificate: str | bytes, key: str | bytes, name: str | bytes) -> None:
+        """Where the node process listens for those of other nodes."""
+
     def set_remedies(self, remedies: tuple[str | bytes, str | bytes, str | bytes]) -> None: ...
 
     @property
@@ -643,6 +646,12 @@ class Loader:
 
     @property
     def expected_inflation(self) -> dict[str, float | None] | None: ...
+
+    @property
+    def peer_address(self) -> str: ...
+
+    def connect_nodes(self, node: int, addresses: Sequence[str | bytes], token: str | bytes, answer_s: int, begin_s: int) -> None:
+        """Tells the node process where those of all nodes are."""
 
     def start(self, epoch: int, step: int) -> None: ...
 
