@@ -146,3 +146,52 @@ class Field:
         except UnicodeDecodeError as error:
             reason = str(error)
         raise InvalidArgumentError(f"field {self.name!r}: its text is not UTF-8: {reason}")
+
+
+Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
+"""One number for each entry, or one for all."""
+
+
+def dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
+    """The shape of an entry, of which no dimension is open."""
+    inner = []
+    for each in shape:
+        if each is None:
+            raise InvalidArgumentError(
+                f"field {field!r}: got shape {list(shape)}: only the first dimension may be None"
+            )
+        inner.append(int(each))
+    return inner
+
+
+def dtype_name(field: str, dtype: npt.DTypeLike) -> str:
+    """The name of a dtype that batches can hold."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise InvalidArgumentError(f"field {field!r}: got dtype {shown(dtype)}") from None
+    if not found.isnative:
+        raise InvalidArgumentError(
+            f"field {field!r}: got dtype {found.str}, must be little-endian: write the data in "
+            "that order"
+        )
+    return found.name
+
+
+def unsigned(values: Numbers) -> U64:
+    """A column of extents."""
+    array = np.asarray(values)
+    if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
+        raise InvalidArgumentError(f"extents: got {shown(values)}, must be numbers of 0 and more")
+    if array.ndim > 1:
+        raise InvalidArgumentError(f"extents: got {array.ndim} dimensions, must be one number each")
+    return array.astype(np.uint64, copy=False)
+
+
+def stretched(column: U64, count: int) -> U64:
+    """A column of `count` entries, from one with as many, or with one."""
+    if column.ndim and column.size != count:
+        raise InvalidArgumentError(
+            f"extents: files, offsets and sizes differ in number: {column.size}, {count}"
+        )
+    return np.ascontiguousarray(np.broadcast_to(column, (count,)))

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,19 +53,30 @@ class WebDataset(Format):
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)
-        columns: _Columns | None = None
-        for shard in _shards(path):
+        shards = _shards(path)
+        fields = self._first_fields(shards)
+        if fields is None:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        _add_fields(fields, builder)
+
+        def describe(shard: str, part: Builder) -> None:
             with file_reader(shard) as (read, size):
                 tar = TarReader(read, size, shard)
-                number = builder.add_file(shard)
+                columns = _Columns(part, part.add_file(shard), fields)
                 for key, found in _samples(tar):
-                    if columns is None:
-                        columns = _Columns(builder, self._fields(tar, key, found))
-                    columns.add(tar, number, key, self._taken(found))
-            if columns is not None:
+                    columns.add(tar, key, self._taken(found))
                 columns.flush()
-        if columns is None:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+
+        builder.add_parts(shards, describe)
+
+    def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
+        """The fields, from the first sample; None: there is none."""
+        for shard in shards:
+            with file_reader(shard) as (read, size):
+                tar = TarReader(read, size, shard)
+                for key, found in _samples(tar):
+                    return self._fields(tar, key, found)
+        return None
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
@@ -150,27 +161,31 @@ class _Field:
     npy: NpyHeader | None = None
 
 
-class _Columns:
-    """Adds samples to the builder, many at a time."""
+def _add_fields(fields: list[_Field], builder: Builder) -> None:
+    for each in fields:
+        if each.kind == "label":
+            builder.add_field(each.name, "array", "int64", inline=True)
+        elif each.npy is not None:
+            builder.add_field(each.name, "array", each.npy.dtype, each.npy.shape)
+        else:
+            builder.add_field(each.name, "image" if each.kind == "image" else "bytes")
 
-    def __init__(self, builder: Builder, fields: list[_Field]) -> None:
+
+class _Columns:
+    """Adds the samples of a tar to the builder, many at a time."""
+
+    def __init__(self, builder: Builder, number: int, fields: list[_Field]) -> None:
+        """`number`: of the tar."""
         self._builder = builder
+        self._number = number
         self._fields = fields
-        self._samples = 0
-        self._files: list[int] = []
+        self._samples = 0  # passed on
+        self._waiting = 0
         self._offsets: dict[str, list[int]] = {each.name: [] for each in fields}
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
-        for each in fields:
-            if each.kind == "label":
-                builder.add_field(each.name, "array", "int64", inline=True)
-            elif each.npy is not None:
-                builder.add_field(each.name, "array", each.npy.dtype, each.npy.shape)
-            else:
-                builder.add_field(each.name, "image" if each.kind == "image" else "bytes")
 
-    def add(self, tar: TarReader, number: int, key: str, taken: dict[str, Member]) -> None:
-        self._files.append(number)
+    def add(self, tar: TarReader, key: str, taken: dict[str, Member]) -> None:
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)
@@ -185,8 +200,8 @@ class _Columns:
         if unknown:
             more = ", ".join(f".{each}" for each in sorted(unknown))
             raise _unlike(tar, key, taken, f"has {more}, too", self._fields)
-        self._samples += 1
-        if len(self._files) >= _SAMPLES_AT_ONCE:
+        self._waiting += 1
+        if self._waiting >= _SAMPLES_AT_ONCE:
             self.flush()
 
     def _add_member(self, tar: TarReader, field: _Field, member: Member) -> None:
@@ -219,17 +234,18 @@ class _Columns:
 
     def flush(self) -> None:
         """Passes on what was added."""
-        if not self._files:
+        if not self._waiting:
             return
         for field in self._fields:
             offsets, sizes = self._offsets[field.name], self._sizes[field.name]
             if field.kind == "label":
                 self._builder.add_values(field.name, np.array(offsets, np.int64))
             else:
-                self._builder.add_extents(field.name, self._files, offsets, sizes)
+                self._builder.add_extents(field.name, self._number, offsets, sizes)
             offsets.clear()
             sizes.clear()
-        self._files.clear()
+        self._samples += self._waiting
+        self._waiting = 0
         self._builder.tell(self._samples)
 
 

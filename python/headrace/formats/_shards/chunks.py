@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from typing import Any
 
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
+from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.filling import read_index
 from headrace.formats._shards.source import AGAIN, ShardFile, inside, zstd_content_bytes
 from headrace.formats._shards.table import table_end
@@ -36,9 +38,11 @@ class Chunks:
             self._refuse(config)
             self.stored = self._parts(config)
             self.are_tokens = self._for_tokens(config, found["chunks"])
-            for chunk in found["chunks"]:
-                self.tokens.append(self._count(chunk["dim"]) if self.are_tokens else 0)
-                self.shards.append(self._file(folder, config, chunk))
+            chunks = found["chunks"]
+            with closing(in_order(lambda each: self._file(folder, config, each), chunks)) as files:
+                for chunk, file in zip(chunks, files, strict=True):
+                    self.tokens.append(self._count(chunk["dim"]) if self.are_tokens else 0)
+                    self.shards.append(file)
         except HeadraceError:
             raise  # Some are of these types, too.
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -147,7 +151,8 @@ class Chunks:
                     f"begin at byte {end}, the offsets of samples end at {table_end(samples)}; "
                     f"{AGAIN}"
                 )
-            self.are_rows |= read(4, 4) == read(table_end(samples) - 4, 4)
+            if read(4, 4) == read(table_end(samples) - 4, 4):
+                self.are_rows = True
         return end
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
@@ -84,19 +85,40 @@ def add_samples(
     for column in chosen.values():
         column.declare(builder)
     are_decoded = any(shard.coding != "stored" for shard in shards)
-    found = 0
-    for shard in shards:
+
+    def describe(shard: ShardFile, part: Builder) -> None:
         coded = shard.coding != "stored"
-        number = builder.add_file(
+        number = part.add_file(
             shard.path, coding=shard.coding, decoded_bytes=shard.decoded_bytes if coded else None
         )
         for at, values in _values(shard, number, widths, chosen):
-            chosen[at].add(values, builder)
-            builder.tell(found + values.first)
+            chosen[at].add(values, part)
+            part.tell(values.first)
         if are_decoded and shard.samples:
-            builder.add_blocks([shard.samples], number, 0, shard.decoded_bytes)
-        found += shard.samples
-        builder.tell(found)
+            part.add_blocks([shard.samples], number, 0, shard.decoded_bytes)
+        part.tell(shard.samples)
+
+    add_shards(shards, describe, builder)
+
+
+def add_shards(
+    shards: Sequence[ShardFile], describe: Callable[[ShardFile, Builder], object], builder: Builder
+) -> int:
+    """Adds each shard as a part; of those that are compressed, which are decoded as a whole, one
+    at a time. Returns what all told.
+    """
+    decoding = Lock()
+    by_path = {shard.path: shard for shard in shards}
+
+    def describe_one(path: str, part: Builder) -> None:
+        shard = by_path[path]
+        if shard.coding == "stored":
+            describe(shard, part)
+            return
+        with decoding:
+            describe(shard, part)
+
+    return builder.add_parts([shard.path for shard in shards], describe_one)
 
 
 def _values(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, overload
+
+import numpy as np
 
 from headrace.errors import (
     DataLossError,
@@ -25,6 +28,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
 _ROWS_AT_ONCE = 20_000
 _PIECE_BYTES = 8 * 2**20
+_BLOCK_BYTES = 2**20
 _LINE_BYTES_MAX = 16 * 2**20
 _NESTED_MAX = 3
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
@@ -44,13 +48,12 @@ def read_pieces(
         NotFoundError, FailedPreconditionError: it cannot be opened.
     """
     suffix = os.path.splitext(path)[1].lower()
-    rows_at_once = rows_at_once or _ROWS_AT_ONCE
     if suffix == ".parquet":
         from headrace.formats._tables.parquet_rows import parquet_pieces
 
-        pieces = parquet_pieces(path, rows_at_once)
+        pieces = parquet_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     elif suffix in (".jsonl", ".ndjson"):
-        pieces = _json_pieces(path, rows_at_once)
+        pieces = _json_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     else:
         pieces = _csv_pieces(path, "\t" if suffix == ".tsv" else ",", rows_at_once)
     for piece in pieces:
@@ -83,6 +86,25 @@ class _Lines:
     def __iter__(self) -> _Lines:
         return self
 
+    def block(self) -> bytes | None:
+        """The next lines, about 1 MiB; None: a line is too long. `took` or `put_back` follows."""
+        found = self._file.read(_BLOCK_BYTES)
+        if not found.endswith(b"\n"):
+            rest = self._file.readline(_LINE_BYTES_MAX)
+            found += rest
+            if len(rest) == _LINE_BYTES_MAX:
+                return None
+        return found
+
+    def took(self, lines: int, size: int) -> None:
+        """A block of so many lines was used."""
+        self.number += lines
+        self.end += size
+
+    def put_back(self) -> None:
+        """The block is to be read again, line by line."""
+        self._file.seek(self.end)
+
     def __next__(self) -> str:
         line = self._file.readline(_LINE_BYTES_MAX + 1)
         if not line:
@@ -104,7 +126,61 @@ class _Lines:
             ) from error
 
 
-def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]:
+def _piece_of_block(
+    path: str, lines: _Lines, header: list[str], delimiter: str
+) -> Piece | None:
+    """The rows of the next block, if each is a line, as in most tables; else None.
+
+    No line is looked at by itself: that takes three times as long.
+    """
+    block = lines.block()
+    rows = None if block is None else _rows_of_lines(block, delimiter)
+    if not block or not rows or set(map(len, rows)) != {len(header)}:
+        lines.put_back()
+        return None
+    columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+    places, offsets = range(lines.number + 1, lines.number + 1 + len(rows)), lines.end
+    lines.took(len(rows), len(block))
+    return Piece(path, columns, places, _Offsets(block, offsets), typed=False)
+
+
+def _rows_of_lines(block: bytes, delimiter: str) -> list[list[str]] | None:
+    if block.count(b'"') % 2:
+        return None  # It may end inside a cell.
+    try:
+        reader = csv.reader(io.StringIO(block.decode(), newline="\n"), delimiter=delimiter, strict=True)
+        rows = list(reader)
+    except (UnicodeDecodeError, csv.Error):
+        return None  # Reading line by line says where.
+    return rows if reader.line_num == len(rows) else None
+
+
+class _Offsets(Sequence[int]):
+    """Where each line of a block begins in the file: found out if someone asks."""
+
+    def __init__(self, block: bytes, begin: int) -> None:
+        self._block = block
+        self._begin = begin
+        self._found: list[int] = []
+
+    def __len__(self) -> int:
+        return self._block.count(b"\n") + (not self._block.endswith(b"\n"))
+
+    @overload
+    def __getitem__(self, row: int) -> int: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[int]: ...
+
+    def __getitem__(self, row: int | slice) -> int | list[int]:
+        if not self._found:
+            ends = np.flatnonzero(np.frombuffer(self._block, np.uint8) == ord("\n")) + 1
+            self._found = [self._begin, *(ends + self._begin).tolist()][: len(self)]
+        return self._found[row]
+
+
+def _csv_pieces(path: str, delimiter: str, rows_at_once: int | None) -> Iterator[Piece]:
+    """`rows_at_once`: of a piece; None: as is fast."""
     with opened(path) as file:
         lines = _Lines(path, file)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -115,6 +191,11 @@ def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]
         _check_header(path, header)
         assert header is not None
         while True:
+            if rows_at_once is None:
+                piece = _piece_of_block(path, lines, header, delimiter)
+                if piece is not None:
+                    yield piece
+                    continue
             rows: list[list[str]] = []
             places: list[int] = []
             offsets: list[int] = []
@@ -134,7 +215,7 @@ def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]
                             "feeds in double quotes"
                         )
                     place, offset = lines.number + 1, lines.end
-                    if len(rows) == rows_at_once or offset >= last:
+                    if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
             except csv.Error as error:
                 raise _not_csv(path, place, offset, error) from error

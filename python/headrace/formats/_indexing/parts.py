@@ -1,0 +1,109 @@
+"""Describes the files of a dataset, several at a time; their samples come in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import Any, Generic, Protocol, TypeVar
+
+from headrace.errors import HeadraceError
+from headrace.formats._indexing.in_order import in_order
+from headrace.formats._indexing.recorded import Finished, State, file_state
+from headrace.formats._indexing.unfinished import Unfinished
+
+
+class Recording(Protocol):
+    """What a part is described to."""
+
+    @property
+    def told(self) -> int:
+        """The number of samples or files that it told last."""
+
+    def finished(self, state: State | None) -> Finished:
+        """What was recorded."""
+
+    def discard(self) -> None:
+        """Drops what was recorded."""
+
+
+Described = TypeVar("Described", bound=Recording)
+
+
+class Parts(Generic[Described]):
+    """The parts of one call of `Builder.add_parts`.
+
+    Thread safety: one thread, which calls `read`; that starts others.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[threading.Event], Described],
+        describe: Callable[[str, Described], object],
+        kept: Unfinished | None,
+        tell: Callable[[int], object],
+    ) -> None:
+        """`begin`: makes what a part is described to, which ends early if the event is set.
+
+        `kept`: parts of a run that was stopped, and where those of this one go. `tell`: takes the
+        number of samples found.
+        """
+        self._begin = begin
+        self._describe = describe
+        self._kept = kept
+        self._tell = tell
+        self._stopped = threading.Event()
+        self._open: dict[int, Described] = {}  # by id: those being described
+        self._made: set[Any] = set()  # files of what was recorded
+        self.told = 0
+        """The sum of what the parts told last."""
+
+    def read(self, paths: Sequence[str], jobs: int) -> Generator[Finished, None, None]:
+        """Yields the parts in the order of `paths`; each is closed when the next one is asked."""
+        described = in_order(
+            self._finished, paths, jobs, stopped=self._stopped, waiting=self._tell_all
+        )
+        try:
+            with closing(described):  # No thread works when the files are closed.
+                for part in described:
+                    if self._kept is not None:
+                        self._kept.add(part)
+                    yield part
+                    self._made.discard(part.calls)
+                    part.calls.close()
+                    self.told += part.told
+                    self._tell_all()
+        finally:
+            for calls in self._made:
+                calls.close()
+
+    def _finished(self, path: str) -> Finished:
+        """Of one path; on any thread."""
+        state = _state_of(path)
+        if self._kept is not None and state is not None:
+            found = self._kept.find(state)
+            if found is not None:
+                self._made.add(found.calls)
+                return found
+        part = self._begin(self._stopped)
+        self._open[id(part)] = part
+        try:
+            self._describe(path, part)
+        except BaseException:
+            part.discard()
+            raise
+        finally:
+            del self._open[id(part)]
+        done = part.finished(state if _state_of(path) == state else None)
+        self._made.add(done.calls)
+        return done
+
+    def _tell_all(self) -> None:
+        self._tell(self.told + sum(part.told for part in list(self._open.values())))
+
+
+def _state_of(path: str) -> State | None:
+    try:
+        return file_state(path)
+    except HeadraceError:
+        return None  # Describing it raises the error that says what was done.
