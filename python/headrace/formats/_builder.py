@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +16,14 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._arguments import choice, given_path, integer, shown
 from headrace.errors import (
-    CancelledError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
 )
 from headrace.formats._field import Field, Numbers, dimensions, dtype_name, stretched, unsigned
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
-from headrace.formats._indexing.parts import Parts
-from headrace.formats._indexing.recorded import (
-    U64,
-    Finished,
-    Recorder,
-    Sink,
-    State,
-    Triple,
-    file_state,
-    replay,
-)
+from headrace.formats._indexing.parts import Part, Parts
+from headrace.formats._indexing.recorded import U64, Sink, State, Triple, file_state, replay
 from headrace.formats._indexing.unfinished import Unfinished
 
 Progress = Callable[[int], object]
@@ -336,7 +326,7 @@ class Builder:
             return self._told
         blocks: list[tuple[U64, Triple]] = []
         parts = Parts(
-            lambda stopped: Part(self, stopped), describe, self._begin_keeping(), self.tell
+            lambda stopped: _Part(self, stopped), describe, self._begin_keeping(), self.tell
         )
         with closing(parts.read(paths, self._jobs)) as found:
             for part in found:
@@ -418,57 +408,15 @@ class Builder:
         return self._fields[field]
 
 
-class Part(Builder):
+class _Part(Part, Builder):
     """Takes the files and the samples of one path of `Builder.add_parts`."""
 
     def __init__(self, whole: Builder, stopped: threading.Event) -> None:
+        Part.__init__(self, os.path.dirname(whole._path), stopped)
         self._root, self._path = whole._root, whole._path
         self._decodes, self._row_groups = whole._decodes, whole._row_groups
         self._fields = whole._fields
-        self._depends_on = []
-        self._progress = None
-        self._told = 0
-        self._stopped = stopped
-        self._recorder = Recorder(os.path.dirname(self._path), self._check)
         self._sink = self._recorder
-
-    def _check(self) -> None:
-        if self._stopped.is_set():
-            raise CancelledError("indexing: another part could not be described")
-
-    def tell(self, found: int) -> None:
-        """Notes progress, which the whole reports; raises if the whole was stopped."""
-        self._told = found
-        self._check()
-
-    @property
-    def told(self) -> int:
-        """What it told last."""
-        return self._told
-
-    def finished(self, state: State | None) -> Finished:
-        """What was recorded."""
-        return Finished(self._recorder.calls, self._depends_on, self._told, state)
-
-    def discard(self) -> None:
-        """Drops what was recorded."""
-        self._recorder.calls.close()
-
-    def add_field(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        """Raises: fields are those of the whole."""
-        raise InvalidArgumentError(f"field {name!r}: add it before add_parts()")
-
-    def set_attribute(self, key: str, value: str) -> NoReturn:
-        """Raises: attributes are those of the whole."""
-        raise InvalidArgumentError(f"attribute {key!r}: set it outside of add_parts()")
-
-    def add_parts(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises: a part has none."""
-        raise InvalidArgumentError("add_parts: got a part, must be called on the builder itself")
-
-    def publish(self) -> NoReturn:
-        """Raises: the whole is published."""
-        raise FailedPreconditionError("writing an index: it is that of the whole, not of a part")
 
 
 def is_current(index: _core.Index) -> bool:

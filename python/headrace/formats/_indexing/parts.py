@@ -5,29 +5,72 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
-from headrace.errors import HeadraceError
+from headrace.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    HeadraceError,
+    InvalidArgumentError,
+)
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._indexing.recorded import Finished, State, file_state
+from headrace.formats._indexing.recorded import Finished, Recorder, State, file_state
 from headrace.formats._indexing.unfinished import Unfinished
 
 
-class Recording(Protocol):
-    """What a part is described to."""
+class Part:
+    """What a builder of one part does otherwise than that of the whole: records, and no more.
+
+    Thread safety: one thread, but `told`.
+    """
+
+    def __init__(self, folder: str, stopped: threading.Event) -> None:
+        """`folder`: of temporary files. `stopped`: ends it early."""
+        self._depends_on: list[State] = []
+        self._told = 0
+        self._stopped = stopped
+        self._recorder = Recorder(folder, self._check)
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise CancelledError("indexing: another part could not be described")
+
+    def tell(self, found: int) -> None:
+        """Notes progress, which the whole reports; raises if the whole was stopped."""
+        self._told = found
+        self._check()
 
     @property
     def told(self) -> int:
         """The number of samples or files that it told last."""
+        return self._told
 
     def finished(self, state: State | None) -> Finished:
         """What was recorded."""
+        return Finished(self._recorder.calls, self._depends_on, self._told, state)
 
     def discard(self) -> None:
         """Drops what was recorded."""
+        self._recorder.calls.close()
+
+    def add_field(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises: fields are those of the whole."""
+        raise InvalidArgumentError("a part got a field: add it before add_parts()")
+
+    def set_attribute(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises: attributes are those of the whole."""
+        raise InvalidArgumentError("a part got an attribute: set it outside of add_parts()")
+
+    def add_parts(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises: a part has none."""
+        raise InvalidArgumentError("a part got parts: call add_parts() of the builder itself")
+
+    def publish(self) -> NoReturn:
+        """Raises: the whole is published."""
+        raise FailedPreconditionError("writing an index: it is that of the whole, not of a part")
 
 
-Described = TypeVar("Described", bound=Recording)
+Described = TypeVar("Described", bound=Part)
 
 
 class Parts(Generic[Described]):
