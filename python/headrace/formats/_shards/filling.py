@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from threading import Lock
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
+from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.columns import Column, Extents, Values
 from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
 from headrace.formats._shards.table import pieces
@@ -78,10 +80,7 @@ def add_samples(
     """
     looking = {at: column for at, column in chosen.items() if column.looks}
     if looking:
-        for shard in shards:
-            for at, values in _values(shard, 0, widths, looking):
-                looking[at].look(values)
-            builder.tell(0)  # The user may stop it.
+        _look(shards, widths, looking, builder)
     for column in chosen.values():
         column.declare(builder)
     are_decoded = any(shard.coding != "stored" for shard in shards)
@@ -101,6 +100,25 @@ def add_samples(
     add_shards(shards, describe, builder)
 
 
+def _look(
+    shards: Sequence[ShardFile], widths: list[int | None], looking: Chosen, builder: Builder
+) -> None:
+    """Shows all values to columns that look. The first sample alone, then several shards at a time."""
+    decoding = Lock()
+
+    def look(shard: ShardFile) -> None:
+        with decoding if shard.coding != "stored" else nullcontext():
+            for at, values in _values(shard, 0, widths, looking):
+                looking[at].look(values)
+
+    first = next(number for number, shard in enumerate(shards) if shard.samples)
+    for shard in shards[: first + 1]:
+        look(shard)
+    with closing(in_order(look, shards[first + 1 :])) as looked:
+        for _ in looked:
+            builder.tell(0)  # The user may stop it.
+
+
 def add_shards(
     shards: Sequence[ShardFile], describe: Callable[[ShardFile, Builder], object], builder: Builder
 ) -> int:
@@ -112,10 +130,7 @@ def add_shards(
 
     def describe_one(path: str, part: Builder) -> None:
         shard = by_path[path]
-        if shard.coding == "stored":
-            describe(shard, part)
-            return
-        with decoding:
+        with decoding if shard.coding != "stored" else nullcontext():
             describe(shard, part)
 
     return builder.add_parts([shard.path for shard in shards], describe_one)
