@@ -381,25 +381,33 @@ class Builder:
         self._ended = True
         if self._depends_on:
             self._core.set_attribute(DEPENDS_ON, json.dumps(self._depends_on))
-        self._core.publish()
+        try:
+            self._core.publish()
+        except BaseException:
+            self._end_keeping()
+            raise
         if self._unfinished is not None:
             self._unfinished.remove()
 
     def discard(self) -> None:
         """Drops everything; no file is left, but with `continues` perhaps the parts."""
         self._ended = True
-        if self._unfinished is not None:
-            self._unfinished.close()
+        self._end_keeping()
         self._core.discard()
 
     def _begin_keeping(self) -> Unfinished | None:
-        """Where parts are kept for the next run, if this one is stopped."""
-        if self._continues is not None and self._unfinished is None:
-            fields = [repr(each) for each in self._fields.values()]
-            beside = [each for each in self._depends_on if each[1] >= 0]  # files, no folders
-            about = {"what": self._continues, "root": self._root, "fields": fields}
-            self._unfinished = Unfinished(self._path, about | {"beside": beside})
+        """Where parts are kept for the next run, if this one is stopped: those of one call."""
+        if self._continues is None or self._unfinished is not None:
+            return None
+        fields = [repr(each) for each in self._fields.values()]
+        beside = [each for each in self._depends_on if each[1] >= 0]  # files, no folders
+        about = {"what": self._continues, "root": self._root, "fields": fields}
+        self._unfinished = Unfinished(self._path, about | {"beside": beside})
         return self._unfinished
+
+    def _end_keeping(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.close()
 
     def _field(self, field: str) -> Field:
         if field not in self._fields:

@@ -142,6 +142,52 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(run: Run, paths: list[
     assert run.described == [paths[4], *paths[6:]]
 
 
+def test_what_a_part_depends_on_must_be_the_same_too(run: Run, tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    beside.write_text("1")
+    described: list[str] = []
+
+    def build(stop_at: int | None) -> None:
+        described.clear()
+
+        def describe(path: str, part: Builder) -> None:
+            if stop_at is not None and path == run.paths[stop_at]:
+                raise KeyboardInterrupt
+            described.append(path)
+            if path == run.paths[3]:
+                part.depends_on(beside)
+            one_sample(path, part)
+
+        with Builder(run.target, tmp_path, jobs=1, continues=ABOUT) as builder:
+            add_files(run.paths, builder, describe)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(9)
+    beside.write_text("22")
+    build(None)
+    assert described == [run.paths[3], *run.paths[9:]]
+
+
+def test_a_second_call_keeps_nothing(run: Run) -> None:
+    """Its parts are described otherwise."""
+
+    def build(stop: bool) -> None:
+        def second(path: str, part: Builder) -> None:
+            if stop:
+                raise KeyboardInterrupt
+            one_sample(path, part)
+
+        with Builder(run.target, os.path.dirname(run.paths[0]), continues=ABOUT) as builder:
+            add_files(run.paths, builder, one_sample)
+            builder.add_parts(run.paths[:4], second)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(stop=True)
+    build(stop=False)
+    assert len(hr.open(run.target)) == len(run.paths) + 4
+    assert not run.kept.exists()
+
+
 def test_what_another_run_left_is_not_used(run: Run, whole: bytes) -> None:
     run.stopped(9)
     assert run(continues="another version") == whole

@@ -7,14 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any, Generic, NoReturn, TypeVar
 
-from headrace.errors import (
-    CancelledError,
-    FailedPreconditionError,
-    HeadraceError,
-    InvalidArgumentError,
-)
+from headrace.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._indexing.recorded import Finished, Recorder, State, file_state
+from headrace.formats._indexing.recorded import Finished, Recorder, State, state_of
 from headrace.formats._indexing.unfinished import Unfinished
 
 
@@ -122,7 +117,7 @@ class Parts(Generic[Described]):
 
     def _finished(self, path: str) -> Finished:
         """Of one path; on any thread."""
-        state = _state_of(path)
+        state = state_of(path)
         if self._kept is not None and state is not None:
             found = self._kept.find(state)
             if found is not None:
@@ -137,16 +132,9 @@ class Parts(Generic[Described]):
             raise
         finally:
             del self._open[id(part)]
-        done = part.finished(state if _state_of(path) == state else None)
+        done = part.finished(state if state_of(path) == state else None)
         self._made.add(done.calls)
         return done
 
     def _tell_all(self) -> None:
         self._tell(self.told + sum(part.told for part in list(self._open.values())))
-
-
-def _state_of(path: str) -> State | None:
-    try:
-        return file_state(path)
-    except HeadraceError:
-        return None  # Describing it raises the error that says what was done.

@@ -141,6 +141,14 @@ def _moved(arrays: Sequence[npt.NDArray[np.uint8]], first: np.uint64) -> Triple:
     return files + first, offsets, sizes
 
 
+def state_of(path: str) -> State | None:
+    """As `file_state`; None: there is no such file."""
+    try:
+        return file_state(path)
+    except NotFoundError:
+        return None
+
+
 def file_state(path: str) -> State:
     """The state of a file. Of a folder: a size of -1 and the time of its last addition."""
     try:

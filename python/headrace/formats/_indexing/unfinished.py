@@ -17,12 +17,13 @@ import json
 import os
 import struct
 import time
+import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, NamedTuple
 
-from headrace.formats._indexing.recorded import Finished, State
+from headrace.formats._indexing.recorded import Finished, State, state_of
 
 SUFFIX = ".unfinished"
 KEEP_AFTER_S = 2.0
@@ -58,13 +59,14 @@ class Unfinished:
         self._begin = time.monotonic()
         self._found: dict[str, _Place] = {}
         self._fd: int | None = None
+        self._close_fd: Callable[[], object] = lambda: None
         self._end = 0
         self._is_off = False
         if os.path.exists(self._path):
             self._open()
 
     def find(self, state: State) -> Finished | None:
-        """The part of a file that is as it was; None: it must be read."""
+        """The part of a file that is as it was, with all that it depends on; else None."""
         place, fd = self._found.get(state[0]), self._fd
         if place is None or place.state != state or fd is None:
             return None
@@ -83,7 +85,11 @@ class Unfinished:
             calls.close()
             return None
         _, depends_on, told = json.loads(text)
-        return Finished(calls, [_state(each) for each in depends_on], told, state, is_kept=True)
+        beside = [_state(each) for each in depends_on]
+        if any(state_of(each[0]) != each for each in beside):
+            calls.close()
+            return None
+        return Finished(calls, beside, told, state, is_kept=True)
 
     def add(self, part: Finished) -> None:
         """Keeps a part, unless it was found here, or its file changed while it was read.
@@ -115,14 +121,15 @@ class Unfinished:
             if self._end <= len(self._about):
                 with contextlib.suppress(OSError):
                     os.unlink(self._path)
-            os.close(self._fd)
             self._fd = None
+            self._close_fd()
 
     def _open(self) -> None:
         """Opens and locks the file, unless another process has it."""
         try:
             self._fd = self._locked()
             if self._fd is not None:
+                self._close_fd = weakref.finalize(self, os.close, self._fd)
                 self._read(self._fd)
         except OSError:
             self.close()
