@@ -27,6 +27,7 @@
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
+#include "index/archive/tar_members.h"
 #include "index/folder/file_status.h"
 #include "index/folder/folder.h"
 #include "index/index_builder.h"
@@ -127,6 +128,16 @@ std::tuple<OutArray<std::int64_t>, OutArray<std::int64_t>> FilesFoundIn(
     if (!SignalsPass()) throw nb::python_error();
   }
   return {ToArray(std::move(sizes)), ToArray(std::move(mtimes_ns))};
+}
+
+// Regular files of a tar from `at` on: (names, each followed by a zero byte, offsets, sizes, where
+// the next header lies, whether it may be plain). See ReadTarMembers().
+std::tuple<nb::bytes, OutArray<std::int64_t>, OutArray<std::int64_t>, std::uint64_t, bool>
+TarMembersFrom(int fd, std::uint64_t file_bytes, std::uint64_t at, std::size_t members_max) {
+  TarMembers found =
+      WithoutGil([&] { return ReadTarMembers(fd, file_bytes, at, members_max); });
+  return {nb::bytes(found.names.data(), found.names.size()), ToArray(std::move(found.offsets)),
+          ToArray(std::move(found.sizes)), found.next, found.is_plain};
 }
 
 std::vector<IndexContents::Object> ToObjects(const std::vector<Text>& names,
@@ -452,6 +463,8 @@ void BindContents(nb::module_& module) {
              "Walks a folder of class folders and writes its index.");
   module.def("files_found", &FilesFoundIn, "folder"_a, "names"_a, "jobs"_a = 1,
              "Of each name: the file's size, -1 if there is none, and its time.");
+  module.def("tar_members", &TarMembersFrom, "fd"_a, "file_bytes"_a, "at"_a, "members_max"_a,
+             "Files of a tar with plain headers: names, offsets, sizes, the next header's place.");
 }
 
 }  // namespace

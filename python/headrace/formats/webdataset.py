@@ -16,8 +16,7 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import NpyHeader, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.reading import file_reader
-from headrace.formats._files.tar import Member, TarReader
+from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
@@ -60,8 +59,7 @@ class WebDataset(Format):
         _add_fields(fields, builder)
 
         def describe(shard: str, part: Builder) -> None:
-            with file_reader(shard) as (read, size):
-                tar = TarReader(read, size, shard)
+            with open_tar(shard) as tar:
                 columns = _Columns(part, part.add_file(shard), fields)
                 for key, found in _samples(tar):
                     columns.add(tar, key, self._taken(found))
@@ -72,8 +70,7 @@ class WebDataset(Format):
     def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
         """The fields, from the first sample; None: there is none."""
         for shard in shards:
-            with file_reader(shard) as (read, size):
-                tar = TarReader(read, size, shard)
+            with open_tar(shard) as tar:
                 for key, found in _samples(tar):
                     return self._fields(tar, key, found)
         return None
@@ -265,10 +262,18 @@ def _samples(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
     current = ""
     found: dict[str, Member] = {}
     for member in tar:
-        match = _KEY.fullmatch(member.name)
-        if match is None or _META.match(member.name):
+        name = member.name
+        begin = name.rfind("/") + 1
+        dot = name.find(".", begin)
+        if dot > begin:  # As in nearly all; what the pattern finds, sooner.
+            key, extension = name[:dot], name[dot + 1 :].lower()
+        else:
+            match = _KEY.fullmatch(name)
+            if match is None:
+                continue
+            key, extension = match[1], match[2].lower()
+        if name.startswith("__") and _META.match(name):
             continue
-        key, extension = match[1], match[2].lower()
         if key != current:
             if found:
                 yield current, found

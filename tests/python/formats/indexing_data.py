@@ -61,13 +61,17 @@ def tokens(folder: Path) -> tuple[Path, Format]:
     return folder / "{00..10}.bin", Tokens(window=5, dtype="uint16")
 
 
+def write_records(path: Path, records: list[bytes]) -> None:
+    with open(path, "wb") as file:
+        for data in records:
+            length = struct.pack("<Q", len(data))
+            file.write(length + struct.pack("<I", masked_crc(length)) + data + bytes(4))
+
+
 def tfrecords(folder: Path) -> tuple[Path, Format]:
     for number in range(FILES):
-        with open(folder / f"{number:02}.tfrecord", "wb") as file:
-            for record in range(number % 3):  # Some have none.
-                data = bytes([number]) * (record + 1)
-                length = struct.pack("<Q", len(data))
-                file.write(length + struct.pack("<I", masked_crc(length)) + data + bytes(4))
+        records = [bytes([number]) * (record + 1) for record in range(number % 3)]  # Some have none.
+        write_records(folder / f"{number:02}.tfrecord", records)
     return folder, TFRecord()
 
 

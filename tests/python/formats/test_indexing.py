@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import run, run_json
-from indexing_data import FILES, WRITERS, Named, add_files, one_sample, write_tar
+from indexing_data import FILES, WRITERS, Named, add_files, one_sample, write_records
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.formats import Builder, WebDataset
+from headrace.formats import Arrays, Builder, Format, TFRecord
 from headrace.formats._files import reading
 from headrace.formats._format import Wanted
 from headrace.formats._indexing.in_order import in_order
@@ -80,12 +80,24 @@ def test_blocks_are_those_of_all_parts_or_none(paths: list[str], tmp_path: Path)
         assert _core.Index.open(str(tmp_path / "a.hri")).block_count == blocks
 
 
+def npy_files(folder: Path) -> tuple[str, Format]:
+    for number in range(64):
+        np.save(folder / f"{number:02}.npy", np.full((3, 5), number))
+    return str(folder / "{00..63}.npy"), Arrays()
+
+
+def record_files(folder: Path) -> tuple[str, Format]:
+    for number in range(64):
+        write_records(folder / f"{number:02}.tfrecord", [bytes([number])] * 3)
+    return str(folder), TFRecord()
+
+
+@pytest.mark.parametrize("write", [npy_files, record_files])
 def test_eight_files_are_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a fake that answers when eight ask: with reads of 5 ms each, an eighth of the time."""
-    for number in range(64):
-        write_tar(tmp_path / f"{number:02}.tar", number)
+    path, row = write(tmp_path)
     jobs = 8
     rounds: list[int] = []
     together = threading.Barrier(jobs, lambda: rounds.append(1), WAIT_S)
@@ -100,7 +112,8 @@ def test_eight_files_are_read_at_a_time(
         return real(fd, size, offset)
 
     monkeypatch.setattr(reading.os, "pread", read)
-    index, _ = WebDataset().build(str(tmp_path), Wanted(tmp_path / "out.hri", jobs=jobs))
+    (tmp_path / "index").mkdir()
+    index, _ = row.build(path, Wanted(tmp_path / "index" / "out.hri", jobs=jobs))
     assert index.sample_count == 64 * 3
     assert len(reads) >= 64
     assert len(rounds) * jobs == len(reads)
