@@ -1,8 +1,8 @@
 """The rungs of rinas_ladder.py, which runs each in a process of its own; prints a line of JSON.
 
-    python benchmarks/formats/rinas_rungs.py write ROWS FOLDER
-    python benchmarks/formats/rinas_rungs.py convert FOLDER TARGET
-    python benchmarks/formats/rinas_rungs.py RUNG PATH BATCH WORKERS SECONDS MEMORY
+python benchmarks/formats/rinas_rungs.py write ROWS FOLDER
+python benchmarks/formats/rinas_rungs.py convert FOLDER TARGET
+python benchmarks/formats/rinas_rungs.py RUNG PATH BATCH WORKERS SECONDS MEMORY
 """
 
 from __future__ import annotations

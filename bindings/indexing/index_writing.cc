@@ -96,7 +96,8 @@ void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFo
   Status status;
   {
     const GilRelease release;
-    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell, skipped, threads.get());
+    const Result<IndexContents> contents =
+        BuildFolderIndex(root_name, tell, skipped, threads.get());
     status = contents.ok() ? WriteIndex(contents.value(), path_name) : contents.status();
   }
   if (raised) throw nb::python_error(std::move(*raised));
@@ -134,8 +135,7 @@ std::tuple<OutArray<std::int64_t>, OutArray<std::int64_t>> FilesFoundIn(
 // the next header lies, whether it may be plain). See ReadTarMembers().
 std::tuple<nb::bytes, OutArray<std::int64_t>, OutArray<std::int64_t>, std::uint64_t, bool>
 TarMembersFrom(int fd, std::uint64_t file_bytes, std::uint64_t at, std::size_t members_max) {
-  TarMembers found =
-      WithoutGil([&] { return ReadTarMembers(fd, file_bytes, at, members_max); });
+  TarMembers found = WithoutGil([&] { return ReadTarMembers(fd, file_bytes, at, members_max); });
   return {nb::bytes(found.names.data(), found.names.size()), ToArray(std::move(found.offsets)),
           ToArray(std::move(found.sizes)), found.next, found.is_plain};
 }

@@ -219,9 +219,7 @@ class Builder:
         name = f"{format}:{size}:{part}/{self._below_root(where)}"
         return self._add([name], [decoded_bytes], [mtime_ns])
 
-    def add_files(
-        self, paths: Sequence[str], sizes: Column, mtimes_ns: Column
-    ) -> int:
+    def add_files(self, paths: Sequence[str], sizes: Column, mtimes_ns: Column) -> int:
         """Adds files whose sizes and times are known, and returns the number of the first.
 
         The others have the numbers behind it. A time of 0 is not checked.
@@ -306,9 +304,7 @@ class Builder:
         found.check_inline()
         return found
 
-    def add_parts(
-        self, paths: Sequence[str], describe: Callable[[str, Builder], object]
-    ) -> int:
+    def add_parts(self, paths: Sequence[str], describe: Callable[[str, Builder], object]) -> int:
         """Describes files one by one: `describe(path, part)` for each, for several at a time.
 
         `part` is a builder for the files and the samples of this path alone; it takes no fields

@@ -266,7 +266,6 @@ class Format(ABC):
         _log.info("indexed %s: %d samples, into %s", title, index.sample_count, target)
         return index
 
-
     def _continues(self, given: Given) -> str | None:
         """What the parts of an index that was not finished must be of, to be used."""
         if not type(self).__module__.startswith(_OWN_MODULES):

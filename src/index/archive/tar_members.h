@@ -11,11 +11,11 @@
 namespace headrace {
 
 struct TarMembers {
-  std::string names;                   // of regular files, each followed by a NUL
-  std::vector<std::int64_t> offsets;   // of their bytes in the file
-  std::vector<std::int64_t> sizes;     // in bytes
-  std::uint64_t next = 0;              // where the next header lies
-  bool is_plain = true;                // false: `next` is none that this function reads
+  std::string names;                  // of regular files, each followed by a NUL
+  std::vector<std::int64_t> offsets;  // of their bytes in the file
+  std::vector<std::int64_t> sizes;    // in bytes
+  std::uint64_t next = 0;             // where the next header lies
+  bool is_plain = true;               // false: `next` is none that this function reads
 };
 
 // Reads headers of the file `fd` from `at` on, of at most `members_max` regular files. Stops before

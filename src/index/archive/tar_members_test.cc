@@ -89,7 +89,8 @@ TEST_F(TarMembersTest, FilesHaveTheirPlaces) {
 
 TEST_F(TarMembersTest, SomeAtATimeAreAll) {
   for (int i = 0; i < 300; ++i) {
-    Add({.name = std::to_string(i), .content = std::string(static_cast<std::size_t>(i * 331), 'x')});
+    Add({.name = std::to_string(i),
+         .content = std::string(static_cast<std::size_t>(i * 331), 'x')});
   }
   const TarMembers all = Read();
   EXPECT_EQ(all.sizes.size(), 300);

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import run, run_json
-from indexing_data import FILES, WRITERS, Named, add_files, one_sample, write_records
+from indexing_data import FILES, WRITERS, Named, add_files, one_sample, packages, write_records
 
 import headrace as hr
 from headrace import _core, errors
@@ -22,6 +22,8 @@ from headrace.formats._indexing.in_order import in_order
 
 WAIT_S = 20.0
 """After which a test that would hang fails."""
+
+__all__ = ["packages"]
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +50,9 @@ def no_thread_is_left() -> bool:
     return not any("headrace-index" in each.name for each in threading.enumerate())
 
 
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_index_does_not_depend_on_the_number_of_jobs(name: str, tmp_path: Path) -> None:
-    if name == "hdf5_files":
-        pytest.importorskip("h5py")
     folder = tmp_path / "data"
     folder.mkdir()
     path, row = WRITERS[name](folder)
@@ -70,13 +71,16 @@ def test_an_index_does_not_depend_on_the_number_of_jobs(name: str, tmp_path: Pat
 
 
 def test_blocks_are_those_of_all_parts_or_none(paths: list[str], tmp_path: Path) -> None:
-    def describe(path: str, part: Builder) -> None:
-        one_sample(path, part)
-        if not path.endswith(left_out):
-            part.add_blocks([1], 0, 0, Path(path).stat().st_size)
+    def all_but(left_out: str) -> Callable[[str, Builder], None]:
+        def describe(path: str, part: Builder) -> None:
+            one_sample(path, part)
+            if not path.endswith(left_out):
+                part.add_blocks([1], 0, 0, Path(path).stat().st_size)
+
+        return describe
 
     for left_out, blocks in (("none", len(paths)), ("07", 0)):
-        build(tmp_path / "a.hri", paths, describe)
+        build(tmp_path / "a.hri", paths, all_but(left_out))
         assert _core.Index.open(str(tmp_path / "a.hri")).block_count == blocks
 
 
@@ -97,7 +101,8 @@ def test_eight_files_are_read_at_a_time(
     write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a fake that answers when eight ask: with reads of 5 ms each, an eighth of the time."""
-    path, row = write(tmp_path)
+    (tmp_path / "data").mkdir()
+    path, row = write(tmp_path / "data")
     jobs = 8
     rounds: list[int] = []
     together = threading.Barrier(jobs, lambda: rounds.append(1), WAIT_S)
@@ -112,8 +117,7 @@ def test_eight_files_are_read_at_a_time(
         return real(fd, size, offset)
 
     monkeypatch.setattr(reading.os, "pread", read)
-    (tmp_path / "index").mkdir()
-    index, _ = row.build(path, Wanted(tmp_path / "index" / "out.hri", jobs=jobs))
+    index, _ = row.build(path, Wanted(tmp_path / "out.hri", jobs=jobs))
     assert index.sample_count == 64 * 3
     assert len(reads) >= 64
     assert len(rounds) * jobs == len(reads)

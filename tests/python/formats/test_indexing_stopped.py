@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from indexing_data import WRITERS, Named, add_files, one_sample
+from indexing_data import WRITERS, Named, add_files, one_sample, packages
 
 import headrace as hr
 from headrace import errors
@@ -22,6 +22,8 @@ from headrace.formats._indexing import unfinished
 from headrace.formats._indexing.unfinished import Unfinished
 
 ABOUT = "a test"
+
+__all__ = ["packages"]
 
 
 @pytest.fixture(autouse=True)
@@ -134,9 +136,10 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(run: Run, paths: list[
         if path == paths[6]:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Builder(
-        run.target, real.parent, jobs=1, continues=ABOUT
-    ) as builder:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Builder(run.target, real.parent, jobs=1, continues=ABOUT) as builder,
+    ):
         add_files(paths, builder, describe)
     run()
     assert run.described == [paths[4], *paths[6:]]
@@ -246,7 +249,7 @@ def test_what_is_left_may_end_anywhere(run: Run, whole: bytes) -> None:
     """As a process that is killed leaves it: cut, or without the head that is written last."""
     left = run.stopped(9)
     described = set()
-    for end in range(0, len(left) + 1, 13):
+    for end in (*range(0, len(left), 13), len(left)):
         run.kept.write_bytes(left[:end])
         assert run() == whole, end
         assert not run.kept.exists()
@@ -329,7 +332,8 @@ def write(fd, data, at):
 
 os.pwrite = write
 with Builder(target, folder, jobs=2, continues="a test") as builder:
-    add_files(sorted(os.path.join(folder, each) for each in os.listdir(folder)), builder, one_sample)
+    names = sorted(os.listdir(folder))
+    add_files([os.path.join(folder, each) for each in names], builder, one_sample)
 """
 
 
@@ -351,10 +355,9 @@ def test_a_killed_process_leaves_what_can_be_used(run: Run, whole: bytes, tmp_pa
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "whole.hri"]
 
 
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("name", WRITERS)
 def test_formats_go_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "hdf5_files":
-        pytest.importorskip("h5py")
     (tmp_path / "data").mkdir()
     path, row = WRITERS[name](tmp_path / "data")
     _, whole = row.build(str(path), Wanted(tmp_path / "whole.hri"))

@@ -36,7 +36,20 @@ def read(path: Path, rows_at_once: int | None = None) -> Read | str:
 
 
 CELLS = [
-    *("a", "", "x.jpg", "ü", "日本", "1", '"q"', '"a,b"', '"a""b"', '"two\nlines"', '"open', "5\" x 3\""),
+    *(
+        "a",
+        "",
+        "x.jpg",
+        "ü",
+        "日本",
+        "1",
+        '"q"',
+        '"a,b"',
+        '"a""b"',
+        '"two\nlines"',
+        '"open',
+        '5" x 3"',
+    ),
     *("a\rb", " ", "\x85", "\u2028", "\x0b"),
 ]
 
@@ -129,7 +142,7 @@ def test_names_are_looked_up_as_one_by_one(tmp_path: Path) -> None:
             wanted = Path(path_of(str(tmp_path), name)) if name else Path("/")
             try:
                 is_there = wanted.is_file()
-            except ValueError:  # A zero byte.
+            except (ValueError, OSError):  # A zero byte; too long.
                 is_there = False
             assert (size >= 0) == is_there, name
             if is_there:

@@ -1,6 +1,6 @@
 """Indexes a dataset, or packs it; prints the peak of this process's memory above that before.
 
-    python convert.py index|pack SOURCE TARGET
+python convert.py index|pack SOURCE TARGET
 """
 
 from __future__ import annotations

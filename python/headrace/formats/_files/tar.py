@@ -75,10 +75,11 @@ class TarReader:
         odd = 0  # members that are not left to the core
         while True:
             if not (odd or long_name or pax or pax_global):
-                before = at
-                for at, members in self._plain(at):
+                end = at
+                for members, behind in self._plain(at):
                     yield from members
-                odd = _ODD_MEMBERS if at == before else 0
+                    end = behind
+                odd, at = _ODD_MEMBERS if at == end else 0, end
             odd = max(0, odd - 1)
             header = self._header(at)
             if header is None:
@@ -118,7 +119,7 @@ class TarReader:
                 long_name, pax = "", {}
             at = data + -(-size // _BLOCK) * _BLOCK
 
-    def _plain(self, at: int) -> Iterator[tuple[int, Iterator[Member]]]:
+    def _plain(self, at: int) -> Iterator[tuple[Iterator[Member], int]]:
         """Members from `at` on that the core reads, and where the header behind them lies."""
         is_plain = self._fd is not None
         while is_plain:
@@ -131,7 +132,7 @@ class TarReader:
                 is_small = at - begin < len(sizes) * _SMALL_BYTES
                 self._ahead = _AHEAD_BYTES if is_small else _BLOCK
             texts = names.decode("utf-8", "surrogateescape").split("\0")
-            yield at, map(Member, texts, offsets.tolist(), sizes.tolist())
+            yield map(Member, texts, offsets.tolist(), sizes.tolist()), at
 
     def damaged(self, offset: int, why: str) -> DataLossError:
         """An error about the byte at `offset`."""

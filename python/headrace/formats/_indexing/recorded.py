@@ -60,6 +60,11 @@ class Finished:
     """Whether it was found in what a run that was stopped left."""
 
 
+def spool(folder: str) -> IO[bytes]:
+    """A file in memory, which goes to an unnamed one in `folder` above 1 MiB."""
+    return SpooledTemporaryFile(_MEMORY_BYTES, dir=folder)  # Its user closes it.
+
+
 class Recorder:
     """A `Sink` that keeps the calls. Files are numbered from 0, those of the part alone.
 
@@ -68,7 +73,7 @@ class Recorder:
 
     def __init__(self, folder: str, check: Callable[[], None]) -> None:
         """`check` is called before each call is kept; it may raise, to stop."""
-        self.calls: IO[bytes] = SpooledTemporaryFile(_MEMORY_BYTES, dir=folder)
+        self.calls = spool(folder)
         self._folder = folder
         self._check = check
         self._objects = 0
@@ -99,7 +104,9 @@ class Recorder:
         """Keeps blocks."""
         self._keep("blocks", 0, [sample_counts, *extents])
 
-    def _keep(self, call: str, field: int, arrays: Sequence[Any], names: Sequence[str] = ()) -> None:
+    def _keep(
+        self, call: str, field: int, arrays: Sequence[Any], names: Sequence[str] = ()
+    ) -> None:
         self._check()
         flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
         head = json.dumps([call, field, [each.size for each in flat], list(names)]).encode()

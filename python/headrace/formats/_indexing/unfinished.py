@@ -20,10 +20,9 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Mapping
-from tempfile import SpooledTemporaryFile
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from headrace.formats._indexing.recorded import Finished, State, state_of
+from headrace.formats._indexing.recorded import Finished, State, spool, state_of
 
 SUFFIX = ".unfinished"
 KEEP_AFTER_S = 2.0
@@ -33,7 +32,6 @@ _HEAD = struct.Struct("<4sIQI")  # _MARK, bytes of the JSON, bytes of the calls,
 _MARK = b"part"
 _JSON_BYTES_MAX = 2**28
 _COPY_BYTES = 2**20
-_MEMORY_BYTES = 2**20  # of the calls of a part
 
 
 class _Place(NamedTuple):
@@ -70,7 +68,7 @@ class Unfinished:
         place, fd = self._found.get(state[0]), self._fd
         if place is None or place.state != state or fd is None:
             return None
-        calls: IO[bytes] = SpooledTemporaryFile(_MEMORY_BYTES, dir=os.path.dirname(self._path))
+        calls = spool(os.path.dirname(self._path))
         try:
             text = os.pread(fd, place.json_bytes, place.offset)
             checksum = zlib.crc32(text)

@@ -41,8 +41,8 @@ class Values:
 class Column(ABC):
     """A field, and how its values are found.
 
-    `look()` is called with all values before `declare()` if `looks`, with those of other shards than
-    the first on several threads; then `add()` with all values, on several threads.
+    `look()` is called with all values before `declare()` if `looks`, with those behind the first
+    sample's shard on several threads; then `add()` with all values, on several threads.
     """
 
     looks = False

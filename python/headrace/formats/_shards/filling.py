@@ -103,7 +103,7 @@ def add_samples(
 def _look(
     shards: Sequence[ShardFile], widths: list[int | None], looking: Chosen, builder: Builder
 ) -> None:
-    """Shows all values to columns that look. The first sample alone, then several shards at a time."""
+    """Shows all values to columns that look: the first sample's shard, then several at a time."""
     decoding = Lock()
 
     def look(shard: ShardFile) -> None:

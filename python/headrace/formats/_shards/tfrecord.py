@@ -158,9 +158,7 @@ class _First:
 class _Columns:
     """Adds the records of a file to the builder, many at a time."""
 
-    def __init__(
-        self, builder: Builder, number: int, features: list[FeatureColumn] | None
-    ) -> None:
+    def __init__(self, builder: Builder, number: int, features: list[FeatureColumn] | None) -> None:
         """`number`: of the file."""
         self._builder = builder
         self._number = number

@@ -126,9 +126,7 @@ class _Lines:
             ) from error
 
 
-def _piece_of_block(
-    path: str, lines: _Lines, header: list[str], delimiter: str
-) -> Piece | None:
+def _piece_of_block(path: str, lines: _Lines, header: list[str], delimiter: str) -> Piece | None:
     """The rows of the next block, if each is a line, as in most tables; else None.
 
     No line is looked at by itself: that takes three times as long.
@@ -148,7 +146,9 @@ def _rows_of_lines(block: bytes, delimiter: str) -> list[list[str]] | None:
     if block.count(b'"') % 2:
         return None  # It may end inside a cell.
     try:
-        reader = csv.reader(io.StringIO(block.decode(), newline="\n"), delimiter=delimiter, strict=True)
+        reader = csv.reader(
+            io.StringIO(block.decode(), newline="\n"), delimiter=delimiter, strict=True
+        )
         rows = list(reader)
     except (UnicodeDecodeError, csv.Error):
         return None  # Reading line by line says where.
