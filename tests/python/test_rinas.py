@@ -38,7 +38,7 @@ def batches() -> Iterator[pa.RecordBatch]:
 
 
 def memory_of(what: str, source: Path, target: Path) -> int:
-    """The peak above what the interpreter and its modules take."""
+    """The peak of anonymous memory above what the interpreter and its modules take."""
     command = [sys.executable, str(CONVERT), what, str(source), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr

@@ -90,7 +90,7 @@ void AppendName(Bytes header, std::string& names) {
   names.append(TextOf(header.first(100)));
 }
 
-// Whether records "LENGTH KEY=VALUE\n" say nothing of where a member lies and what its name is.
+// Whether records "LENGTH KEY=VALUE\n" have neither the place nor the name of a member.
 bool AreHarmless(std::string_view records) {
   while (!records.empty()) {
     const std::size_t space = records.find(' ');

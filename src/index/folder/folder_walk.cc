@@ -190,7 +190,7 @@ class ClassWalk {
     return AddImages(dirfd(folder.dir.get()), position, images);
   }
 
-  // Some at a time: progress is told, and may cancel, between them.
+  // Some at a time: progress() may cancel between them.
   Status AddImages(int folder, std::size_t position, std::span<std::string> names) {
     while (!names.empty()) {
       const std::span<std::string> some = names.first(std::min(names.size(), kFilesAtOnce));

@@ -73,7 +73,7 @@ class Run:
         return self.target.read_bytes()
 
     def stopped(self, stop_at: int, **options: Any) -> bytes:
-        """What a run leaves that is stopped at a path."""
+        """Stops a run at a path; the file of parts that it leaves."""
         with pytest.raises((KeyboardInterrupt, errors.DataLossError)):
             self(stop_at, **options)
         assert not self.target.exists()

@@ -53,7 +53,7 @@ class Finished:
     """As `Recorder` writes them."""
     depends_on: list[State]
     told: int
-    """The number of samples or files found, as it was told last."""
+    """The number of samples or files found: the argument of the last `tell`."""
     state: State | None = None
     """Of the file before and after it was read; None if that differs."""
     is_kept: bool = False

@@ -69,16 +69,17 @@ class Unfinished:
         if place is None or place.state != state or fd is None:
             return None
         calls = spool(os.path.dirname(self._path))
+        text, checksum, at = b"", 0, place.offset + place.json_bytes
+        end = at + place.calls_bytes
         try:
             text = os.pread(fd, place.json_bytes, place.offset)
             checksum = zlib.crc32(text)
-            at, end = place.offset + len(text), place.offset + place.json_bytes + place.calls_bytes
             while piece := os.pread(fd, min(_COPY_BYTES, end - at), at):
                 checksum = zlib.crc32(piece, checksum)
                 calls.write(piece)
                 at += len(piece)
         except OSError:
-            at = -1
+            at = -1  # As if it were damaged.
         if at != end or checksum != place.checksum:
             calls.close()
             return None

@@ -99,6 +99,7 @@ class Parquet(GroupFormat):
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
                         filling.add(each, file, group)
+                        arrow().default_memory_pool().release_unused()
 
         if builder.add_parts(files, describe) == 0:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")

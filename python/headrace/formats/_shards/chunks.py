@@ -39,9 +39,12 @@ class Chunks:
             self.stored = self._parts(config)
             self.are_tokens = self._for_tokens(config, found["chunks"])
             chunks = found["chunks"]
-            with closing(in_order(lambda each: self._file(folder, config, each), chunks)) as files:
-                for chunk, file in zip(chunks, files, strict=True):
-                    self.tokens.append(self._count(chunk["dim"]) if self.are_tokens else 0)
+            found_files = in_order(
+                lambda each: self._file(folder, config, *each), enumerate(chunks)
+            )
+            with closing(found_files) as files:
+                for number, (chunk, file) in enumerate(zip(chunks, files, strict=True)):
+                    self.tokens.append(self._count(number, chunk["dim"]) if self.are_tokens else 0)
                     self.shards.append(file)
         except HeadraceError:
             raise  # Some are of these types, too.
@@ -63,9 +66,9 @@ class Chunks:
     def _damaged(self, why: str) -> DataLossError:
         return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")
 
-    def _count(self, value: object) -> int:
+    def _count(self, number: int, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _BYTES_MAX:
-            raise self._damaged(f"chunk {len(self.shards)}: a number is {value!r:.50}")
+            raise self._damaged(f"chunk {number}: a number is {value!r:.50}")
         return value
 
     def _refuse(self, config: dict[str, Any]) -> None:
@@ -109,10 +112,13 @@ class Chunks:
             raise self._damaged(f"it is for TokensLoader, but has {len(self.stored)} parts")
         return bool(loader == "TokensLoader")
 
-    def _file(self, folder: str, config: dict[str, Any], chunk: dict[str, Any]) -> ShardFile:
+    def _file(
+        self, folder: str, config: dict[str, Any], number: int, chunk: dict[str, Any]
+    ) -> ShardFile:
         """The decompressed file if there is one, as LitData leaves it; else the compressed."""
         path = inside(folder, chunk["filename"])
-        samples, size = self._count(chunk["chunk_size"]), self._count(chunk["chunk_bytes"])
+        samples = self._count(number, chunk["chunk_size"])
+        size = self._count(number, chunk["chunk_bytes"])
         packed = str(config.get("compression") or "")
         plain = path.replace(f".{packed}.bin", ".bin") if packed else path
         if os.path.exists(plain):

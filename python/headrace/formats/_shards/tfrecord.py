@@ -91,7 +91,7 @@ class TFRecord(Format):
         for each in files:
             with file_reader(each) as (read, size):
                 source = Source(each, size, read)
-                ahead = Ahead(source)
+                ahead = Ahead(source, HEAD_BYTES)
                 for at, length in records(source, ahead):
                     features = self._features(source, ahead, 0, at, length)
                     return _First(self._chosen(source, at, features))
