@@ -55,6 +55,7 @@ _BATCH = 32
 _WORKERS = (0, 1, 2, 4)
 _STEAL_MAX = 0.02
 _PACKAGES_BYTES = 700 * 10**6  # of torch, datasets and their workers, beside the data
+_MEMORY_MIN = 64 * 2**20  # of Headrace, else an eighth of the data
 _TIMEOUT_S = 600
 
 
@@ -166,7 +167,7 @@ def _run(ladder: Ladder, rung: Rung, workers: int, seconds: float) -> float:
     limit = _PACKAGES_BYTES + ladder.data_bytes // 4
     with _harness.MemoryGroup(limit) as group:
         text = _command(
-            rung.name, rung.path, _BATCH, workers, seconds, ladder.data_bytes // 8,
+            rung.name, rung.path, _BATCH, workers, seconds, max(_MEMORY_MIN, ladder.data_bytes // 8),
             preexec_fn=group.join,
         )  # fmt: skip
         found = json.loads(text.strip().splitlines()[-1])
@@ -255,7 +256,7 @@ def table(recorded: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=_data.default_folder())
-    parser.add_argument("--rows", type=int, help="of text; default: 400,000, 1 GB")
+    parser.add_argument("--rows", type=int, help="of text; default: 1,000,000, 2.6 GB")
     parser.add_argument("--megabytes", type=int, help="of images; default: 1,000")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run")
@@ -267,7 +268,7 @@ def main() -> None:
         print("needs root, and cgroup v1 with the memory controller: nothing was measured")
         return
     makers = {
-        "text": lambda: _text(arguments.data, arguments.rows or (20_000 if quick else 400_000)),
+        "text": lambda: _text(arguments.data, arguments.rows or (20_000 if quick else 1_000_000)),
         "images": lambda: _images(arguments.data, arguments.megabytes or (40 if quick else 1_000)),
     }
     found = [

@@ -208,14 +208,17 @@ def _run(what: str, path: Path, batch_size: int, seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=_data.default_folder())
-    parser.add_argument("--count", type=int, default=131_072, help="windows")
+    parser.add_argument("--count", type=int, help="windows; default: 131,072")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 1 s: to see it work")
+    parser.add_argument(
+        "--quick", action="store_true", help="2 rounds of 1 s, few windows: to see it work"
+    )
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else arguments.rounds
     seconds = 1.0 if arguments.quick else arguments.seconds
-    path = _data.token_data(arguments.data, arguments.count * _WINDOW)
+    count = arguments.count or (8_192 if arguments.quick else 131_072)
+    path = _data.token_data(arguments.data, count * _WINDOW)
     rivals = ["torch", *(name for name in _PEERS if _written(name, path) is not None)]
     runs = ["bare", *(f"{name} {count}" for name in rivals for count in _WORKERS), *_ORDERS]
     kept: list[dict[str, dict[str, float]]] = []
