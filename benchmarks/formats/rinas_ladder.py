@@ -165,10 +165,10 @@ def _run(ladder: Ladder, rung: Rung, workers: int, seconds: float) -> float:
     """Samples a second."""
     _harness.make_cold(ladder.files)
     limit = _PACKAGES_BYTES + ladder.data_bytes // 4
+    memory = max(_MEMORY_MIN, ladder.data_bytes // 8)
     with _harness.MemoryGroup(limit) as group:
         text = _command(
-            rung.name, rung.path, _BATCH, workers, seconds, max(_MEMORY_MIN, ladder.data_bytes // 8),
-            preexec_fn=group.join,
+            rung.name, rung.path, _BATCH, workers, seconds, memory, preexec_fn=group.join,
         )  # fmt: skip
         found = json.loads(text.strip().splitlines()[-1])
     return float(found["samples"] / found["seconds"])

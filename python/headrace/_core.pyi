@@ -122,7 +122,9 @@ def files_found(folder: str | bytes, names: Sequence[str | bytes], jobs: int = 1
     """Of each name: the file's size, -1 if there is none, and its time."""
 
 def tar_members(fd: int, file_bytes: int, at: int, members_max: int) -> tuple[bytes, Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], int, bool]:
-    """Files of a tar with plain headers: names, offsets, sizes, the next header's place."""
+    """
+    Files of a tar with plain headers: names, offsets, sizes, the next header's place.
+    """
 
 class IndexBuilder:
     """Writes an index in pieces of any size."""
