@@ -405,13 +405,14 @@ def index_folder(
     progress: Progress | None = None,
     skip: str | Iterable[str] = (),
     format: FormatArgument = None,
+    jobs: int | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = os.path.abspath(given_path("indexing", root))
     row = _row_of(format)
     if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"indexing {where}", where, "file or folder")
-    wanted = Wanted(output, skip_patterns(skip), progress)
+    wanted = Wanted(output, skip_patterns(skip), progress, jobs)
     row = row or _recognised(where)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target

@@ -81,22 +81,26 @@ class Tokens(Format):
                 f"hr.open(path, format=hr.formats.Tokens(window=1024)), or `headrace index {path} "
                 "--format tokens --option window=1024`; or say documents=True"
             )
-        files = [_describe(each, self.dtype, builder) for each in expand(path)]
-        stored = files[0].dtype
+        paths = expand(path)
+        stored = _describe(paths[0], self.dtype, None).dtype
         batch = stored if self.batch_dtype is None else np.dtype(self.batch_dtype)
         for name in self._fields():
             # None: documents differ in length.
             builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
-        for file in files:
+
+        def describe(each: str, part: Builder) -> None:
+            file = _describe(each, self.dtype, part)
             if file.dtype != stored:
                 raise InvalidArgumentError(
-                    f"indexing {file.path}: it holds {file.dtype}, {files[0].path} {stored}; open "
+                    f"indexing {file.path}: it holds {file.dtype}, {paths[0]} {stored}; open "
                     "files of one dtype together"
                 )
             if self.documents:
-                _add_documents(file, builder)
+                _add_documents(file, part)
             else:
-                self._add_windows(file, builder)
+                self._add_windows(file, part)
+
+        builder.add_parts(paths, describe)
 
     def _fields(self) -> list[str]:
         return ["tokens", "targets"] if self.targets and not self.documents else ["tokens"]
