@@ -44,7 +44,7 @@ TABLES = [
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.
-WORDS = {"batch", "epoch", "exact", "fixed", "folder", "frequency", "none", "pinned"} | {
+WORDS = {"batch", "decoded", "epoch", "exact", "fixed", "folder", "frequency", "none", "pinned"} | {
     "reuse",
     "threads",
     "unknown",

@@ -96,7 +96,7 @@ class Recorder:
 
     def add_decoded_sizes(self, field: int, sizes: U64) -> None:
         """Keeps the bytes that samples decode to."""
-        self._keep("decoded", field, [sizes])
+        self._keep("decoded_sizes", field, [sizes])
 
     def add_inline_values(self, field: int, values: Any) -> None:
         """Keeps values of one size."""
@@ -150,7 +150,7 @@ def replay(
             sink.add_objects(names, arrays[0].view(np.uint64), arrays[1].view(np.int64))
         elif call == "extents":
             sink.add_extents(field, _moved(arrays, first))
-        elif call == "decoded":
+        elif call == "decoded_sizes":
             sink.add_decoded_sizes(field, arrays[0].view(np.uint64))
         elif call == "note":
             add_note(names[0])

@@ -22,6 +22,7 @@ from headrace.formats._shards.source import (
 from headrace.formats._shards.table import table_end
 
 _BYTES_MAX = 2**32  # Offsets in a chunk have four bytes.
+_LEVELS = ("chunk", "batch", "sample")  # of compression
 _KEYED = ("builtins.dict", "collections.OrderedDict")
 _DEPTH_MAX = 100
 _VALUE = "value"
@@ -88,7 +89,7 @@ class Chunks:
             why = (
                 f"it is for {loader!r:.50}, headrace reads PyTreeLoader and TokensLoader; {remedy}"
             )
-        elif level not in ("chunk", "batch", "sample"):
+        elif level not in _LEVELS:
             why = f"its compression_level is {level!r:.50}; headrace reads chunk, batch and sample"
         else:
             return

@@ -49,7 +49,7 @@ def frames(shards: Iterable[ShardFile]) -> Iterator[ShardFile]:
         with file_reader(shard.path) as (read, size):
             check_size(shard, size)
             source = Source(shard.path, size, read)
-            yield from (_batches if shard.pieces == "batch" else _samples)(source, shard)
+            yield from _PIECES[shard.pieces](source, shard)
 
 
 def _batches(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
@@ -115,3 +115,6 @@ def _piece(
         first=first,
         bounds=bounds,
     )
+
+
+_PIECES = {"batch": _batches, "sample": _samples}
