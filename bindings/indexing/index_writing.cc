@@ -1,11 +1,14 @@
 // IndexContents and IndexBuilder, which write indexes, and build_folder_index.
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,13 +21,18 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "base/executor.h"
 #include "base/format/errors.h"
+#include "base/unique_fd.h"
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
+#include "index/archive/tar_members.h"
+#include "index/folder/file_status.h"
 #include "index/folder/folder.h"
 #include "index/index_builder.h"
 #include "index/index_writer.h"
+#include "loader/machine/thread_executor.h"
 #include "module.h"
 #include "status.h"
 
@@ -52,18 +60,27 @@ DType DTypeOrThrow(const std::string& name) {
   return *dtype;
 }
 
+constexpr std::size_t kStatusAtOnce = 4096;  // between two looks for Ctrl-C
+
 using FilesFound = nb::typed<nb::callable, nb::object(std::uint64_t)>;
+
+// Threads that read the status of files; nullptr, for one: the calling thread does it.
+std::unique_ptr<Executor> ThreadsOrThrow(int jobs) {
+  if (jobs <= 1) return nullptr;
+  return ValueOrThrow(ThreadExecutor::Make({.threads = jobs, .name = "hr-index"}));
+}
 
 // Walks `root` and writes its index to `path`, without the files and folders that match `skip`.
 // Calls `progress` (None or a callable) now and then with the number of files found. An exception
 // of `progress`, and Ctrl-C, end the walk and are raised here.
 void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFound>& progress,
-                 const std::vector<Text>& skip) {
+                 const std::vector<Text>& skip, int jobs) {
   const std::string root_name = root.bytes();
   const std::string path_name = path.bytes();
   std::vector<std::string> skipped;
   skipped.reserve(skip.size());
   for (const Text& each : skip) skipped.push_back(each.bytes());
+  const std::unique_ptr<Executor> threads = ThreadsOrThrow(jobs);
   std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
   const auto tell = [&](std::uint64_t files) {
     const GilAcquire acquire;
@@ -79,11 +96,48 @@ void BuildFolder(const Text& root, const Text& path, const std::optional<FilesFo
   Status status;
   {
     const GilRelease release;
-    const Result<IndexContents> contents = BuildFolderIndex(root_name, tell, skipped);
+    const Result<IndexContents> contents =
+        BuildFolderIndex(root_name, tell, skipped, threads.get());
     status = contents.ok() ? WriteIndex(contents.value(), path_name) : contents.status();
   }
   if (raised) throw nb::python_error(std::move(*raised));
   ThrowIfError(status);
+}
+
+// Of each name, below `folder` or absolute: the size, -1 if there is no regular file, and the time.
+std::tuple<OutArray<std::int64_t>, OutArray<std::int64_t>> FilesFoundIn(
+    const Text& folder, const std::vector<Text>& names, int jobs) {
+  const std::string path = folder.bytes();
+  std::vector<std::string> files;
+  files.reserve(names.size());
+  for (const Text& each : names) files.push_back(each.bytes());
+  const std::unique_ptr<Executor> threads =
+      ThreadsOrThrow(files.size() > kStatusAtOnce / 2 ? jobs : 1);
+  std::vector<std::int64_t> sizes(files.size(), -1);
+  std::vector<std::int64_t> mtimes_ns(files.size());
+  const UniqueFd at(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (std::size_t first = 0; at && first < files.size(); first += kStatusAtOnce) {
+    const std::size_t count = std::min(kStatusAtOnce, files.size() - first);
+    const auto some = std::span(files).subspan(first, count);
+    const std::vector<FileStatus> found =
+        WithoutGil([&] { return StatusOfAll(at.get(), some, threads.get()); });
+    for (std::size_t i = 0; i < count; ++i) {
+      if (found[i].type != FileType::kRegular) continue;
+      sizes[first + i] = static_cast<std::int64_t>(found[i].size);
+      mtimes_ns[first + i] = found[i].mtime_ns;
+    }
+    if (!SignalsPass()) throw nb::python_error();
+  }
+  return {ToArray(std::move(sizes)), ToArray(std::move(mtimes_ns))};
+}
+
+// Regular files of a tar from `at` on: (names, each followed by a zero byte, offsets, sizes, where
+// the next header lies, whether it may be plain). See ReadTarMembers().
+std::tuple<nb::bytes, OutArray<std::int64_t>, OutArray<std::int64_t>, std::uint64_t, bool>
+TarMembersFrom(int fd, std::uint64_t file_bytes, std::uint64_t at, std::size_t members_max) {
+  TarMembers found = WithoutGil([&] { return ReadTarMembers(fd, file_bytes, at, members_max); });
+  return {nb::bytes(found.names.data(), found.names.size()), ToArray(std::move(found.offsets)),
+          ToArray(std::move(found.sizes)), found.next, found.is_plain};
 }
 
 std::vector<IndexContents::Object> ToObjects(const std::vector<Text>& names,
@@ -440,7 +494,12 @@ void BindContents(nb::module_& module) {
       },
       "contents"_a, "path"_a, "Writes an index file: temporary, synced, renamed.");
   module.def("build_folder_index", &BuildFolder, "root"_a, "path"_a, "progress"_a = nb::none(),
-             "skip"_a = nb::list(), "Walks a folder of class folders and writes its index.");
+             "skip"_a = nb::list(), "jobs"_a = 1,
+             "Walks a folder of class folders and writes its index.");
+  module.def("files_found", &FilesFoundIn, "folder"_a, "names"_a, "jobs"_a = 1,
+             "Of each name: the file's size, -1 if there is none, and its time.");
+  module.def("tar_members", &TarMembersFrom, "fd"_a, "file_bytes"_a, "at"_a, "members_max"_a,
+             "Files of a tar with plain headers: names, offsets, sizes, the next header's place.");
 }
 
 }  // namespace

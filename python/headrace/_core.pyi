@@ -144,8 +144,16 @@ class IndexContents:
 def write_index(contents: IndexContents, path: str | bytes) -> None:
     """Writes an index file: temporary, synced, renamed."""
 
-def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None, skip: Sequence[str | bytes] = []) -> None:
+def build_folder_index(root: str | bytes, path: str | bytes, progress: Callable[[int], object] | None = None, skip: Sequence[str | bytes] = [], jobs: int = 1) -> None:
     """Walks a folder of class folders and writes its index."""
+
+def files_found(folder: str | bytes, names: Sequence[str | bytes], jobs: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]:
+    """Of each name: the file's size, -1 if there is none, and its time."""
+
+def tar_members(fd: int, file_bytes: int, at: int, members_max: int) -> tuple[bytes, Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], int, bool]:
+    """
+    Files of a tar with plain headers: names, offsets, sizes, the next header's place.
+    """
 
 class IndexBuilder:
     """Writes an index in pieces of any size."""

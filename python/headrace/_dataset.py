@@ -446,11 +446,12 @@ def index_folder(
     progress: Progress | None = None,
     skip: str | Iterable[str] = (),
     format: FormatArgument = None,
+    jobs: int | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
     row = _row_of(format)
-    wanted = Wanted(output, skip_patterns(skip), progress)
+    wanted = Wanted(output, skip_patterns(skip), progress, jobs)
     row = row or _recognised(where)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target

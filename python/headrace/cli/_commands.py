@@ -86,19 +86,26 @@ def index(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", help="Files that are read at a time; default: 8. More may help if far away."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the files of a dataset again, write its index, and report what cannot be decoded.
 
     Opening a dataset does this the first time; run it after files were changed in place. Of a
     folder of images it reads names and sizes, and opens no file. Other commands open the index.
+    If it is stopped, run it again: it goes on behind the files it had finished.
 
     Example: [bold]headrace index /data/images[/bold]
     """
     began = time.monotonic()
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options)
+            root, output, progress, skip or (), format_row(format, options), jobs
         )
     seconds = time.monotonic() - began
     _tell_unmatched_skip(dataset, skip)

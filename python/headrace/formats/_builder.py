@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -14,13 +16,24 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._arguments import choice, given_path, integer, shown
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.formats._field import Field
+from headrace.formats._field import (
+    Field,
+    Numbers,
+    dimensions,
+    dtype_name,
+    part_name,
+    stretched,
+    unsigned,
+)
+from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
+from headrace.formats._indexing.parts import Part, Parts
+from headrace.formats._indexing.recorded import U64, Sink, State, Triple, file_state, replay
+from headrace.formats._indexing.unfinished import Unfinished
 
 Progress = Callable[[int], object]
 """Called with the number of samples or files found."""
 
-Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
-"""One number for each entry, or one for all."""
+Column = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 Kind = Literal["bytes", "image", "array", "text"]
 
@@ -51,11 +64,12 @@ class Builder:
     A sample has fields. The values of a field are ranges of bytes in files (`add_extents`), or
     small ones that the index itself holds (`add_values`, `add_ragged`). All take any number of
     samples at a time, and may be called field by field or sample by sample; in the end all fields
-    must have equally many.
+    must have equally many. `add_parts` describes several files at a time.
 
     Memory does not grow with the number of samples or files: columns go to an unnamed temporary
     file beside the index. The index appears when the `with` block ends, whole and synced, or not
-    at all: an exception in the block, Ctrl-C and a killed process leave nothing.
+    at all: an exception in the block, Ctrl-C and a killed process leave nothing, unless
+    `continues` was given.
 
     >>> with Builder("data.hri", root="/data") as builder:
     ...     file = builder.add_file("/data/a.bin")
@@ -77,11 +91,18 @@ class Builder:
         *,
         decodes: Decodes = False,
         progress: Progress | None = None,
+        jobs: int | None = None,
+        continues: str | None = None,
     ) -> None:
         """`path`: of the index. `root`: the folder that all files lie in, or "/".
 
         `decodes`: files may be compressed as a whole, see `add_file`; or, "groups", samples lie in
         parts of files that a format decodes, see `add_group`.
+
+        `jobs`: the number of files that `add_parts` reads at a time; default: 8. `continues`: a
+        text that says what is indexed, and by which version of what code. With it, a run that is
+        stopped leaves the parts it has read in PATH.unfinished, and one with the same text goes on
+        from them.
         """
         self._root = os.path.abspath(given_path("builder root", root))
         self._path = os.path.abspath(given_path("index file", path))
@@ -90,10 +111,15 @@ class Builder:
         self._decodes = decodes is True
         self._row_groups = decodes == "groups"
         scheme = ROW_GROUPS if self._row_groups else DECODED if decodes else ""
+        self._jobs = JOBS if jobs is None else integer("builder jobs", jobs, 1, JOBS_MAX)
+        self._continues = continues
+        self._unfinished: Unfinished | None = None
         self._core = _core.IndexBuilder(self._path, scheme + self._root)
+        self._sink: Sink = self._core
         self._fields: dict[str, Field] = {}
         self._progress = progress
-        self._depends_on: list[tuple[str, int, int]] = []
+        self._told = 0
+        self._depends_on: list[State] = []
         self._ended = False
 
     @property
@@ -144,24 +170,25 @@ class Builder:
             raise InvalidArgumentError(
                 f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one"
             )
-        element = "uint8" if dtype is None else _dtype_name(name, dtype)
-        wide = None if batch_dtype is None else _dtype_name(name, batch_dtype)
+        element = "uint8" if dtype is None else dtype_name(name, dtype)
+        wide = None if batch_dtype is None else dtype_name(name, batch_dtype)
         is_list = bool(shape) and shape[0] is None
-        inner = _dimensions(name, shape[1:] if is_list else shape)
+        inner = dimensions(name, shape[1:] if is_list else shape)
         core_type = ("list" if is_list else kind, element, inner)
         is_variable = is_list or kind != "array"
         choice("field coding", coding, ("stored", "zstd", "zlib", "deflate", "snappy", "gzip"))
         integer(f"field {name!r}: header_bytes", header_bytes, 0, 2**32 - 1)
+        how = (coding, shuffled, header_bytes)
         sized = decoded_sizes or (coding != "stored" and is_variable)
         position = self._core.add_field(
             name,
             core_type,
             is_inline=inline,
             batch_dtype=wide,
-            decoding=(coding, shuffled, header_bytes, sized),
+            decoding=(*how, sized),
         )
         self._fields[name] = Field(
-            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable, sized
+            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable, sized, how
         )
 
     def add_file(
@@ -205,7 +232,7 @@ class Builder:
                 f"adding file {where}: coding={coding!r} needs decoded_bytes, and a builder that "
                 "was made with decodes=True"
             )
-        of = "" if part is None else f":{_part(where, part, status.st_size)}"
+        of = "" if part is None else f":{part_name(where, part, status.st_size)}"
         name = f"{coding}:{status.st_size}{of}/{self._below_root(where)}"
         integer(f"adding file {where}: decoded_bytes", decoded_bytes, 0, 2**63 - 1)
         return self._add([name], [decoded_bytes], [status.st_mtime_ns])
@@ -228,14 +255,16 @@ class Builder:
         name = f"{format}:{size}:{part}/{self._below_root(where)}"
         return self._add([name], [decoded_bytes], [mtime_ns])
 
-    def add_files(
-        self, paths: Sequence[str], sizes: Sequence[int], mtimes_ns: Sequence[int]
-    ) -> int:
+    def add_files(self, paths: Sequence[str], sizes: Column, mtimes_ns: Column) -> int:
         """Adds files whose sizes and times are known, and returns the number of the first.
 
         The others have the numbers behind it. A time of 0 is not checked.
         """
-        names = [self._below_root(path) for path in paths]
+        below = self._root.rstrip("/") + "/"
+        if all(path.startswith(below) for path in paths):
+            names = [path[len(below) :] for path in paths]
+        else:
+            names = [self._below_root(path) for path in paths]  # Says which one does not.
         if self._row_groups:
             raise InvalidArgumentError(f"adding files of {self._root}: add_group() is needed")
         if self._decodes:
@@ -250,9 +279,9 @@ class Builder:
             )
         return path[len(below) :]
 
-    def _add(self, names: list[str], sizes: Sequence[int], mtimes_ns: Sequence[int]) -> int:
+    def _add(self, names: list[str], sizes: Column, mtimes_ns: Column) -> int:
         first = self.file_count
-        self._core.add_objects(names, np.asarray(sizes, np.uint64), np.asarray(mtimes_ns, np.int64))
+        self._sink.add_objects(names, np.asarray(sizes, np.uint64), np.asarray(mtimes_ns, np.int64))
         if self.file_count // _TELL_EVERY != first // _TELL_EVERY:
             self.tell(self.file_count)
         return first
@@ -277,21 +306,15 @@ class Builder:
         fields, unless all samples are arrays of one shape.
         """
         found = self._field(field)
-        if found.has_decoded_sizes != (decoded is not None):
-            raise InvalidArgumentError(
-                f"field {field!r}: decoded= is needed: the bytes that each sample decodes to"
-                if decoded is None
-                else f"field {field!r}: decoded= was given, but its samples are not compressed, or "
-                "arrays of one shape"
-            )
-        columns = [_unsigned(each) for each in (files, offsets, sizes)]
+        found.check_decoded(decoded is not None)
+        columns = [unsigned(each) for each in (files, offsets, sizes)]
         if decoded is not None:
-            columns.append(_unsigned(decoded))
+            columns.append(unsigned(decoded))
         count = next((each.size for each in columns if each.ndim), 1)
-        objects, starts, lengths, *more = (_stretched(each, count) for each in columns)
-        self._core.add_extents(found.position, (objects, starts, lengths))
+        objects, starts, lengths, *more = (stretched(each, count) for each in columns)
+        self._sink.add_extents(found.position, (objects, starts, lengths))
         for each in more:
-            self._core.add_decoded_sizes(found.position, each)
+            self._sink.add_decoded_sizes(found.position, each)
 
     def add_blocks(
         self, sample_counts: Sequence[int], files: Numbers, offsets: Numbers, sizes: Numbers
@@ -300,10 +323,10 @@ class Builder:
 
         A block has the bytes of all fields of its samples. All samples are in blocks, or none.
         """
-        counts = _unsigned(np.asarray(sample_counts, np.int64))
-        columns = [_unsigned(each) for each in (files, offsets, sizes)]
-        objects, starts, lengths = (_stretched(each, counts.size) for each in columns)
-        self._core.add_blocks(np.ascontiguousarray(counts), (objects, starts, lengths))
+        counts = unsigned(np.asarray(sample_counts, np.int64))
+        columns = [unsigned(each) for each in (files, offsets, sizes)]
+        objects, starts, lengths = (stretched(each, counts.size) for each in columns)
+        self._sink.add_blocks(np.ascontiguousarray(counts), (objects, starts, lengths))
 
     def add_values(self, field: str, values: npt.ArrayLike) -> None:
         """Adds samples of an inline field: an array with one more dimension, the first.
@@ -314,7 +337,7 @@ class Builder:
         if found.is_variable:
             self.add_ragged(field, *found.each(values))
         else:
-            self._core.add_inline_values(found.position, found.array(values, "samples"))
+            self._sink.add_inline_values(found.position, found.array(values, "samples"))
 
     def add_ragged(
         self,
@@ -328,12 +351,54 @@ class Builder:
         [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`.
         """
         found = self._inline(field)
-        self._core.add_ragged(found.position, *found.ragged(values, lengths))
+        self._sink.add_ragged(found.position, *found.ragged(values, lengths))
 
     def _inline(self, field: str) -> Field:
         found = self._field(field)
         found.check_inline()
         return found
+
+    def add_parts(
+        self,
+        paths: Sequence[str],
+        describe: Callable[[str, Builder], object],
+        noted: Callable[[str], object] = lambda note: None,
+    ) -> int:
+        """Describes files one by one: `describe(path, part)` for each, for several at a time.
+
+        `part` is a builder for the files and the samples of this path alone; it takes no fields
+        and no attributes, so add these before. It is called on threads, and must not depend on
+        other paths. The index has the parts in the order of `paths`, whatever `jobs` is; an
+        exception is that of the first path in this order. Blocks count if all samples of all parts
+        are in blocks. A part whose file did not change since a run was stopped is not described
+        again: see `continues`. `noted` gets the texts that `describe` returned, in this order.
+
+        Returns the sum of what each part told last.
+        """
+        if len(paths) == 1:
+            self._told = 0
+            if isinstance(note := describe(paths[0], self), str):
+                noted(note)
+            return self._told
+        blocks: list[tuple[U64, Triple]] = []
+        # Where blocks are decoded all samples are in one, so that the index can take each at once.
+        at_once = self._decodes or self._row_groups
+        add_blocks: Callable[[U64, Triple], None] = (
+            self._core.add_blocks if at_once else lambda counts, at: blocks.append((counts, at))
+        )
+        parts = Parts(
+            lambda stopped: _Part(self, stopped), describe, self._begin_keeping(), self.tell
+        )
+        with closing(parts.read(paths, self._jobs)) as found:
+            for part in found:
+                replay(part.calls, self._core, add_blocks, noted)
+                self._depends_on += part.depends_on
+        samples = max(map(self._core.sample_count, range(len(self._fields))), default=0)
+        in_blocks = sum(int(counts.sum()) for counts, _ in blocks)
+        if in_blocks == samples:
+            for counts, extents in blocks:
+                self._core.add_blocks(counts, extents)
+        return parts.told
 
     def set_classes(self, names: Iterable[str]) -> None:
         """Names the classes, by label."""
@@ -346,10 +411,11 @@ class Builder:
     @property
     def file_count(self) -> int:
         """The number of files added."""
-        return self._core.object_count
+        return self._sink.object_count
 
     def tell(self, found: int) -> None:
         """Reports progress: the number of samples or files found. May raise, to stop."""
+        self._told = found
         if self._progress is not None:
             self._progress(found)
 
@@ -376,12 +442,33 @@ class Builder:
         self._ended = True
         if self._depends_on:
             self._core.set_attribute(DEPENDS_ON, json.dumps(self._depends_on))
-        self._core.publish()
+        try:
+            self._core.publish()
+        except BaseException:
+            self._end_keeping()
+            raise
+        if self._unfinished is not None:
+            self._unfinished.remove()
 
     def discard(self) -> None:
-        """Drops everything; no file is left."""
+        """Drops everything; no file is left, but with `continues` perhaps the parts."""
         self._ended = True
+        self._end_keeping()
         self._core.discard()
+
+    def _begin_keeping(self) -> Unfinished | None:
+        """Where parts are kept for the next run, if this one is stopped: those of one call."""
+        if self._continues is None or self._unfinished is not None:
+            return None
+        fields = [repr(each) for each in self._fields.values()]
+        beside = [each for each in self._depends_on if each[1] >= 0]  # files, no folders
+        about = {"what": self._continues, "root": self._root, "fields": fields}
+        self._unfinished = Unfinished(self._path, about | {"beside": beside})
+        return self._unfinished
+
+    def _end_keeping(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.close()
 
     def _field(self, field: str) -> Field:
         if field not in self._fields:
@@ -390,13 +477,15 @@ class Builder:
         return self._fields[field]
 
 
-def file_state(path: str) -> tuple[str, int, int]:
-    """Path, size and time of a file. For a folder -1 and the time of its last addition."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise NotFoundError(f"reading the state of {path}: {error.strerror}") from error
-    return path, -1 if os.path.isdir(path) else status.st_size, status.st_mtime_ns
+class _Part(Part, Builder):
+    """Takes the files and the samples of one path of `Builder.add_parts`."""
+
+    def __init__(self, whole: Builder, stopped: threading.Event) -> None:
+        Part.__init__(self, os.path.dirname(whole._path), stopped)
+        self._root, self._path = whole._root, whole._path
+        self._decodes, self._row_groups = whole._decodes, whole._row_groups
+        self._fields = whole._fields
+        self._sink = self._recorder
 
 
 def is_current(index: _core.Index) -> bool:
@@ -408,51 +497,3 @@ def is_current(index: _core.Index) -> bool:
         )
     except (ValueError, TypeError, NotFoundError):
         return False
-
-
-def _part(path: str, part: tuple[int, int], size: int) -> str:
-    offset, count = part
-    integer(f"adding file {path}: offset of part", offset, 0, size)
-    integer(f"adding file {path}: size of part", count, 0, size - offset)
-    return f"{offset}+{count}"
-
-
-def _dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
-    inner = []
-    for each in shape:
-        if each is None:
-            raise InvalidArgumentError(
-                f"field {field!r}: got shape {list(shape)}: only the first dimension may be None"
-            )
-        inner.append(int(each))
-    return inner
-
-
-def _dtype_name(field: str, dtype: npt.DTypeLike) -> str:
-    try:
-        found = np.dtype(dtype)
-    except TypeError:
-        raise InvalidArgumentError(f"field {field!r}: got dtype {shown(dtype)}") from None
-    if not found.isnative:
-        raise InvalidArgumentError(
-            f"field {field!r}: got dtype {found.str}, must be little-endian: write the data in "
-            "that order"
-        )
-    return found.name
-
-
-def _unsigned(values: Numbers) -> npt.NDArray[np.uint64]:
-    array = np.asarray(values)
-    if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
-        raise InvalidArgumentError(f"extents: got {shown(values)}, must be numbers of 0 and more")
-    if array.ndim > 1:
-        raise InvalidArgumentError(f"extents: got {array.ndim} dimensions, must be one number each")
-    return array.astype(np.uint64, copy=False)
-
-
-def _stretched(column: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.uint64]:
-    if column.ndim and column.size != count:
-        raise InvalidArgumentError(
-            f"extents: files, offsets and sizes differ in number: {column.size}, {count}"
-        )
-    return np.ascontiguousarray(np.broadcast_to(column, (count,)))

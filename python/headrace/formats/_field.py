@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace._arguments import shown
+from headrace._arguments import integer, shown
 from headrace.errors import InvalidArgumentError
 
 U64 = npt.NDArray[np.uint64]
@@ -31,6 +31,19 @@ class Field:
     """Whether samples differ in length."""
     has_decoded_sizes: bool = False
     """Whether `add_extents` needs the bytes that each sample decodes to."""
+    decoding: tuple[str, bool, int] = ("stored", False, 0)
+    """How each sample is compressed, whether it is shuffled, the bytes in front of its value."""
+
+    def check_decoded(self, is_given: bool) -> None:
+        """Raises if decoded sizes are needed and not given, or given and not needed."""
+        if self.has_decoded_sizes != is_given:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: decoded= was given, but its samples are not compressed, or "
+                "arrays of one shape"
+                if is_given
+                else f"field {self.name!r}: decoded= is needed: the bytes that each sample decodes "
+                "to"
+            )
 
     def check_inline(self) -> None:
         """Raises if the values are not in the index."""
@@ -148,3 +161,60 @@ class Field:
         except UnicodeDecodeError as error:
             reason = str(error)
         raise InvalidArgumentError(f"field {self.name!r}: its text is not UTF-8: {reason}")
+
+
+Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
+"""One number for each entry, or one for all."""
+
+
+def dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
+    """The shape of an entry, of which no dimension is open."""
+    inner = []
+    for each in shape:
+        if each is None:
+            raise InvalidArgumentError(
+                f"field {field!r}: got shape {list(shape)}: only the first dimension may be None"
+            )
+        inner.append(int(each))
+    return inner
+
+
+def dtype_name(field: str, dtype: npt.DTypeLike) -> str:
+    """The name of a dtype that batches can hold."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise InvalidArgumentError(f"field {field!r}: got dtype {shown(dtype)}") from None
+    if not found.isnative:
+        raise InvalidArgumentError(
+            f"field {field!r}: got dtype {found.str}, must be little-endian: write the data in "
+            "that order"
+        )
+    return found.name
+
+
+def part_name(path: str, part: tuple[int, int], size: int) -> str:
+    """A part of a file of `size` bytes, offset and size, as the names of objects have it."""
+    offset, count = part
+    integer(f"adding file {path}: offset of part", offset, 0, size)
+    integer(f"adding file {path}: size of part", count, 0, size - offset)
+    return f"{offset}+{count}"
+
+
+def unsigned(values: Numbers) -> U64:
+    """A column of extents."""
+    array = np.asarray(values)
+    if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
+        raise InvalidArgumentError(f"extents: got {shown(values)}, must be numbers of 0 and more")
+    if array.ndim > 1:
+        raise InvalidArgumentError(f"extents: got {array.ndim} dimensions, must be one number each")
+    return array.astype(np.uint64, copy=False)
+
+
+def stretched(column: U64, count: int) -> U64:
+    """A column of `count` entries, from one with as many, or with one."""
+    if column.ndim and column.size != count:
+        raise InvalidArgumentError(
+            f"extents: files, offsets and sizes differ in number: {column.size}, {count}"
+        )
+    return np.ascontiguousarray(np.broadcast_to(column, (count,)))

@@ -34,6 +34,7 @@ key of an object that was indexed."""
 Sample = dict[str, Any]
 """By field: the bytes as they are stored, or a NumPy value."""
 
+_OWN_MODULES = "headrace.formats."
 
 _log = logging.getLogger("headrace.dataset")
 
@@ -54,6 +55,7 @@ class Wanted:
     index: str | os.PathLike[str] | None = None  # path of the index; None: chosen by the format
     skip: tuple[str, ...] | None = None  # patterns, sorted; None: not given
     progress: Progress | None = None
+    jobs: int | None = None  # files that are read at a time; None: the builder's default
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Format(metaclass=_NamedOptions):
             return Opened(index, named=None if wanted.index is None else target)
         if wanted.index is not None and os.path.exists(target):
             self._check_replaceable(path, target)
-        index = self._build(self._given(path), target, wanted.progress)
+        index = self._build(self._given(path), target, wanted)
         return Opened(index, named=None if wanted.index is None else target, is_new=True)
 
     def open_object(self, given: Given, wanted: Wanted) -> tuple[str, Opened]:
@@ -194,14 +196,14 @@ class Format(metaclass=_NamedOptions):
         if index is None:
             if wanted.index is not None and os.path.exists(target):
                 self._check_replaceable(given.title, target)
-            index = self._build(given, target, wanted.progress)
+            index = self._build(given, target, wanted)
         return target, Opened(index, None if wanted.index is None else target, is_new)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """Builds the index even if there is one. Returns it and the path of its file."""
         refuse_skip(f"indexing {path}", wanted.skip)
         target = self._target(path, wanted)
-        return self._build(self._given(path), target, wanted.progress), target
+        return self._build(self._given(path), target, wanted), target
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
@@ -262,11 +264,18 @@ class Format(metaclass=_NamedOptions):
     def _given(self, path: str) -> Given:
         return Given(path, "", self.root(path), lambda builder: self.fill(path, builder))
 
-    def _build(self, given: Given, target: str, progress: Progress | None) -> _core.Index:
+    def _build(self, given: Given, target: str, wanted: Wanted) -> _core.Index:
         title = given.title
         make_folder_of(target, f"indexing {title}")
         decodes = not given.key and self.decodes(title)
-        with Builder(target, given.root, decodes=decodes, progress=progress) as builder:
+        with Builder(
+            target,
+            given.root,
+            decodes=decodes,
+            progress=wanted.progress,
+            jobs=wanted.jobs,
+            continues=self._continues(given),
+        ) as builder:
             builder.set_attribute(FORMAT, self.name)
             builder.set_attribute(SOURCE, title)
             builder.set_attribute(OPTIONS, self._options_text())
@@ -278,6 +287,13 @@ class Format(metaclass=_NamedOptions):
         index = _core.Index.open(target)
         _log.info("indexed %s: %d samples, into %s", title, index.sample_count, target)
         return index
+
+    def _continues(self, given: Given) -> str | None:
+        """What the parts of an index that was not finished must be of, to be used."""
+        if not type(self).__module__.startswith(_OWN_MODULES):
+            return None  # The code of a format of the user's may have changed since.
+        parts = [_core.version, self.name, given.title, given.key, self._options_text()]
+        return json.dumps(parts)
 
 
 def options_of(index: _core.Index) -> dict[str, Any]:

@@ -53,20 +53,22 @@ class _Rows(Format):
         raise NotImplementedError
 
     def fill(self, path: str, builder: Builder) -> None:
-        first: list[Column] | None = None
-        for each in expand(path):
+        paths = expand(path)
+        first = self.columns(paths[0])
+        self._add_fields(paths[0], first, builder)
+
+        def describe(each: str, part: Builder) -> None:
             columns = self.columns(each)
-            if first is None:
-                first = columns
-                self._add_fields(each, columns, builder)
-            elif _types(columns) != _types(first):
+            if _types(columns) != _types(first):
                 raise InvalidArgumentError(
                     f"indexing {each}: its fields are {_types(columns)}, those of "
-                    f"{expand(path)[0]} {_types(first)}; open files of the same fields together"
+                    f"{paths[0]} {_types(first)}; open files of the same fields together"
                 )
-            number = builder.add_file(each)
+            number = part.add_file(each)
             for column in columns:
-                _add_rows(each, number, column, self._is_inline(column), builder)
+                _add_rows(each, number, column, self._is_inline(column), part)
+
+        builder.add_parts(paths, describe)
 
     def _is_inline(self, column: Column) -> bool:
         return column.name in self.inline or column.is_small

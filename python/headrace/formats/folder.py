@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from headrace import _core
+from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Progress
 from headrace.formats._cache import (
     IsTrue,
     cache_path,
@@ -22,6 +22,7 @@ from headrace.formats._cache import (
 )
 from headrace.formats._findings import skip_of
 from headrace.formats._format import Format, Opened, Sample, Wanted
+from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -48,15 +49,15 @@ class Folder(Format):
     def open(self, path: str, wanted: Wanted) -> Opened:
         if wanted.index is not None:
             kept = index_target(wanted.index, path)
-            return _open_named(path, kept, wanted.skip, wanted.progress)
-        return _open_cached(path, wanted.skip or (), wanted.progress)
+            return _open_named(path, kept, wanted)
+        return _open_cached(path, wanted)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         skip = wanted.skip or ()
         kept = wanted.index
         target = cache_path(path, *skip) if kept is None else index_target(kept, path)
         make_folder_of(target, f"indexing {path}")
-        _core.build_folder_index(path, target, wanted.progress, list(skip))
+        _build(path, target, skip, wanted)
         return _core.Index.open(target), target
 
     def is_current(self, index: _core.Index) -> bool:
@@ -90,10 +91,9 @@ class Folder(Format):
                         yield {"image": image.read(), "label": label}
 
 
-def _open_named(
-    root: str, path: str, skip: tuple[str, ...] | None, progress: Progress | None
-) -> Opened:
+def _open_named(root: str, path: str, wanted: Wanted) -> Opened:
     """Opens an index that the caller named. An index of another folder is not replaced."""
+    skip = wanted.skip
     if os.path.exists(path):
         found = _core.Index.open(path)
         if found.root != root:
@@ -108,7 +108,7 @@ def _open_named(
                 "out"
             )
         skip = skip_of(found)
-    return replace(_open_folder(root, path, skip or (), progress), named=path)
+    return replace(_open_folder(root, path, skip or (), wanted), named=path)
 
 
 def _describes(root: str, skip: tuple[str, ...]) -> IsTrue:
@@ -121,16 +121,22 @@ def _describes(root: str, skip: tuple[str, ...]) -> IsTrue:
     return is_true
 
 
-def _open_folder(root: str, path: str, skip: tuple[str, ...], progress: Progress | None) -> Opened:
+def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) -> Opened:
     index = open_current(path, _describes(root, skip))
     if index is not None:
         return Opened(index)
-    _core.build_folder_index(root, path, progress, list(skip))
+    _build(root, path, skip, wanted)
     index = _core.Index.open(path)
     _log.info("indexed %s: %d samples, into %s", root, index.sample_count, path)
     return Opened(index, is_new=True)
 
 
-def _open_cached(root: str, skip: tuple[str, ...], progress: Progress | None) -> Opened:
+def _build(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) -> None:
+    jobs = JOBS if wanted.jobs is None else integer("index jobs", wanted.jobs, 1, JOBS_MAX)
+    _core.build_folder_index(root, path, wanted.progress, list(skip), jobs)
+
+
+def _open_cached(root: str, wanted: Wanted) -> Opened:
+    skip = wanted.skip or ()
     path = cache_target(root, cache_path(root, *skip), _describes(root, skip))
-    return _open_folder(root, path, skip, progress)
+    return _open_folder(root, path, skip, wanted)

@@ -81,24 +81,27 @@ class Tokens(Format):
                 f"hr.open(path, format=hr.formats.Tokens(window=1024)), or `headrace index {path} "
                 "--format tokens --option window=1024`; or say documents=True"
             )
-        files = [_describe(each, self.dtype, builder) for each in expand(path)]
-        stored = files[0].dtype
+        paths = expand(path)
+        stored = _describe(paths[0], self.dtype, None).dtype
         batch = stored if self.batch_dtype is None else np.dtype(self.batch_dtype)
         for name in self._fields():
             # None: documents differ in length.
             builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
-        for file in files:
+
+        def describe(each: str, part: Builder) -> None:
+            file = _describe(each, self.dtype, part)
             if file.dtype != stored:
                 raise InvalidArgumentError(
-                    f"indexing {file.path}: it holds {file.dtype}, {files[0].path} {stored}; open "
+                    f"indexing {file.path}: it holds {file.dtype}, {paths[0]} {stored}; open "
                     "files of one dtype together"
                 )
             if self.documents:
-                _add_documents(file, builder)
+                _add_documents(file, part)
             else:
-                self._add_windows(file, builder)
-        if not self.documents:
-            self._check_some(path, max(each.count for each in files))
+                self._add_windows(file, part)
+
+        if builder.add_parts(paths, describe) == 0 and not self.documents:
+            self._check_some(path, max(_describe(each, self.dtype, None).count for each in paths))
 
     def _check_some(self, path: str, largest: int) -> None:
         """Raises if no file has a window."""

@@ -7,7 +7,7 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,9 +18,8 @@ from headrace.formats._builder import Builder, FieldCoding
 from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.reading import file_reader
 from headrace.formats._files.sounds import Undecoded, sound_bytes
-from headrace.formats._files.tar import Member, TarReader
+from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
@@ -58,20 +57,33 @@ class WebDataset(Format):
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)
-        columns: _Columns | None = None
-        for shard in _shards(path):
-            with file_reader(shard) as (read, size):
-                tar = TarReader(read, size, shard)
-                number = builder.add_file(shard)
-                for key, found in _samples(tar):
-                    if columns is None:
-                        columns = _Columns(builder, self._fields(tar, key, found))
-                    columns.add(tar, number, key, self._taken(found))
-            if columns is not None:
-                columns.flush()
-        if columns is None:
+        shards = _shards(path)
+        fields = self._first_fields(shards)
+        if fields is None:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
-        columns.tell_of_sounds()
+        for each in fields:
+            each.declare(builder)
+
+        def describe(shard: str, part: Builder) -> str | None:
+            with open_tar(shard) as tar:
+                columns = _Columns(part, part.add_file(shard), fields)
+                for key, found in _samples(tar):
+                    columns.add(tar, key, self._taken(found))
+                columns.flush()
+            return columns.no_sounds.json() if columns.no_sounds.found else None
+
+        no_sounds = Undecoded()  # For `Dataset.report`: each is a sample that fails.
+        builder.add_parts(shards, describe, no_sounds.add_json)
+        if no_sounds.found:
+            builder.set_attribute("report", no_sounds.json())
+
+    def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
+        """The fields, from the first sample; None: there is none."""
+        for shard in shards:
+            with open_tar(shard) as tar:
+                for key, found in _samples(tar):
+                    return self._fields(tar, key, found)
+        return None
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
@@ -188,23 +200,22 @@ class _Field:
 
 
 class _Columns:
-    """Adds samples to the builder, many at a time."""
+    """Adds the samples of a tar to the builder, many at a time."""
 
-    def __init__(self, builder: Builder, fields: list[_Field]) -> None:
+    def __init__(self, builder: Builder, number: int, fields: list[_Field]) -> None:
+        """`number`: of the tar."""
         self._builder = builder
+        self._number = number
         self._fields = fields
-        self._samples = 0
-        self._files: list[int] = []
+        self._samples = 0  # passed on
+        self._waiting = 0
         self._offsets: dict[str, list[int]] = {each.name: [] for each in fields}
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
-        self._no_sounds = Undecoded()
-        for each in fields:
-            each.declare(builder)
+        self.no_sounds = Undecoded()
 
-    def add(self, tar: TarReader, number: int, key: str, taken: dict[str, Member]) -> None:
-        self._files.append(number)
+    def add(self, tar: TarReader, key: str, taken: dict[str, Member]) -> None:
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)
@@ -219,8 +230,8 @@ class _Columns:
         if unknown:
             more = ", ".join(f".{each}" for each in sorted(unknown))
             raise _unlike(tar, key, taken, f"has {more}, too", self._fields)
-        self._samples += 1
-        if len(self._files) >= _SAMPLES_AT_ONCE:
+        self._waiting += 1
+        if self._waiting >= _SAMPLES_AT_ONCE:
             self.flush()
 
     def _add_member(self, tar: TarReader, field: _Field, member: Member) -> None:
@@ -260,21 +271,16 @@ class _Columns:
             read, _, _ = _whole(tar, member)
             decoded = sound_bytes(read, size)
             if decoded is None:
-                self._no_sounds.add(f".{field.extension}", member.name)
+                self.no_sounds.add(f".{field.extension}", member.name)
             self._decoded[field.name].append(decoded or 0)
         elif field.has_decoded_sizes:
             self._decoded[field.name].append(decoded_size(*_whole(tar, member)))
         self._offsets[field.name].append(offset)
         self._sizes[field.name].append(size)
 
-    def tell_of_sounds(self) -> None:
-        """Notes sounds that are not decoded, for `Dataset.report`: each is a sample that fails."""
-        if self._no_sounds.found:
-            self._builder.set_attribute("report", self._no_sounds.json())
-
     def flush(self) -> None:
         """Passes on what was added."""
-        if not self._files:
+        if not self._waiting:
             return
         for field in self._fields:
             offsets, sizes = self._offsets[field.name], self._sizes[field.name]
@@ -284,14 +290,15 @@ class _Columns:
             else:
                 self._builder.add_extents(
                     field.name,
-                    self._files,
+                    self._number,
                     offsets,
                     sizes,
                     decoded=decoded if field.has_decoded_sizes else None,
                 )
             for column in (offsets, sizes, decoded):
                 column.clear()
-        self._files.clear()
+        self._samples += self._waiting
+        self._waiting = 0
         self._builder.tell(self._samples)
 
 
@@ -311,10 +318,18 @@ def _samples(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
     current = ""
     found: dict[str, Member] = {}
     for member in tar:
-        match = _KEY.fullmatch(member.name)
-        if match is None or _META.match(member.name):
+        name = member.name
+        begin = name.rfind("/") + 1
+        dot = name.find(".", begin)
+        if dot > begin:  # As in nearly all; what the pattern finds, sooner.
+            key, extension = name[:dot], name[dot + 1 :].lower()
+        else:
+            match = _KEY.fullmatch(name)
+            if match is None:
+                continue
+            key, extension = match[1], match[2].lower()
+        if name.startswith("__") and _META.match(name):
             continue
-        key, extension = match[1], match[2].lower()
         if key != current:
             if found:
                 yield current, found

@@ -83,7 +83,7 @@ void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte
 }
 
 Result<IndexContents> Build(const std::string& root, const FolderProgress& progress,
-                            const std::vector<std::string>& skip) {
+                            const std::vector<std::string>& skip, Executor* executor) {
   HEADRACE_ASSIGN_OR_RETURN(SkipRules rules, SkipRules::Parse(skip));
   HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root, rules));
   HEADRACE_RETURN_IF_ERROR(CheckHasClasses(listing));
@@ -103,8 +103,8 @@ Result<IndexContents> Build(const std::string& root, const FolderProgress& progr
   for (std::size_t i = 0; i < listing.class_folders.size(); ++i) {
     const std::string& name = listing.class_folders[i];
     const std::size_t before = walked.images.size();
-    HEADRACE_RETURN_IF_ERROR(
-        WalkClass(contents.root, name, {.progress = progress, .skip = rules}, walked));
+    HEADRACE_RETURN_IF_ERROR(WalkClass(
+        contents.root, name, {.progress = progress, .skip = rules, .executor = executor}, walked));
     if (walked.images.size() == before) without_image.push_back(name);
     AppendLabel(i, walked.images.size() - before, label.inline_values);
   }
@@ -144,8 +144,8 @@ bool HasClassFoldersOf(const std::string& root, const NumberedTexts& folders, Sk
 }  // namespace
 
 Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
-                                       const std::vector<std::string>& skip) {
-  Result<IndexContents> contents = Build(root, progress, skip);
+                                       const std::vector<std::string>& skip, Executor* executor) {
+  Result<IndexContents> contents = Build(root, progress, skip, executor);
   if (contents.ok()) return contents;
   return contents.status().WithContext("indexing folder " + internal::Quoted(root));
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/status.h"
 #include "index/index_writer.h"
 
@@ -25,6 +26,9 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 // the root with '*' and '?', or kinds such as ":undecodable" (docs/data.md). Ids and labels count
 // the remaining files.
 //
+// `executor`: its threads read the status of files, many at a time; nullptr: the calling thread
+// does. What is returned does not depend on it.
+//
 // Fields: "image" (kImage, extents: whole files), "label" (int64 scalar, inline: number of the
 // class).
 // Attributes: "format" = "folder"; "classes" = JSON list of class names; "folders" = JSON list of
@@ -40,7 +44,8 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 //         FailedPrecondition  a folder that cannot be read; the message names it
 //         Cancelled           `progress` returned false
 Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
-                                       const std::vector<std::string>& skip = {});
+                                       const std::vector<std::string>& skip = {},
+                                       Executor* executor = nullptr);
 
 // Whether all folders listed in `index` (attribute "folders") exist with the same mtimes: then no
 // file was added or removed. In the root only the list of class folders is compared: other files

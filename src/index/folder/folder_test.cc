@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "base/testing/test_executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/index_reader.h"
@@ -277,6 +278,18 @@ TEST_F(FolderTest, FoldersThatCanNotBeReadAreNamed) {
                         std::to_string(self == 0 ? kNobody : self) +
                         ": find the file or folder that refuses with `namei -l PATH`, and chmod "
                         "it; leave it out with skip=['/a/closed'] if you do not need it"));
+}
+
+TEST_F(FolderTest, ThreadsGiveWhatOneGives) {
+  for (int i = 0; i < 1500; ++i) {
+    Make({"c" + std::to_string(i % 2) + "/" + std::to_string(i) + (i % 7 == 0 ? ".webp" : ".jpg")});
+  }
+  Link("nothing", "c0/broken.jpg");
+  TestExecutor executor(3);
+  const std::vector<std::string> skip = {"*4.jpg"};
+  const IndexContents one = BuildFolderIndex(folder_.path(), {}, skip).value();
+  const IndexContents several = BuildFolderIndex(folder_.path(), {}, skip, &executor).value();
+  EXPECT_EQ(internal::FileOf(one), internal::FileOf(several));
 }
 
 TEST_F(FolderTest, ProgressIsToldAndCanCancel) {

@@ -12,18 +12,21 @@
 #include <climits>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/format/errors.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "index/folder/file_status.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {
 namespace {
 
 constexpr std::uint64_t kFilesBetweenReports = 1024;
+constexpr std::size_t kFilesAtOnce = 4096;  // whose status is read by several threads
 
 constexpr std::array<std::string_view, 9> kImageExtensions = {
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
@@ -110,27 +113,19 @@ struct FoundImage {
   FileFinding finding = FileFinding::kNone;
 };
 
-// Reads the status of the file `name` in the folder `at`.
-FoundImage LookAt(int at, const char* name) {
-  FoundImage found{.object = {.name = name}};
-  struct stat info = {};
-  if (fstatat(at, name, &info, 0) != 0) {
-    const bool broken = errno == ENOENT || errno == ELOOP || errno == ENOTDIR;
-    found.finding = broken ? FileFinding::kBrokenLink : FileFinding::kUnreadable;
-    return found;
+FileFinding FindingOf(const FileStatus& status, std::string_view name) {
+  switch (status.type) {
+    case FileType::kMissing:
+      return FileFinding::kBrokenLink;
+    case FileType::kUnreadable:
+      return FileFinding::kUnreadable;
+    case FileType::kOther:
+      return FileFinding::kSpecial;
+    case FileType::kRegular:
+      break;
   }
-  if (!S_ISREG(info.st_mode)) {
-    found.finding = FileFinding::kSpecial;
-    return found;
-  }
-  found.object.size = static_cast<std::uint64_t>(info.st_size);
-  found.object.mtime_ns = MtimeNs(info);
-  if (info.st_size == 0) {
-    found.finding = FileFinding::kEmpty;
-  } else if (!IsDecodedByName(name)) {
-    found.finding = FileFinding::kFormat;
-  }
-  return found;
+  if (status.size == 0) return FileFinding::kEmpty;
+  return IsDecodedByName(name) ? FileFinding::kNone : FileFinding::kFormat;
 }
 
 // One class folder and everything below it.
@@ -172,7 +167,8 @@ class ClassWalk {
       folders_[position].is_loop = true;
       return Status();
     }
-    return ForEachEntry(folder, path, [&](const dirent& entry) -> Status {
+    std::vector<std::string> images;
+    HEADRACE_RETURN_IF_ERROR(ForEachEntry(folder, path, [&](const dirent& entry) -> Status {
       const std::string below = Joined(path, entry.d_name);
       const bool skipped = options_.skip.LeavesOut(below);
       bool is_folder = entry.d_type == DT_DIR;
@@ -184,19 +180,38 @@ class ClassWalk {
         folders_[position].skipped.emplace_back(entry.d_name);
         return Status();
       }
-      if (!is_folder) return AddImage(folder, position, entry.d_name);
-      folders_.push_back({.path = below, .parent = position});
+      if (is_folder) {
+        folders_.push_back({.path = below, .parent = position});
+      } else {
+        images.emplace_back(entry.d_name);
+      }
       return Status();
-    });
+    }));
+    return AddImages(dirfd(folder.dir.get()), position, images);
   }
 
-  Status AddImage(const OpenFolder& folder, std::size_t position, const char* name) {
-    FoundImage found = LookAt(dirfd(folder.dir.get()), name);
-    if (options_.skip.LeavesOut(found.finding)) {
-      folders_[position].skipped.emplace_back(name);
+  // Some at a time: progress() may cancel between them.
+  Status AddImages(int folder, std::size_t position, std::span<std::string> names) {
+    while (!names.empty()) {
+      const std::span<std::string> some = names.first(std::min(names.size(), kFilesAtOnce));
+      const std::vector<FileStatus> status = StatusOfAll(folder, some, options_.executor);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        HEADRACE_RETURN_IF_ERROR(AddImage(position, std::move(some[i]), status[i]));
+      }
+      names = names.subspan(some.size());
+    }
+    return Status();
+  }
+
+  Status AddImage(std::size_t position, std::string name, const FileStatus& status) {
+    const FileFinding finding = FindingOf(status, name);
+    if (options_.skip.LeavesOut(finding)) {
+      folders_[position].skipped.push_back(std::move(name));
       return Status();
     }
-    folders_[position].images.push_back(std::move(found));
+    folders_[position].images.push_back(
+        {.object = {.name = std::move(name), .size = status.size, .mtime_ns = status.mtime_ns},
+         .finding = finding});
     ++found_;
     const std::uint64_t files = walked_.images.size() + found_;
     if (options_.progress && files % kFilesBetweenReports == 0 && !options_.progress(files)) {

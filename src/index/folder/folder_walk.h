@@ -41,6 +41,7 @@ struct Walked {
 struct WalkOptions {
   const FolderProgress& progress;
   SkipRules& skip;
+  Executor* executor;  // nullptr: the calling thread reads the status of files
 };
 
 // Adds the images and folders of class folder `name` of `root` to `walked`. An image file that

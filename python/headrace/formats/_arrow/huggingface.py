@@ -15,7 +15,7 @@ from headrace.formats._arrow.describe import add_in_order, add_mapped, has_files
 from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of
 from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
-from headrace.formats._arrow.saved import Saved, is_saved, saved_at
+from headrace.formats._arrow.saved import is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
 from headrace.formats._builder import Builder
 from headrace.formats._format import Format, Given, Sample
@@ -60,7 +60,19 @@ class HuggingFace(Format):
         first = ArrowFile(saved.files[0])
         leaves = self._leaves(first.schema, saved.features, saved.files[0])
         add_fields(leaves, builder, saved.files[0])
-        count = add_in_order(leaves, _chunks(saved, first, leaves, builder), builder)
+        types = _types(first, leaves)
+
+        def describe(each: str, part: Builder) -> None:
+            file = ArrowFile(each)
+            if _types(file, leaves) != types:
+                raise InvalidArgumentError(
+                    f"indexing {each}: its columns are {_types(file, leaves)}, those of "
+                    f"{first.path} {types}; open files of the same columns together"
+                )
+            file.file.number = part.add_file(each)
+            add_in_order(leaves, _chunks_of(file, part), part)
+
+        count = builder.add_parts(saved.files, describe)
         if saved.rows is not None and saved.rows != count:
             raise DataLossError(
                 f"indexing {path}: its files have {count} rows, {saved.beside[-1]} says "
@@ -114,25 +126,8 @@ class HuggingFace(Format):
         return leaves_of(schema, features or features_in(schema, what), self.columns, what)
 
 
-def _chunks(
-    saved: Saved, first: ArrowFile, leaves: Sequence[Leaf], builder: Builder
-) -> Iterator[Chunk]:
-    types = _types(first, leaves)
-    rows = 0
-    for number, path in enumerate(saved.files):
-        file = ArrowFile(path) if number else first
-        if _types(file, leaves) != types:
-            raise InvalidArgumentError(
-                f"indexing {path}: its columns are {_types(file, leaves)}, those of {first.path} "
-                f"{types}; open files of the same columns together"
-            )
-        file.file.number = builder.add_file(path)
-        for each in _chunks_of(file, rows, builder):
-            yield each
-            rows += each.batch.num_rows
-
-
-def _chunks_of(file: ArrowFile, rows: int = 0, builder: Builder | None = None) -> Iterator[Chunk]:
+def _chunks_of(file: ArrowFile, builder: Builder | None = None) -> Iterator[Chunk]:
+    rows = 0  # of this file, whose name errors give
     for batch, what in file.batches():
         yield Chunk(batch, file.places, what, rows, builder)
         rows += batch.num_rows

@@ -8,7 +8,7 @@ flatbuffer (https://flatbuffers.dev); no offset of it is trusted.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ _FEATHER_1 = b"FEA1"
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY, _RECORDS = 2, 3  # types of messages
 _AGAIN = "copy or write the file again"
+_HEADER_BYTES = 4096  # that hold most headers of messages
+_FOOTER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,15 @@ def is_file_format(data: Any, path: str) -> bool:
     return front[:6] == MAGIC
 
 
-def stream_messages(data: Any, path: str) -> Iterator[Message]:
+Ahead = Callable[[int, int], object]
+"""Called with the offset and the size of what is looked at next, for it to be read."""
+
+
+def stream_messages(data: Any, path: str, ahead: Ahead) -> Iterator[Message]:
     """The messages of a stream after its schema. Raises if the stream has no end mark."""
     at, is_schema = 0, True
     while True:
+        ahead(at, _HEADER_BYTES)
         found = _message(data, at, len(data), path)
         if found is None:
             end = at + (8 if _u32(data, at, len(data), path) == _CONTINUATION else 4)
@@ -62,9 +69,10 @@ def stream_messages(data: Any, path: str) -> Iterator[Message]:
         at, is_schema = found.end, False
 
 
-def file_messages(data: Any, path: str) -> list[Message]:
+def file_messages(data: Any, path: str, ahead: Ahead) -> list[Message]:
     """The dictionaries, then the record batches, that the footer of an IPC file lists."""
     size = len(data)
+    ahead(max(0, size - _FOOTER_BYTES), _FOOTER_BYTES)
     if size < 18 or bytes(data[size - 6 :]) != MAGIC:
         raise _damaged(path, size, f"no {MAGIC.decode()} at the end: the file was cut short")
     length = _u32(data, size - 10, size, path)
@@ -85,6 +93,7 @@ def file_messages(data: Any, path: str) -> list[Message]:
             offset = flat.i64(block)
             if not 8 <= offset < start:
                 raise _damaged(path, block, f"a message is at byte {offset}, the file has {size}")
+            ahead(offset, _HEADER_BYTES)
             found = _message(data, offset, start, path)
             if found is None or found.is_records != (field == 3):
                 raise _damaged(path, offset, "not the message that the footer lists")

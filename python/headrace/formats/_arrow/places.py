@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError
 
 Bytes = npt.NDArray[np.uint8]
-_AHEAD_BYTES = 64 * 1024  # larger ranges are read ahead, smaller ones page by page
+_AHEAD_BYTES = 256 * 1024  # of one read
 
 
 class MappedFile:
@@ -25,15 +26,15 @@ class MappedFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.number = 0  # in the builder
+        self._scratch = bytearray()
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                size = os.fstat(fd).st_size
-                if size == 0:
-                    raise DataLossError(f"indexing {path}: the file is empty; copy it again")
-                self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-            finally:
-                os.close(fd)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._fd)
+            size = os.fstat(self._fd).st_size
+            if size == 0:
+                raise DataLossError(f"indexing {path}: the file is empty; copy it again")
+            self._map = mmap.mmap(self._fd, size, prot=mmap.PROT_READ)
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
         except (DataLossError, NotFoundError):
             raise
         except FileNotFoundError as error:
@@ -51,10 +52,22 @@ class MappedFile:
 
     def range(self, offset: int, size: int) -> Bytes:
         """These bytes, which the file has."""
-        if size > _AHEAD_BYTES:
-            start = offset // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.madvise(mmap.MADV_WILLNEED, start, offset + size - start)
+        self.read_ahead(offset, size)
         return self.bytes[offset : offset + size]
+
+    def read_ahead(self, offset: int, size: int) -> None:
+        """Has the system read these bytes, as far as the file has them.
+
+        Other threads run meanwhile, which they do not while the mapping reads a page.
+        """
+        self._scratch = self._scratch or bytearray(_AHEAD_BYTES)
+        for at in range(offset, offset + size, _AHEAD_BYTES):
+            into = memoryview(self._scratch)[: offset + size - at]
+            try:
+                if os.preadv(self._fd, [into], at) == 0:
+                    return
+            except OSError as error:
+                raise FailedPreconditionError(f"reading {self.path}: {error.strerror}") from error
 
     def forget(self) -> None:
         """Gives back the memory of pages that were read; they can be read again."""

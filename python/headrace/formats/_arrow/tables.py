@@ -30,9 +30,9 @@ class ArrowFile:
         self._is_file = is_file_format(self.file.map, path)
         # Where messages are is found before pyarrow reads them: it would decompress a body.
         self._messages: Iterator[Message] = (
-            iter(file_messages(self.file.map, path))
+            iter(file_messages(self.file.map, path, self.file.read_ahead))
             if self._is_file
-            else stream_messages(self.file.map, path)
+            else stream_messages(self.file.map, path, self.file.read_ahead)
         )
         pa = pyarrow()
         source = pa.BufferReader(pa.py_buffer(self.file.map))

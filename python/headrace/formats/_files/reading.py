@@ -16,6 +16,13 @@ def file_reader(path: str) -> Iterator[tuple[Read, int]]:
 
     An OSError becomes the error of headrace that says the same.
     """
+    with open_file(path) as (fd, size):
+        yield lambda offset, count: os.pread(fd, count, offset), size
+
+
+@contextmanager
+def open_file(path: str) -> Iterator[tuple[int, int]]:
+    """A descriptor of the file, and its size; errors as those of `file_reader`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -23,7 +30,7 @@ def file_reader(path: str) -> Iterator[tuple[Read, int]]:
     except OSError as error:
         raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
     try:
-        yield lambda offset, size: os.pread(fd, size, offset), os.fstat(fd).st_size
+        yield fd, os.fstat(fd).st_size
     except HeadraceError:
         raise  # Some are OSErrors, too.
     except OSError as error:

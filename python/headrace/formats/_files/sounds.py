@@ -40,6 +40,12 @@ class Undecoded:
         count, names = self.found.get(extension, (0, []))
         self.found[extension] = (count + 1, [*names, name][:_EXAMPLES])
 
+    def add_json(self, text: str) -> None:
+        """Adds what another one found, by its `json`."""
+        for extension, more, others in json.loads(text):
+            count, names = self.found.get(extension, (0, []))
+            self.found[extension] = (count + more, [*names, *others][:_EXAMPLES])
+
     def json(self) -> str:
         """For the attribute "report", which `Dataset.report` shows."""
         return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from zlib import adler32
 
+from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.npy import Read
+from headrace.formats._files.reading import open_file
 
 _BLOCK = 512
 _AHEAD_BYTES = 64 * 1024  # read at once where members are small
 _SMALL_BYTES = 16 * 1024
 _LONG_MAX = 2**20  # of a name or of pax records
+_MEMBERS_AT_ONCE = 256  # between two looks for Ctrl-C
+_ODD_MEMBERS = 64  # read here if the core could not read the next one
 _AGAIN = "copy or write the file again"
 _ZEROS = bytes(_BLOCK)
 _COMPRESSED = {
@@ -38,9 +45,13 @@ class TarReader:
     with its end mark: a file that was cut at a member's end would lose samples unnoticed.
     """
 
-    def __init__(self, read: Read, size: int, path: str) -> None:
-        """`read(offset, size)` of the file at `path`, which has `size` bytes."""
+    def __init__(self, read: Read, size: int, path: str, fd: int | None = None) -> None:
+        """`read(offset, size)` of the file at `path`, which has `size` bytes.
+
+        `fd`: of the same file: most headers then are read by the core, in a tenth of the time.
+        """
         self._read = read
+        self._fd = fd
         self._size = size
         self.path = path
         self._buffer = b""
@@ -61,7 +72,15 @@ class TarReader:
         at, long_name = 0, ""
         pax: dict[str, str] = {}
         pax_global: dict[str, str] = {}
+        odd = 0  # members that are not left to the core
         while True:
+            if not (odd or long_name or pax or pax_global):
+                end = at
+                for members, behind in self._plain(at):
+                    yield from members
+                    end = behind
+                odd, at = _ODD_MEMBERS if at == end else 0, end
+            odd = max(0, odd - 1)
             header = self._header(at)
             if header is None:
                 self._check_end(at)
@@ -100,6 +119,21 @@ class TarReader:
                 long_name, pax = "", {}
             at = data + -(-size // _BLOCK) * _BLOCK
 
+    def _plain(self, at: int) -> Iterator[tuple[Iterator[Member], int]]:
+        """Members from `at` on that the core reads, and where the header behind them lies."""
+        is_plain = self._fd is not None
+        while is_plain:
+            assert self._fd is not None
+            begin = at
+            names, offsets, sizes, at, is_plain = _core.tar_members(
+                self._fd, self._size, at, _MEMBERS_AT_ONCE
+            )
+            if len(sizes):
+                is_small = at - begin < len(sizes) * _SMALL_BYTES
+                self._ahead = _AHEAD_BYTES if is_small else _BLOCK
+            texts = names.decode("utf-8", "surrogateescape").split("\0")
+            yield map(Member, texts, offsets.tolist(), sizes.tolist()), at
+
     def damaged(self, offset: int, why: str) -> DataLossError:
         """An error about the byte at `offset`."""
         return DataLossError(f"indexing {self.path}: byte {offset}: {why}; {_AGAIN}")
@@ -116,7 +150,7 @@ class TarReader:
         if header == _ZEROS:
             return None
         found = self._number(header[148:156], at + 148)
-        if found != sum(header) - sum(header[148:156]) + 8 * 32:
+        if found != _sum(header[:256]) + _sum(header[256:]) - _sum(header[148:156]) + 8 * 32:
             raise self.damaged(at, "no tar header: its checksum is wrong")
         return header
 
@@ -181,6 +215,18 @@ class TarReader:
                     "the end mark, but not the end: tars were joined, of which others read "
                     "the first only",
                 )
+
+
+@contextmanager
+def open_tar(path: str) -> Iterator[TarReader]:
+    """Its reader; errors as those of `file_reader`."""
+    with open_file(path) as (fd, size):
+        yield TarReader(lambda offset, count: os.pread(fd, count, offset), size, path, fd)
+
+
+def _sum(data: bytes) -> int:
+    """The sum of up to 256 bytes: the lower half of Adler-32, less 1, in a tenth of the time."""
+    return (adler32(data) & 0xFFFF) - 1
 
 
 def _name_of(header: bytes) -> str:

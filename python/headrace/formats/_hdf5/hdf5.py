@@ -22,6 +22,7 @@ from headrace.formats._hdf5.layout import (
     compressed_chunks,
     datasets,
     opened,
+    read_ahead,
     row_offsets,
     whole_offset,
 )
@@ -67,21 +68,25 @@ class Hdf5(Format):
         if os.path.isdir(path):
             builder.depends_on(path)
         files = _files(path)
-        layout: _Layout | None = None
-        done = 0
-        for position, each in enumerate(files):
+        if not files:
+            raise InvalidArgumentError(f"indexing {path}: the folder has no HDF5 files")
+        with opened(files[0]) as file:
+            columns = self._columns(files[0], file)
+            layout = _Layout(files[0], columns, self._by_row(files, columns), self.inline)
+            layout.check_same(files[0], columns)
+        layout.add_fields(builder)
+
+        def describe(each: str, part: Builder) -> None:
+            read_ahead(each)
             with opened(each) as file:
                 columns = self._columns(each, file)
-                if layout is None:
-                    layout = _Layout(files[0], columns, self._by_row(files, columns), self.inline)
                 layout.check_same(each, columns)
-                if position == 0:
-                    layout.add_fields(builder)
-                number = builder.add_file(each, depends=len(files) <= _DEPENDS_MAX)
+                number = part.add_file(each, depends=len(files) <= _DEPENDS_MAX)
                 for column in columns:
-                    layout.add(each, file, column, number, builder)
-            done += layout.samples(columns)
-            builder.tell(done)
+                    layout.add(each, file, column, number, part)
+            part.tell(layout.samples(columns))
+
+        builder.add_parts(files, describe)
 
     def _check_options(self) -> None:
         if self.sample is not None:

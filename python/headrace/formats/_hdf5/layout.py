@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ INLINE_BYTES_MAX = 64
 
 _AGAIN = "copy or write the file again"
 _CHUNKS_MAX = 2**26  # of one dataset
+_AHEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,16 @@ def h5py() -> Any:
     except ModuleNotFoundError as error:
         raise ImportError("HDF5 files need h5py: pip install 'headrace[hdf5]'") from error
     return found
+
+
+def read_ahead(path: str) -> None:
+    """Reads what a file begins with, mostly all metadata.
+
+    Several threads do so at a time; h5py has one lock for all of them while it reads.
+    """
+    if os.path.isfile(path):
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            file.read(_AHEAD_BYTES)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
@@ -20,6 +22,7 @@ from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Sample
+from headrace.formats._indexing.in_order import in_order
 from headrace.formats._parquet.columns import Column, classes_of, columns_of
 from headrace.formats._parquet.files import (
     SUFFIXES,
@@ -68,14 +71,15 @@ class Parquet(GroupFormat):
         """Not where the index can say where values lie: in pages that have them as they are."""
         if self.decode:
             return "groups"
-        for each in files_of(path):
-            with opened(each) as file:
-                columns = columns_of(each, file.schema_arrow, self.columns)
-                stored = [column for column in columns if not column.is_inline]
-                with file_reader(each) as (read, size):
-                    if not are_plain(each, read, size, file, stored):
-                        return "groups"
-        return False
+        with closing(in_order(self._is_plain, files_of(path))) as found:
+            return False if all(found) else "groups"
+
+    def _is_plain(self, path: str) -> bool:
+        with opened(path) as file:
+            columns = columns_of(path, file.schema_arrow, self.columns)
+            stored = [column for column in columns if not column.is_inline]
+            with file_reader(path) as (read, size):
+                return are_plain(path, read, size, file, stored)
 
     def fill(self, path: str, builder: Builder) -> None:
         files = files_of(path)
@@ -83,21 +87,29 @@ class Parquet(GroupFormat):
             builder.depends_on(path)
             _refuse_splits(path, files)
             warn_of_others(path, files)
-        filling: _Filling | None = None
-        for each in files:
-            builder.depends_on(each)
+        if not files:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        with opened(files[0]) as file:
+            schema = file.schema_arrow
+            columns = _with_images(files[0], file, columns_of(files[0], schema, self.columns))
+        for column in columns:
+            column.add_field(builder)
+        classes = classes_of(schema, columns)
+        if classes is not None:
+            builder.set_classes(classes)
+        decoding = Lock()  # One row group is in memory at a time.
+
+        def describe(each: str, part: Builder) -> None:
+            part.depends_on(each)
             with opened(each) as file:
-                columns = columns_of(each, file.schema_arrow, self.columns)
-                if filling is None:
-                    columns = _with_images(each, file, columns)
-                    filling = _Filling(self.name, builder, each, columns)
-                    classes = classes_of(file.schema_arrow, columns)
-                    if classes is not None:
-                        builder.set_classes(classes)
-                filling.check(each, columns)
+                filling = _Filling(self.name, part, columns)
+                filling.check(each, columns_of(each, file.schema_arrow, self.columns), files[0])
                 for group in range(file.metadata.num_row_groups):
-                    filling.add(each, file, group)
-        if filling is None or filling.samples == 0:
+                    with decoding:
+                        filling.add(each, file, group)
+                        arrow().default_memory_pool().release_unused()
+
+        if builder.add_parts(files, describe) == 0:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
@@ -153,14 +165,11 @@ def _with_stored_times(table: pa.Table) -> pa.Table:
 
 
 class _Filling:
-    """Adds row groups to the builder."""
+    """Adds the row groups of a file to the builder."""
 
-    def __init__(
-        self, format_name: str, builder: Builder, first: str, columns: Sequence[Column]
-    ) -> None:
+    def __init__(self, format_name: str, builder: Builder, columns: Sequence[Column]) -> None:
         self._format = format_name
         self._builder = builder
-        self._first = first
         self._columns = columns
         self._stored = [each for each in columns if not each.is_inline]
         self._names = [each.name for each in self._stored]
@@ -168,16 +177,14 @@ class _Filling:
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
         self._chunks: Chunks = {}
-        self.samples = 0
-        for each in columns:
-            each.add_field(builder)
+        self._samples = 0
 
-    def check(self, path: str, columns: Sequence[Column]) -> None:
+    def check(self, path: str, columns: Sequence[Column], first: str) -> None:
         """Raises unless the columns are those of the first file."""
         mine, theirs = ([each.described() for each in _unsure(x)] for x in (columns, self._columns))
         if mine != theirs:
             raise InvalidArgumentError(
-                f"indexing {path}: its columns are {', '.join(mine)}; those of {self._first} "
+                f"indexing {path}: its columns are {', '.join(mine)}; those of {first} "
                 f"{', '.join(theirs)}; choose columns that all files have: columns=(...)"
             )
 
@@ -198,13 +205,13 @@ class _Filling:
                 at += len(values.bytes)
                 if self._builder.has_groups and at > GROUP_BYTES_MAX:
                     raise _too_large(path, group, at)
-                self._builder.tell(self.samples)
+                self._builder.tell(self._samples)
             if not column.is_inline:
                 lengths.append(np.concatenate(parts))
         if self._stored:
             self._extents(path, file, group, lengths)
-        self.samples += rows
-        self._builder.tell(self.samples)
+        self._samples += rows
+        self._builder.tell(self._samples)
 
     def _add_places(
         self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_BATCH_BYTES = 16 << 20  # decoded at once, about
+_BATCH_BYTES = 4 << 20  # decoded at once, about
 _BATCH_ROWS_MAX = 65536
 
 

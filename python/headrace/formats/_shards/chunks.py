@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from typing import Any
 
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
+from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.filling import read_index
 from headrace.formats._shards.source import (
     AGAIN,
@@ -43,9 +45,14 @@ class Chunks:
             self._refuse(config)
             self.stored = self._parts(config)
             self.are_tokens = self._for_tokens(config, found["chunks"])
-            for chunk in found["chunks"]:
-                self.tokens.append(self._count(chunk["dim"]) if self.are_tokens else 0)
-                self.shards.append(self._file(folder, config, chunk))
+            chunks = found["chunks"]
+            found_files = in_order(
+                lambda each: self._file(folder, config, *each), enumerate(chunks)
+            )
+            with closing(found_files) as files:
+                for number, (chunk, file) in enumerate(zip(chunks, files, strict=True)):
+                    self.tokens.append(self._count(number, chunk["dim"]) if self.are_tokens else 0)
+                    self.shards.append(file)
         except HeadraceError:
             raise  # Some are of these types, too.
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -66,9 +73,9 @@ class Chunks:
     def _damaged(self, why: str) -> DataLossError:
         return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")
 
-    def _count(self, value: object) -> int:
+    def _count(self, number: int, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _BYTES_MAX:
-            raise self._damaged(f"chunk {len(self.shards)}: a number is {value!r:.50}")
+            raise self._damaged(f"chunk {number}: a number is {value!r:.50}")
         return value
 
     def _refuse(self, config: dict[str, Any]) -> None:
@@ -108,10 +115,13 @@ class Chunks:
             raise self._damaged(f"it is for TokensLoader, but has {len(self.stored)} parts")
         return bool(loader == "TokensLoader")
 
-    def _file(self, folder: str, config: dict[str, Any], chunk: dict[str, Any]) -> ShardFile:
+    def _file(
+        self, folder: str, config: dict[str, Any], number: int, chunk: dict[str, Any]
+    ) -> ShardFile:
         """The decompressed file if there is one, as LitData leaves it; else the compressed."""
         path = inside(folder, chunk["filename"])
-        samples, size = self._count(chunk["chunk_size"]), self._count(chunk["chunk_bytes"])
+        samples = self._count(number, chunk["chunk_size"])
+        size = self._count(number, chunk["chunk_bytes"])
         packed = str(config.get("compression") or "")
         level: Any = config.get("compression_level") or "chunk"
         if packed and level != "chunk":
@@ -158,7 +168,8 @@ class Chunks:
                     f"begin at byte {end}, the offsets of samples end at {table_end(samples)}; "
                     f"{AGAIN}"
                 )
-            self.are_rows |= read(4, 4) == read(table_end(samples) - 4, 4)
+            if read(4, 4) == read(table_end(samples) - 4, 4):
+                self.are_rows = True
         return end
 
 

@@ -41,7 +41,8 @@ class Values:
 class Column(ABC):
     """A field, and how its values are found.
 
-    `look()` is called with all values before `declare()` if `looks`; then `add()` with all values.
+    `look()` is called with all values before `declare()` if `looks`, with those behind the first
+    sample's shard on several threads; then `add()` with all values, on several threads.
     """
 
     looks = False
@@ -217,7 +218,8 @@ class Headed(Column):
             )
         if self._first.shape:
             first = self._first.shape[0]
-            self._is_list |= first == 0 or bool((shapes[:, 0] != np.uint64(first)).any())
+            if first == 0 or (shapes[:, 0] != np.uint64(first)).any():
+                self._is_list = True
         if 0 in inner:
             raise self._refused(values, 0, f"has shape {list(self._first.shape)}: no bytes")
 

@@ -66,6 +66,10 @@ class FeatureColumn:
             kind = kind_of(bytes(front), feature._replace(extents=[(0, len(front))]))
         return cls(name, kind, len(feature.numbers))
 
+    def empty(self) -> FeatureColumn:
+        """The same field, for the records of a file."""
+        return FeatureColumn(self._name, self._kind, self._count)
+
     def declare(self, builder: Builder) -> None:
         """Adds the field."""
         if self._kind in ("bytes", "image", "text"):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from threading import Lock
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.reading import file_reader
+from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.columns import Column, Extents, Values
 from headrace.formats._shards.frames import frames
 from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
 from headrace.formats._shards.table import pieces
+
+_LARGE_BYTES = 2**24  # decoded: such pieces of shards are decoded one at a time
 
 Chosen = Mapping[int, Column]
 """By the position in a sample: the columns that become fields."""
@@ -91,29 +96,85 @@ def add_samples(
     """
     looking = {at: column for at, column in chosen.items() if column.looks}
     if looking:
-        for shard in frames(shards):
-            for at, values in _values(shard, 0, widths, looking):
-                looking[at].look(values)
-            builder.tell(0)  # The user may stop it.
+        _look(shards, widths, looking, builder)
     for column in chosen.values():
         column.declare(builder)
     are_decoded = any(shard.coding != "stored" for shard in shards)
-    found = 0
-    for shard in frames(shards):
-        coded = shard.coding != "stored"
-        number = builder.add_file(
-            shard.path,
-            coding=shard.coding,
-            decoded_bytes=shard.decoded_bytes if coded else None,
-            part=shard.part,
-        )
-        for at, values in _values(shard, number, widths, chosen):
-            chosen[at].add(values, builder)
-            builder.tell(found + values.first - shard.first)
-        if are_decoded and shard.samples:
-            builder.add_blocks([shard.samples], number, 0, shard.decoded_bytes)
-        found += shard.samples
-        builder.tell(found)
+    decoding = Lock()
+
+    def describe(shard: ShardFile, part: Builder) -> None:
+        numbers: list[int] = []
+        counts: list[int] = []
+        decoded: list[int] = []
+        for piece in frames([shard]):
+            coded = piece.coding != "stored"
+            number = part.add_file(
+                piece.path,
+                coding=piece.coding,
+                decoded_bytes=piece.decoded_bytes if coded else None,
+                part=piece.part,
+            )
+            with _turn(piece, decoding):
+                for at, values in _values(piece, number, widths, chosen):
+                    chosen[at].add(values, part)
+                    part.tell(values.first)
+            if piece.samples:
+                numbers.append(number)
+                counts.append(piece.samples)
+                decoded.append(piece.decoded_bytes)
+        if are_decoded and counts:
+            part.add_blocks(counts, numbers, 0, decoded)
+        part.tell(shard.samples)
+
+    add_shards(shards, describe, builder)
+
+
+def _look(
+    shards: Sequence[ShardFile], widths: list[int | None], looking: Chosen, builder: Builder
+) -> None:
+    """Shows all values to columns that look: the first sample's shard, then several at a time."""
+    decoding = Lock()
+
+    def look(shard: ShardFile) -> None:
+        for piece in frames([shard]):
+            with decoding if _is_whole(piece) else _turn(piece, decoding):
+                for at, values in _values(piece, 0, widths, looking):
+                    looking[at].look(values)
+
+    first = next(number for number, shard in enumerate(shards) if shard.samples)
+    for shard in shards[: first + 1]:
+        look(shard)
+    with closing(in_order(look, shards[first + 1 :])) as looked:
+        for _ in looked:
+            builder.tell(0)  # The user may stop it.
+
+
+def add_shards(
+    shards: Sequence[ShardFile], describe: Callable[[ShardFile, Builder], object], builder: Builder
+) -> int:
+    """Adds each shard as a part; of those that are compressed, which are decoded as a whole, one
+    at a time. Returns what all told.
+    """
+    decoding = Lock()
+    by_path = {shard.path: shard for shard in shards}
+
+    def describe_one(path: str, part: Builder) -> None:
+        shard = by_path[path]
+        with decoding if _is_whole(shard) else nullcontext():
+            describe(shard, part)
+
+    return builder.add_parts([shard.path for shard in shards], describe_one)
+
+
+def _is_whole(shard: ShardFile) -> bool:
+    """Whether it is decoded as a whole."""
+    return shard.coding != "stored" and shard.pieces == "chunk" and shard.part is None
+
+
+def _turn(piece: ShardFile, decoding: Lock) -> AbstractContextManager[object]:
+    """Held while a piece of a shard is read: small ones are decoded several at a time."""
+    is_large = piece.part is not None and piece.decoded_bytes > _LARGE_BYTES
+    return decoding if is_large else nullcontext()
 
 
 def _values(

@@ -18,7 +18,7 @@ from headrace.formats._files.npy import NAMES
 from headrace.formats._format import Format, Sample
 from headrace.formats._shards.chunks import Chunks
 from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Headed, Numbers
-from headrace.formats._shards.filling import add_samples, choose, refused
+from headrace.formats._shards.filling import add_samples, add_shards, choose, refused
 from headrace.formats._shards.frames import frames
 from headrace.formats._shards.headers import LitDataHeader
 from headrace.formats._shards.rows import add_rows, own_rows, own_value
@@ -128,20 +128,23 @@ class LitData(Format):
         batch = dtype if self.batch_dtype is None else np.dtype(self.batch_dtype)
         builder.add_field("tokens", "array", dtype, [window], batch_dtype=batch)
         are_decoded = any(shard.coding != "stored" for shard in found.shards)
-        total = 0
-        for shard, tokens in zip(found.shards, found.tokens, strict=True):
-            number = found.add_file(shard, builder)
+        of_path = {
+            shard.path: tokens for shard, tokens in zip(found.shards, found.tokens, strict=True)
+        }
+
+        def describe(shard: ShardFile, part: Builder) -> None:
+            number, tokens = found.add_file(shard, part), of_path[shard.path]
             _check_tokens(shard, tokens, width)
             count = tokens // window
             for first in range(0, count, _WINDOWS_AT_ONCE):
                 windows = np.arange(first, min(count, first + _WINDOWS_AT_ONCE), dtype=np.uint64)
                 offsets = np.uint64(table_end(shard.samples)) + windows * np.uint64(window * width)
-                builder.add_extents("tokens", number, offsets, window * width)
-                builder.tell(total + first + len(windows))
-            total += count
+                part.add_extents("tokens", number, offsets, window * width)
+                part.tell(first + len(windows))
             if are_decoded and count:
-                builder.add_blocks([count], number, 0, shard.decoded_bytes)
-        if not total:
+                part.add_blocks([count], number, 0, shard.decoded_bytes)
+
+        if add_shards(found.shards, describe, builder) == 0:
             raise InvalidArgumentError(
                 f"indexing {found.index}: block_size={window}: a sample has {window:,} tokens, the "
                 f"largest chunk {max(found.tokens):,}; give a smaller block_size"

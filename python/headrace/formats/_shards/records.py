@@ -49,8 +49,10 @@ class Ahead:
     Thread safety: one thread at a time.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, ahead_bytes: int = _AHEAD_BYTES) -> None:
+        """`ahead_bytes`: that are read at once where records are small."""
         self._source = source
+        self._ahead_bytes = ahead_bytes
         self._piece: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._at = 0
 
@@ -58,7 +60,7 @@ class Ahead:
         """These bytes, which must be in the file; with `ahead` the next ones are read, too."""
         start = offset - self._at
         if start < 0 or start + size > len(self._piece):
-            wanted = max(size, _AHEAD_BYTES) if ahead else size
+            wanted = max(size, self._ahead_bytes) if ahead else size
             self._piece = self._source.part(offset, min(wanted, self._source.size - offset))
             self._at, start = offset, 0
         return self._piece[start : start + size].tobytes()

@@ -7,7 +7,7 @@ values of text and bytes, and lists of numbers, are ranges of the chunk.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import NAMES
+from headrace.formats._shards.filling import add_shards
 from headrace.formats._shards.source import AGAIN, I64, ShardFile
 
 TAIL_BYTES = 12  # the length of the file of Arrow, and a mark
@@ -26,28 +27,41 @@ def add_rows(
     shards: Sequence[ShardFile], columns: tuple[str, ...] | None, builder: Builder
 ) -> None:
     """Adds the fields and the rows of all chunks; `columns`: those to take; None: all."""
-    fields: dict[str, Any] = {}
-    found = 0
-    for shard in shards:
-        number = builder.add_file(shard.path)
+    with _opened(shards[0]) as (_, reader):
+        fields = _taken(shards[0].path, reader, columns)
+    for name, kind in fields.items():
+        _declare(shards[0].path, name, kind, fields, builder)
+
+    def describe(shard: ShardFile, part: Builder) -> None:
+        number = part.add_file(shard.path)
+        found = 0
         with _opened(shard) as (base, reader):
-            schema = {each.name: each.type for each in reader.schema}
-            taken = {name: kind for name, kind in schema.items() if name in (columns or schema)}
-            missing = [name for name in columns or () if name not in schema]
-            if missing or (fields and taken != fields):
-                raise InvalidArgumentError(
-                    f"indexing {shard.path}: its columns are {', '.join(map(str, schema))}, "
-                    f"{', '.join(missing or fields)} are needed; name those that all chunks have, "
-                    "with columns="
-                )
-            for name, kind in taken.items() if not fields else ():
-                _declare(shard.path, name, kind, taken, builder)
-            fields = taken
+            taken = _taken(shard.path, reader, columns)
+            if taken != fields:
+                raise _other_columns(shard.path, taken, fields)
             for batch in _batches(shard, reader):
                 for name, kind in fields.items():
-                    _add(shard.path, number, base, batch.column(name), (name, kind), builder)
+                    _add(shard.path, number, base, batch.column(name), (name, kind), part)
                 found += batch.num_rows
-                builder.tell(found)
+                part.tell(found)
+
+    add_shards(shards, describe, builder)
+
+
+def _taken(path: str, reader: Any, columns: tuple[str, ...] | None) -> dict[str, Any]:
+    """The columns that become fields, each with its type."""
+    schema = {each.name: each.type for each in reader.schema}
+    missing = [name for name in columns or () if name not in schema]
+    if missing:
+        raise _other_columns(path, schema, missing)
+    return {name: kind for name, kind in schema.items() if name in (columns or schema)}
+
+
+def _other_columns(path: str, found: Iterable[str], needed: Iterable[str]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"indexing {path}: its columns are {', '.join(map(str, found))}, {', '.join(needed)} are "
+        "needed; name those that all chunks have, with columns="
+    )
 
 
 def own_rows(shard: ShardFile) -> Iterator[dict[str, Any]]:

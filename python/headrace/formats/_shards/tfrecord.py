@@ -61,24 +61,41 @@ class TFRecord(Format):
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)
-        columns: _Columns | None = None
-        found = 0
-        for each in _files(path):
+        files = _files(path)
+        first = self._first(files)
+        if first is None:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        for column in first.columns or ():
+            column.declare(builder)
+        if first.columns is None:
+            builder.add_field("record", "bytes")
+
+        def describe(each: str, part: Builder) -> None:
             with file_reader(each) as (read, size):
                 source = Source(each, size, read)
                 ahead = Ahead(source)
-                number = builder.add_file(each)
+                columns = _Columns(part, part.add_file(each), first.begin())
+                found = 0
                 for at, length in records(source, ahead):
                     features = self._features(source, ahead, found, at, length)
-                    if columns is None:
-                        columns = _Columns(builder, self._chosen(source, at, features))
-                    columns.add(source, number, at, length, features)
+                    columns.add(source, at, length, features)
                     found += 1
                     if found % _RECORDS_AT_ONCE == 0:
                         columns.flush(found)
-        if columns is None:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
-        columns.flush(found)
+                columns.flush(found)
+
+        builder.add_parts(files, describe)
+
+    def _first(self, files: list[str]) -> _First | None:
+        """What the first record says; None: there is none."""
+        for each in files:
+            with file_reader(each) as (read, size):
+                source = Source(each, size, read)
+                ahead = Ahead(source, HEAD_BYTES)
+                for at, length in records(source, ahead):
+                    features = self._features(source, ahead, 0, at, length)
+                    return _First(self._chosen(source, at, features))
+        return None
 
     def _features(
         self, source: Source, ahead: Ahead, number: int, at: int, length: int
@@ -126,36 +143,40 @@ class TFRecord(Format):
         return dict(self.features or {name: kind_of(record, found[name]) for name in sorted(found)})
 
 
+@dataclass(frozen=True)
+class _First:
+    """What the first record says."""
+
+    columns: list[FeatureColumn] | None
+    """The features that become fields; None: a sample is a record."""
+
+    def begin(self) -> list[FeatureColumn] | None:
+        """The columns, for the records of a file."""
+        return None if self.columns is None else [each.empty() for each in self.columns]
+
+
 class _Columns:
-    """Adds records to the builder, many at a time."""
+    """Adds the records of a file to the builder, many at a time."""
 
-    def __init__(self, builder: Builder, features: list[FeatureColumn] | None) -> None:
+    def __init__(self, builder: Builder, number: int, features: list[FeatureColumn] | None) -> None:
+        """`number`: of the file."""
         self._builder = builder
+        self._number = number
         self._features = features
-        self._extents: list[tuple[int, int, int]] = []
-        if features is None:
-            builder.add_field("record", "bytes")
-        for each in features or ():
-            each.declare(builder)
+        self._extents: list[tuple[int, int]] = []
 
-    def add(
-        self,
-        source: Source,
-        number: int,
-        at: int,
-        length: int,
-        found: dict[str, Feature] | None,
-    ) -> None:
+    def add(self, source: Source, at: int, length: int, found: dict[str, Feature] | None) -> None:
         if self._features is None or found is None:
-            self._extents.append((number, at, length))
+            self._extents.append((at, length))
             return
         for each in self._features:
-            each.add(source, number, at, found)
+            each.add(source, self._number, at, found)
 
     def flush(self, found: int) -> None:
         """Passes on what was added."""
         if self._features is None and self._extents:
-            self._builder.add_extents("record", *zip(*self._extents, strict=True))
+            offsets, sizes = zip(*self._extents, strict=True)
+            self._builder.add_extents("record", self._number, offsets, sizes)
             self._extents.clear()
         for each in self._features or ():
             each.flush(self._builder)

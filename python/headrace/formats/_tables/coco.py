@@ -12,17 +12,18 @@ import numpy as np
 
 from headrace._arguments import choice
 from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
-from headrace.formats._builder import Builder, file_state
+from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Format, Sample
+from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
     Annotations,
     first_images,
     is_annotations,
     read_annotations,
 )
-from headrace.formats._tables.files import Files, are_images, find, path_of
+from headrace.formats._tables.files import Files, are_images, is_file, path_of
 
 _AT_ONCE = 5_000  # images
 _LOOKED_FOR = 20  # images that tell which folder is theirs
@@ -62,7 +63,7 @@ class Coco(Format):
         names = first_images(path, _LOOKED_FOR)
         tried = _neighbours(path)
         for folder in tried:
-            if any(find(path_of(folder, each)) for each in names):
+            if any(is_file(path_of(folder, each)) for each in names):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "
@@ -182,11 +183,12 @@ class _Writer:
             [found.names[each] for each in images],
             lambda i: f"indexing {found.path}: byte {found.begins[images[i]]:,}: images",
         )
-        kept = [each for each, file in zip(images, places, strict=True) if file is not None]
+        there = np.flatnonzero(places.are_there).tolist()
+        kept = [images[each] for each in there]
         files.missing += len(images) - len(kept)
         if (files.missing and not self._skips) or not kept:
             return
-        numbers, sizes = files.add([each for each in places if each is not None])
+        numbers, sizes = files.add(places.select(there))
         counts = np.diff(found.firsts)[kept]
         repeats = counts if self._each else 1
         builder = self._builder

@@ -64,6 +64,12 @@ class Scanned:
         elif all(map(_REAL, values)):
             kinds = ["float"] * len(values)
         else:
+            text = next((row for row, x in enumerate(values) if _kind_of_cell(x) == "text"), None)
+            if text is not None:  # Then it is text, whatever the others are.
+                self.first["text"] = piece.where(text)
+                if "" in values and "empty" not in self.first:
+                    self.first["empty"] = piece.where(values.index(""))
+                return
             kinds = [_kind_of_cell(each) for each in values]
         for kind in set(kinds) - self.first.keys():
             self.first[kind] = piece.where(kinds.index(kind))

@@ -7,10 +7,16 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
+from headrace.formats._indexing.in_order import JOBS
 
 IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),)
 """Extensions of fields of kind image: those of torchvision's ImageFolder."""
@@ -18,11 +24,33 @@ IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 _REMEMBERED_MAX = 50_000  # files that other rows may name again
 _EXAMPLES = 5
 _ODD = re.compile(r"/[./]|/$|\.{1,2}/")
+_ODDS = ("//", "/.", "./", "/\0", "\0/")  # in names that a zero byte separates
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
-Found = tuple[str, int, int]
-"""A regular file: its path, size in bytes, and time in nanoseconds."""
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files that rows name."""
+
+    paths: Sequence[str]
+    sizes: I64
+    """In bytes; -1: there is no regular file."""
+    times: I64
+    """In nanoseconds."""
+
+    @property
+    def are_there(self) -> npt.NDArray[np.bool_]:
+        """Whether there is a regular file at each path."""
+        return self.sizes >= 0
+
+    def select(self, rows: Sequence[int]) -> Found:
+        """These rows alone."""
+        if len(rows) == len(self.paths):
+            return self
+        return Found([self.paths[row] for row in rows], self.sizes[rows], self.times[rows])
 
 
 def are_images(names: Sequence[str]) -> bool:
@@ -39,15 +67,36 @@ def path_of(folder: str, name: str) -> str:
     return os.path.normpath(path) if _ODD.search(name) else path
 
 
-def find(path: str) -> Found | None:
-    """The file; None if there is no regular file at the path."""
+def is_file(path: str) -> bool:
+    """Whether there is a regular file at the path."""
     try:
-        status = os.stat(path)
+        return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):  # ValueError: a zero byte, or no Unicode.
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return path, status.st_size, status.st_mtime_ns
+        return False
+
+
+def _find(folder: str, names: Sequence[str]) -> Found:
+    """The files of these names: paths, if absolute; else below the folder."""
+    if _are_plain(names):
+        prefix = folder.rstrip("/") + "/"
+        paths, where, asked = [prefix + each for each in names], folder, names
+    else:
+        paths = [path_of(folder, each) if each else "" for each in names]
+        where, asked = "/", paths
+    try:
+        return Found(paths, *_core.files_found(where, asked, JOBS))
+    except InvalidArgumentError:  # A zero byte, or no Unicode, in one of them.
+        if len(paths) == 1:
+            return Found(paths, np.array([-1]), np.array([0]))
+        parts = [_find("/", [each]) for each in paths]
+        sizes, times = ([getattr(each, of)[0] for each in parts] for of in ("sizes", "times"))
+        return Found(paths, np.array(sizes), np.array(times))
+
+
+def _are_plain(names: Sequence[str]) -> bool:
+    """Whether each name is its path below the folder as it stands: relative, without "." parts."""
+    text = "\0".join(names)
+    return not (text.startswith("/") or text.endswith("/") or any(each in text for each in _ODDS))
 
 
 class Files:
@@ -66,17 +115,15 @@ class Files:
         self._first = ""
         self._names: list[str] = []
 
-    def look_up(self, names: Sequence[str], where: Callable[[int], str]) -> list[Found | None]:
+    def look_up(self, names: Sequence[str], where: Callable[[int], str]) -> Found:
         """The files of these names; `where(i)`: where name i is."""
-        found: list[Found | None] = []
-        for position, name in enumerate(names):
-            file = find(path_of(self._folder, name)) if name else None
-            if file is None:
-                if not self._first:
-                    self._first = f"{where(position)}: {self._why(name)}"
-                if len(self._names) < _EXAMPLES:
-                    self._names.append(name)
-            found.append(file)
+        found = _find(self._folder, names)
+        for position in np.flatnonzero(~found.are_there)[:_EXAMPLES].tolist():
+            name = names[position]
+            if not self._first:
+                self._first = f"{where(position)}: {self._why(name)}"
+            if len(self._names) < _EXAMPLES:
+                self._names.append(name)
         return found
 
     def _why(self, name: str) -> str:
@@ -87,21 +134,24 @@ class Files:
             return f"{name!r:.200} is a folder, not a file"
         return f"{name!r:.200}: there is no such file below {self._folder}"
 
-    def add(self, files: Sequence[Found]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Adds files, and returns the number and the size of each."""
+    def add(self, files: Found) -> tuple[I64, I64]:
+        """Adds files, which are there, and returns the number and the size of each."""
         known = self._known
         if len(known) > _REMEMBERED_MAX:
             known.clear()
-        new = {each[0]: each for each in files if each[0] not in known}
+        new = {path: row for row, path in enumerate(files.paths) if path not in known}
         if new:
             self._check_below(new)
-            paths, sizes, times = zip(*new.values(), strict=True)
-            first = self._builder.add_files(paths, sizes, times)
-            known.update(zip(paths, zip(itertools.count(first), sizes), strict=False))
-        numbers, lengths = zip(*(known[each[0]] for each in files), strict=True)
-        return numbers, lengths
+            added = files.select(list(new.values()))
+            first = self._builder.add_files(added.paths, added.sizes, added.times)
+            sizes = added.sizes.tolist()
+            known.update(zip(added.paths, zip(itertools.count(first), sizes), strict=False))
+            if len(new) == len(files.paths):
+                return np.arange(first, first + len(new)), files.sizes
+        numbers, lengths = zip(*map(known.__getitem__, files.paths), strict=True)
+        return np.array(numbers), np.array(lengths)
 
-    def _check_below(self, files: dict[str, Found]) -> None:
+    def _check_below(self, files: Iterable[str]) -> None:
         below = self._builder.root.rstrip("/") + "/"
         outside = next((each for each in files if not each.startswith(below)), None)
         if outside is not None:

@@ -15,9 +15,10 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._builder import Builder, file_state
+from headrace.formats._builder import Builder
 from headrace.formats._files.patterns import expand
 from headrace.formats._format import Format, Sample
+from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.files import Files
 from headrace.formats._tables.piece import Piece
 from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, path_columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,9 @@ class Piece:
 
     path: str
     columns: dict[str, list[Any]]
-    places: list[int]
+    places: Sequence[int]
     """Of each row: its first line, from 1; of Parquet its number, from 0."""
-    offsets: list[int] | None
+    offsets: Sequence[int] | None
     """Where in the file each row begins, in bytes; None: unknown."""
     typed: bool
     """Whether values have types. Otherwise each is a text that may be a number."""

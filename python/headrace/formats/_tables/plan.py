@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._tables.columns import Holds, Scanned, add_field, add_values
-from headrace.formats._tables.files import Files, Found, are_images, find, path_of
+from headrace.formats._tables.files import Files, are_images, is_file, path_of
 from headrace.formats._tables.piece import Piece
 
 LABEL, SPLIT = "label", "split"
@@ -63,7 +65,7 @@ def path_columns(head: Piece, folder: str) -> list[str]:
         if not values or not _WORDS.search(name):
             continue
         looks_so = _PATH_NAME.fullmatch(name) and all(map(_FILE_NAME.fullmatch, values))
-        if looks_so or any(find(path_of(folder, each)) for each in values):
+        if looks_so or any(is_file(path_of(folder, each)) for each in values):
             found.append(name)
     return found
 
@@ -73,7 +75,7 @@ def have_files(head: Piece | None, folder: str) -> bool:
     if head is None:
         return False
     for name in path_columns(head, folder):
-        if any(find(path_of(folder, each)) for each in _texts(head, name)):
+        if any(is_file(path_of(folder, each)) for each in _texts(head, name)):
             return True
     return False
 
@@ -257,7 +259,8 @@ class Writer:
             field: self._files.look_up(piece.values(column), piece.where)
             for field, column in self._plan.files.items()
         }
-        kept = [row for row in range(len(piece)) if all(each[row] for each in found.values())]
+        are_there = np.logical_and.reduce([each.are_there for each in found.values()])
+        kept = np.flatnonzero(are_there).tolist()
         self._files.missing += len(piece) - len(kept)
         if self._files.missing and not self._options.skips:
             return  # It only counts what else is missing.
@@ -265,8 +268,7 @@ class Writer:
         if not kept:
             return
         for field, each in found.items():
-            files: list[Found] = [file for row in kept if (file := each[row]) is not None]
-            numbers, sizes = self._files.add(files)
+            numbers, sizes = self._files.add(each.select(kept))
             self._builder.add_extents(field, numbers, 0, sizes)
         for field, (column, holds) in self._plan.values.items():
             values = piece.values(column)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, overload
+
+import numpy as np
 
 from headrace.errors import (
     DataLossError,
@@ -25,6 +28,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
 _ROWS_AT_ONCE = 20_000
 _PIECE_BYTES = 8 * 2**20
+_BLOCK_BYTES = 2**20
 _LINE_BYTES_MAX = 16 * 2**20
 _NESTED_MAX = 3
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
@@ -44,13 +48,12 @@ def read_pieces(
         NotFoundError, FailedPreconditionError: it cannot be opened.
     """
     suffix = os.path.splitext(path)[1].lower()
-    rows_at_once = rows_at_once or _ROWS_AT_ONCE
     if suffix == ".parquet":
         from headrace.formats._tables.parquet_rows import parquet_pieces
 
-        pieces = parquet_pieces(path, rows_at_once)
+        pieces = parquet_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     elif suffix in (".jsonl", ".ndjson"):
-        pieces = _json_pieces(path, rows_at_once)
+        pieces = _json_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     else:
         pieces = _csv_pieces(path, "\t" if suffix == ".tsv" else ",", rows_at_once)
     for piece in pieces:
@@ -83,6 +86,25 @@ class _Lines:
     def __iter__(self) -> _Lines:
         return self
 
+    def block(self) -> bytes | None:
+        """The next lines, about 1 MiB; None: a line is too long. `took` or `put_back` follows."""
+        found = self._file.read(_BLOCK_BYTES)
+        if not found.endswith(b"\n"):
+            rest = self._file.readline(_LINE_BYTES_MAX)
+            found += rest
+            if len(rest) == _LINE_BYTES_MAX:
+                return None
+        return found
+
+    def took(self, lines: int, size: int) -> None:
+        """A block of so many lines was used."""
+        self.number += lines
+        self.end += size
+
+    def put_back(self) -> None:
+        """The block is to be read again, line by line."""
+        self._file.seek(self.end)
+
     def __next__(self) -> str:
         line = self._file.readline(_LINE_BYTES_MAX + 1)
         if not line:
@@ -104,7 +126,92 @@ class _Lines:
             ) from error
 
 
-def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]:
+def _piece_of_block(path: str, lines: _Lines, header: list[str], delimiter: str) -> Piece | None:
+    """The rows of the next block, if each is a line, as in most tables; else None.
+
+    No line is looked at by itself: that takes many times as long.
+    """
+    block = lines.block()
+    found = None
+    if block:
+        found = _columns_of_plain(block, delimiter, len(header))
+        found = found or _columns_of_lines(block, delimiter, len(header))
+    if not block or found is None:
+        lines.put_back()
+        return None
+    places, begin = range(lines.number + 1, lines.number + 1 + len(found[0])), lines.end
+    lines.took(len(places), len(block))
+    columns = dict(zip(header, found, strict=True))
+    return Piece(path, columns, places, _Offsets(block, begin), typed=False)
+
+
+def _columns_of_plain(block: bytes, delimiter: str, width: int) -> list[list[str]] | None:
+    """The columns of lines without quotes; None if there are any, or other cells than `width`."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
+    if any(each in block for each in (b'"', b"\r", b"\0")):
+        return None
+    if not block.endswith(b"\n"):
+        block += b"\n"
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero((data == ord(delimiter)) | (data == ord("\n")))
+    are_lines = data[ends] == ord("\n")
+    if ends.size % width or int(np.diff(ends, prepend=-1).max()) > csv.field_size_limit():
+        return None
+    by_line = are_lines.reshape(-1, width)
+    if not by_line[:, -1].all() or by_line[:, :-1].any():
+        return None
+    if width == 1 and (np.diff(ends, prepend=-1) == 1).any():
+        return None  # A line without anything is no row.
+    try:
+        cells = block.decode().replace("\n", delimiter).split(delimiter)
+    except UnicodeDecodeError:
+        return None  # Reading line by line says where.
+    cells.pop()  # Behind the last line.
+    return [cells[column::width] for column in range(width)]
+
+
+def _columns_of_lines(block: bytes, delimiter: str, width: int) -> list[list[str]] | None:
+    """The columns, if the block ends outside of quotes and each row is a line."""
+    if block.count(b'"') % 2:
+        return None  # It may end inside a cell.
+    try:
+        text = io.StringIO(block.decode(), newline="\n")
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        rows = list(reader)
+    except (UnicodeDecodeError, csv.Error):
+        return None  # Reading line by line says where.
+    if reader.line_num != len(rows) or set(map(len, rows)) != {width}:
+        return None
+    return list(map(list, zip(*rows, strict=True)))
+
+
+class _Offsets(Sequence[int]):
+    """Where each line of a block begins in the file: found out if someone asks."""
+
+    def __init__(self, block: bytes, begin: int) -> None:
+        self._block = block
+        self._begin = begin
+        self._found: list[int] = []
+
+    def __len__(self) -> int:
+        return self._block.count(b"\n") + (not self._block.endswith(b"\n"))
+
+    @overload
+    def __getitem__(self, row: int) -> int: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[int]: ...
+
+    def __getitem__(self, row: int | slice) -> int | list[int]:
+        if not self._found:
+            ends = np.flatnonzero(np.frombuffer(self._block, np.uint8) == ord("\n")) + 1
+            self._found = [self._begin, *(ends + self._begin).tolist()][: len(self)]
+        return self._found[row]
+
+
+def _csv_pieces(path: str, delimiter: str, rows_at_once: int | None) -> Iterator[Piece]:
+    """`rows_at_once`: of a piece; None: as is fast."""
     with opened(path) as file:
         lines = _Lines(path, file)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -115,6 +222,11 @@ def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]
         _check_header(path, header)
         assert header is not None
         while True:
+            if rows_at_once is None:
+                piece = _piece_of_block(path, lines, header, delimiter)
+                if piece is not None:
+                    yield piece
+                    continue
             rows: list[list[str]] = []
             places: list[int] = []
             offsets: list[int] = []
@@ -134,7 +246,7 @@ def _csv_pieces(path: str, delimiter: str, rows_at_once: int) -> Iterator[Piece]
                             "feeds in double quotes"
                         )
                     place, offset = lines.number + 1, lines.end
-                    if len(rows) == rows_at_once or offset >= last:
+                    if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
             except csv.Error as error:
                 raise _not_csv(path, place, offset, error) from error

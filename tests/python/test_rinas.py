@@ -1,0 +1,95 @@
+"""What Rinas (arXiv 2312.02368) promises of its parts: memory of conversion, equal gradients."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import headrace as hr
+
+CONVERT = Path(__file__).with_name("memory_runs") / "convert.py"
+BOUND = 100 * 10**6
+ROW = 64 * 1024
+ROWS_A_BATCH = 256
+BATCHES = 20  # of 16 MiB each: more than three times the bound
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def batches() -> Iterator[pa.RecordBatch]:
+    draw = np.random.default_rng(0)
+    data = draw.bytes(ROWS_A_BATCH * ROW)
+    for number in range(BATCHES):
+        rows = [data[at : at + ROW] for at in range(0, len(data), ROW)]
+        labels = pa.array([number] * ROWS_A_BATCH, pa.int64())
+        yield pa.record_batch([pa.array(rows, pa.binary()), labels], ["data", "label"])
+
+
+def memory_of(what: str, source: Path, target: Path) -> int:
+    """The peak of anonymous memory above what the interpreter and its modules take."""
+    command = [sys.executable, str(CONVERT), what, str(source), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_a_hugging_face_dataset_is_packed_in_100_mb(tmp_path: Path) -> None:
+    path = tmp_path / "data.arrow"
+    first, *rest = batches()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
+        for batch in (first, *rest):
+            writer.write_batch(batch)
+    del first, rest
+    assert path.stat().st_size > 3 * BOUND
+    assert memory_of("index", path, tmp_path / "a") < BOUND / 4
+    assert memory_of("pack", path, tmp_path / "b") < BOUND
+
+
+def test_parquet_is_indexed_in_100_mb_and_a_row_group(tmp_path: Path) -> None:
+    """Whatever the number of files that are read at a time."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, batch in enumerate(batches()):
+        pa.parquet.write_table(pa.table(batch), folder / f"{number:02}.parquet")
+    assert memory_of("index", folder, tmp_path / "a") < BOUND + ROWS_A_BATCH * ROW
+
+
+def test_gradients_do_not_depend_on_the_order_within_a_batch(tmp_path: Path) -> None:
+    """`batch` delivers the batches of `exact`, with their samples in the order of arrival."""
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(0)
+    kind = np.dtype([("x", "f4", (16,)), ("y", "f4")])
+    rows = np.zeros(512, kind)
+    rows["x"], rows["y"] = draw.normal(size=(512, 16)), draw.normal(size=512)
+    np.save(tmp_path / "rows.npy", rows)
+
+    def gradients(order: str) -> tuple[list[Any], list[list[int]]]:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        found, samples = [], []
+        with hr.Loader(tmp_path / "rows.npy", 32, order=order, seed=3, ids=True) as loader:
+            for batch in loader:
+                model.zero_grad()
+                torch.nn.functional.mse_loss(model(batch.x)[:, 0], batch.y).backward()
+                found.append(torch.cat([each.grad.flatten() for each in model.parameters()]))
+                samples.append(batch.sample_id.tolist())
+        return found, samples
+
+    exact, samples = gradients("exact")
+    arriving, same = gradients("batch")
+    assert [sorted(each) for each in samples] == [sorted(each) for each in same]
+    assert len(exact) == 16
+    for one, other in zip(exact, arriving, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
