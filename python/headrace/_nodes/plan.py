@@ -150,14 +150,16 @@ def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
         raise InvalidArgumentError(
             "Nodes.certificate, key and authority: give all three files, or none"
         )
-    paths = [
+    authority, certificate, key = (
         given_path(f"Nodes.{name}", each) if each else ""
         for name, each in zip(files, given, strict=True)
-    ]
+    )
     options.set_nodes(
         plan.listen,
         flag("Nodes.open_network", wanted.open_network),
-        *paths,
+        authority,
+        certificate,
+        key,
         wanted.certificate_name or "",
     )
 

@@ -24,7 +24,8 @@ class RowGroupDecoder final : public CodedDecoder {
  public:
   // `root`: see CodedCatalog.
   RowGroupDecoder(const FileCatalog& objects, std::string root, std::shared_ptr<ReaderPool> readers)
-      : CodedDecoder(objects, std::move(root), /*needs_parts=*/true), readers_(std::move(readers)) {}
+      : CodedDecoder(objects, std::move(root), /*needs_parts=*/true),
+        readers_(std::move(readers)) {}
 
   // Of an object of this size.
   static ObjectMemory MemoryOf(std::uint64_t size);
