@@ -64,6 +64,7 @@ configure() {
 # The bindings too: dev is how clang and clang-tidy see them.
 clang_tidy() {
   configure dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE="$venv/bin/python" &&
+    cmake --build build/dev --target headrace_generated &&
     python tools/run_clang_tidy.py --build build/dev --jobs "$jobs"
 }
 

@@ -14,7 +14,7 @@ constexpr std::int64_t kSliceNs = 50 * kNsPerMs;
 
 }  // namespace
 
-Status Agreement::Say(NodeNumber node, std::uint64_t round, std::string facts) {
+Status Agreement::Say(NodeNumber node, std::uint64_t round, const std::string& facts) {
   if (node >= nodes_) {
     return InvalidArgument("node {} says what it runs: the job has {} nodes", node, nodes_);
   }
@@ -24,8 +24,7 @@ Status Agreement::Say(NodeNumber node, std::uint64_t round, std::string facts) {
     return InvalidArgument("node {} begins run {}, node {} is at run {}", node, round, node_,
                            oldest_);
   }
-  const auto [said, first] = rounds_[round].try_emplace(node, std::move(facts));
-  // try_emplace() leaves `facts` as they were if the node has said something before.
+  const auto [said, first] = rounds_[round].try_emplace(node, facts);
   if (!first && said->second != facts) {
     return FailedPrecondition("node {} says two things of run {}", node, round);
   }

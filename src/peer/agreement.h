@@ -33,7 +33,7 @@ class Agreement {
   //
   // Errors: InvalidArgument     there is no such node, or the round is too far ahead
   //         FailedPrecondition  it has said something else before
-  Status Say(NodeNumber node, std::uint64_t round, std::string facts)
+  Status Say(NodeNumber node, std::uint64_t round, const std::string& facts)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // Waits until every node has said its facts for `round`, up to `timeout_ns`. Returns them by

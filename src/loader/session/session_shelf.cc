@@ -33,7 +33,7 @@ void SessionShelf::Expect() {
   expected_ = true;
 }
 
-void SessionShelf::Begin(std::shared_ptr<EngineRun> run) {
+void SessionShelf::Begin(const std::shared_ptr<EngineRun>& run) {
   std::vector<std::pair<SampleId, TakenEntry>> waiting;
   {
     MutexLock lock(mutex_);

@@ -28,7 +28,7 @@ class SessionShelf final : public HeldSamples {
 
   // A run is about to start; has started; has ended, or does not start.
   void Expect() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void Begin(std::shared_ptr<EngineRun> run) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Begin(const std::shared_ptr<EngineRun>& run) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void End() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -39,7 +39,7 @@ bool IsLoopback(std::string_view host) {
 
 // "host" of "host:port" or "host".
 std::string_view HostOf(std::string_view address) {
-  if (address.starts_with("[")) return address.substr(0, address.find(']') + 1);
+  if (address.starts_with('[')) return address.substr(0, address.find(']') + 1);
   const std::size_t colon = address.rfind(':');
   return colon == std::string_view::npos || address.find(':') != colon ? address
                                                                        : address.substr(0, colon);

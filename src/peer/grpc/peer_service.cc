@@ -43,7 +43,7 @@ class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
     }
     facts_ += part_.facts();
     if (!part_.last()) return StartRead(&part_);
-    const Status said = agreement_.Say(part_.node(), part_.round(), std::move(facts_));
+    const Status said = agreement_.Say(part_.node(), part_.round(), facts_);
     if (!said.ok()) return Refuse(static_cast<grpc::StatusCode>(said.code()), said.message());
     Finish(grpc::Status::OK);
   }
