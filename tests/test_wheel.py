@@ -59,7 +59,7 @@ def test_missing_libraries_are_named_together_with_the_line_that_installs_them(
     error = error_of(configure(tmp_path, *WITHOUT_HEADERS, PKG_CONFIG_LIBDIR=str(tmp_path)))
     assert (
         "not found: libjpeg, libtiff 4.5, libspng, libwebp, libsndfile, libzstd, zlib, liburing, "
-        "xxhash.h, fmt/core.h. On"
+        "xxhash.h, fmt/core.h, protobuf, gRPC. On"
     ) in error
     apt = re.search(r"apt install [a-z0-9+ -]+", error)
     assert apt is not None

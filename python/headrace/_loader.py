@@ -63,8 +63,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         epochs: number of epochs of the run, if known: nothing is read ahead after the last.
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's. Default: as
             much as is useful, at most a quarter of the machine's.
-        threads: number of threads that decode; default: one per usable core. While the training
-            loop waits for a batch, its own thread decodes, too.
+        threads: number of threads that decode; default: one per usable core.
         tiers: a list of where to keep samples between epochs, fastest first: `headrace.tiers`.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".

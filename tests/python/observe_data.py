@@ -170,6 +170,10 @@ def full_core() -> dict[str, Any]:
                 **counts(
                     "storage_uses", "waits", "fetched_ahead", "moved", "not_kept", "fallbacks"
                 ),
+                "node_uses": 26,
+                "node_bytes": 27,
+                "node_fallbacks": 28,
+                "brought": 29,
                 "planned": [next(number), next(number), next(number)],
             },
             "lanes": [lane(), lane()],
@@ -196,6 +200,19 @@ def full_core() -> dict[str, Any]:
         **counts("device_read_bytes", "index_bytes"),
         "awaited": [],
         "tiers": [tier("RAM", False), tier("SSD /cache", True)],
+        "nodes": {
+            "node": 1,
+            "nodes": 3,
+            "received_samples": 30,
+            "received_bytes": 31,
+            "not_held": 32,
+            "failed": 33,
+            "given_samples": 34,
+            "given_bytes": 35,
+            "not_given": 36,
+            "bad_messages": 37,
+            "down": [2],
+        },
         "schedule": {
             "name": "lobster",
             **counts("stragglers", "corrections", "planned_steps", "decode_threads"),

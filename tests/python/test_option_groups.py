@@ -22,7 +22,7 @@ from headrace._options import flat
 from headrace.tiers import Budget, Ram
 
 HELP_LINES_MAX = 100
-GROUPS = [hr.Workers, hr.Cache, hr.Sharding, hr.NodeProcess, hr.Engine]
+GROUPS = [hr.Workers, hr.Cache, hr.Sharding, hr.NodeProcess, hr.Nodes, hr.Engine]
 
 
 def doubled(sample: hr.Sample) -> Any:

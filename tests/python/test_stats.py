@@ -22,6 +22,7 @@ def alone() -> dict[str, Any]:
     """Of one rank without tiers and workers."""
     core = full_core()
     del core["workers"]
+    core["nodes"]["nodes"] = 1
     core["engine"]["lanes"] = core["engine"]["lanes"][:1]
     core["delivered"]["substitutions"] = core["tiers"] = []
     return (

@@ -13,10 +13,10 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kBlock = 512;
-constexpr std::size_t kAheadBytes = 64 * 1024;  // read at once where members are small
+constexpr std::size_t kAheadBytes = std::size_t{64} * 1024;  // read at once where members are small
 constexpr std::size_t kNearBytes = 4 * kBlock;  // a pax header, its records, and the member's
-constexpr std::uint64_t kSmallBytes = 16 * 1024;
-constexpr std::uint64_t kPaxBytesMax = 16 * 1024;
+constexpr std::uint64_t kSmallBytes = std::uint64_t{16} * 1024;
+constexpr std::uint64_t kPaxBytesMax = std::uint64_t{16} * 1024;
 
 using Bytes = std::span<const unsigned char>;
 
