@@ -315,20 +315,21 @@ void TierFiller::Run(Fill& fill) {
 
 // Compares what was read with the index. Adds the bytes of each stored field to `parts`.
 Status TierFiller::Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const {
-  std::span<const std::byte> rest = fill.reads.front().data;  // of a node: all fields
-  Status verified;
-  const auto verify = [&](std::uint32_t field, const Extent& extent) {
-    const bool together = fill.reads.front().node != kNoNode;
-    const std::span<const std::byte> part =
-        together ? rest.first(extent.range.size) : fill.reads[field].data;
-    if (together) rest = rest.subspan(extent.range.size);
-    if (verified.ok()) {
-      verified = loop_.verifier.Check(loop_.fields[field].index_field, fill.ahead.sample, part);
-    }
-    parts.push_back(part);
-  };
-  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(fill.ahead.sample, verify));
-  return verified;
+  if (fill.reads.front().node == kNoNode) {
+    for (const FillRead& read : fill.reads) parts.emplace_back(read.data);
+  } else {  // All fields, one after the other.
+    std::span<const std::byte> rest = fill.reads.front().data;
+    const auto take = [&](std::uint32_t /*field*/, const Extent& extent) {
+      parts.push_back(rest.first(extent.range.size));
+      rest = rest.subspan(extent.range.size);
+    };
+    HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(fill.ahead.sample, take));
+  }
+  for (std::size_t field = 0; field < parts.size(); ++field) {
+    HEADRACE_RETURN_IF_ERROR(
+        loop_.verifier.Check(loop_.fields[field].index_field, fill.ahead.sample, parts[field]));
+  }
+  return {};
 }
 
 void TierFiller::OnFilled(Fill& fill, const Status& status) {
