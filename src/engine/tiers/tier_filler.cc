@@ -111,7 +111,8 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
 void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   counts_.not_kept += !status.ok();
   const auto inserted = inserting_.extract(Raw(sample));
-  AnswerBrought(sample, status);  // Before the plan may take the sample out again.
+  if (!brought_.empty())
+    AnswerBrought(sample, status);  // Before the plan may take the sample out again.
   if (!inserted.empty() && !loop_.ended) {
     for (const RowRef& row : inserted.mapped()) client_.OnArrived(row, tier);
   }
@@ -233,7 +234,6 @@ void TierFiller::IssueBrought() {
 }
 
 void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
-  if (brought_.empty()) return;
   const auto [begin, end] = brought_.equal_range(Raw(sample));
   for (auto each = begin; each != end; ++each) {
     Tier::EntryRef entry;
