@@ -199,7 +199,7 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
-                                        config.options.verify, std::move(retained), nodes.get()));
+                                        config.options.verify, {std::move(retained), nodes.get()}));
     parts.nodes = std::move(nodes);
   }
   if (order.reads_blocks()) {

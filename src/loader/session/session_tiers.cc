@@ -37,16 +37,18 @@ SessionTiers::SessionTiers(const PlacementFactory* factory,
       horizon_epochs_(spec.horizon_epochs),
       nodes_(nodes) {}
 
-Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(
-    const std::shared_ptr<const Index>& index, std::span<const BatchField> schema,
-    const TiersSpec& spec, std::shared_ptr<const ResolvedOrder> order, bool verified,
-    std::shared_ptr<RetainedTiers> retained, OtherNodes* nodes) {
+Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<const Index>& index,
+                                                         std::span<const BatchField> schema,
+                                                         const TiersSpec& spec,
+                                                         std::shared_ptr<const ResolvedOrder> order,
+                                                         bool verified, TierSharing sharing) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
-  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec, nodes));
+  std::unique_ptr<SessionTiers> node(
+      new SessionTiers(factory, std::move(order), spec, sharing.nodes));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
-  node->retained_ = std::move(retained);
+  node->retained_ = std::move(sharing.retained);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
 }

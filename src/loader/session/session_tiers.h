@@ -29,6 +29,12 @@ class OtherNodes;
 class RetainedTiers;
 class ResolvedOrder;
 
+// Whom the tiers of a session share with.
+struct TierSharing {
+  std::shared_ptr<RetainedTiers> retained;  // has tiers in memory before and after; null: nobody
+  OtherNodes* nodes = nullptr;              // null: other nodes are taken to have empty tiers
+};
+
 // The tiers of a node: the job's ranks in this process. They are opened once and kept over the runs
 // of a loader. Each node has its own folder, named after its first rank, inside each tier folder.
 //
@@ -39,18 +45,17 @@ class SessionTiers {
  public:
   // Makes the tiers. Reuses the contents of folders from an earlier run with the same dataset,
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
-  // a sample stored without comparison would never be compared. Tiers in memory are taken from
-  // `retained`, if it is not null. `nodes`: the other nodes of the job; null: they are not known,
-  // and the plan takes their tiers to be empty.
+  // a sample stored without comparison would never be compared.
   //
   // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
   //                             folder
   //         FailedPrecondition  the folder is in use
   //         ResourceExhausted   no memory; those of SsdTier::Open
-  static Result<std::unique_ptr<SessionTiers>> Open(
-      const std::shared_ptr<const Index>& index, std::span<const BatchField> schema,
-      const TiersSpec& spec, std::shared_ptr<const ResolvedOrder> order, bool verified,
-      std::shared_ptr<RetainedTiers> retained = nullptr, OtherNodes* nodes = nullptr);
+  static Result<std::unique_ptr<SessionTiers>> Open(const std::shared_ptr<const Index>& index,
+                                                    std::span<const BatchField> schema,
+                                                    const TiersSpec& spec,
+                                                    std::shared_ptr<const ResolvedOrder> order,
+                                                    bool verified, TierSharing sharing);
   ~SessionTiers();
   SessionTiers(const SessionTiers&) = delete;
   SessionTiers& operator=(const SessionTiers&) = delete;
