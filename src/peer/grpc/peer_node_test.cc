@@ -387,8 +387,9 @@ TEST(PeerNodeTest, ANodeThatLiesGivesErrorsAndNeverWrongBytes) {
       {"an error that is none", [](const std::string&, SampleAnswer& a) { a.set_code(77); }},
   };
   const std::string truth = "twelve bytes";
-  for (const auto& [name, lie] : lies) {
-    SCOPED_TRACE(name);
+  for (const auto& named : lies) {
+    SCOPED_TRACE(named.first);
+    const Lie& lie = named.second;
     Liar liar([&](const peers::v1::SampleRequest& request, peers::v1::SampleAnswers& answers) {
       SampleAnswer& answer = *answers.add_answers();
       answer.set_number(request.number());
