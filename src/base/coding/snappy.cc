@@ -76,10 +76,11 @@ class SnappyBlock {
     }
     if (offset == 0 || offset > out_ || length > decoded_.size() - out_) return false;
     std::byte* const to = decoded_.data() + out_;
+    const std::byte* const from = to - offset;
     if (offset >= length) {
-      std::memcpy(to, to - offset, length);
+      std::memcpy(to, from, length);
     } else {  // What was just written is copied again.
-      for (std::size_t i = 0; i < length; ++i) to[i] = to[i - offset];
+      for (std::size_t i = 0; i < length; ++i) to[i] = from[i];
     }
     out_ += length;
     return true;
