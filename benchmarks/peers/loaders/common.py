@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Source:
             return self.path.stat().st_size // self.record_bytes
         return len(self.files)  # type: ignore[attr-defined]
 
-    @property
+    @cached_property
     def shard_bytes(self) -> int:
         """Of a file in formats of many files: enough of them for a shuffle and for workers."""
         paths = [self.path] if self.record_bytes else self.files  # type: ignore[attr-defined]
