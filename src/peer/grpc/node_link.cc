@@ -27,16 +27,16 @@ std::int64_t Now() { return MonotonicClock().NowNanos(); }
 
 }  // namespace
 
-// One call of Samples(). Deletes itself when the call has ended.
+// One call of Samples(). The link keeps it until the call has ended.
 class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, SampleAnswers> {
  public:
-  explicit Stream(std::shared_ptr<NodeLink> link) : link_(std::move(link)) {
-    context_.AddMetadata(kPeerTokenKey, link_->options_.token);
+  explicit Stream(NodeLink& link) : link_(link) {
+    context_.AddMetadata(kPeerTokenKey, link_.options_.token);
     context_.set_wait_for_ready(false);
   }
 
   void Begin() {
-    link_->stub_->async()->Samples(&context_, this);
+    link_.stub_->async()->Samples(&context_, this);
     AddHold();  // Of Write(), which is not called from a reaction alone.
     StartRead(&answers_);
     StartCall();
@@ -53,19 +53,17 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return link_->OnReadEnd();
-    if (link_->OnAnswers(answers_)) StartRead(&answers_);
+    if (!ok) return link_.OnReadEnd();
+    if (link_.OnAnswers(answers_)) StartRead(&answers_);
   }
   void OnWriteDone(bool ok) override {
-    if (ok) link_->OnSent();
+    if (ok) link_.OnSent();
   }
-  void OnDone(const grpc::Status& status) override {
-    link_->OnStreamEnd(status);
-    delete this;
-  }
+  // The link may be gone when this returns, and this stream with it.
+  void OnDone(const grpc::Status& status) override { link_.OnStreamEnd(status); }
 
  private:
-  const std::shared_ptr<NodeLink> link_;
+  NodeLink& link_;
   grpc::ClientContext context_;
   SampleRequests requests_;
   SampleAnswers answers_;
@@ -75,6 +73,8 @@ NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, Peer
     : options_(std::move(options)),
       stub_(peers::v1::Peers::NewStub(std::move(channel))),
       counters_(counters) {}
+
+NodeLink::~NodeLink() { HEADRACE_CHECK(stream_ == nullptr); }
 
 std::string NodeLink::Name() const {
   return fmt::format("node {} ({})", options_.node, options_.address);
@@ -220,8 +220,10 @@ Status NodeLink::OnAnswer(const SampleAnswer& answer, AllEnded& ended) {
 
 void NodeLink::Sweep(std::int64_t now_ns) {
   AllEnded ended;
+  std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
+    streams.swap(ended_streams_);
     bool overdue = false;
     for (auto each = asked_.begin(); each != asked_.end();) {
       const auto here = each++;
@@ -295,7 +297,7 @@ void NodeLink::OpenStream() {
   open_bytes_ = 0;
   late_.clear();
   HEADRACE_CHECK(asked_.empty());
-  stream_ = new Stream(shared_from_this());  // Deletes itself.
+  stream_ = std::make_unique<Stream>(*this);
   stream_->Begin();
 }
 
@@ -309,6 +311,7 @@ void NodeLink::OnReadEnd() {
   CancelStream();
 }
 
+// The last that a stream does: without the lock, it and this link may be gone.
 void NodeLink::OnStreamEnd(const grpc::Status& status) {
   AllEnded ended;
   {
@@ -319,7 +322,7 @@ void NodeLink::OnStreamEnd(const grpc::Status& status) {
                                                                 : status.error_message()));
     if (!asked_.empty()) Failed();
     EndAll(why, ended);
-    stream_ = nullptr;
+    ended_streams_.push_back(std::move(stream_));
     cancelled_ = false;
     ended_.NotifyAll();
   }
@@ -332,10 +335,12 @@ bool NodeLink::is_down() const {
 }
 
 void NodeLink::Close() {
+  std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   MutexLock lock(mutex_);
   closing_ = true;
   CancelStream();
   while (stream_ != nullptr) ended_.Wait(mutex_);
+  streams.swap(ended_streams_);
 }
 
 }  // namespace headrace

@@ -30,8 +30,8 @@ namespace headrace {
 // for a while: its samples fail at once.
 //
 // Thread safety: every method may be called from any thread.
-// Shutdown: Close(), which waits for the stream. The last reference may be the stream's.
-class NodeLink : public std::enable_shared_from_this<NodeLink> {
+// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of gRPC.
+class NodeLink {
  public:
   struct Options {
     NodeNumber node = 0;
@@ -40,6 +40,7 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
     std::int64_t answer_ns = 0;  // a sample that takes longer fails
   };
   NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, PeerCounters& counters);
+  ~NodeLink();
 
   // As FetchSource::Read(); of fetches whose node this is.
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
@@ -95,7 +96,10 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
 
   mutable Mutex mutex_;
   CondVar ended_;
-  Stream* stream_ HEADRACE_GUARDED_BY(mutex_) = nullptr;  // null: there is none
+  std::unique_ptr<Stream> stream_ HEADRACE_GUARDED_BY(mutex_);  // null: there is none
+  // Streams that have ended. A call holds its channel, and the last reference to a channel must not
+  // go on a thread of gRPC, which would wait for itself: Sweep() and Close() destroy them.
+  std::vector<std::unique_ptr<Stream>> ended_streams_ HEADRACE_GUARDED_BY(mutex_);
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;
