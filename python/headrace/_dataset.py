@@ -27,6 +27,7 @@ from headrace.errors import (
 )
 from headrace.formats import table
 from headrace.formats._builder import Progress
+from headrace.formats._files.nested import NestedField, Nesting
 from headrace.formats._files.objects import is_decoded, object_path
 from headrace.formats._files.paths import dataset_path
 from headrace.formats._files.patterns import expand
@@ -62,6 +63,7 @@ class Dataset:
         self._named_index = named_index
         self._path = path
         self._fields = index.fields
+        self._nesting = Nesting([field.name for field in self._fields])
         try:
             classes = json.loads(index.attributes.get("classes", "[]"))
         except ValueError as error:
@@ -96,13 +98,19 @@ class Dataset:
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of a sample's parts: ("image", "label")."""
-        return tuple(field.name for field in self._fields)
+        return self._nesting.names
+
+    @property
+    def nesting(self) -> Nesting:
+        """Which fields of the index are one of these together; private to headrace."""
+        return self._nesting
 
     def kind(self, field: str) -> str:
-        """What a field holds: "image", "bytes", "text", "array", or "list", of arrays."""
-        for each in self._fields:
+        """What a field holds: "image", "bytes", "text", "array"; "list", of arrays; or "nested": a
+        list of lists, of texts or of bytes."""
+        for position, each in enumerate(self._fields):
             if each.name == field:
-                return each.kind
+                return each.kind if self._nesting.field_at(position) is None else "nested"
         raise InvalidArgumentError(
             f"field {field!r}: the dataset has no such field; it has {', '.join(self.fields)}"
         )
@@ -190,9 +198,15 @@ class Dataset:
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
         sample = {}
-        for position, field in enumerate(self._fields):
+        for position in self._nesting.visible:
+            field, nested = self._fields[position], self._nesting.field_at(position)
             try:
-                sample[field.name] = self._read_field(reader, position, field, number)
+                value = self._read_field(reader, position, field, number)
+                if nested is not None:
+                    hidden = self._fields[nested.lengths]
+                    lengths = self._read_field(reader, nested.lengths, hidden, number)
+                    value = self._inner(nested, value, lengths, number)
+                sample[field.name] = value
             except UnicodeDecodeError as error:
                 where = f"dataset {self._path}"
                 if not field.is_inline:
@@ -202,6 +216,14 @@ class Dataset:
                     f"({error}); write it as UTF-8"
                 ) from error
         return sample
+
+    def _inner(self, nested: NestedField, values: Any, lengths: Any, sample: int) -> list[Any]:
+        try:
+            return nested.row(values, lengths)
+        except DataLossError as error:
+            raise DataLossError(
+                f"reading dataset {self._path}: sample {sample}: {error}"
+            ) from error
 
     def _read_field(
         self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int
@@ -239,7 +261,10 @@ class Dataset:
         )
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
+        fields = ", ".join(
+            f"{self._fields[position].name}: {describe_field_at(self, position)}"
+            for position in self._nesting.visible
+        )
         classes = f", {counted(len(self._classes), 'class', 'classes')}" if self._classes else ""
         blocks = self._index.block_count
         has_blocks = f", {counted(blocks, 'block')}" if blocks else ""
@@ -304,6 +329,17 @@ def describe_field(field: _core.Field) -> str:
     shape = f"[{', '.join(dimensions)}]" if dimensions else ""
     wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
     return f"{field.dtype}{shape}{wide}{compressed}"
+
+
+def describe_field_at(dataset: Dataset, position: int) -> str:
+    """The same of a field at this position of the index; "int32[?, ?]", "text[?]" if nested."""
+    field, nested = dataset.index.fields[position], dataset.nesting.field_at(position)
+    if nested is None:
+        return describe_field(field)
+    if nested.is_text:
+        return "text[?]"
+    described = describe_field(field)
+    return described.replace("[?", "[?, ?", 1) if field.kind == "list" else f"{described}[?]"
 
 
 FormatArgument = Format | str | None

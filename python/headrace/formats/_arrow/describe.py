@@ -10,7 +10,7 @@ import numpy as np
 from headrace.errors import DataLossError
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.layout import Leaf
-from headrace.formats._arrow.parts import Extents, Part, Rows, joined
+from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, joined
 from headrace.formats._arrow.readers import Media, Reader
 from headrace.formats._builder import Builder
 
@@ -124,7 +124,8 @@ class _Blocks:
 
     def add(self, rows: int, parts: Sequence[Part]) -> None:
         """The next rows."""
-        extents = [each for each in parts if isinstance(each, Extents)]
+        stored = [each.rows if isinstance(each, Inner) else each for each in parts]
+        extents = [each for each in stored if isinstance(each, Extents)]
         if not extents or not self._fit:
             self._fit = False
             return

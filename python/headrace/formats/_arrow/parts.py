@@ -91,7 +91,35 @@ class Ragged:
         )
 
 
-Part = Extents | Values | Ragged
+@dataclass(frozen=True)
+class Inner:
+    """Lists of lists: the values of each row, and how they are divided."""
+
+    rows: Extents | Ragged
+    lengths: Ragged
+    """Of the inner lists of each row."""
+
+    def take(self, rows: Rows) -> Inner:
+        """These rows, in this order."""
+        return Inner(self.rows.take(rows), self.lengths.take(rows))
+
+    def add(self, name: str, builder: Builder) -> None:
+        """Passes the rows on."""
+        inner = self.lengths.values, self.lengths.lengths
+        rows = self.rows
+        if isinstance(rows, Extents):
+            builder.add_extents(name, rows.files, rows.offsets, rows.sizes, inner=inner)
+        else:
+            builder.add_ragged(name, rows.values, rows.lengths, inner=inner)
+
+    @staticmethod
+    def joined(parts: Sequence[Inner]) -> Inner:
+        """The rows of all parts."""
+        rows: Any = joined([each.rows for each in parts])
+        return Inner(rows, Ragged.joined([each.lengths for each in parts]))
+
+
+Part = Extents | Values | Ragged | Inner
 
 
 def joined(parts: Sequence[Part]) -> Part:
