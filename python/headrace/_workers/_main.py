@@ -146,15 +146,16 @@ class _Worker:
 
     def _compute(self, task: Task) -> bytes:
         begin = time.perf_counter_ns()
-        if (bad := protocol.bad_text(task.columns, self._settings.fields)) is not None:
-            row, field = bad
+        if (text := protocol.bad_text(task.columns, self._settings.fields)) is not None:
+            row, field = text
             why = f"field {field}: its text is not UTF-8; write it as UTF-8, or leave the field out"
             return _error(task.number, task.first_slot + row, DataLossError(why))
         results: list[Any] = []
         try:
             joined = self._nesting.joined(task.columns)
         except RowError as error:
-            return _error(task.number, task.first_slot + error.row, error)
+            bad = DataLossError(str(error))  # without its traceback, which is not the user's
+            return _error(task.number, task.first_slot + error.row, bad)
         columns = decoded_columns(joined, self._decoded)
         origin = task.origin(self._settings.seed)
         samples = make_samples(self._sample, columns, task.ids, origin)
