@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, SupportsIndex
 
-import numpy as np
-import numpy.typing as npt
-
 from headrace import _core
 from headrace._arguments import shown, whole
 from headrace._signature import named_arguments
@@ -31,6 +28,7 @@ from headrace.formats._files.nested import NestedField, Nesting
 from headrace.formats._files.objects import is_decoded, object_path
 from headrace.formats._files.paths import dataset_path
 from headrace.formats._files.patterns import expand
+from headrace.formats._files.stored import decompressed, describe_field_at, value_of
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -231,7 +229,7 @@ class Dataset:
         if field.is_inline:
             if field.kind == "array":
                 return self._index.inline_values(position, sample, 1)[0]
-            return _value_of(field, self._index.inline_ragged(position, sample, 1)[0])
+            return value_of(field, self._index.inline_ragged(position, sample, 1)[0])
         extent = self._index.extents(position, sample, 1)
         data = bytearray(int(extent[2][0]))
         reader.read_into(*extent, data)
@@ -242,11 +240,11 @@ class Dataset:
                 f"indexed; {self.format_row.remedy(self._index)}"
             )
         if field.coding == "stored":
-            return _value_of(field, data)
+            return value_of(field, data)
         sizes = self._index.decoded_sizes(position, sample, 1)
         assert sizes is not None
         try:
-            return _value_of(field, _decompressed(field, data, int(sizes[0])))
+            return value_of(field, decompressed(field, data, int(sizes[0])))
         except DataLossError as error:
             raise DataLossError(
                 f"{self._reading(sample, field, extent)}: {field.coding}: {error}; copy or write "
@@ -262,8 +260,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         fields = ", ".join(
-            f"{self._fields[position].name}: {describe_field_at(self, position)}"
-            for position in self._nesting.visible
+            f"{self._fields[at].name}: {describe_field_at(self._fields, self._nesting, at)}"
+            for at in self._nesting.visible
         )
         classes = f", {counted(len(self._classes), 'class', 'classes')}" if self._classes else ""
         blocks = self._index.block_count
@@ -272,25 +270,6 @@ class Dataset:
             f"<headrace.Dataset {self._path!r} ({self.format}): {counted(len(self), 'sample')}"
             f"{classes}{has_blocks}; {fields}; look at one with .read(i)>"
         )
-
-
-def _decompressed(field: _core.Field, data: bytearray, decoded_bytes: int) -> npt.NDArray[np.uint8]:
-    """The value of a compressed field, which has `decoded_bytes` bytes."""
-    width = np.dtype(field.dtype).itemsize if field.is_shuffled else 1
-    decoded = _core.decode_bytes(field.coding, data, field.header_bytes + decoded_bytes)
-    value = decoded[field.header_bytes :]
-    return _core.decode_bytes("stored", value, decoded_bytes, width) if width > 1 else value
-
-
-def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> Any:
-    """The value whose stored bytes are `data`."""
-    if field.kind == "text":
-        return bytes(data).decode()
-    if field.kind in ("array", "list"):
-        shape = field.shape if field.kind == "array" else (-1, *field.shape)
-        values = np.frombuffer(data, dtype=field.dtype).reshape(shape)
-        return values.astype(field.batch_dtype, copy=False)
-    return bytes(data)
 
 
 class _KeptReader:
@@ -318,28 +297,6 @@ class _KeptReader:
         """It closes when the last read that uses it has ended."""
         with self._lock:
             self._reader = None
-
-
-def describe_field(field: _core.Field) -> str:
-    """ "image", "int64", "float32[3, 224, 224]", "float32[?, 4]", "uint16[1024] as int64, zstd"."""
-    compressed = f", {field.coding}" if field.coding != "stored" else ""
-    if field.kind not in ("array", "list"):
-        return field.kind + compressed
-    dimensions = ["?"] * (field.kind == "list") + [str(each) for each in field.shape]
-    shape = f"[{', '.join(dimensions)}]" if dimensions else ""
-    wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
-    return f"{field.dtype}{shape}{wide}{compressed}"
-
-
-def describe_field_at(dataset: Dataset, position: int) -> str:
-    """The same of a field at this position of the index; "int32[?, ?]", "text[?]" if nested."""
-    field, nested = dataset.index.fields[position], dataset.nesting.field_at(position)
-    if nested is None:
-        return describe_field(field)
-    if nested.is_text:
-        return "text[?]"
-    described = describe_field(field)
-    return described.replace("[?", "[?, ?", 1) if field.kind == "list" else f"{described}[?]"
 
 
 FormatArgument = Format | str | None

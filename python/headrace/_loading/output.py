@@ -71,7 +71,8 @@ def _nested(nested: NestedField, rows: Any, batch: _core.Batch, convert: Convert
     """The inner lists of each sample."""
     made: list[Any] = []
     each = None if convert is np.asarray else convert
-    for row, lengths in zip(rows, batch.field(nested.lengths), strict=True):
+    hidden: Any = batch.field(nested.lengths)
+    for row, lengths in zip(rows, hidden, strict=True):
         try:
             made.append(nested.row(np.asarray(row), np.asarray(lengths), each))
         except DataLossError as error:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace._dataset import Dataset, describe_field_at
+from headrace._dataset import Dataset
 from headrace._text import one_line, printable
 from headrace.errors import HeadraceError
 from headrace.formats._files.objects import file_count
+from headrace.formats._files.stored import describe_field_at
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
 _SHOWN_MAX = 60  # characters of a value
@@ -25,7 +26,7 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
         field = index.fields[position]
         entry: dict[str, Any] = {
             "name": field.name,
-            "type": describe_field_at(dataset, position),
+            "type": describe_field_at(index.fields, dataset.nesting, position),
             "inline": field.is_inline,
             "checksums": field.has_checksums,
         }

@@ -267,7 +267,9 @@ def new_field(
     nested = nested_kind(name, kind, dtype, shape)
     if nested:
         shape = shape[1:]
-    element = "uint8" if dtype is None else dtype_name(name, dtype)
+    if dtype is not None:
+        dtype_name(name, dtype)  # Raises if there is no such type.
+    of = np.dtype("uint8" if dtype is None else dtype)
     is_list = bool(shape) and shape[0] is None
     inner = tuple(dimensions(name, shape[1:] if is_list else shape))
     coding, _, header_bytes = decoding
@@ -275,7 +277,6 @@ def new_field(
     integer(f"field {name!r}: header_bytes", header_bytes, 0, 2**32 - 1)
     is_variable = is_list or kind != "array"
     sized = coding != "stored" and is_variable
-    of = np.dtype(element)
     return Field(name, -1, kind, of, inner, False, is_variable, sized, decoding, nested)
 
 

@@ -59,7 +59,8 @@ class InnerLists(Reader):
         count, each = len(array), self.outer
         lists = array.values if self.part is None else array.values.field(self.part)
         chunk.check_room(name, 32 * each * count, lists.buffers()[1])
-        return each * (array.offset + np.arange(count + 1, dtype=np.int64))
+        ends: Rows = each * (array.offset + np.arange(count + 1, dtype=np.int64))
+        return ends
 
     def _values(
         self, name: str, lists: Any, ends: Rows, near: Any, chunk: Chunk

@@ -21,7 +21,8 @@ from headrace.formats._arrow.readers import (
     Views,
 )
 from headrace.formats._arrow.tables import reading
-from headrace.formats._builder import Builder, Kind
+from headrace.formats._builder import Builder
+from headrace.formats._field import Kind
 
 _METADATA = b"huggingface"
 _NUMBERS = {

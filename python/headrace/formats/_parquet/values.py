@@ -155,7 +155,8 @@ def _inner_values(lists: pa.Array, found: pa.Array, column: Column) -> Values:
 
 
 def _lengths_of(lists: pa.Array) -> npt.NDArray[np.int64]:
-    return np.diff(np.asarray(lists.offsets.to_numpy(), np.int64))
+    ends: npt.NDArray[np.int64] = np.asarray(lists.offsets.to_numpy(), np.int64)
+    return ends[1:] - ends[:-1]
 
 
 def _of_binary(found: pa.Array) -> Values:
