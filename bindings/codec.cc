@@ -162,6 +162,7 @@ nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle 
 }  // namespace
 
 void BindCodec(nb::module_& module) {
+  module.attr("decodes_tiff") = DecodesTiff();
   module.def(
       "decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"), nb::arg("decoded_bytes"),
       nb::arg("element_bytes") = 1,

@@ -35,7 +35,7 @@ _FAULTS = {
 
 
 # Of an index that an earlier version made.
-_DECODED_SINCE = (".tif", ".tiff", ".webp")
+_DECODED_SINCE = (".webp", *((".tif", ".tiff") if _core.decodes_tiff else ()))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,11 @@
 #include "base/units.h"
 #include "codec/image/jpeg_decoder.h"
 #include "codec/image/png_decoder.h"
+#ifdef HEADRACE_WITHOUT_TIFF
+#include "codec/image/tiff_left_out.h"
+#else
 #include "codec/image/tiff_decoder.h"
+#endif
 #include "codec/image/webp_decoder.h"
 
 namespace headrace {
@@ -48,7 +52,11 @@ constexpr std::array kFormats = {
     ImageFormat{"JPEG", IsJpeg, OpenJpeg},
     ImageFormat{"PNG", IsPng, OpenPng},
     ImageFormat{"WebP", IsWebp, OpenWebp, IsRefusedWebp},
+#ifdef HEADRACE_WITHOUT_TIFF
+    ImageFormat{"TIFF", IsTiff, RefuseTiff, IsTiffLeftOut},
+#else
     ImageFormat{"TIFF", IsTiff, OpenTiff, IsRefusedTiff},
+#endif
 };
 
 const ImageFormat* FormatOf(std::span<const std::byte> encoded) {
@@ -97,6 +105,14 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
 bool IsRefusedImage(std::span<const std::byte> encoded) {
   const ImageFormat* const format = FormatOf(encoded);
   return format != nullptr && format->refuses != nullptr && format->refuses(encoded);
+}
+
+bool DecodesTiff() {
+#ifdef HEADRACE_WITHOUT_TIFF
+  return false;
+#else
+  return true;
+#endif
 }
 
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {
