@@ -20,6 +20,7 @@
 #include "base/format/errors.h"
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
+#include "codec/image/image_decoder.h"
 #include "codec/image/whole_image.h"
 #include "codec/sound/sound_codec.h"
 #include "codec/sound/sound_header.h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
@@ -23,6 +23,7 @@ from headrace.formats._arrow.readers import (
 from headrace.formats._arrow.tables import reading
 from headrace.formats._builder import Builder
 from headrace.formats._field import Kind
+from headrace.formats._files.sounds import check_sounds
 
 _METADATA = b"huggingface"
 _NUMBERS = {
@@ -55,6 +56,8 @@ class Leaf:
     reader: Reader | str
     """Or why there is none, and the remedy."""
     classes: tuple[str, ...] = ()
+    is_sound: bool = False
+    """Whether the index is to know what its sounds decode to."""
 
     def array(self, batch: Any) -> Any:
         """The values of a record batch, without the type's extension."""
@@ -122,6 +125,17 @@ def _named(leaves: list[Leaf], name: str, what: str) -> list[Leaf]:
     return found
 
 
+def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> list[Leaf]:
+    """The fields, of which those that `sounds` names are sounds."""
+    kinds = {
+        each.name: "lists" if each.reader.shape else each.reader.kind
+        for each in leaves
+        if isinstance(each.reader, Reader)
+    }
+    check_sounds(what, sounds, kinds)
+    return [replace(each, is_sound=each.name in sounds) for each in leaves]
+
+
 def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
     """Describes the fields, and the classes of the label."""
     for leaf in leaves:
@@ -129,7 +143,12 @@ def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
         assert isinstance(reader, Reader)
         try:
             builder.add_field(
-                leaf.name, reader.kind, reader.dtype, reader.shape, inline=reader.inline
+                leaf.name,
+                reader.kind,
+                reader.dtype,
+                reader.shape,
+                inline=reader.inline,
+                decoded_sizes=leaf.is_sound,
             )
         except InvalidArgumentError as error:  # For example, a name with a NUL.
             raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error

@@ -24,22 +24,27 @@ class Extents:
     files: Unsigned
     offsets: Unsigned
     sizes: Unsigned
+    decoded: Unsigned | None = None
+    """Bytes of the values that sounds decode to, if they are known."""
 
     def take(self, rows: Rows) -> Extents:
         """These rows, in this order."""
-        return Extents(self.files[rows], self.offsets[rows], self.sizes[rows])
+        decoded = None if self.decoded is None else self.decoded[rows]
+        return Extents(self.files[rows], self.offsets[rows], self.sizes[rows], decoded)
 
     def add(self, name: str, builder: Builder) -> None:
         """Passes the rows on."""
-        builder.add_extents(name, self.files, self.offsets, self.sizes)
+        builder.add_extents(name, self.files, self.offsets, self.sizes, decoded=self.decoded)
 
     @staticmethod
     def joined(parts: Sequence[Extents]) -> Extents:
         """The rows of all parts."""
+        decoded = [each.decoded for each in parts if each.decoded is not None]
         return Extents(
             np.concatenate([each.files for each in parts]),
             np.concatenate([each.offsets for each in parts]),
             np.concatenate([each.sizes for each in parts]),
+            np.concatenate(decoded) if len(decoded) == len(parts) else None,
         )
 
 
