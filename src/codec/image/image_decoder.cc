@@ -11,12 +11,9 @@
 #include "base/units.h"
 #include "codec/image/jpeg_decoder.h"
 #include "codec/image/png_decoder.h"
-#ifdef HEADRACE_WITHOUT_TIFF
-#include "codec/image/tiff_left_out.h"
-#else
 #include "codec/image/tiff_decoder.h"
-#endif
 #include "codec/image/webp_decoder.h"
+#include "codec/tiff_left_out.h"
 
 namespace headrace {
 namespace {
@@ -47,16 +44,25 @@ bool IsWebp(std::string_view bytes) {
   return bytes.starts_with("RIFF"sv) && bytes.substr(0, 12).ends_with("WEBP"sv);
 }
 
+#ifdef HEADRACE_WITHOUT_TIFF
+Result<std::unique_ptr<ImageDecoder>> RefuseTiff(std::span<const std::byte> encoded,
+                                                 std::uint64_t /*pixels_max*/) {
+  return TiffIsLeftOut(encoded);
+}
+
+bool IsTiffRefused(std::span<const std::byte> /*encoded*/) { return true; }
+
+constexpr ImageFormat kTiff{"TIFF", IsTiff, RefuseTiff, IsTiffRefused};
+#else
+constexpr ImageFormat kTiff{"TIFF", IsTiff, OpenTiff, IsRefusedTiff};
+#endif
+
 // In the order of messages.
 constexpr std::array kFormats = {
     ImageFormat{"JPEG", IsJpeg, OpenJpeg},
     ImageFormat{"PNG", IsPng, OpenPng},
     ImageFormat{"WebP", IsWebp, OpenWebp, IsRefusedWebp},
-#ifdef HEADRACE_WITHOUT_TIFF
-    ImageFormat{"TIFF", IsTiff, RefuseTiff, IsTiffLeftOut},
-#else
-    ImageFormat{"TIFF", IsTiff, OpenTiff, IsRefusedTiff},
-#endif
+    kTiff,
 };
 
 const ImageFormat* FormatOf(std::span<const std::byte> encoded) {

@@ -13,6 +13,7 @@ from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
+from headrace.formats._findings import OTHER_SOUND, SOUNDS
 
 _BEGIN_BYTES = 512  # of a file without texts and pictures in front
 _FLOAT_BYTES = 4
@@ -37,12 +38,13 @@ def sound_bytes(read: Read, size: int) -> int | None:
 def sound_sizes(
     sounds: Iterable[tuple[Read, int, str]], undecoded: Undecoded
 ) -> npt.NDArray[np.uint64]:
-    """What each sound decodes to; 0 of one that is not decoded. A name ends with its extension."""
+    """What each sound decodes to; 0 of one that is not decoded. The texts: names, or places."""
     found = []
     for read, size, name in sounds:
         decoded = sound_bytes(read, size)
         if decoded is None:
-            undecoded.add(os.path.splitext(name)[1].lower() or ".sound", name)
+            extension = os.path.splitext(name)[1].lower()
+            undecoded.add(extension if extension in SOUNDS else OTHER_SOUND, name)
         found.append(decoded or 0)
     return np.array(found, np.uint64)
 
