@@ -48,6 +48,9 @@ SCHEMA = pa.schema(
         ("code", pa.binary(4)),
         ("unsigned", pa.uint64()),
         ("box", pa.list_(pa.list_(pa.float32()))),
+        ("turns", pa.list_(pa.large_list(pa.int16()))),
+        ("names", pa.large_list(pa.string())),
+        ("pages", pa.list_(MEDIA)),
     ],
     metadata={"huggingface": json.dumps({"info": {"features": FEATURES}})},
 )
@@ -76,6 +79,9 @@ def row(i: int) -> dict[str, Any]:
         "code": i.to_bytes(4, "big"),
         "unsigned": i,
         "box": [[i, 1], [2, 3]],
+        "turns": [list(range(j)) for j in range(i % 4)],
+        "names": ["ü" * j for j in range(i % 3)],
+        "pages": [{"bytes": b"p" * j, "path": None} for j in range(i % 3)],
     }
 
 

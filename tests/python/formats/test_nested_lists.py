@@ -240,6 +240,7 @@ def test_a_pack_has_them_in_both_orders(tmp_path: Path) -> None:
     for order in ("shuffled", "source"):
         write_pack(dataset, tmp_path / order, PackParameters(order=order, block_samples=5))
         pack = hr.open(tmp_path / order)
+        assert run_json("verify", tmp_path / order)["problems"] == []
         assert pack.fields == dataset.fields
         assert pack.kind("turns") == "nested"
         for sample in pack:
