@@ -93,6 +93,8 @@ class WidenCodec final : public FieldCodec {
     return count_.value_or(encoded_bytes / row_.from.bytes) * row_.to.bytes;
   }
 
+  [[nodiscard]] bool costs_a_copy() const override { return true; }
+
   Status DecodeWithin(std::span<const std::byte> encoded, const SampleKey& /*key*/,
                       std::span<std::byte> row, ScratchLimit& limit) const override {
     limit.bytes_needed = 0;
