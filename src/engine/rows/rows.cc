@@ -101,6 +101,7 @@ void Rows::OnWarm(WarmTask& task) {
   StepWork& work = *task.work;
   loop_.fetcher.CountNow(task.slots.size(), task.stored_bytes);
   work.issued_bytes -= task.missed_bytes;
+  work.copying_bytes -= task.stored_bytes + task.missed_bytes;
   work.MarkRead(loop_.now_ns, task.slots.size());
   if (!loop_.ended) PlanMissed(work, task);
   OnDecoded(task);

@@ -58,6 +58,7 @@ void WarmRows::Submit(StepWork& work, std::unique_ptr<WarmTask> task) {
   work.samples_tried += task->slots.size();
   const std::uint64_t deadline = work.Deadline(work.issued_bytes);
   work.issued_bytes += task->stored_bytes;
+  work.copying_bytes += task->stored_bytes;
   loop_.inbox.BeginWork();
   queues_.parts(work).executor->Submit(deadline, [this, raw = task.release()] {
     const std::size_t count = raw->slots.size();
