@@ -1,7 +1,7 @@
 #include "peer/grpc/node_link.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -12,10 +12,10 @@
 namespace headrace {
 namespace {
 
-using peers::v1::SampleAnswer;
-using peers::v1::SampleAnswers;
 using peers::v1::SampleRequest;
 using peers::v1::SampleRequests;
+
+constexpr char kSamplesCall[] = "/headrace.peers.v1.Peers/Samples";
 
 // Failures in a row after which a node is not asked for a while, and for how long: twice as long
 // each time, and up to half of it less, so that not all nodes come back at once.
@@ -25,10 +25,12 @@ constexpr std::uint32_t kDownDoublings = 5;
 
 std::int64_t Now() { return MonotonicClock().NowNanos(); }
 
+Status RunEnded() { return {StatusCode::kCancelled, "the run has ended"}; }
+
 }  // namespace
 
 // One call of Samples(). The link keeps it until the call has ended.
-class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, SampleAnswers> {
+class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, grpc::ByteBuffer> {
  public:
   explicit Stream(NodeLink& link) : link_(link) {
     context_.AddMetadata(kPeerTokenKey, link_.options_.token);
@@ -36,7 +38,7 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
   }
 
   void Begin() {
-    link_.stub_->async()->Samples(&context_, this);
+    link_.samples_stub_.PrepareBidiStreamingCall(&context_, kSamplesCall, {}, this);
     AddHold();  // Of Write(), which is not called from a reaction alone.
     StartRead(&answers_);
     StartCall();
@@ -54,7 +56,15 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
 
   void OnReadDone(bool ok) override {
     if (!ok) return link_.OnReadEnd();
-    if (link_.OnAnswers(answers_)) StartRead(&answers_);
+    std::vector<grpc::Slice> slices;
+    std::vector<std::span<const std::byte>> pieces;
+    if (answers_.Dump(&slices).ok()) {
+      for (const grpc::Slice& slice : slices) {
+        pieces.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
+      }
+    }
+    answers_.Clear();
+    if (link_.OnAnswers(pieces)) StartRead(&answers_);
   }
   void OnWriteDone(bool ok) override {
     if (ok) link_.OnSent();
@@ -66,13 +76,15 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
   NodeLink& link_;
   grpc::ClientContext context_;
   SampleRequests requests_;
-  SampleAnswers answers_;
+  grpc::ByteBuffer answers_;
 };
 
-NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, PeerCounters& counters)
+NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, const Shared& shared)
     : options_(std::move(options)),
-      stub_(peers::v1::Peers::NewStub(std::move(channel))),
-      counters_(counters) {}
+      shared_(shared),
+      counters_(shared.counters),
+      stub_(peers::v1::Peers::NewStub(channel)),
+      samples_stub_(std::move(channel)) {}
 
 NodeLink::~NodeLink() { HEADRACE_CHECK(stream_ == nullptr); }
 
@@ -80,54 +92,94 @@ std::string NodeLink::Name() const {
   return fmt::format("node {} ({})", options_.node, options_.address);
 }
 
+Status NodeLink::DownError(SampleId sample) const {
+  return {StatusCode::kUnavailable,
+          fmt::format("sample {} of {}: the node did not answer and is not asked for a while",
+                      Raw(sample), Name())};
+}
+
+// The second node of a fetch, if it is another one of the job.
+NodeNumber NodeLink::SecondOf(const Fetch& fetch) const {
+  const NodeNumber second = fetch.second_node;
+  return second < options_.nodes && second != options_.own && second != options_.node ? second
+                                                                                      : kNoNode;
+}
+
 void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
                     const FetchSource::Done& done) {
-  AllEnded ended;
+  Todo todo;
   {
     MutexLock lock(mutex_);
     const std::int64_t now_ns = Now();
-    const bool down = closing_ || now_ns < down_until_ns_;
-    if (!down && !stop.stop_requested() && stream_ == nullptr) OpenStream();
     for (Fetch* const fetch : fetches) {
-      if (stop.stop_requested()) {
-        ended.push_back({fetch, &done, Status(StatusCode::kCancelled, "the run has ended")});
-      } else if (down) {
-        ++counters_.failed;
-        ended.push_back({fetch, &done,
-                         Status(StatusCode::kUnavailable,
-                                fmt::format("sample {} of {}: the node did not answer and is not "
-                                            "asked for a while",
-                                            Raw(fetch->sample), Name()))});
-      } else {
-        const std::uint64_t number = ++last_number_;
-        asked_.emplace(number, Asked{.fetch = fetch,
-                                     .done = &done,
-                                     .stop = stop,
-                                     .due_ns = now_ns + options_.answer_ns});
-        to_send_.push_back(number);
-      }
+      Ask({.fetch = fetch,
+           .sample = fetch->sample,
+           .bytes = fetch->extent.range.size,
+           .done = &done,
+           .stop = stop,
+           .hedge_ns = now_ns + options_.hedge_ns,
+           .due_ns = now_ns + options_.answer_ns,
+           .second = SecondOf(*fetch)},
+          now_ns, todo);
     }
     Send();
   }
-  Tell(ended);
+  Do(todo);
 }
 
-// Sends as many requests as the window holds, in one message.
+void NodeLink::ReadSecond(std::span<Handed> handed) {
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    const std::int64_t now_ns = Now();
+    for (Handed& each : handed) {
+      ++counters_.asked_second;
+      Ask({.fetch = each.fetch,
+           .sample = each.sample,
+           .bytes = each.bytes,
+           .done = each.done,
+           .stop = std::move(each.stop),
+           .due_ns = each.due_ns,
+           .is_second = true,
+           .race = std::move(each.race)},
+          now_ns, todo);
+    }
+    Send();
+  }
+  Do(todo);
+}
+
+// Has Send() ask for a sample, or ends it at once.
+void NodeLink::Ask(Asked asked, std::int64_t now_ns, Todo& todo) {
+  const bool down = closing_ || now_ns < down_until_ns_;
+  const bool stopped = asked.stop.stop_requested();
+  if (!down && !stopped && stream_ == nullptr) OpenStream();
+  const std::uint64_t number = ++last_number_;
+  const SampleId sample = asked.sample;
+  const auto here = asked_.emplace(number, std::move(asked)).first;
+  if (stopped) return End(here, RunEnded(), todo);
+  if (down) return End(here, DownError(sample), todo);
+  to_send_.push_back(number);
+}
+
+// Sends as many requests as the window and the rate budget allow, in one message.
 void NodeLink::Send() {
-  if (sending_ || stream_ == nullptr || cancelled_) return;
+  if (sending_ || stream_ == nullptr || cancelled_ || to_send_.empty()) return;
   SampleRequests message;
+  const std::int64_t now_ns = Now();
   while (!to_send_.empty() && message.requests_size() < kPeerRequestsMax) {
     const auto asked = asked_.find(to_send_.front());
     if (asked == asked_.end()) {  // Given up.
       to_send_.pop_front();
       continue;
     }
-    const Fetch& fetch = *asked->second.fetch;
-    const std::uint64_t bytes = fetch.extent.range.size;
+    const std::uint64_t bytes = asked->second.bytes;
     if (open_bytes_ > 0 && open_bytes_ + bytes > kPeerWindowBytes) break;
+    if (!shared_.asking.MayPass(now_ns)) break;  // Sweep() tries again.
+    shared_.asking.Pass(bytes, now_ns);
     SampleRequest& request = *message.add_requests();
     request.set_number(asked->first);
-    request.set_sample(Raw(fetch.sample));
+    request.set_sample(Raw(asked->second.sample));
     request.set_bytes(bytes);
     open_bytes_ += bytes;
     asked->second.sent = true;
@@ -145,15 +197,23 @@ void NodeLink::OnSent() {
 }
 
 // False: the node contradicts what it was asked, and is asked no more on this stream.
-bool NodeLink::OnAnswers(const SampleAnswers& answers) {
-  AllEnded ended;
-  Status bad;
-  {
+bool NodeLink::OnAnswers(Pieces::List message) {
+  Todo todo;
+  std::vector<Arrived> arrived;
+  Result<std::vector<ReceivedAnswer>> answers = ReadSampleAnswers(message);
+  Status bad = answers.status();
+  if (answers.ok()) {
     MutexLock lock(mutex_);
-    for (const SampleAnswer& answer : answers.answers()) {
-      bad = OnAnswer(answer, ended);
+    for (ReceivedAnswer& answer : answers.value()) {
+      bad = Believe(answer, arrived, todo);
       if (!bad.ok()) break;
     }
+  }
+  // Most of the work. Nothing ends these samples meanwhile: they are busy.
+  for (Arrived& each : arrived) Copy(each);
+  {
+    MutexLock lock(mutex_);
+    for (const Arrived& each : arrived) OnCopied(each, todo);
     if (!bad.ok()) {
       ++counters_.bad_messages;
       Failed();
@@ -162,64 +222,86 @@ bool NodeLink::OnAnswers(const SampleAnswers& answers) {
       Send();
     }
   }
-  Tell(ended);
+  Do(todo);
   return bad.ok();
 }
 
+// Adds an answer to those that are taken.
+//
 // Errors: DataLoss  what it says was not asked for, or is too much: the stream is broken
-Status NodeLink::OnAnswer(const SampleAnswer& answer, AllEnded& ended) {
-  const auto asked = asked_.find(answer.number());
-  if (asked == asked_.end()) {
-    const auto late = late_.find(answer.number());
-    if (late == late_.end()) {
-      return DataLoss("{} answers request {}, which it was not sent", Name(), answer.number());
-    }
-    late->second -= std::min<std::uint64_t>(late->second, answer.part().size());
-    open_bytes_ -= std::min<std::uint64_t>(open_bytes_, answer.part().size());
-    if (answer.code() != 0) open_bytes_ -= std::min(open_bytes_, late->second);
-    if (answer.code() != 0 || late->second == 0) late_.erase(late);
-    return Status();
+Status NodeLink::Believe(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo) {
+  const auto here = asked_.find(answer.number);
+  if (here == asked_.end()) return BelieveLate(answer);
+  Asked& asked = here->second;
+  const std::uint64_t bytes = answer.part.left();
+  if (!asked.sent || asked.whole ||
+      (answer.code == 0 &&
+       (answer.offset != asked.received || bytes == 0 || bytes > asked.bytes - asked.received))) {
+    return DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}",
+                    Raw(asked.sample), Name(), bytes, answer.offset, asked.bytes - asked.received,
+                    asked.received);
   }
-  Asked& state = asked->second;
-  const Fetch& fetch = *state.fetch;
-  const std::uint64_t bytes = fetch.extent.range.size;
-  if (answer.code() != 0) {
-    ++counters_.not_held;
-    failures_ = 0;
-    End(asked, NotFound("sample {} of {}: {}", Raw(fetch.sample), Name(), answer.reason()), ended);
-    return Status();
+  if (answer.code == 0 && asked.race != nullptr && !asked.race->Claim(this)) {
+    GiveUp(here, Status(StatusCode::kCancelled, "the other node was faster"), todo);
+    return BelieveLate(answer);
   }
-  const std::string& part = answer.part();
-  if (!state.sent || answer.offset() != state.received || part.empty() ||
-      part.size() > bytes - state.received) {
-    const Status bad =
-        DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}", Raw(fetch.sample),
-                 Name(), part.size(), answer.offset(), bytes - state.received, state.received);
-    End(asked, bad, ended);
-    return bad;
-  }
-  // Under the lock: a fetch that is given up has its memory back.
-  std::memcpy(fetch.memory().data() + state.received, part.data(), part.size());
-  state.received += part.size();
-  state.checksum = NextPeerChecksum(state.checksum, std::as_bytes(std::span(part)));
-  if (state.received < bytes) return Status();
-  failures_ = 0;
-  if (state.checksum != answer.checksum()) {
-    ++counters_.bad_messages;
-    End(asked,
-        DataLoss("sample {} of {}: the bytes that came do not have its checksum", Raw(fetch.sample),
-                 Name()),
-        ended);
-    return Status();
-  }
-  ++counters_.received_samples;
-  counters_.received_bytes += bytes;
-  End(asked, Status(), ended);
+  asked.busy = true;
+  asked.whole = answer.code != 0 || asked.received + bytes == asked.bytes;
+  const std::uint64_t at = asked.received;
+  if (answer.code == 0) asked.received += bytes;
+  arrived.push_back({.answer = std::move(answer), .at = at, .bytes = bytes, .asked = &asked});
   return Status();
 }
 
+// An answer about a sample that was given up: it only makes room.
+Status NodeLink::BelieveLate(const ReceivedAnswer& answer) {
+  const auto late = late_.find(answer.number);
+  if (late == late_.end()) {
+    return DataLoss("{} answers request {}, which it was not sent", Name(), answer.number);
+  }
+  const std::uint64_t came =
+      answer.code != 0 ? late->second : std::min(late->second, answer.part.left());
+  late->second -= came;
+  open_bytes_ -= std::min(open_bytes_, came);
+  if (late->second == 0) late_.erase(late);
+  return Status();
+}
+
+void NodeLink::Copy(Arrived& arrived) {
+  if (arrived.answer.code != 0) return;
+  const std::span<std::byte> to =
+      arrived.asked->fetch->memory().subspan(arrived.at, arrived.answer.part.left());
+  arrived.answer.part.CopyTo(to);
+  arrived.asked->checksum = NextPeerChecksum(arrived.asked->checksum, to);
+}
+
+void NodeLink::OnCopied(const Arrived& arrived, Todo& todo) {
+  Asked& asked = *arrived.asked;
+  const ReceivedAnswer& answer = arrived.answer;
+  asked.busy = false;
+  if (!asked.whole || (answer.code == 0 && arrived.at + arrived.bytes < asked.bytes)) return;
+  failures_ = 0;
+  const auto here = asked_.find(answer.number);
+  if (answer.code != 0) {
+    ++counters_.not_held;
+    return End(here, NotFound("sample {} of {}: {}", Raw(asked.sample), Name(), answer.reason),
+               todo);
+  }
+  if (asked.checksum != answer.checksum) {
+    ++counters_.bad_messages;
+    return End(here,
+               DataLoss("sample {} of {}: the bytes that came do not have its checksum",
+                        Raw(asked.sample), Name()),
+               todo);
+  }
+  ++counters_.received_samples;
+  counters_.received_bytes += asked.bytes;
+  if (asked.is_second) ++counters_.second_gave;
+  End(here, Status(), todo);
+}
+
 void NodeLink::Sweep(std::int64_t now_ns) {
-  AllEnded ended;
+  Todo todo;
   std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
@@ -227,31 +309,27 @@ void NodeLink::Sweep(std::int64_t now_ns) {
     bool overdue = false;
     for (auto each = asked_.begin(); each != asked_.end();) {
       const auto here = each++;
-      const Asked& state = here->second;
-      Status why;
-      if (state.stop.stop_requested()) {
-        why = Status(StatusCode::kCancelled, "the run has ended");
-      } else if (now_ns >= state.due_ns) {
-        overdue = true;
-        why = Status(
-            StatusCode::kDeadlineExceeded,
-            fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(state.fetch->sample),
-                        Name(), state.received, state.fetch->extent.range.size,
-                        static_cast<double>(options_.answer_ns) / kNsPerSecond));
-      } else {
-        continue;
+      Asked& asked = here->second;
+      if (asked.busy) continue;
+      if (asked.stop.stop_requested()) {
+        GiveUp(here, RunEnded(), todo);
+      } else if (now_ns >= asked.due_ns) {
+        overdue = overdue || asked.sent;  // Else it waited for others, or for the rate budget.
+        GiveUp(here,
+               Status(StatusCode::kDeadlineExceeded,
+                      fmt::format("sample {} of {}: {} of {} bytes came in {} s",
+                                  Raw(asked.sample), Name(), asked.received, asked.bytes,
+                                  static_cast<double>(options_.answer_ns) / kNsPerSecond)),
+               todo);
+      } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns) {
+        asked.race = std::make_shared<Race>();
+        HandOver(asked, todo);
       }
-      if (state.sent) {
-        late_.emplace(here->first, state.fetch->extent.range.size - state.received);
-        // Its bytes stay open until they came.
-        open_bytes_ += state.fetch->extent.range.size - state.received;
-      }
-      End(here, std::move(why), ended);
     }
     if (overdue) Failed();
     Send();
   }
-  Tell(ended);
+  Do(todo);
 }
 
 // Not told by the end of the stream alone: a node that is stopped keeps its connection.
@@ -265,26 +343,54 @@ void NodeLink::Failed() {
                    static_cast<std::int64_t>(random.Below(static_cast<std::uint64_t>(down_ns / 2)));
 }
 
-void NodeLink::End(std::unordered_map<std::uint64_t, Asked>::iterator asked, Status status,
-                   AllEnded& ended) {
-  const Asked& state = asked->second;
+// The second node is to be asked, too.
+void NodeLink::HandOver(Asked& asked, Todo& todo) {
+  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
+                         .fetch = asked.fetch,
+                         .sample = asked.sample,
+                         .bytes = asked.bytes,
+                         .done = asked.done,
+                         .stop = asked.stop,
+                         .due_ns = asked.due_ns,
+                         .race = asked.race});
+}
+
+// Ends a sample that the node may still send: its bytes stay open until they came.
+void NodeLink::GiveUp(AllAsked::iterator here, Status status, Todo& todo) {
+  const Asked& asked = here->second;
+  if (asked.sent && asked.received < asked.bytes) {
+    late_.emplace(here->first, asked.bytes - asked.received);
+    open_bytes_ += asked.bytes - asked.received;
+  }
+  End(here, std::move(status), todo);
+}
+
+void NodeLink::End(AllAsked::iterator here, Status status, Todo& todo) {
+  Asked& asked = here->second;
   // What came stays counted by open_bytes_ until the sample ends, here.
-  if (state.sent) open_bytes_ -= std::min(open_bytes_, state.fetch->extent.range.size);
-  const bool answered = status.ok() || status.code() == StatusCode::kNotFound;
-  if (!answered && status.code() != StatusCode::kCancelled) ++counters_.failed;
-  ended.push_back({state.fetch, state.done, std::move(status)});
-  asked_.erase(asked);
+  if (asked.sent) open_bytes_ -= std::min(open_bytes_, asked.bytes);
+  const bool cancelled = status.code() == StatusCode::kCancelled;
+  if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
+  if (asked.race != nullptr) {
+    if (asked.race->End(this)) todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
+  } else if (!status.ok() && !cancelled && asked.second != kNoNode && !closing_ &&
+             Now() < asked.due_ns) {
+    HandOver(asked, todo);
+  } else {
+    todo.ended.push_back({asked.fetch, asked.bytes, asked.done, std::move(status)});
+  }
+  asked_.erase(here);
 }
 
-void NodeLink::EndAll(const Status& why, AllEnded& ended) {
-  while (!asked_.empty()) End(asked_.begin(), why, ended);
-  to_send_.clear();
+void NodeLink::Do(Todo& todo) const {
+  Tell(todo.ended);
+  if (!todo.handed.empty()) shared_.ask_second(std::move(todo.handed));
 }
 
-void NodeLink::Tell(AllEnded& ended) {
+void NodeLink::Tell(std::vector<Ended>& ended) {
   for (Ended& each : ended) {
     if (each.status.ok()) {
-      (*each.done)(*each.fetch, each.fetch->memory().first(each.fetch->extent.range.size));
+      (*each.done)(*each.fetch, each.fetch->memory().first(each.bytes));
     } else {
       (*each.done)(*each.fetch, std::move(each.status));
     }
@@ -311,9 +417,11 @@ void NodeLink::OnReadEnd() {
   CancelStream();
 }
 
-// The last that a stream does: without the lock, it and this link may be gone.
+// The last that a stream does: without the lock, it and this link may be gone. Close() waits for
+// what uses the link still.
 void NodeLink::OnStreamEnd(const grpc::Status& status) {
-  AllEnded ended;
+  Todo todo;
+  bool hands = false;
   {
     MutexLock lock(mutex_);
     const Status why(StatusCode::kUnavailable,
@@ -321,12 +429,20 @@ void NodeLink::OnStreamEnd(const grpc::Status& status) {
                                  status.error_message().empty() ? "the connection has ended"
                                                                 : status.error_message()));
     if (!asked_.empty()) Failed();
-    EndAll(why, ended);
+    while (!asked_.empty()) End(asked_.begin(), why, todo);
+    to_send_.clear();
     ended_streams_.push_back(std::move(stream_));
     cancelled_ = false;
+    hands = !todo.handed.empty();
+    handing_ += hands ? 1 : 0;
     ended_.NotifyAll();
   }
-  Tell(ended);
+  Tell(todo.ended);
+  if (!hands) return;
+  shared_.ask_second(std::move(todo.handed));
+  MutexLock lock(mutex_);
+  --handing_;
+  ended_.NotifyAll();
 }
 
 bool NodeLink::is_down() const {
@@ -339,7 +455,7 @@ void NodeLink::Close() {
   MutexLock lock(mutex_);
   closing_ = true;
   CancelStream();
-  while (stream_ != nullptr) ended_.Wait(mutex_);
+  while (stream_ != nullptr || handing_ > 0) ended_.Wait(mutex_);
   streams.swap(ended_streams_);
 }
 

@@ -136,6 +136,20 @@ struct PeerNode::Impl {
     MutexLock lock(mutex);
     return node < links.size() ? links[node].get() : nullptr;
   }
+  // Asks the second nodes of fetches for them.
+  void AskSecond(std::vector<NodeLink::Handed> handed) {
+    std::ranges::stable_sort(handed, {}, &NodeLink::Handed::node);
+    for (std::span<NodeLink::Handed> rest = handed; !rest.empty();) {
+      const NodeNumber node = rest.front().node;
+      const auto end = std::ranges::find_if(
+          rest, [node](const NodeLink::Handed& each) { return each.node != node; });
+      const auto count = static_cast<std::size_t>(end - rest.begin());
+      NodeLink* const link = LinkOf(node);
+      HEADRACE_CHECK(link != nullptr);  // The link lets no others through.
+      link->ReadSecond(rest.first(count));
+      rest = rest.subspan(count);
+    }
+  }
   std::vector<std::shared_ptr<NodeLink>> Links() const {
     MutexLock lock(mutex);
     return links;
@@ -154,6 +168,7 @@ struct PeerNode::Impl {
       for (const std::shared_ptr<NodeLink>& link : Links()) {
         if (link != nullptr) link->Sweep(clock.NowNanos());
       }
+      service.Sweep();
     }
   }
 
@@ -167,7 +182,9 @@ struct PeerNode::Impl {
   std::string address;
   PeerCounters counters;
   Shelf shelf;
-  PeerService service{shelf, counters};
+  RateBudget asking;
+  RateBudget giving;
+  PeerService service{{.shelf = shelf, .counters = counters, .giving = giving}};
   Source source{*this};
 
   mutable Mutex mutex;
@@ -259,13 +276,23 @@ Status PeerNode::Connect(PeerGroup group) {
     }
     link = std::make_shared<NodeLink>(
         NodeLink::Options{.node = node,
+                          .own = group.node,
+                          .nodes = nodes,
                           .address = group.addresses[node],
                           .token = group.token,
-                          .answer_ns = group.answer_ns},
+                          .answer_ns = group.answer_ns,
+                          .hedge_ns = group.hedge_ns},
         grpc::CreateCustomChannel(group.addresses[node], ChannelCredentialsOf(impl_->certificates),
                                   arguments),
-        impl_->counters);
+        NodeLink::Shared{.counters = impl_->counters,
+                         .asking = impl_->asking,
+                         .ask_second = [impl = impl_.get()](std::vector<NodeLink::Handed> handed) {
+                           impl->AskSecond(std::move(handed));
+                         }});
   }
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  impl_->asking.Limit(group.rate_bytes_per_s, now_ns);
+  impl_->giving.Limit(group.rate_bytes_per_s, now_ns);
   impl_->agreement = std::make_unique<Agreement>(group.node, nodes);
   impl_->service.Open(group.token, *impl_->agreement);
   impl_->group = std::move(group);
@@ -373,6 +400,8 @@ NodeTraffic PeerNode::traffic() const {
                       .received_bytes = counters.received_bytes,
                       .not_held = counters.not_held,
                       .failed = counters.failed,
+                      .asked_second = counters.asked_second,
+                      .second_gave = counters.second_gave,
                       .given_samples = counters.given_samples,
                       .given_bytes = counters.given_bytes,
                       .not_given = counters.not_given,
