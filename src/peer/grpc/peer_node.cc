@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -32,6 +33,15 @@ constexpr std::size_t kFactsPartBytes = std::size_t{1} << 20;
 constexpr std::size_t kTellersMax = 16;  // nodes that are called at once
 // How long calls of others may take to end when this node goes.
 constexpr std::int64_t kShutdownMs = 500;
+
+// Of both sides of a connection. gRPC's defaults are for small messages: frames of 16 KiB, reads of
+// 8 KiB.
+constexpr std::array<std::pair<const char*, int>, 4> kBulkArguments = {{
+    {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
+    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
+    {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20},
+    {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+}};
 
 bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
@@ -219,6 +229,7 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
   builder.SetMaxReceiveMessageSize(kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  for (const auto& [name, value] : kBulkArguments) builder.AddChannelArgument(name, value);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || port == 0) {
     return Status(StatusCode::kUnavailable,
@@ -271,6 +282,7 @@ Status PeerNode::Connect(PeerGroup group) {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+    for (const auto& [name, value] : kBulkArguments) arguments.SetInt(name, value);
     if (!impl_->options.name.empty()) {
       arguments.SetSslTargetNameOverride(impl_->options.name);
     }
