@@ -141,7 +141,8 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
 // A whole block is read straight into memory of pinned blocks, while there is room for all of it.
 // Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
 void BlockParts::PinBlock(BlockWork& block) const {
-  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.first != kNoNode) return;
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.first != kNoNode)
+    return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockPart>& part : block.parts) {
     std::optional<Buffer> buffer;

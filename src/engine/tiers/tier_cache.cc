@@ -72,8 +72,8 @@ NodeNumber TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const 
 Holders TierCache::HoldersOf(SampleId sample) const {
   if (at_nodes_.empty()) return {};
   const auto block = static_cast<std::uint32_t>(BlockOf(sample));
-  const auto found = std::ranges::lower_bound(at_nodes_, block, {},
-                                              &std::pair<std::uint32_t, Holders>::first);
+  const auto found =
+      std::ranges::lower_bound(at_nodes_, block, {}, &std::pair<std::uint32_t, Holders>::first);
   return found != at_nodes_.end() && found->first == block ? found->second : Holders();
 }
 

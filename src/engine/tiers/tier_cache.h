@@ -42,8 +42,8 @@ class TierCache {
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The nodes to ask for a sample of the step that was planned: they have it, or will from this step
-  // on; the first reads it from storage for all. No first: this one has it, or none. Before
+  // The nodes to ask for a sample of the step that was planned: they have it, or will from this
+  // step on; the first reads it from storage for all. No first: this one has it, or none. Before
   // Advance().
   [[nodiscard]] Holders HoldersOf(SampleId sample) const;
 
@@ -104,11 +104,11 @@ class TierCache {
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
   const NodeNumber node_;
-  std::optional<PlacedStep> planned_;                           // by PlanStep()
+  std::optional<PlacedStep> planned_;                        // by PlanStep()
   std::vector<std::pair<std::uint32_t, Holders>> at_nodes_;  // its blocks elsewhere, ascending
   std::vector<NodeNumber> ahead_nodes_;                      // of its ops, in order
   std::vector<TierNumber> wanted_;                           // by block
-  std::vector<bool> ahead_unused_;  // by sample, where blocks are samples
+  std::vector<bool> ahead_unused_;                           // by sample, where blocks are samples
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
   std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
   std::deque<Move> moves_;

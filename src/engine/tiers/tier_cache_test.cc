@@ -18,7 +18,8 @@ namespace {
 // One step that uses all blocks of the other nodes. Which nodes have which blocks never changes.
 class FixedPlacement final : public Placement {
  public:
-  FixedPlacement(std::vector<PlannedUse> uses, std::map<std::uint32_t, std::set<NodeNumber>> holders)
+  FixedPlacement(std::vector<PlannedUse> uses,
+                 std::map<std::uint32_t, std::set<NodeNumber>> holders)
       : uses_(std::move(uses)), holders_(std::move(holders)) {}
 
   std::optional<PlacedStep> Next() override {
@@ -45,17 +46,18 @@ TEST(TierCacheTest, TheSecondHolderIsTheNextAfterTheFirstAndNeverThisNode) {
   const auto at_node = [](std::uint32_t block, NodeNumber node) {
     return PlannedUse{.block = block, .peer = node, .at_peer = true};
   };
-  TierCache cache({tier.get()}, MakeUniformBlocks(8, 1),
-                  std::make_unique<FixedPlacement>(
-                      std::vector<PlannedUse>{at_node(0, 3), at_node(1, 3), at_node(2, 1),
-                                              at_node(3, 4), {.block = 4}, {.block = 5}},
-                      std::map<std::uint32_t, std::set<NodeNumber>>{{0, {3}},
-                                                                    {1, {0, 3}},
-                                                                    {2, {1, 2, 4}},
-                                                                    {3, {2, 4}},
-                                                                    {4, {0, 1}},
-                                                                    {5, {2}}}),
-                  std::span<const std::vector<std::uint32_t>>(), kThis);
+  TierCache cache(
+      {tier.get()}, MakeUniformBlocks(8, 1),
+      std::make_unique<FixedPlacement>(
+          std::vector<PlannedUse>{at_node(0, 3),
+                                  at_node(1, 3),
+                                  at_node(2, 1),
+                                  at_node(3, 4),
+                                  {.block = 4},
+                                  {.block = 5}},
+          std::map<std::uint32_t, std::set<NodeNumber>>{
+              {0, {3}}, {1, {0, 3}}, {2, {1, 2, 4}}, {3, {2, 4}}, {4, {0, 1}}, {5, {2}}}),
+      std::span<const std::vector<std::uint32_t>>(), kThis);
   cache.PlanStep();
   const auto holders = [&](std::uint64_t sample) { return cache.HoldersOf(SampleId{sample}); };
   EXPECT_EQ(holders(0), (Holders{3, kNoNode}));

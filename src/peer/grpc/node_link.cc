@@ -317,8 +317,8 @@ void NodeLink::Sweep(std::int64_t now_ns) {
         overdue = overdue || asked.sent;  // Else it waited for others, or for the rate budget.
         GiveUp(here,
                Status(StatusCode::kDeadlineExceeded,
-                      fmt::format("sample {} of {}: {} of {} bytes came in {} s",
-                                  Raw(asked.sample), Name(), asked.received, asked.bytes,
+                      fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(asked.sample),
+                                  Name(), asked.received, asked.bytes,
                                   static_cast<double>(options_.answer_ns) / kNsPerSecond)),
                todo);
       } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns) {

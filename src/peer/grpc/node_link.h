@@ -37,7 +37,8 @@ namespace headrace {
 // or has sent nothing for a part of its time. Then both may answer: see Race.
 //
 // Thread safety: every method may be called from any thread.
-// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of gRPC.
+// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of
+// gRPC.
 class NodeLink {
  public:
   struct Options {
@@ -164,9 +165,9 @@ class NodeLink {
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;
-  int handing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // that stream ends are handing over
-  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;                   // of the stream
-  AllAsked asked_ HEADRACE_GUARDED_BY(mutex_);                  // by number
+  int handing_ HEADRACE_GUARDED_BY(mutex_) = 0;                // that stream ends are handing over
+  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of the stream
+  AllAsked asked_ HEADRACE_GUARDED_BY(mutex_);                 // by number
   std::deque<std::uint64_t> to_send_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // sent and not answered whole
   // Samples that were given up; the node may still send them.

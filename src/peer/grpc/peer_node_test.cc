@@ -208,8 +208,9 @@ TEST(PeerNodeTest, IfBothNodesAreSilentTheReadEndsOnce) {
   second.silent = true;
   nodes[1].Give(&first);
   nodes[2].Give(&second);
-  auto reading = std::async(std::launch::async,
-                            [&] { return ReadAll(nodes[0], 1, {{0, 4}}, {}, /*second=*/2); });
+  auto reading = std::async(std::launch::async, [&] {
+    return ReadAll(nodes[0], 1, {{0, 4}}, {}, /*second=*/2);
+  });
   for (TierSamples* const each : {&first, &second}) {
     while (true) {
       const std::lock_guard lock(each->mutex);

@@ -148,13 +148,13 @@ class SampleStream final : public SamplesReactor {
     if (requests.requests_size() > kPeerRequestsMax) return Refuse("too many requests at once");
     for (const SampleRequest& request : requests.requests()) {
       if (!answers_->Begin(request)) return Refuse("more bytes are asked for than a stream may");
-      parts_.shelf.Take(SampleId{request.sample()},
-                        [answers = answers_, number = request.number(), sample = request.sample(),
-                         bytes = request.bytes()](Result<Tier::EntryRef> entry,
-                                                  std::shared_ptr<Shelf::Lease> lease) {
-                          answers->OnTaken({number, sample, bytes}, std::move(entry),
-                                           std::move(lease));
-                        });
+      parts_.shelf.Take(
+          SampleId{request.sample()},
+          [answers = answers_, number = request.number(), sample = request.sample(),
+           bytes = request.bytes()](Result<Tier::EntryRef> entry,
+                                    std::shared_ptr<Shelf::Lease> lease) {
+            answers->OnTaken({number, sample, bytes}, std::move(entry), std::move(lease));
+          });
     }
     StartRead(&received_);
   }

@@ -216,7 +216,8 @@ void SendGarbage(const std::string& address, const std::string& bytes) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  to.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   static_cast<void>(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL));
@@ -233,8 +234,9 @@ TEST_F(PeerTrustTest, GarbageOnThePortDisturbsNobody) {
       "", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
       // The preface of HTTP/2, then a frame of 16 MB, and one of no kind.
       std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x00\x00\x00\x00\x00\x01", 33),
-      std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x04\xee\xff\x7f\xff\xff\xff\x00\x00\x00\x00",
-                  37)};
+      std::string(
+          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x04\xee\xff\x7f\xff\xff\xff\x00\x00\x00\x00",
+          37)};
   for (int i = 0; i < 20; ++i) {
     std::string bytes(random.Below(3000), '\0');
     for (char& byte : bytes) byte = static_cast<char>(random.Below(256));

@@ -164,9 +164,10 @@ Result<std::vector<ReceivedAnswer>> ReadSampleAnswers(Pieces::List message) {
   Pieces from(message);
   Field field;
   while (from.left() > 0) {
-    const bool is_right = TakeField(from, field) && (field.tag != kAnswers ||
-                                                     (answers.size() < kSampleAnswersMax &&
-                                                      TakeAnswer(field.bytes, answers.emplace_back())));
+    const bool is_right =
+        TakeField(from, field) &&
+        (field.tag != kAnswers ||
+         (answers.size() < kSampleAnswersMax && TakeAnswer(field.bytes, answers.emplace_back())));
     if (!is_right) return DataLoss("{} bytes are no message of samples", Pieces(message).left());
   }
   return answers;

@@ -71,8 +71,8 @@ class SampleAnswersWriter {
 
   explicit SampleAnswersWriter(std::span<std::byte> memory) : memory_(memory) {}
 
-  // Begins an answer with a part of `bytes` bytes, from `offset` of the sample. Returns where to put
-  // the part; then End() or Drop() must follow. There must be room.
+  // Begins an answer with a part of `bytes` bytes, from `offset` of the sample. Returns where to
+  // put the part; then End() or Drop() must follow. There must be room.
   std::span<std::byte> Begin(std::uint64_t number, std::uint64_t offset, std::uint64_t bytes,
                              bool is_last);
   // `checksum` goes out with the last part of a sample only.

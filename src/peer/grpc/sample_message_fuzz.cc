@@ -27,8 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = 1 + data[0] % 16;
   std::span<const std::byte> rest = std::as_bytes(std::span(data, size)).subspan(1);
   headrace::peers::v1::SampleAnswers expected;
-  const bool is_message =
-      expected.ParseFromArray(rest.data(), static_cast<int>(rest.size()));
+  const bool is_message = expected.ParseFromArray(rest.data(), static_cast<int>(rest.size()));
   std::vector<std::span<const std::byte>> pieces;
   while (!rest.empty()) {
     pieces.push_back(rest.first(std::min(piece, rest.size())));
