@@ -11,7 +11,6 @@
 
 #include "base/status.h"
 #include "node/server/serve_node.h"
-#include "peer/grpc/peer_memory.h"
 #include "store/rowgroups/reader_command.h"
 
 namespace {
@@ -79,7 +78,6 @@ int main(int count, char** arguments) {
     Complain(options.status());
     return 2;
   }
-  headrace::KeepFreedMessages();
   if (const Status served = headrace::ServeNode(options.value()); !served.ok()) {
     Complain(served);
     return 3;

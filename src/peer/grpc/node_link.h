@@ -6,23 +6,21 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "fetch/fetch.h"
+#include "peer/grpc/asked_samples.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
 #include "peer/grpc/sample_message.h"
-#include "peer/race.h"
 #include "peer/rate_budget.h"
 
 namespace headrace {
@@ -50,18 +48,7 @@ class NodeLink {
     std::int64_t answer_ns = 0;  // a sample that takes longer fails
     std::int64_t hedge_ns = 0;   // a second node is asked for one that takes longer
   };
-  // A fetch that a second node is to be asked for. Nothing of `fetch` may be used before `race` is
-  // claimed: it may have ended.
-  struct Handed {
-    NodeNumber node = 0;  // the second
-    Fetch* fetch = nullptr;
-    SampleId sample{};
-    std::uint64_t bytes = 0;
-    const FetchSource::Done* done = nullptr;
-    std::stop_token stop;
-    std::int64_t due_ns = 0;
-    std::shared_ptr<Race> race;  // null: the first node has failed
-  };
+  using Handed = AskedSamples::Handed;
   // What it shares with the links to other nodes.
   struct Shared {
     PeerCounters& counters;
@@ -89,51 +76,13 @@ class NodeLink {
 
  private:
   class Stream;
-  struct Asked {
-    Fetch* fetch = nullptr;  // not before it is claimed, if there is a race
-    SampleId sample{};
-    std::uint64_t bytes = 0;
-    const FetchSource::Done* done = nullptr;
-    std::stop_token stop;
-    std::int64_t hedge_ns = 0;  // when to ask the second node
-    std::int64_t due_ns = 0;
-    NodeNumber second = kNoNode;  // not asked yet
-    bool is_second = false;       // this node is
-    std::shared_ptr<Race> race;   // null: one node is asked
-    std::uint64_t received = 0;   // or on its way into memory
-    std::uint64_t checksum = 0;
-    bool sent = false;
-    bool busy = false;   // bytes are being copied into its memory, without the lock
-    bool whole = false;  // no more answers may come
-  };
-  using AllAsked = std::unordered_map<std::uint64_t, Asked>;
-  // A fetch that has ended, and how; its done is called without the lock.
-  struct Ended {
-    Fetch* fetch = nullptr;
-    std::uint64_t bytes = 0;
-    const FetchSource::Done* done = nullptr;
-    Status status;
-  };
-  // What is to be done without the lock.
-  struct Todo {
-    std::vector<Ended> ended;
-    std::vector<Handed> handed;
-  };
-  // An answer that is believed so far; its part is copied without the lock.
-  struct Arrived {
-    ReceivedAnswer answer;
-    std::uint64_t at = 0;     // of the part in the sample
-    std::uint64_t bytes = 0;  // of the part
-    Asked* asked = nullptr;
-  };
+  using Asked = AskedSamples::Asked;
+  using Todo = AskedSamples::Todo;
 
   [[nodiscard]] NodeNumber SecondOf(const Fetch& fetch) const;
   void Do(Todo& todo) const;
-  static void Tell(std::vector<Ended>& ended);
+  static void Tell(std::vector<AskedSamples::Ended>& ended);
   void Ask(Asked asked, std::int64_t now_ns, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
-  static void HandOver(Asked& asked, Todo& todo);
-  void End(AllAsked::iterator asked, Status status, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
-  void GiveUp(AllAsked::iterator asked, Status status, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
   [[nodiscard]] Status DownError(SampleId sample) const;
   void Failed() HEADRACE_LOCKS_REQUIRED(mutex_);
   void OpenStream() HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -141,11 +90,6 @@ class NodeLink {
   void Send() HEADRACE_LOCKS_REQUIRED(mutex_);
   // Called by the stream.
   bool OnAnswers(Pieces::List message) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  Status Believe(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  Status BelieveLate(const ReceivedAnswer& answer) HEADRACE_LOCKS_REQUIRED(mutex_);
-  static void Copy(Arrived& arrived);
-  void OnCopied(const Arrived& arrived, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
   void OnSent() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnReadEnd() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnStreamEnd(const grpc::Status& status) HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -165,13 +109,8 @@ class NodeLink {
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;
-  int handing_ HEADRACE_GUARDED_BY(mutex_) = 0;                // that stream ends are handing over
-  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;  // of the stream
-  AllAsked asked_ HEADRACE_GUARDED_BY(mutex_);                 // by number
-  std::deque<std::uint64_t> to_send_ HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // sent and not answered whole
-  // Samples that were given up; the node may still send them.
-  std::unordered_map<std::uint64_t, std::uint64_t> late_ HEADRACE_GUARDED_BY(mutex_);
+  int handing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // that stream ends are handing over
+  AskedSamples asked_ HEADRACE_GUARDED_BY(mutex_);
   std::uint32_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // in a row
   std::int64_t down_until_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
