@@ -27,6 +27,15 @@ using NodeNumber = std::uint32_t;
 
 inline constexpr NodeNumber kNoNode = 0xffff'ffff;
 
+// Other nodes that have a sample, as the plan says: the one to ask, and one to ask if that does not
+// answer.
+struct Holders {
+  NodeNumber first = kNoNode;
+  NodeNumber second = kNoNode;
+
+  friend bool operator==(const Holders&, const Holders&) = default;
+};
+
 // One read: a range of an object in storage, an entry of a tier, or a sample that another node has.
 // A client derives from it what the read is for, owns it, and keeps it until OnFetched() has been
 // called if it was started.
@@ -37,6 +46,7 @@ struct Fetch {
   const Tier::EntryRef* entry = nullptr;  // null: `extent` is read, or `sample` at `node`
   NodeNumber node = kNoNode;              // another node, which has all stored bytes of ...
   SampleId sample{};                      // ... this
+  NodeNumber second_node = kNoNode;       // another that may: asked if the first is late
   std::uint64_t deadline = 0;             // a source that lets reads wait starts the smallest first
   std::span<std::byte> room;              // memory of the client's; empty: `buffer` is read into
   Buffer buffer;                          // taken by Fetcher::Acquire(), or by the client

@@ -15,6 +15,8 @@ struct NodeTraffic {
   std::uint64_t received_bytes = 0;  // of these
   std::uint64_t not_held = 0;        // asked for, and the other node did not have it
   std::uint64_t failed = 0;          // asked for, and not answered in time, or wrongly
+  std::uint64_t asked_second = 0;  // that a second node was asked for, as the first did not answer
+  std::uint64_t second_gave = 0;   // of these, those that the second gave
   std::uint64_t given_samples = 0;
   std::uint64_t given_bytes = 0;    // of these
   std::uint64_t not_given = 0;      // that others asked for, and this node did not have
@@ -22,6 +24,7 @@ struct NodeTraffic {
   std::vector<std::uint32_t> down;  // nodes that are not asked now, as they did not answer
 };
 HEADRACE_MEMBERS(NodeTraffic, node, nodes, received_samples, received_bytes, not_held, failed,
-                 given_samples, given_bytes, not_given, bad_messages, down)
+                 asked_second, second_gave, given_samples, given_bytes, not_given, bad_messages,
+                 down)
 
 }  // namespace headrace

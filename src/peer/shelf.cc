@@ -23,7 +23,9 @@ void Shelf::Take(SampleId sample, Done done) {
 void Shelf::Give(HeldSamples* held) {
   MutexLock lock(mutex_);
   held_ = held;
+  withdraws_ = true;
   while (in_use_ > 0) left_.Wait(mutex_);
+  withdraws_ = false;
 }
 
 void Shelf::Leave() {

@@ -33,6 +33,11 @@ class Shelf {
   // From now on samples come from `held`, which may be null. Returns when no entry that was given
   // before is in use.
   void Give(HeldSamples* held) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Whether Give() waits: who uses an entry has to let it go soon, used or not.
+  [[nodiscard]] bool withdraws() HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return withdraws_;
+  }
 
  private:
   void Leave() HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -41,6 +46,7 @@ class Shelf {
   CondVar left_;
   HeldSamples* held_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   std::uint64_t in_use_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool withdraws_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace headrace

@@ -56,16 +56,19 @@ void RamTier::CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::
   cells_->CopyOut(static_cast<const Entry*>(ref.entry())->run, offset, to);
 }
 
-Status RamTier::Check(const EntryRef& ref) {
+Result<std::uint64_t> RamTier::Check(const EntryRef& ref) {
   Entry& entry = *static_cast<Entry*>(ref.entry());
-  const auto view = cells_->View(entry.run, 0, entry.bytes);
-  if (view.has_value()) {
-    return Hash64(*view) == entry.checksum ? Status() : Corrupt(entry);
+  std::uint64_t checksum = 0;
+  if (const auto view = cells_->View(entry.run, 0, entry.bytes); view.has_value()) {
+    checksum = Hash64(*view);
+  } else {
+    Hasher64 hasher;
+    cells_->VisitBytes(entry.run, 0, entry.bytes,
+                       [&hasher](std::span<const std::byte> piece) { hasher.Add(piece); });
+    checksum = hasher.Digest();
   }
-  Hasher64 hasher;
-  cells_->VisitBytes(entry.run, 0, entry.bytes,
-                     [&hasher](std::span<const std::byte> piece) { hasher.Add(piece); });
-  return hasher.Digest() == entry.checksum ? Status() : Corrupt(entry);
+  if (checksum != entry.checksum) return Corrupt(entry);
+  return checksum;
 }
 
 Status RamTier::Corrupt(Entry& entry) {

@@ -44,7 +44,7 @@ class RamTier final : public Tier {
                                                                std::uint64_t offset,
                                                                std::uint64_t size) const override;
   void CopyOut(const EntryRef& ref, std::uint64_t offset, std::span<std::byte> to) const override;
-  Status Check(const EntryRef& ref) override;
+  Result<std::uint64_t> Check(const EntryRef& ref) override;
   [[nodiscard]] std::size_t BufferBytes(const EntryRef& ref) const override { return ref.bytes(); }
   void Read(const EntryRef& ref, std::uint64_t deadline, std::span<std::byte> buffer,
             std::stop_token stop, DoneRead done) override;

@@ -137,9 +137,9 @@ void SsdTier::CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
   HEADRACE_CHECK(in_memory());
 }
 
-Status SsdTier::Check(const EntryRef& /*ref*/) {
+Result<std::uint64_t> SsdTier::Check(const EntryRef& /*ref*/) {
   HEADRACE_CHECK(in_memory());
-  return Status();
+  return 0;
 }
 
 std::size_t SsdTier::BufferBytes(const EntryRef& ref) const {

@@ -114,10 +114,10 @@ class Tier {
   virtual void CopyOut(const EntryRef& ref, std::uint64_t offset,
                        std::span<std::byte> to) const = 0;
 
-  // Only for tiers in memory. Verifies the checksum of the bytes.
+  // Only for tiers in memory. Verifies the checksum of the bytes, and returns it: their Hash64.
   //
   // Errors: DataLoss  they changed; the entry is erased and counted
-  virtual Status Check(const EntryRef& ref) = 0;
+  virtual Result<std::uint64_t> Check(const EntryRef& ref) = 0;
 
   // Size of a buffer to read an entry into, which must be aligned to 4096.
   [[nodiscard]] virtual std::size_t BufferBytes(const EntryRef& ref) const = 0;

@@ -245,7 +245,7 @@ TEST_P(TierConformanceTest, ChangedBytesInMemoryAreFoundByCheck) {
     const Tier::EntryRef entry = tier().Find(SampleId{1});
     EXPECT_TRUE(tier().Check(entry).ok());
     made_->Corrupt(SampleId{1});
-    EXPECT_EQ(tier().Check(entry).code(), StatusCode::kDataLoss);
+    EXPECT_EQ(tier().Check(entry).status().code(), StatusCode::kDataLoss);
     ExpectNotHeld(1);
   }
   EXPECT_EQ(tier().stats().corrupt, 2U);

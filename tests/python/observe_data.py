@@ -207,6 +207,8 @@ def full_core() -> dict[str, Any]:
             "received_bytes": 31,
             "not_held": 32,
             "failed": 33,
+            "asked_second": 38,
+            "second_gave": 39,
             "given_samples": 34,
             "given_bytes": 35,
             "not_given": 36,

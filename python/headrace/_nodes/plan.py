@@ -19,6 +19,7 @@ from headrace._arguments import flag, given_path, integer, shown
 from headrace._loading.node import NodePlace
 from headrace._loading.ranks import Ranks
 from headrace._options.groups import Nodes, group
+from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError, UnavailableError
 
 _log = logging.getLogger("headrace.loader")
@@ -26,6 +27,8 @@ _log = logging.getLogger("headrace.loader")
 TOKEN = "HEADRACE_TOKEN"
 """Environment variable: the job's secret, where addresses are given."""
 _LOOPBACK = "127.0.0.1"
+_RATE_MIN = 1_000_000
+"""Bytes a second. With fewer, a sample of some megabytes would come too late for its batch."""
 
 
 class Store(Protocol):
@@ -177,7 +180,17 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         addresses, token = list(plan.given.addresses or ()), os.environ[TOKEN]
     else:
         addresses, token = _exchange(plan, plan.store, core.peer_address, place.start_timeout)
-    core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout)
+    rate = _rate(plan.given.rate)
+    core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout, rate)
+
+
+def _rate(value: int | str | None) -> int:
+    """Bytes a second; 0: no limit."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        value = parse_bytes(value.strip().removesuffix("/s"), "Nodes.rate")
+    return integer("Nodes.rate", value, _RATE_MIN, 2**62)
 
 
 def _exchange(plan: NodePlan, store: Store, address: str, timeout: int) -> tuple[list[str], str]:

@@ -286,6 +286,10 @@ class NodesReport(TypedDict):
     """samples that another node did not have"""
     failed: Annotated[int, F()]
     """samples that another node did not give in time, or whole"""
+    asked_second: Annotated[int, F()]
+    """samples that a second node was asked for, because the first failed or was slow"""
+    second_gave: Annotated[int, F()]
+    """part of `received`: samples that the second node gave"""
     given: Annotated[int, F("", "given_samples")]
     """samples that this node gave"""
     given_bytes: Annotated[int, F("bytes")]

@@ -126,6 +126,8 @@ class Nodes(Group):
             samples travel encrypted.
         certificate_name: the name in all certificates; default: each has its node's address.
         answer_timeout: seconds after which a sample is read from storage instead.
+        rate: bytes a second, as "2GB/s", that this node takes from all others together, and as many
+            that it gives them: the rest of the network is left to training. Default: no limit.
     """
 
     addresses: Sequence[str] | None = None
@@ -136,6 +138,7 @@ class Nodes(Group):
     authority: str | os.PathLike[str] | None = None
     certificate_name: str | None = None
     answer_timeout: int = 5
+    rate: int | str | None = None
 
 
 @named_fields

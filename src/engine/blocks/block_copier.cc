@@ -27,7 +27,9 @@ Status BlockCopier::Copy(const BlockPart& part, const BlockPiece& piece,
     bytes = part.BytesOf(piece);
   } else {
     Tier& tier = *piece.entry->tier();
-    if (loop_.verifier.verifies()) HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry));
+    if (loop_.verifier.verifies()) {
+      HEADRACE_RETURN_IF_ERROR(tier.Check(*piece.entry).status());
+    }
     const auto view = tier.View(*piece.entry, piece.cells_offset, range.size);
     if (!view.has_value()) {
       scratch.resize(range.size);

@@ -19,7 +19,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   }
   if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
-  if (block.node != kNoNode) TakeFromNode(block, pieces);
+  if (block.nodes.first != kNoNode) TakeFromNode(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
   Coalesce(
@@ -106,7 +106,8 @@ void BlockParts::TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces)
     extent.range.size = bytes;
     BlockPart& part = *Make(block, extent, of_sample);
     part.source = loop_.nodes;
-    part.node = block.node;
+    part.node = block.nodes.first;
+    part.second_node = block.nodes.second;
     part.sample = of_sample.front().sample;
     tiers_->Count(&TierCounts::node_uses);
     tiers_->Count(&TierCounts::node_bytes, bytes);
@@ -140,7 +141,8 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
 // A whole block is read straight into memory of pinned blocks, while there is room for all of it.
 // Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
 void BlockParts::PinBlock(BlockWork& block) const {
-  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.node != kNoNode) return;
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.first != kNoNode)
+    return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockPart>& part : block.parts) {
     std::optional<Buffer> buffer;

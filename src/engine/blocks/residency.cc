@@ -41,7 +41,7 @@ void Residency::FindInTiers(BlockWork& block) const {
     block.entries[place] = std::move(entry);
   }
   if (loop_.nodes != nullptr) {
-    static_cast<void>(tiers_->Find(KeptSampleId(block.plan, 0), &block.node));
+    static_cast<void>(tiers_->Find(KeptSampleId(block.plan, 0), &block.nodes));
   }
 }
 

@@ -30,7 +30,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
                              std::uint64_t& copied_bytes) const {
   const SampleId id = sample.key.sample;
   if (sample.entry != nullptr && sample.entry->tier()->in_memory() && verifier_.verifies()) {
-    HEADRACE_RETURN_IF_ERROR(sample.entry->tier()->Check(*sample.entry));
+    HEADRACE_RETURN_IF_ERROR(sample.entry->tier()->Check(*sample.entry).status());
   }
   const StoredPiece* piece = sample.pieces;
   const std::span<const BatchField> schema = fields_.schema();

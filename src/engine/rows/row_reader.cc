@@ -66,7 +66,8 @@ RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
 RowRead* RowReader::MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
   RowRead& read = MakeSampleRead(work, slot, bytes);
   read.source = loop_.nodes;
-  read.node = work.samples[slot].node;
+  read.node = work.samples[slot].nodes.first;
+  read.second_node = work.samples[slot].nodes.second;
   read.sample = work.batch->samples[slot];
   return &read;
 }

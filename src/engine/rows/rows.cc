@@ -39,7 +39,7 @@ void Rows::FindInTiers(StepWork& work) const {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
     const SampleId sample = work.plan.deliveries[slot].sample;
     SampleWork& row = work.samples[slot];
-    row.entry = tiers_->Find(sample, loop_.nodes != nullptr ? &row.node : nullptr);
+    row.entry = tiers_->Find(sample, loop_.nodes != nullptr ? &row.nodes : nullptr);
   }
 }
 
@@ -160,7 +160,7 @@ bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uin
   }
   row.entry.Reset();
   if (tiers_->Await(sample, {&work, slot})) return true;
-  if (row.node != kNoNode && PlanFromNode(work, slot)) return true;
+  if (row.nodes.first != kNoNode && PlanFromNode(work, slot)) return true;
   row.insert_into = tiers_->TierForMiss(sample, passed_over);
   return false;
 }
@@ -170,7 +170,7 @@ bool Rows::PlanFromNode(StepWork& work, std::uint32_t slot) {
   SampleWork& row = work.samples[slot];
   const Result<std::uint64_t> bytes = LayOut(work, slot);
   if (!bytes.ok() || bytes.value() == 0) {  // Storage reports it; or there is nothing to ask for.
-    row.node = kNoNode;
+    row.nodes = {};
     return false;
   }
   FitRows(work, slot);
@@ -425,7 +425,7 @@ void Rows::ReleaseCells(StepWork& work) const {
 
 void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
   SampleWork& row = work.samples[slot];
-  const bool from_node = std::exchange(row.node, kNoNode) != kNoNode;
+  const bool from_node = std::exchange(row.nodes, {}).first != kNoNode;
   const bool from_tier = static_cast<bool>(row.entry);
   Release(work, slot);
   if (row.insert_into != nullptr) {

@@ -52,7 +52,7 @@ struct SampleWork {
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
   Tier::EntryRef entry;           // where they are, or are read from, if a tier has them
   Tier* insert_into = nullptr;    // the tier that takes them, once they are verified
-  NodeNumber node = kNoNode;      // another node that they come from
+  Holders nodes;                  // other nodes that they come from
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 

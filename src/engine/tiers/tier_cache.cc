@@ -41,9 +41,10 @@ void TierCache::PlanStep() {
   for (const PlannedUse& use : planned_->uses) {
     // Of a tier of this node, too: what it is to have may not be there yet.
     const NodeNumber node = use.at_peer ? use.peer : OtherHolder(use.block);
-    if (node != kNoNode) at_nodes_.emplace_back(use.block, node);
+    if (node == kNoNode) continue;
+    at_nodes_.emplace_back(use.block, Holders{node, SecondHolder(use.block, node)});
   }
-  std::ranges::sort(at_nodes_);
+  std::ranges::sort(at_nodes_, {}, &std::pair<std::uint32_t, Holders>::first);
   for (const CacheOp& op : planned_->ops) {
     ahead_nodes_.push_back(op.ahead ? OtherHolder(op.block) : kNoNode);
   }
@@ -51,15 +52,29 @@ void TierCache::PlanStep() {
 
 // The node that reads a block from storage for all; kNoNode: this one, or none is to have it.
 NodeNumber TierCache::OtherHolder(std::uint32_t block) const {
-  const NodeNumber holder = placement_->Holder(block).value_or(kNoNode);
+  const NodeNumber holder = placement_->Holder(block, 0).value_or(kNoNode);
   return holder == node_ ? kNoNode : holder;
 }
 
-NodeNumber TierCache::NodeOf(SampleId sample) const {
-  if (at_nodes_.empty()) return kNoNode;
+// The next holder after `first`, cyclically: nodes that lack a copy ask different ones. kNoNode:
+// there is no other than this node and `first`.
+NodeNumber TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const {
+  for (const bool after : {true, false}) {
+    for (NodeNumber from = after ? first + 1 : 0;; ++from) {
+      from = placement_->Holder(block, from).value_or(kNoNode);
+      if (from == kNoNode || (!after && from >= first)) break;
+      if (from != node_) return from;
+    }
+  }
+  return kNoNode;
+}
+
+Holders TierCache::HoldersOf(SampleId sample) const {
+  if (at_nodes_.empty()) return {};
   const auto block = static_cast<std::uint32_t>(BlockOf(sample));
-  const auto found = std::ranges::lower_bound(at_nodes_, std::pair(block, NodeNumber{0}));
-  return found != at_nodes_.end() && found->first == block ? found->second : kNoNode;
+  const auto found =
+      std::ranges::lower_bound(at_nodes_, block, {}, &std::pair<std::uint32_t, Holders>::first);
+  return found != at_nodes_.end() && found->first == block ? found->second : Holders();
 }
 
 void TierCache::Advance(const Step& step) {

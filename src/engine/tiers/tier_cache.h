@@ -42,9 +42,10 @@ class TierCache {
   // uses. Samples of the step have to be found before, for it may evict them.
   void Advance(const Step& step);
 
-  // The node to ask for a sample of the step that was planned: it has the sample, or will from this
-  // step on, and reads it from storage for all. kNoNode: this one, or none. Before Advance().
-  [[nodiscard]] NodeNumber NodeOf(SampleId sample) const;
+  // The nodes to ask for a sample of the step that was planned: they have it, or will from this
+  // step on; the first reads it from storage for all. No first: this one has it, or none. Before
+  // Advance().
+  [[nodiscard]] Holders HoldersOf(SampleId sample) const;
 
   // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
   [[nodiscard]] Tier::EntryRef Find(SampleId sample);
@@ -92,6 +93,7 @@ class TierCache {
  private:
   void Apply(std::span<CacheOp> ops);
   [[nodiscard]] NodeNumber OtherHolder(std::uint32_t block) const;
+  [[nodiscard]] NodeNumber SecondHolder(std::uint32_t block, NodeNumber first) const;
   void Leave(SampleId sample, Tier& from, bool moves);
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
     return of_one_ ? Raw(sample) : blocks_->Find(sample);
@@ -102,11 +104,11 @@ class TierCache {
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
   const NodeNumber node_;
-  std::optional<PlacedStep> planned_;                           // by PlanStep()
-  std::vector<std::pair<std::uint32_t, NodeNumber>> at_nodes_;  // its blocks elsewhere, ascending
-  std::vector<NodeNumber> ahead_nodes_;                         // of its ops, in order
-  std::vector<TierNumber> wanted_;                              // by block
-  std::vector<bool> ahead_unused_;  // by sample, where blocks are samples
+  std::optional<PlacedStep> planned_;                        // by PlanStep()
+  std::vector<std::pair<std::uint32_t, Holders>> at_nodes_;  // its blocks elsewhere, ascending
+  std::vector<NodeNumber> ahead_nodes_;                      // of its ops, in order
+  std::vector<TierNumber> wanted_;                           // by block
+  std::vector<bool> ahead_unused_;                           // by sample, where blocks are samples
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
   std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
   std::deque<Move> moves_;

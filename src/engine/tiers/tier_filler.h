@@ -50,11 +50,11 @@ class TierFiller final : public FetchClient {
              TierFillerClient& client);
   ~TierFiller() override;
 
-  // The entry of a sample in the tier that is to have it; empty: there is none. Then `node`, if it
-  // is not null, gets the node that the plan takes the sample from: TierCache::NodeOf().
-  [[nodiscard]] Tier::EntryRef Find(SampleId sample, NodeNumber* node = nullptr) const {
+  // The entry of a sample in the tier that is to have it; empty: there is none. Then `nodes`, if it
+  // is not null, gets the nodes that the plan takes the sample from: TierCache::HoldersOf().
+  [[nodiscard]] Tier::EntryRef Find(SampleId sample, Holders* nodes = nullptr) const {
     Tier::EntryRef entry = cache_.Find(sample);
-    if (!entry && node != nullptr) *node = cache_.NodeOf(sample);
+    if (!entry && nodes != nullptr) *nodes = cache_.HoldersOf(sample);
     return entry;
   }
   // Whether storage gives the entry's bytes faster than the tier that has them.

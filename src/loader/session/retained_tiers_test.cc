@@ -31,7 +31,7 @@ class EmptyTier final : public Tier {
   }
   void CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
                std::span<std::byte> /*to*/) const override {}
-  Status Check(const EntryRef& /*ref*/) override { return Status(); }
+  Result<std::uint64_t> Check(const EntryRef& /*ref*/) override { return 0; }
   [[nodiscard]] std::size_t BufferBytes(const EntryRef& /*ref*/) const override { return 0; }
   void Read(const EntryRef& /*ref*/, std::uint64_t /*deadline*/, std::span<std::byte> buffer,
             std::stop_token /*stop*/, DoneRead done) override {

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "loader/ending/reaper.h"
 #include "loader/session/session.h"
+#include "peer/grpc/peer_memory.h"
 
 namespace headrace {
 namespace {
@@ -22,6 +23,7 @@ constexpr std::int64_t kEndNs = kCloseNs + kFlushNs + kNsPerSecond;
 }  // namespace
 
 Status ServeNode(NodeServerOptions options) {
+  KeepFreedMessages();
   // Every thread inherits the mask: signals wait for the one that asks for them.
   sigset_t ends;
   sigemptyset(&ends);

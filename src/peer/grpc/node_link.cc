@@ -1,7 +1,7 @@
 #include "peer/grpc/node_link.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -12,10 +12,10 @@
 namespace headrace {
 namespace {
 
-using peers::v1::SampleAnswer;
-using peers::v1::SampleAnswers;
 using peers::v1::SampleRequest;
 using peers::v1::SampleRequests;
+
+constexpr char kSamplesCall[] = "/headrace.peers.v1.Peers/Samples";
 
 // Failures in a row after which a node is not asked for a while, and for how long: twice as long
 // each time, and up to half of it less, so that not all nodes come back at once.
@@ -25,10 +25,12 @@ constexpr std::uint32_t kDownDoublings = 5;
 
 std::int64_t Now() { return MonotonicClock().NowNanos(); }
 
+Status RunEnded() { return {StatusCode::kCancelled, "the run has ended"}; }
+
 }  // namespace
 
 // One call of Samples(). The link keeps it until the call has ended.
-class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, SampleAnswers> {
+class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, grpc::ByteBuffer> {
  public:
   explicit Stream(NodeLink& link) : link_(link) {
     context_.AddMetadata(kPeerTokenKey, link_.options_.token);
@@ -36,7 +38,7 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
   }
 
   void Begin() {
-    link_.stub_->async()->Samples(&context_, this);
+    link_.samples_stub_.PrepareBidiStreamingCall(&context_, kSamplesCall, {}, this);
     AddHold();  // Of Write(), which is not called from a reaction alone.
     StartRead(&answers_);
     StartCall();
@@ -54,7 +56,15 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
 
   void OnReadDone(bool ok) override {
     if (!ok) return link_.OnReadEnd();
-    if (link_.OnAnswers(answers_)) StartRead(&answers_);
+    std::vector<grpc::Slice> slices;
+    std::vector<std::span<const std::byte>> pieces;
+    if (answers_.Dump(&slices).ok()) {
+      for (const grpc::Slice& slice : slices) {
+        pieces.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
+      }
+    }
+    answers_.Clear();
+    if (link_.OnAnswers(pieces)) StartRead(&answers_);
   }
   void OnWriteDone(bool ok) override {
     if (ok) link_.OnSent();
@@ -66,13 +76,16 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, Sa
   NodeLink& link_;
   grpc::ClientContext context_;
   SampleRequests requests_;
-  SampleAnswers answers_;
+  grpc::ByteBuffer answers_;
 };
 
-NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, PeerCounters& counters)
+NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, const Shared& shared)
     : options_(std::move(options)),
-      stub_(peers::v1::Peers::NewStub(std::move(channel))),
-      counters_(counters) {}
+      shared_(shared),
+      counters_(shared.counters),
+      stub_(peers::v1::Peers::NewStub(channel)),
+      samples_stub_(std::move(channel)),
+      asked_(Name(), options_.answer_ns, counters_) {}
 
 NodeLink::~NodeLink() { HEADRACE_CHECK(stream_ == nullptr); }
 
@@ -80,58 +93,93 @@ std::string NodeLink::Name() const {
   return fmt::format("node {} ({})", options_.node, options_.address);
 }
 
+Status NodeLink::DownError(SampleId sample) const {
+  return {StatusCode::kUnavailable,
+          fmt::format("sample {} of {}: the node did not answer and is not asked for a while",
+                      Raw(sample), Name())};
+}
+
+// The second node of a fetch, if it is another one of the job.
+NodeNumber NodeLink::SecondOf(const Fetch& fetch) const {
+  const NodeNumber second = fetch.second_node;
+  return second < options_.nodes && second != options_.own && second != options_.node ? second
+                                                                                      : kNoNode;
+}
+
 void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
                     const FetchSource::Done& done) {
-  AllEnded ended;
+  Todo todo;
   {
     MutexLock lock(mutex_);
     const std::int64_t now_ns = Now();
-    const bool down = closing_ || now_ns < down_until_ns_;
-    if (!down && !stop.stop_requested() && stream_ == nullptr) OpenStream();
     for (Fetch* const fetch : fetches) {
-      if (stop.stop_requested()) {
-        ended.push_back({fetch, &done, Status(StatusCode::kCancelled, "the run has ended")});
-      } else if (down) {
-        ++counters_.failed;
-        ended.push_back({fetch, &done,
-                         Status(StatusCode::kUnavailable,
-                                fmt::format("sample {} of {}: the node did not answer and is not "
-                                            "asked for a while",
-                                            Raw(fetch->sample), Name()))});
-      } else {
-        const std::uint64_t number = ++last_number_;
-        asked_.emplace(number, Asked{.fetch = fetch,
-                                     .done = &done,
-                                     .stop = stop,
-                                     .due_ns = now_ns + options_.answer_ns});
-        to_send_.push_back(number);
-      }
+      Ask({.fetch = fetch,
+           .sample = fetch->sample,
+           .bytes = fetch->extent.range.size,
+           .done = &done,
+           .stop = stop,
+           .hedge_ns = now_ns + options_.hedge_ns,
+           .due_ns = now_ns + options_.answer_ns,
+           .second = SecondOf(*fetch)},
+          now_ns, todo);
     }
     Send();
   }
-  Tell(ended);
+  Do(todo);
 }
 
-// Sends as many requests as the window holds, in one message.
+void NodeLink::ReadSecond(std::span<Handed> handed) {
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    const std::int64_t now_ns = Now();
+    for (Handed& each : handed) {
+      ++counters_.asked_second;
+      Ask({.fetch = each.fetch,
+           .sample = each.sample,
+           .bytes = each.bytes,
+           .done = each.done,
+           .stop = std::move(each.stop),
+           .due_ns = each.due_ns,
+           .is_second = true,
+           .race = std::move(each.race)},
+          now_ns, todo);
+    }
+    Send();
+  }
+  Do(todo);
+}
+
+// Has Send() ask for a sample, or ends it at once.
+void NodeLink::Ask(Asked asked, std::int64_t now_ns, Todo& todo) {
+  const bool down = closing_ || now_ns < down_until_ns_;
+  const bool stopped = asked.stop.stop_requested();
+  if (!down && !stopped && stream_ == nullptr) OpenStream();
+  if (stopped) {
+    asked_.Refuse(std::move(asked), RunEnded(), todo);
+  } else if (down) {
+    const SampleId sample = asked.sample;
+    asked_.Refuse(std::move(asked), DownError(sample), todo);
+  } else {
+    asked_.Add(std::move(asked));
+  }
+}
+
+// Sends as many requests as the window and the rate budget allow, in one message.
 void NodeLink::Send() {
   if (sending_ || stream_ == nullptr || cancelled_) return;
   SampleRequests message;
-  while (!to_send_.empty() && message.requests_size() < kPeerRequestsMax) {
-    const auto asked = asked_.find(to_send_.front());
-    if (asked == asked_.end()) {  // Given up.
-      to_send_.pop_front();
-      continue;
-    }
-    const Fetch& fetch = *asked->second.fetch;
-    const std::uint64_t bytes = fetch.extent.range.size;
-    if (open_bytes_ > 0 && open_bytes_ + bytes > kPeerWindowBytes) break;
+  const std::int64_t now_ns = Now();
+  // What the budget does not let pass now is sent by Sweep().
+  while (message.requests_size() < kPeerRequestsMax && shared_.asking.MayPass(now_ns)) {
+    const auto next = asked_.Next();
+    if (!next.has_value()) break;
+    const auto [number, asked] = *next;
+    shared_.asking.Pass(asked->bytes, now_ns);
     SampleRequest& request = *message.add_requests();
-    request.set_number(asked->first);
-    request.set_sample(Raw(fetch.sample));
-    request.set_bytes(bytes);
-    open_bytes_ += bytes;
-    asked->second.sent = true;
-    to_send_.pop_front();
+    request.set_number(number);
+    request.set_sample(Raw(asked->sample));
+    request.set_bytes(asked->bytes);
   }
   if (message.requests_size() == 0) return;
   sending_ = true;
@@ -145,15 +193,23 @@ void NodeLink::OnSent() {
 }
 
 // False: the node contradicts what it was asked, and is asked no more on this stream.
-bool NodeLink::OnAnswers(const SampleAnswers& answers) {
-  AllEnded ended;
-  Status bad;
-  {
+bool NodeLink::OnAnswers(Pieces::List message) {
+  Todo todo;
+  std::vector<AskedSamples::Arrived> arrived;
+  Result<std::vector<ReceivedAnswer>> answers = ReadSampleAnswers(message);
+  Status bad = answers.status();
+  if (answers.ok()) {
     MutexLock lock(mutex_);
-    for (const SampleAnswer& answer : answers.answers()) {
-      bad = OnAnswer(answer, ended);
+    for (ReceivedAnswer& answer : answers.value()) {
+      bad = asked_.Take(answer, arrived, todo);
       if (!bad.ok()) break;
     }
+  }
+  for (AskedSamples::Arrived& each : arrived) AskedSamples::Copy(each);  // Most of the work.
+  {
+    MutexLock lock(mutex_);
+    for (const AskedSamples::Arrived& each : arrived) asked_.Finish(each, todo);
+    if (todo.answered) failures_ = 0;
     if (!bad.ok()) {
       ++counters_.bad_messages;
       Failed();
@@ -162,96 +218,20 @@ bool NodeLink::OnAnswers(const SampleAnswers& answers) {
       Send();
     }
   }
-  Tell(ended);
+  Do(todo);
   return bad.ok();
 }
 
-// Errors: DataLoss  what it says was not asked for, or is too much: the stream is broken
-Status NodeLink::OnAnswer(const SampleAnswer& answer, AllEnded& ended) {
-  const auto asked = asked_.find(answer.number());
-  if (asked == asked_.end()) {
-    const auto late = late_.find(answer.number());
-    if (late == late_.end()) {
-      return DataLoss("{} answers request {}, which it was not sent", Name(), answer.number());
-    }
-    late->second -= std::min<std::uint64_t>(late->second, answer.part().size());
-    open_bytes_ -= std::min<std::uint64_t>(open_bytes_, answer.part().size());
-    if (answer.code() != 0) open_bytes_ -= std::min(open_bytes_, late->second);
-    if (answer.code() != 0 || late->second == 0) late_.erase(late);
-    return Status();
-  }
-  Asked& state = asked->second;
-  const Fetch& fetch = *state.fetch;
-  const std::uint64_t bytes = fetch.extent.range.size;
-  if (answer.code() != 0) {
-    ++counters_.not_held;
-    failures_ = 0;
-    End(asked, NotFound("sample {} of {}: {}", Raw(fetch.sample), Name(), answer.reason()), ended);
-    return Status();
-  }
-  const std::string& part = answer.part();
-  if (!state.sent || answer.offset() != state.received || part.empty() ||
-      part.size() > bytes - state.received) {
-    const Status bad =
-        DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}", Raw(fetch.sample),
-                 Name(), part.size(), answer.offset(), bytes - state.received, state.received);
-    End(asked, bad, ended);
-    return bad;
-  }
-  // Under the lock: a fetch that is given up has its memory back.
-  std::memcpy(fetch.memory().data() + state.received, part.data(), part.size());
-  state.received += part.size();
-  state.checksum = NextPeerChecksum(state.checksum, std::as_bytes(std::span(part)));
-  if (state.received < bytes) return Status();
-  failures_ = 0;
-  if (state.checksum != answer.checksum()) {
-    ++counters_.bad_messages;
-    End(asked,
-        DataLoss("sample {} of {}: the bytes that came do not have its checksum", Raw(fetch.sample),
-                 Name()),
-        ended);
-    return Status();
-  }
-  ++counters_.received_samples;
-  counters_.received_bytes += bytes;
-  End(asked, Status(), ended);
-  return Status();
-}
-
 void NodeLink::Sweep(std::int64_t now_ns) {
-  AllEnded ended;
+  Todo todo;
   std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
     streams.swap(ended_streams_);
-    bool overdue = false;
-    for (auto each = asked_.begin(); each != asked_.end();) {
-      const auto here = each++;
-      const Asked& state = here->second;
-      Status why;
-      if (state.stop.stop_requested()) {
-        why = Status(StatusCode::kCancelled, "the run has ended");
-      } else if (now_ns >= state.due_ns) {
-        overdue = true;
-        why = Status(
-            StatusCode::kDeadlineExceeded,
-            fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(state.fetch->sample),
-                        Name(), state.received, state.fetch->extent.range.size,
-                        static_cast<double>(options_.answer_ns) / kNsPerSecond));
-      } else {
-        continue;
-      }
-      if (state.sent) {
-        late_.emplace(here->first, state.fetch->extent.range.size - state.received);
-        // Its bytes stay open until they came.
-        open_bytes_ += state.fetch->extent.range.size - state.received;
-      }
-      End(here, std::move(why), ended);
-    }
-    if (overdue) Failed();
+    if (asked_.Sweep(now_ns, todo)) Failed();
     Send();
   }
-  Tell(ended);
+  Do(todo);
 }
 
 // Not told by the end of the stream alone: a node that is stopped keeps its connection.
@@ -265,26 +245,15 @@ void NodeLink::Failed() {
                    static_cast<std::int64_t>(random.Below(static_cast<std::uint64_t>(down_ns / 2)));
 }
 
-void NodeLink::End(std::unordered_map<std::uint64_t, Asked>::iterator asked, Status status,
-                   AllEnded& ended) {
-  const Asked& state = asked->second;
-  // What came stays counted by open_bytes_ until the sample ends, here.
-  if (state.sent) open_bytes_ -= std::min(open_bytes_, state.fetch->extent.range.size);
-  const bool answered = status.ok() || status.code() == StatusCode::kNotFound;
-  if (!answered && status.code() != StatusCode::kCancelled) ++counters_.failed;
-  ended.push_back({state.fetch, state.done, std::move(status)});
-  asked_.erase(asked);
+void NodeLink::Do(Todo& todo) const {
+  Tell(todo.ended);
+  if (!todo.handed.empty()) shared_.ask_second(std::move(todo.handed));
 }
 
-void NodeLink::EndAll(const Status& why, AllEnded& ended) {
-  while (!asked_.empty()) End(asked_.begin(), why, ended);
-  to_send_.clear();
-}
-
-void NodeLink::Tell(AllEnded& ended) {
-  for (Ended& each : ended) {
+void NodeLink::Tell(std::vector<AskedSamples::Ended>& ended) {
+  for (AskedSamples::Ended& each : ended) {
     if (each.status.ok()) {
-      (*each.done)(*each.fetch, each.fetch->memory().first(each.fetch->extent.range.size));
+      (*each.done)(*each.fetch, each.fetch->memory().first(each.bytes));
     } else {
       (*each.done)(*each.fetch, std::move(each.status));
     }
@@ -293,10 +262,7 @@ void NodeLink::Tell(AllEnded& ended) {
 
 void NodeLink::OpenStream() {
   sending_ = false;
-  last_number_ = 0;
-  open_bytes_ = 0;
-  late_.clear();
-  HEADRACE_CHECK(asked_.empty());
+  asked_.Begin();
   stream_ = std::make_unique<Stream>(*this);
   stream_->Begin();
 }
@@ -311,9 +277,11 @@ void NodeLink::OnReadEnd() {
   CancelStream();
 }
 
-// The last that a stream does: without the lock, it and this link may be gone.
+// The last that a stream does: without the lock, it and this link may be gone. Close() waits for
+// what uses the link still.
 void NodeLink::OnStreamEnd(const grpc::Status& status) {
-  AllEnded ended;
+  Todo todo;
+  bool hands = false;
   {
     MutexLock lock(mutex_);
     const Status why(StatusCode::kUnavailable,
@@ -321,12 +289,19 @@ void NodeLink::OnStreamEnd(const grpc::Status& status) {
                                  status.error_message().empty() ? "the connection has ended"
                                                                 : status.error_message()));
     if (!asked_.empty()) Failed();
-    EndAll(why, ended);
+    asked_.EndAll(why, todo);
     ended_streams_.push_back(std::move(stream_));
     cancelled_ = false;
+    hands = !todo.handed.empty();
+    handing_ += hands ? 1 : 0;
     ended_.NotifyAll();
   }
-  Tell(ended);
+  Tell(todo.ended);
+  if (!hands) return;
+  shared_.ask_second(std::move(todo.handed));
+  MutexLock lock(mutex_);
+  --handing_;
+  ended_.NotifyAll();
 }
 
 bool NodeLink::is_down() const {
@@ -338,8 +313,9 @@ void NodeLink::Close() {
   std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   MutexLock lock(mutex_);
   closing_ = true;
+  asked_.StopHandingOver();
   CancelStream();
-  while (stream_ != nullptr) ended_.Wait(mutex_);
+  while (stream_ != nullptr || handing_ > 0) ended_.Wait(mutex_);
   streams.swap(ended_streams_);
 }
 

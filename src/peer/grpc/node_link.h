@@ -2,24 +2,26 @@
 
 // One other node, as this one asks it. Seen by peer_node.cc alone: it includes gRPC.
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "fetch/fetch.h"
+#include "peer/grpc/asked_samples.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
+#include "peer/grpc/sample_message.h"
+#include "peer/rate_budget.h"
 
 namespace headrace {
 
@@ -29,22 +31,39 @@ namespace headrace {
 // A node that does not answer in time, or whose stream breaks, several times in a row is not asked
 // for a while: its samples fail at once.
 //
+// Of a fetch that names a second node, that one is asked by `ask_second` when this one has failed,
+// or has sent nothing for a part of its time. Then both may answer: see Race.
+//
 // Thread safety: every method may be called from any thread.
-// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of gRPC.
+// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of
+// gRPC.
 class NodeLink {
  public:
   struct Options {
-    NodeNumber node = 0;
+    NodeNumber node = 0;  // the other one
+    NodeNumber own = 0;
+    NodeNumber nodes = 0;  // of the job
     std::string address;
     std::string token;
     std::int64_t answer_ns = 0;  // a sample that takes longer fails
+    std::int64_t hedge_ns = 0;   // a second node is asked for one that takes longer
   };
-  NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, PeerCounters& counters);
+  using Handed = AskedSamples::Handed;
+  // What it shares with the links to other nodes.
+  struct Shared {
+    PeerCounters& counters;
+    RateBudget& asking;
+    // Called without a lock.
+    std::function<void(std::vector<Handed>)> ask_second;
+  };
+  NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, const Shared& shared);
   ~NodeLink();
 
   // As FetchSource::Read(); of fetches whose node this is.
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
             const FetchSource::Done& done) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Asks for what another node was asked for before.
+  void ReadSecond(std::span<Handed> handed) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Fails what was asked too long ago, or for a run that has ended. Called every few milliseconds.
   void Sweep(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] bool is_down() const HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -57,42 +76,29 @@ class NodeLink {
 
  private:
   class Stream;
-  struct Asked {
-    Fetch* fetch = nullptr;
-    const FetchSource::Done* done = nullptr;
-    std::stop_token stop;
-    std::int64_t due_ns = 0;
-    std::uint64_t received = 0;
-    std::uint64_t checksum = 0;
-    bool sent = false;
-  };
-  // A fetch that has ended, and how; its done is called without the lock.
-  struct Ended {
-    Fetch* fetch = nullptr;
-    const FetchSource::Done* done = nullptr;
-    Status status;
-  };
-  using AllEnded = std::vector<Ended>;
+  using Asked = AskedSamples::Asked;
+  using Todo = AskedSamples::Todo;
 
-  static void Tell(AllEnded& ended);
-  void End(std::unordered_map<std::uint64_t, Asked>::iterator asked, Status status, AllEnded& ended)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  void EndAll(const Status& why, AllEnded& ended) HEADRACE_LOCKS_REQUIRED(mutex_);
+  [[nodiscard]] NodeNumber SecondOf(const Fetch& fetch) const;
+  void Do(Todo& todo) const;
+  static void Tell(std::vector<AskedSamples::Ended>& ended);
+  void Ask(Asked asked, std::int64_t now_ns, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
+  [[nodiscard]] Status DownError(SampleId sample) const;
   void Failed() HEADRACE_LOCKS_REQUIRED(mutex_);
   void OpenStream() HEADRACE_LOCKS_REQUIRED(mutex_);
   void CancelStream() HEADRACE_LOCKS_REQUIRED(mutex_);
   void Send() HEADRACE_LOCKS_REQUIRED(mutex_);
   // Called by the stream.
-  bool OnAnswers(const peers::v1::SampleAnswers& answers) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  Status OnAnswer(const peers::v1::SampleAnswer& answer, AllEnded& ended)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
+  bool OnAnswers(Pieces::List message) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnSent() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnReadEnd() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnStreamEnd(const grpc::Status& status) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  const std::unique_ptr<peers::v1::Peers::Stub> stub_;
+  const Shared shared_;
   PeerCounters& counters_;
+  const std::unique_ptr<peers::v1::Peers::Stub> stub_;
+  grpc::TemplatedGenericStub<peers::v1::SampleRequests, grpc::ByteBuffer> samples_stub_;
 
   mutable Mutex mutex_;
   CondVar ended_;
@@ -103,12 +109,8 @@ class NodeLink {
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows
   bool closing_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::uint64_t last_number_ HEADRACE_GUARDED_BY(mutex_) = 0;                   // of the stream
-  std::unordered_map<std::uint64_t, Asked> asked_ HEADRACE_GUARDED_BY(mutex_);  // by number
-  std::deque<std::uint64_t> to_send_ HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;  // sent and not answered whole
-  // Samples that were given up; the node may still send them.
-  std::unordered_map<std::uint64_t, std::uint64_t> late_ HEADRACE_GUARDED_BY(mutex_);
+  int handing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // that stream ends are handing over
+  AskedSamples asked_ HEADRACE_GUARDED_BY(mutex_);
   std::uint32_t failures_ HEADRACE_GUARDED_BY(mutex_) = 0;  // in a row
   std::int64_t down_until_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -32,6 +33,15 @@ constexpr std::size_t kFactsPartBytes = std::size_t{1} << 20;
 constexpr std::size_t kTellersMax = 16;  // nodes that are called at once
 // How long calls of others may take to end when this node goes.
 constexpr std::int64_t kShutdownMs = 500;
+
+// Of both sides of a connection. gRPC's defaults are for small messages: frames of 16 KiB, reads of
+// 8 KiB.
+constexpr std::array<std::pair<const char*, int>, 4> kBulkArguments = {{
+    {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
+    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
+    {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20},
+    {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+}};
 
 bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
@@ -136,6 +146,20 @@ struct PeerNode::Impl {
     MutexLock lock(mutex);
     return node < links.size() ? links[node].get() : nullptr;
   }
+  // Asks the second nodes of fetches for them.
+  void AskSecond(std::vector<NodeLink::Handed> handed) {
+    std::ranges::stable_sort(handed, {}, &NodeLink::Handed::node);
+    for (std::span<NodeLink::Handed> rest = handed; !rest.empty();) {
+      const NodeNumber node = rest.front().node;
+      const auto end = std::ranges::find_if(
+          rest, [node](const NodeLink::Handed& each) { return each.node != node; });
+      const auto count = static_cast<std::size_t>(end - rest.begin());
+      NodeLink* const link = LinkOf(node);
+      HEADRACE_CHECK(link != nullptr);  // The link lets no others through.
+      link->ReadSecond(rest.first(count));
+      rest = rest.subspan(count);
+    }
+  }
   std::vector<std::shared_ptr<NodeLink>> Links() const {
     MutexLock lock(mutex);
     return links;
@@ -154,6 +178,7 @@ struct PeerNode::Impl {
       for (const std::shared_ptr<NodeLink>& link : Links()) {
         if (link != nullptr) link->Sweep(clock.NowNanos());
       }
+      service.Sweep();
     }
   }
 
@@ -167,7 +192,9 @@ struct PeerNode::Impl {
   std::string address;
   PeerCounters counters;
   Shelf shelf;
-  PeerService service{shelf, counters};
+  RateBudget asking;
+  RateBudget giving;
+  PeerService service{{.shelf = shelf, .counters = counters, .giving = giving}};
   Source source{*this};
 
   mutable Mutex mutex;
@@ -202,6 +229,7 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
   builder.SetMaxReceiveMessageSize(kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  for (const auto& [name, value] : kBulkArguments) builder.AddChannelArgument(name, value);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || port == 0) {
     return Status(StatusCode::kUnavailable,
@@ -254,18 +282,29 @@ Status PeerNode::Connect(PeerGroup group) {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+    for (const auto& [name, value] : kBulkArguments) arguments.SetInt(name, value);
     if (!impl_->options.name.empty()) {
       arguments.SetSslTargetNameOverride(impl_->options.name);
     }
     link = std::make_shared<NodeLink>(
         NodeLink::Options{.node = node,
+                          .own = group.node,
+                          .nodes = nodes,
                           .address = group.addresses[node],
                           .token = group.token,
-                          .answer_ns = group.answer_ns},
+                          .answer_ns = group.answer_ns,
+                          .hedge_ns = group.hedge_ns},
         grpc::CreateCustomChannel(group.addresses[node], ChannelCredentialsOf(impl_->certificates),
                                   arguments),
-        impl_->counters);
+        NodeLink::Shared{.counters = impl_->counters,
+                         .asking = impl_->asking,
+                         .ask_second = [impl = impl_.get()](std::vector<NodeLink::Handed> handed) {
+                           impl->AskSecond(std::move(handed));
+                         }});
   }
+  const std::int64_t now_ns = MonotonicClock().NowNanos();
+  impl_->asking.Limit(group.rate_bytes_per_s, now_ns);
+  impl_->giving.Limit(group.rate_bytes_per_s, now_ns);
   impl_->agreement = std::make_unique<Agreement>(group.node, nodes);
   impl_->service.Open(group.token, *impl_->agreement);
   impl_->group = std::move(group);
@@ -373,6 +412,8 @@ NodeTraffic PeerNode::traffic() const {
                       .received_bytes = counters.received_bytes,
                       .not_held = counters.not_held,
                       .failed = counters.failed,
+                      .asked_second = counters.asked_second,
+                      .second_gave = counters.second_gave,
                       .given_samples = counters.given_samples,
                       .given_bytes = counters.given_bytes,
                       .not_given = counters.not_given,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/memory/buffer_pool.h"
 #include "base/units.h"
 #include "fetch/source_conformance.h"
@@ -19,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
+#include "peer/grpc/testing/peer_harness.h"
 #include "tier/ram_tier.h"
 
 namespace headrace {
@@ -27,48 +29,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-bool Always() { return true; }
-
-// Samples in a tier in memory; those that are asked for and not there are lost, or never answered.
-class TierSamples final : public HeldSamples {
- public:
-  explicit TierSamples(const std::vector<std::string>& samples) {
-    for (std::uint64_t number = 0; number < samples.size(); ++number) {
-      tier->Insert(SampleId{number}, {std::as_bytes(std::span(samples[number]))},
-                   [](const Status& status) { ASSERT_TRUE(status.ok()) << status.message(); });
-    }
-  }
-  ~TierSamples() override { Release(); }
-  void Take(SampleId sample, TakenEntry done) override {
-    if (silent) {
-      const std::lock_guard lock(mutex);
-      unanswered.push_back(std::move(done));
-      return;
-    }
-    Tier::EntryRef entry = tier->Find(sample);
-    if (entry) return done(std::move(entry));
-    done(Status(StatusCode::kNotFound, "the plan does not keep it"));
-  }
-  void Release() {
-    silent = false;
-    std::vector<TakenEntry> all;
-    {
-      const std::lock_guard lock(mutex);
-      all.swap(unanswered);
-    }
-    for (TakenEntry& done : all) done(Status(StatusCode::kNotFound, "released"));
-  }
-
-  const std::unique_ptr<RamTier> tier = RamTier::Make(64 << 20, 4096).value();
-  std::atomic<bool> silent = false;
-  std::mutex mutex;
-  std::vector<TakenEntry> unanswered;
-};
-
 // Nodes of one job, in this process.
 class Nodes {
  public:
-  explicit Nodes(NodeNumber count, std::int64_t answer_ns = 60 * kNsPerSecond) {
+  explicit Nodes(NodeNumber count, std::int64_t answer_ns = 60 * kNsPerSecond)
+      : Nodes(count, PeerGroup{.answer_ns = answer_ns}) {}
+  // All with the options of `group`.
+  Nodes(NodeNumber count, PeerGroup group) {
     std::vector<std::string> addresses;
     for (NodeNumber node = 0; node < count; ++node) {
       auto made = PeerNode::Listen({});
@@ -76,14 +43,11 @@ class Nodes {
       nodes_.push_back(std::move(made).value());
       addresses.push_back(nodes_.back()->address());
     }
-    for (NodeNumber node = 0; node < count; ++node) {
-      EXPECT_TRUE(nodes_[node]
-                      ->Connect({.node = node,
-                                 .addresses = addresses,
-                                 .token = "secret",
-                                 .answer_ns = answer_ns,
-                                 .begin_ns = 20 * kNsPerSecond})
-                      .ok());
+    group.addresses = std::move(addresses);
+    group.token = "secret";
+    group.begin_ns = 20 * kNsPerSecond;
+    for (group.node = 0; group.node < count; ++group.node) {
+      EXPECT_TRUE(nodes_[group.node]->Connect(group).ok());
     }
   }
   PeerNode& operator[](NodeNumber node) { return *nodes_[node]; }
@@ -91,44 +55,6 @@ class Nodes {
  private:
   std::vector<std::unique_ptr<PeerNode>> nodes_;
 };
-
-// Reads samples and waits for all.
-std::vector<Result<std::string>> ReadAll(
-    PeerNode& from, NodeNumber node,
-    const std::vector<std::pair<std::uint64_t, std::uint64_t>>& samples_and_bytes,
-    const std::stop_token& stop = {}) {
-  const auto pool = BufferPool::Make(256 << 20);
-  std::vector<Fetch> fetches(samples_and_bytes.size());
-  std::vector<Fetch*> pointers;
-  for (std::size_t i = 0; i < fetches.size(); ++i) {
-    fetches[i].source = &from.source();
-    fetches[i].node = node;
-    fetches[i].sample = SampleId{samples_and_bytes[i].first};
-    fetches[i].extent.range.size = samples_and_bytes[i].second;
-    fetches[i].buffer = *pool->Acquire(from.source().BufferBytes(fetches[i]));
-    pointers.push_back(&fetches[i]);
-  }
-  std::vector<Result<std::string>> results(fetches.size(), Result<std::string>(std::string()));
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::size_t ended = 0;
-  const FetchSource::Done done = [&](Fetch& fetch, Result<std::span<std::byte>> data) {
-    const std::lock_guard lock(mutex);
-    const auto i = static_cast<std::size_t>(&fetch - fetches.data());
-    if (data.ok()) {
-      results[i] =
-          std::string(reinterpret_cast<const char*>(data.value().data()), data.value().size());
-    } else {
-      results[i] = data.status();
-    }
-    ++ended;
-    changed.notify_all();
-  };
-  from.source().Read(pointers, stop, done);
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return ended == fetches.size(); });
-  return results;
-}
 
 class PeerUnderTest final : public SourceUnderTest {
  public:
@@ -228,6 +154,123 @@ TEST(PeerNodeTest, ANodeThatIsSilentIsLateAndThenNotAskedForAWhile) {
   EXPECT_THAT(nodes[0].traffic().down, ElementsAre(1U));
   held.Release();
   nodes[1].Give(nullptr);
+}
+
+// So long that only an answer ends a test, and a second node that is asked soon.
+constexpr PeerGroup SoonASecond() {
+  return {.answer_ns = 60 * kNsPerSecond, .hedge_ns = 10 * kNsPerMs};
+}
+
+TEST(PeerNodeTest, ASecondNodeGivesWhatTheFirstIsSlowToGive) {
+  TierSamples slow({"here"});
+  TierSamples held({"here"});
+  Nodes nodes(3, SoonASecond());
+  slow.silent = true;
+  nodes[1].Give(&slow);
+  nodes[2].Give(&held);
+  const auto got = ReadAll(nodes[0], 1, {{0, 4}}, {}, /*second=*/2);
+  ASSERT_TRUE(got[0].ok()) << got[0].status().message();
+  EXPECT_EQ(got[0].value(), "here");
+  EXPECT_EQ(nodes[0].traffic().asked_second, 1U);
+  EXPECT_EQ(nodes[0].traffic().second_gave, 1U);
+  EXPECT_EQ(nodes[0].traffic().received_samples, 1U);
+  EXPECT_EQ(nodes[2].traffic().given_samples, 1U);
+  // The first may answer later: nobody waits for it any more.
+  slow.Release();
+  EXPECT_TRUE(ReadAll(nodes[0], 1, {{0, 4}})[0].ok());
+  EXPECT_EQ(nodes[0].traffic().bad_messages, 0U);
+  nodes[1].Give(nullptr);
+  nodes[2].Give(nullptr);
+}
+
+TEST(PeerNodeTest, ASecondNodeIsAskedAtOnceIfTheFirstDoesNotHaveTheSample) {
+  TierSamples lacks({"here"});
+  TierSamples held({"here", "there"});
+  Nodes nodes(3);  // A second that is asked because of the time is asked after a second.
+  nodes[1].Give(&lacks);
+  nodes[2].Give(&held);
+  const auto got = ReadAll(nodes[0], 1, {{0, 4}, {1, 5}, {2, 5}}, {}, /*second=*/2);
+  EXPECT_EQ(got[0].value(), "here");
+  ASSERT_TRUE(got[1].ok()) << got[1].status().message();
+  EXPECT_EQ(got[1].value(), "there");
+  EXPECT_EQ(got[2].status().code(), StatusCode::kNotFound) << "neither has it";
+  EXPECT_EQ(nodes[0].traffic().asked_second, 2U);
+  EXPECT_EQ(nodes[0].traffic().second_gave, 1U);
+  nodes[1].Give(nullptr);
+  nodes[2].Give(nullptr);
+}
+
+TEST(PeerNodeTest, IfBothNodesAreSilentTheReadEndsOnce) {
+  TierSamples first({"here"});
+  TierSamples second({"here"});
+  Nodes nodes(3, SoonASecond());
+  first.silent = true;
+  second.silent = true;
+  nodes[1].Give(&first);
+  nodes[2].Give(&second);
+  auto reading = std::async(std::launch::async, [&] {
+    return ReadAll(nodes[0], 1, {{0, 4}}, {}, /*second=*/2);
+  });
+  for (TierSamples* const each : {&first, &second}) {
+    while (true) {
+      const std::lock_guard lock(each->mutex);
+      if (!each->unanswered.empty()) break;
+    }
+  }
+  first.Release();
+  second.Release();
+  EXPECT_EQ(reading.get()[0].status().code(), StatusCode::kNotFound);
+  nodes[1].Give(nullptr);
+  nodes[2].Give(nullptr);
+}
+
+TEST(PeerNodeTest, ASecondNodeThatIsNoneOfTheOthersIsNotAsked) {
+  TierSamples held({"here"});
+  Nodes nodes(2, SoonASecond());
+  nodes[1].Give(&held);
+  for (const NodeNumber second : {0U, 1U, 2U, 77U, kNoNode}) {
+    EXPECT_EQ(ReadAll(nodes[0], 1, {{9, 4}}, {}, second)[0].status().code(), StatusCode::kNotFound);
+  }
+  EXPECT_EQ(nodes[0].traffic().asked_second, 0U);
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, NoMoreThanTheRateIsAskedForOrGiven) {
+  const std::vector<std::string> samples = {Payload(1, 100'000)};
+  TierSamples held(samples);
+  Nodes nodes(2, {.answer_ns = 60 * kNsPerSecond, .rate_bytes_per_s = 10'000'000});
+  nodes[1].Give(&held);
+  const MonotonicClock clock;
+  const std::int64_t begin_ns = clock.NowNanos();
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> wanted(40, {0, samples[0].size()});
+  for (const auto& got : ReadAll(nodes[0], 1, wanted)) ASSERT_TRUE(got.ok());
+  // 4 MB, of which 1 MB was saved and one sample may overdraw.
+  EXPECT_GE(clock.NowNanos() - begin_ns, 280 * kNsPerMs);
+  nodes[1].Give(nullptr);
+}
+
+TEST(PeerNodeTest, ANodeThatReadsNothingCannotKeepWhatIsGiven) {
+  const std::vector<std::string> samples = {Payload(1, 1'000'000)};
+  TierSamples held(samples);
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stream = stub->Samples(&context);
+  peers::v1::SampleRequests requests;
+  for (std::uint64_t number = 1; number <= 60; ++number) {
+    peers::v1::SampleRequest& request = *requests.add_requests();
+    request.set_number(number);
+    request.set_bytes(samples[0].size());
+  }
+  stream->Write(requests);
+  while (nodes[1].traffic().given_samples == 0) std::this_thread::yield();
+  nodes[1].Give(nullptr);  // Returns although most of them wait to be sent.
+  EXPECT_LT(nodes[1].traffic().given_samples, 60U);
+  context.TryCancel();
+  static_cast<void>(stream->Finish());
 }
 
 TEST(PeerNodeTest, AReadOfARunThatEndsIsCancelled) {

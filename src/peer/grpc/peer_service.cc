@@ -1,17 +1,18 @@
 #include "peer/grpc/peer_service.h"
 
+#include <algorithm>
 #include <deque>
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
+#include "peer/grpc/sample_message.h"
 #include "peer/grpc/sample_writer.h"
 
 namespace headrace {
 namespace {
 
 using peers::v1::AgreePart;
-using peers::v1::SampleAnswer;
-using peers::v1::SampleAnswers;
 using peers::v1::SampleRequest;
 using peers::v1::SampleRequests;
 
@@ -61,8 +62,11 @@ class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
   std::string facts_;
 };
 
+// Of messages in peers.proto's encoding.
+using SamplesReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
 // Refuses a stream at once.
-class RefusedSamples final : public grpc::ServerBidiReactor<SampleRequests, SampleAnswers> {
+class RefusedSamples final : public SamplesReactor {
  public:
   explicit RefusedSamples(const grpc::Status& why) { Finish(why); }
   void OnDone() override { delete this; }
@@ -76,9 +80,14 @@ class RefusedAgree final : public grpc::ServerReadReactor<AgreePart> {
 class SampleStream;
 
 // What a stream has to answer. Outlives it: entries may come, and disks may read, after its end.
-class Answers : public std::enable_shared_from_this<Answers> {
+class Answers final : public PeerService::Served, public std::enable_shared_from_this<Answers> {
  public:
-  Answers(SampleStream& stream, PeerCounters& counters) : stream_(&stream), counters_(counters) {}
+  explicit Answers(PeerService::Parts parts) : parts_(parts) {}
+  // Once, first: where answers are written.
+  void Attach(SampleStream& stream) HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    stream_ = &stream;
+  }
 
   // False: the node asks for more than it may.
   bool Begin(const SampleRequest& request) HEADRACE_LOCKS_EXCLUDED(mutex_) {
@@ -90,10 +99,18 @@ class Answers : public std::enable_shared_from_this<Answers> {
     return true;
   }
 
-  void OnTaken(const SampleRequest& request, Result<Tier::EntryRef> entry,
+  // What is asked for, as in a SampleRequest.
+  struct Wanted {
+    std::uint64_t number = 0;
+    std::uint64_t sample = 0;
+    std::uint64_t bytes = 0;
+  };
+  void OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
                std::shared_ptr<Shelf::Lease> lease) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Writes a message if the stream can take one and there is something to say.
+  void Pump() override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Withdraw() override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The stream can take a message; it can no more. The other side sends nothing more.
-  void Pump() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnWritten(bool ok) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnInputEnd() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Ends the stream, if it has not ended; drops what it would have answered.
@@ -104,8 +121,8 @@ class Answers : public std::enable_shared_from_this<Answers> {
   void Write(std::deque<SampleWriter>& done) HEADRACE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
-  SampleStream* stream_ HEADRACE_GUARDED_BY(mutex_);  // null: it has ended
-  PeerCounters& counters_;
+  SampleStream* stream_ HEADRACE_GUARDED_BY(mutex_) = nullptr;  // null: it has ended
+  const PeerService::Parts parts_;
   std::deque<SampleWriter> ready_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t open_ HEADRACE_GUARDED_BY(mutex_) = 0;  // not answered whole
   std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
@@ -114,25 +131,32 @@ class Answers : public std::enable_shared_from_this<Answers> {
 };
 
 // Gives another node the samples that it asks for.
-class SampleStream final : public grpc::ServerBidiReactor<SampleRequests, SampleAnswers> {
+class SampleStream final : public SamplesReactor {
  public:
-  SampleStream(Shelf& shelf, PeerCounters& counters)
-      : shelf_(shelf), counters_(counters), answers_(std::make_shared<Answers>(*this, counters)) {
-    StartRead(&requests_);
+  SampleStream(PeerService::Parts parts, std::shared_ptr<Answers> answers)
+      : parts_(parts), answers_(std::move(answers)) {
+    answers_->Attach(*this);
+    StartRead(&received_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return answers_->OnInputEnd();
-    if (requests_.requests_size() > kPeerRequestsMax) return Refuse("too many requests at once");
-    for (const SampleRequest& request : requests_.requests()) {
-      if (!answers_->Begin(request)) return Refuse("more bytes are asked for than a stream may");
-      shelf_.Take(SampleId{request.sample()},
-                  [answers = answers_, request](Result<Tier::EntryRef> entry,
-                                                std::shared_ptr<Shelf::Lease> lease) {
-                    answers->OnTaken(request, std::move(entry), std::move(lease));
-                  });
+    SampleRequests requests;
+    if (!grpc::SerializationTraits<SampleRequests>::Deserialize(&received_, &requests).ok()) {
+      return Refuse(grpc::StatusCode::INVALID_ARGUMENT, "the message is no list of requests");
     }
-    StartRead(&requests_);
+    if (requests.requests_size() > kPeerRequestsMax) return Refuse("too many requests at once");
+    for (const SampleRequest& request : requests.requests()) {
+      if (!answers_->Begin(request)) return Refuse("more bytes are asked for than a stream may");
+      parts_.shelf.Take(
+          SampleId{request.sample()},
+          [answers = answers_, number = request.number(), sample = request.sample(),
+           bytes = request.bytes()](Result<Tier::EntryRef> entry,
+                                    std::shared_ptr<Shelf::Lease> lease) {
+            answers->OnTaken({number, sample, bytes}, std::move(entry), std::move(lease));
+          });
+    }
+    StartRead(&received_);
   }
   void OnWriteDone(bool ok) override { answers_->OnWritten(ok); }
   void OnCancel() override { answers_->End(grpc::Status::CANCELLED); }
@@ -141,30 +165,30 @@ class SampleStream final : public grpc::ServerBidiReactor<SampleRequests, Sample
  private:
   friend class Answers;
 
-  void Refuse(const char* why) {
-    ++counters_.bad_messages;
-    answers_->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, why));
+  void Refuse(const char* why) { Refuse(grpc::StatusCode::RESOURCE_EXHAUSTED, why); }
+  void Refuse(grpc::StatusCode code, const char* why) {
+    ++parts_.counters.bad_messages;
+    answers_->End(grpc::Status(code, why));
   }
 
-  Shelf& shelf_;
-  PeerCounters& counters_;
+  const PeerService::Parts parts_;
   const std::shared_ptr<Answers> answers_;
-  SampleRequests requests_;
-  SampleAnswers message_;  // being written
+  grpc::ByteBuffer received_;
+  grpc::ByteBuffer message_;  // being written
 };
 
-void Answers::OnTaken(const SampleRequest& request, Result<Tier::EntryRef> entry,
+void Answers::OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
                       std::shared_ptr<Shelf::Lease> lease) {
-  if (!entry.ok()) return Add(SampleWriter(request.number(), request.bytes(), entry.status()));
-  if (entry.value().bytes() != request.bytes()) {
+  if (!entry.ok()) return Add(SampleWriter(wanted.number, wanted.bytes, entry.status()));
+  if (entry.value().bytes() != wanted.bytes) {
     return Add(SampleWriter(
-        request.number(), request.bytes(),
+        wanted.number, wanted.bytes,
         Status(StatusCode::kFailedPrecondition,
-               "sample " + std::to_string(request.sample()) + ": the other node asks for " +
-                   std::to_string(request.bytes()) + " bytes, this one holds " +
+               "sample " + std::to_string(wanted.sample) + ": the other node asks for " +
+                   std::to_string(wanted.bytes) + " bytes, this one holds " +
                    std::to_string(entry.value().bytes()) + ": they read different datasets")));
   }
-  SampleWriter writer(request.number(), std::move(lease), std::move(entry).value());
+  SampleWriter writer(wanted.number, std::move(lease), std::move(entry).value());
   if (writer.in_memory()) return Add(std::move(writer));
   auto reading = std::make_shared<SampleWriter>(std::move(writer));
   reading->Read([answers = shared_from_this(), reading] { answers->Add(std::move(*reading)); });
@@ -185,7 +209,10 @@ void Answers::Pump() {
     MutexLock lock(mutex_);
     if (stream_ == nullptr || writing_) return;
     ends = ready_.empty() && input_ended_ && open_ == 0;
-    if (!ready_.empty()) Write(done);
+    if (!ready_.empty()) {
+      if (!parts_.giving.MayPass(MonotonicClock().NowNanos())) return;  // Sweep() tries again.
+      Write(done);
+    }
   }
   if (ends) End(grpc::Status::OK);
 }
@@ -193,24 +220,40 @@ void Answers::Pump() {
 // Writes one message of what is ready. Adds to `done` the samples that are written whole.
 void Answers::Write(std::deque<SampleWriter>& done) {
   writing_ = true;
-  SampleAnswers& message = stream_->message_;
-  message.Clear();
-  for (std::uint64_t bytes = 0; !ready_.empty() && bytes < kPeerMessageBytes;) {
+  std::size_t size = 0;
+  std::uint64_t part_bytes = 0;
+  std::size_t count = 0;
+  // The parts of the last of them that follow are other messages.
+  for (; count < std::min(ready_.size(), kSampleAnswersMax) && part_bytes < kPeerMessageBytes;
+       ++count) {
+    const std::uint64_t bytes = ready_[count].PartBytes();
+    part_bytes += bytes;
+    size += SampleAnswersWriter::kAnswerBytesMax +
+            std::max<std::uint64_t>(bytes, SampleAnswersWriter::kReasonBytesMax);
+  }
+  const grpc::Slice memory(size);
+  // gRPC gives new slices out as constant ones.
+  SampleAnswersWriter message(
+      {reinterpret_cast<std::byte*>(const_cast<std::uint8_t*>(memory.begin())), memory.size()});
+  for (std::size_t i = 0; i < count; ++i) {
     SampleWriter& writer = ready_.front();
-    bytes += writer.Write(*message.add_answers());
-    if (!writer.done()) continue;
+    writer.Write(message);
+    if (!writer.done()) break;  // Of the others that were counted, the next message has the parts.
     --open_;
     open_bytes_ -= writer.asked_bytes();
     if (writer.given()) {
-      ++counters_.given_samples;
-      counters_.given_bytes += writer.asked_bytes();
+      ++parts_.counters.given_samples;
+      parts_.counters.given_bytes += writer.asked_bytes();
     } else {
-      ++counters_.not_given;
+      ++parts_.counters.not_given;
     }
     done.push_back(std::move(writer));
     ready_.pop_front();
   }
-  stream_->StartWrite(&message);
+  parts_.giving.Pass(message.size(), MonotonicClock().NowNanos());
+  const grpc::Slice written = memory.sub(0, message.size());
+  stream_->message_ = grpc::ByteBuffer(&written, 1);
+  stream_->StartWrite(&stream_->message_);
 }
 
 void Answers::OnWritten(bool ok) {
@@ -233,6 +276,18 @@ void Answers::End(const grpc::Status& status) {
   if (stream != nullptr) stream->Finish(status);
 }
 
+void Answers::Withdraw() {
+  std::deque<SampleWriter> dropped;  // Their entries go back to the tier without the lock.
+  {
+    MutexLock lock(mutex_);
+    for (SampleWriter& writer : ready_) {
+      if (!writer.given()) continue;
+      dropped.push_back(std::exchange(
+          writer, writer.Refusal({StatusCode::kUnavailable, "this node gives nothing now"})));
+    }
+  }
+}
+
 void Answers::OnInputEnd() {
   {
     MutexLock lock(mutex_);
@@ -249,6 +304,21 @@ void PeerService::Open(std::string token, Agreement& agreement) {
   agreement_ = &agreement;
 }
 
+void PeerService::Sweep() {
+  std::vector<std::shared_ptr<Served>> served;
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(served_, [](const auto& each) { return each.expired(); });
+    for (const auto& each : served_) served.push_back(each.lock());
+  }
+  const bool withdraws = parts_.shelf.withdraws();
+  for (const std::shared_ptr<Served>& each : served) {
+    if (each == nullptr) continue;
+    if (withdraws) each->Withdraw();
+    each->Pump();
+  }
+}
+
 grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
   MutexLock lock(mutex_);
   if (agreement_ == nullptr) {
@@ -258,7 +328,7 @@ grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
   const bool right = found != context.client_metadata().end() &&
                      SameSecret({found->second.data(), found->second.size()}, token_);
   if (right) return grpc::Status::OK;
-  ++counters_.bad_messages;
+  ++parts_.counters.bad_messages;
   return {grpc::StatusCode::UNAUTHENTICATED, "the call does not have the token of the job"};
 }
 
@@ -267,14 +337,17 @@ grpc::ServerReadReactor<AgreePart>* PeerService::Agree(grpc::CallbackServerConte
   const grpc::Status admitted = Admit(*context);
   if (!admitted.ok()) return new RefusedAgree(admitted);
   MutexLock lock(mutex_);
-  return new AgreeStream(*agreement_, counters_);
+  return new AgreeStream(*agreement_, parts_.counters);
 }
 
-grpc::ServerBidiReactor<SampleRequests, SampleAnswers>* PeerService::Samples(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PeerService::Samples(
     grpc::CallbackServerContext* context) {
   const grpc::Status admitted = Admit(*context);
   if (!admitted.ok()) return new RefusedSamples(admitted);
-  return new SampleStream(shelf_, counters_);
+  auto answers = std::make_shared<Answers>(parts_);
+  MutexLock lock(mutex_);
+  served_.push_back(answers);
+  return new SampleStream(parts_, std::move(answers));
 }
 
 }  // namespace headrace

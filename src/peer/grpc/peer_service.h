@@ -6,40 +6,64 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "peer/agreement.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
+#include "peer/rate_budget.h"
 #include "peer/shelf.h"
 
 namespace headrace {
+
+// Samples() gets and gives messages as bytes: sample_message.h.
+using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
+    peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>;
 
 // Serves the calls of other nodes. Before Open() and without the token, every call is refused.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: destroy it after the gRPC server.
-class PeerService final : public peers::v1::Peers::CallbackService {
+class PeerService final : public PeerCalls {
  public:
-  PeerService(Shelf& shelf, PeerCounters& counters) : shelf_(shelf), counters_(counters) {}
+  // What it works with.
+  struct Parts {
+    Shelf& shelf;
+    PeerCounters& counters;
+    RateBudget& giving;
+  };
+  // A stream to another node.
+  class Served {
+   public:
+    virtual ~Served() = default;
+    virtual void Pump() = 0;
+    // Lets go of all entries: their samples are not given.
+    virtual void Withdraw() = 0;
+  };
+
+  explicit PeerService(Parts parts) : parts_(parts) {}
 
   // From now on calls with `token` are served. `agreement` outlives the service.
   void Open(std::string token, Agreement& agreement) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Goes on with streams that waited for the rate budget; withdraws what has to be let go. Called
+  // every few milliseconds.
+  void Sweep() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   grpc::ServerReadReactor<peers::v1::AgreePart>* Agree(grpc::CallbackServerContext* context,
                                                        peers::v1::AgreeReply* reply) override;
-  grpc::ServerBidiReactor<peers::v1::SampleRequests, peers::v1::SampleAnswers>* Samples(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Samples(
       grpc::CallbackServerContext* context) override;
 
  private:
   [[nodiscard]] grpc::Status Admit(const grpc::CallbackServerContext& context)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  Shelf& shelf_;
-  PeerCounters& counters_;
+  const Parts parts_;
   Mutex mutex_;
   std::string token_ HEADRACE_GUARDED_BY(mutex_);
   Agreement* agreement_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  std::vector<std::weak_ptr<Served>> served_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

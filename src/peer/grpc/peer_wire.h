@@ -17,6 +17,8 @@ struct PeerCounters {
   std::atomic<std::uint64_t> received_bytes = 0;
   std::atomic<std::uint64_t> not_held = 0;
   std::atomic<std::uint64_t> failed = 0;
+  std::atomic<std::uint64_t> asked_second = 0;
+  std::atomic<std::uint64_t> second_gave = 0;
   std::atomic<std::uint64_t> given_samples = 0;
   std::atomic<std::uint64_t> given_bytes = 0;
   std::atomic<std::uint64_t> not_given = 0;
@@ -25,9 +27,9 @@ struct PeerCounters {
 
 // Bytes of answers that a node may have open at another, beside one sample that is larger.
 inline constexpr std::uint64_t kPeerWindowBytes = std::uint64_t{32} << 20;
-// Of a sample that takes several parts; of one message, about.
-inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{256} << 10;
-inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{128} << 10;
+// Of a sample that takes several parts; of one message, about: beyond it nothing is added.
+inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{512} << 10;
+inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{512} << 10;
 // A message of gRPC, at most: above what either side sends.
 inline constexpr int kPeerMessageBytesMax = 4 << 20;
 inline constexpr int kPeerRequestsMax = 4096;  // in one message

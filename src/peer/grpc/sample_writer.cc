@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <stop_token>
 #include <utility>
 #include <vector>
 
-#include "peer/grpc/peer_wire.h"
 #include "store/byte_store.h"
 
 namespace headrace {
@@ -33,33 +33,32 @@ void SampleWriter::Read(std::function<void()> done) {
                        });
 }
 
-std::uint64_t SampleWriter::Write(peers::v1::SampleAnswer& answer) {
-  answer.set_number(number_);
+void SampleWriter::Write(SampleAnswersWriter& message) {
+  const std::uint64_t size = PartBytes();
+  const bool is_whole = size == bytes_;
+  std::optional<std::uint64_t> checksum;  // of the whole sample, if it is known
   if (why_.ok() && !checked_) {
-    why_ = entry_->tier()->Check(*entry_);
+    // Brings the bytes into the processor's caches, where they are copied from.
+    Result<std::uint64_t> check = entry_->tier()->Check(*entry_);
+    why_ = check.status();
+    if (check.ok()) checksum = check.value();
     checked_ = true;
   }
   if (!why_.ok()) {
-    answer.set_code(static_cast<std::uint32_t>(why_.code()));
-    answer.set_reason(std::string(why_.message().substr(0, 1000)));
+    message.Refuse(number_, static_cast<std::uint32_t>(why_.code()), why_.message());
     done_ = true;
-    return 0;
+    return;
   }
-  const std::uint64_t size = std::min(kPeerPartBytes, bytes_ - written_);
-  std::string& part = *answer.mutable_part();
-  part.resize(size);
-  const std::span<std::byte> to = std::as_writable_bytes(std::span(part));
+  done_ = written_ + size == bytes_;
+  const std::span<std::byte> to = message.Begin(number_, written_, size, done_);
   if (!data_.empty()) {
     std::copy_n(data_.begin() + static_cast<std::ptrdiff_t>(written_), size, to.begin());
   } else {
     entry_->tier()->CopyOut(*entry_, written_, to);
   }
-  answer.set_offset(written_);
-  checksum_ = NextPeerChecksum(checksum_, to);
+  checksum_ = is_whole && checksum.has_value() ? *checksum : NextPeerChecksum(checksum_, to);
   written_ += size;
-  done_ = written_ == bytes_;
-  if (done_) answer.set_checksum(checksum_);
-  return size;
+  message.End(checksum_);
 }
 
 }  // namespace headrace

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/status.h"
-#include "peer/grpc/proto/peers.pb.h"
+#include "peer/grpc/peer_wire.h"
+#include "peer/grpc/sample_message.h"
 #include "peer/shelf.h"
 #include "tier/tier.h"
 
@@ -31,8 +34,14 @@ class SampleWriter {
   // thread, inside the call too; the writer must live until then.
   void Read(std::function<void()> done);
 
-  // Fills the next answer. Returns the bytes of its part.
-  std::uint64_t Write(peers::v1::SampleAnswer& answer);
+  // Adds the next answer to a message, which has room for PartBytes() and, beside these, for what
+  // an answer has at most.
+  void Write(SampleAnswersWriter& message);
+  [[nodiscard]] std::uint64_t PartBytes() const {
+    return why_.ok() ? std::min(kPeerPartBytes, bytes_ - written_) : 0;
+  }
+  // What says, in its place, why the rest of the sample is not given.
+  [[nodiscard]] SampleWriter Refusal(Status why) const { return {number_, bytes_, std::move(why)}; }
   [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] bool given() const { return why_.ok(); }
   [[nodiscard]] std::uint64_t asked_bytes() const { return bytes_; }
@@ -46,7 +55,7 @@ class SampleWriter {
   std::uint64_t bytes_;  // of the sample
   Status why_;           // an error: it is not given
   std::uint64_t written_ = 0;
-  std::uint64_t checksum_ = 0;
+  std::uint64_t checksum_ = 0;  // of the parts that are written
   bool checked_ = false;
   bool done_ = false;
   // The lease outlives the entry.

@@ -70,10 +70,11 @@ class Placement {
   // The next step; std::nullopt after the last.
   virtual std::optional<PlacedStep> Next() = 0;
 
-  // The first node, by number, whose tiers are to have `block` after the newest step; std::nullopt:
-  // none, or the placement plans for its own node alone. If several nodes are to have a block, this
-  // one reads it from storage, for all.
-  [[nodiscard]] virtual std::optional<std::uint32_t> Holder(std::uint32_t /*block*/) const {
+  // The first node, by number, from node `from` on, whose tiers are to have `block` after the
+  // newest step; std::nullopt: none, or the placement plans for its own node alone. If several
+  // nodes are to have a block, the first of all reads it from storage, for all.
+  [[nodiscard]] virtual std::optional<std::uint32_t> Holder(std::uint32_t /*block*/,
+                                                            std::uint32_t /*from*/) const {
     return std::nullopt;
   }
 

@@ -186,8 +186,8 @@ std::map<std::string, double> Planner::counters() const {
   return all;
 }
 
-std::optional<std::uint32_t> NodesPlanner::Holder(std::uint32_t block) const {
-  for (std::uint32_t each = 0; each < nodes_.size(); ++each) {
+std::optional<std::uint32_t> NodesPlanner::Holder(std::uint32_t block, std::uint32_t from) const {
+  for (std::uint32_t each = from; each < nodes_.size(); ++each) {
     if (nodes_[each].Has(block)) return each;
   }
   return std::nullopt;

@@ -192,7 +192,8 @@ class Planner : public Placement {
 class NodesPlanner : public Planner {
  public:
   [[nodiscard]] std::map<std::string, double> counters() const override;
-  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block) const override;
+  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block,
+                                                    std::uint32_t from) const override;
 
  protected:
   explicit NodesPlanner(PlacementRequest request)

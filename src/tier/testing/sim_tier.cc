@@ -58,9 +58,9 @@ void SimTier::CopyOut(const EntryRef& /*ref*/, std::uint64_t /*offset*/,
   HEADRACE_CHECK(in_memory());
 }
 
-Status SimTier::Check(const EntryRef& /*ref*/) {
+Result<std::uint64_t> SimTier::Check(const EntryRef& /*ref*/) {
   HEADRACE_CHECK(in_memory());
-  return Status();
+  return 0;
 }
 
 std::size_t SimTier::BufferBytes(const EntryRef& ref) const { return RoundUp(ref.bytes(), 4096); }

@@ -1,0 +1,188 @@
+#include "peer/grpc/asked_samples.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/format/errors.h"
+#include "base/units.h"
+
+namespace headrace {
+
+void AskedSamples::Begin() {
+  HEADRACE_CHECK(asked_.empty());
+  last_number_ = 0;
+  open_bytes_ = 0;
+  late_.clear();
+}
+
+void AskedSamples::Add(Asked asked) {
+  const std::uint64_t number = ++last_number_;
+  asked_.emplace(number, std::move(asked));
+  to_send_.push_back(number);
+}
+
+void AskedSamples::Refuse(Asked asked, Status why, Todo& todo) {
+  End(asked_.emplace(++last_number_, std::move(asked)).first, std::move(why), todo);
+}
+
+std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples::Next() {
+  while (!to_send_.empty()) {
+    const std::uint64_t number = to_send_.front();
+    const auto here = asked_.find(number);
+    if (here == asked_.end()) {  // Given up.
+      to_send_.pop_front();
+      continue;
+    }
+    Asked& asked = here->second;
+    if (open_bytes_ > 0 && open_bytes_ + asked.bytes > kPeerWindowBytes) break;
+    to_send_.pop_front();
+    open_bytes_ += asked.bytes;
+    asked.sent = true;
+    return std::pair(number, &asked);
+  }
+  return std::nullopt;
+}
+
+Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo) {
+  const auto here = asked_.find(answer.number);
+  if (here == asked_.end()) return TakeLate(answer);
+  Asked& asked = here->second;
+  const std::uint64_t bytes = answer.part.left();
+  if (!asked.sent || asked.whole ||
+      (answer.code == 0 &&
+       (answer.offset != asked.received || bytes == 0 || bytes > asked.bytes - asked.received))) {
+    return DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}",
+                    Raw(asked.sample), name_, bytes, answer.offset, asked.bytes - asked.received,
+                    asked.received);
+  }
+  if (answer.code == 0 && asked.race != nullptr && !asked.race->Claim(this)) {
+    GiveUp(here, Status(StatusCode::kCancelled, "the other node was faster"), todo);
+    return TakeLate(answer);
+  }
+  asked.busy = true;
+  asked.whole = answer.code != 0 || asked.received + bytes == asked.bytes;
+  const std::uint64_t at = asked.received;
+  if (answer.code == 0) asked.received += bytes;
+  arrived.push_back({.answer = std::move(answer), .at = at, .bytes = bytes, .asked = &asked});
+  return Status();
+}
+
+// An answer about a sample that was given up: it only makes room.
+Status AskedSamples::TakeLate(const ReceivedAnswer& answer) {
+  const auto late = late_.find(answer.number);
+  if (late == late_.end()) {
+    return DataLoss("{} answers request {}, which it was not sent", name_, answer.number);
+  }
+  const std::uint64_t came =
+      answer.code != 0 ? late->second : std::min(late->second, answer.part.left());
+  late->second -= came;
+  open_bytes_ -= std::min(open_bytes_, came);
+  if (late->second == 0) late_.erase(late);
+  return Status();
+}
+
+void AskedSamples::Copy(Arrived& arrived) {
+  if (arrived.answer.code != 0) return;
+  const std::span<std::byte> to =
+      arrived.asked->fetch->memory().subspan(arrived.at, arrived.answer.part.left());
+  arrived.answer.part.CopyTo(to);
+  arrived.asked->checksum = NextPeerChecksum(arrived.asked->checksum, to);
+}
+
+void AskedSamples::Finish(const Arrived& arrived, Todo& todo) {
+  Asked& asked = *arrived.asked;
+  const ReceivedAnswer& answer = arrived.answer;
+  asked.busy = false;
+  if (!asked.whole || (answer.code == 0 && arrived.at + arrived.bytes < asked.bytes)) return;
+  todo.answered = true;
+  const auto here = asked_.find(answer.number);
+  if (answer.code != 0) {
+    ++counters_.not_held;
+    return End(here, NotFound("sample {} of {}: {}", Raw(asked.sample), name_, answer.reason),
+               todo);
+  }
+  if (asked.checksum != answer.checksum) {
+    ++counters_.bad_messages;
+    return End(here,
+               DataLoss("sample {} of {}: the bytes that came do not have its checksum",
+                        Raw(asked.sample), name_),
+               todo);
+  }
+  ++counters_.received_samples;
+  counters_.received_bytes += asked.bytes;
+  if (asked.is_second) ++counters_.second_gave;
+  End(here, Status(), todo);
+}
+
+bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
+  bool late = false;
+  for (auto each = asked_.begin(); each != asked_.end();) {
+    const auto here = each++;
+    Asked& asked = here->second;
+    if (asked.busy) continue;
+    if (asked.stop.stop_requested()) {
+      GiveUp(here, Status(StatusCode::kCancelled, "the run has ended"), todo);
+    } else if (now_ns >= asked.due_ns) {
+      late = late || asked.sent;  // Else it waited for others, or for the rate budget.
+      GiveUp(here,
+             Status(StatusCode::kDeadlineExceeded,
+                    fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(asked.sample),
+                                name_, asked.received, asked.bytes,
+                                static_cast<double>(answer_ns_) / kNsPerSecond)),
+             todo);
+    } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns &&
+               hands_over_) {
+      asked.race = std::make_shared<Race>();
+      HandOver(asked, todo);
+    }
+  }
+  return late;
+}
+
+void AskedSamples::EndAll(const Status& why, Todo& todo) {
+  while (!asked_.empty()) End(asked_.begin(), why, todo);
+  to_send_.clear();
+}
+
+// The second node is to be asked, too.
+void AskedSamples::HandOver(Asked& asked, Todo& todo) {
+  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
+                         .fetch = asked.fetch,
+                         .sample = asked.sample,
+                         .bytes = asked.bytes,
+                         .done = asked.done,
+                         .stop = asked.stop,
+                         .due_ns = asked.due_ns,
+                         .race = asked.race});
+}
+
+// Ends a sample that the node may still send: its bytes stay open until they came.
+void AskedSamples::GiveUp(AllAsked::iterator here, Status status, Todo& todo) {
+  const Asked& asked = here->second;
+  if (asked.sent && asked.received < asked.bytes) {
+    late_.emplace(here->first, asked.bytes - asked.received);
+    open_bytes_ += asked.bytes - asked.received;
+  }
+  End(here, std::move(status), todo);
+}
+
+void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
+  Asked& asked = here->second;
+  // What came stays counted by open_bytes_ until the sample ends, here.
+  if (asked.sent) open_bytes_ -= std::min(open_bytes_, asked.bytes);
+  const bool cancelled = status.code() == StatusCode::kCancelled;
+  if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
+  if (asked.race != nullptr) {
+    if (asked.race->End(this)) todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
+  } else if (!status.ok() && !cancelled && asked.second != kNoNode && hands_over_ &&
+             MonotonicClock().NowNanos() < asked.due_ns) {
+    HandOver(asked, todo);
+  } else {
+    todo.ended.push_back({asked.fetch, asked.bytes, asked.done, std::move(status)});
+  }
+  asked_.erase(here);
+}
+
+}  // namespace headrace

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "fetch/fetch.h"
+#include "peer/grpc/peer_wire.h"
+#include "peer/grpc/sample_message.h"
+#include "peer/race.h"
+
+namespace headrace {
+
+// The samples that one node was asked for, or is to be, from then until they have ended: which
+// answers are believed, how many bytes are open, what takes too long. Does not include gRPC.
+//
+// Thread safety: none but for Copy(): NodeLink has the lock.
+class AskedSamples {
+ public:
+  // A fetch that a second node is to be asked for. Nothing of `fetch` may be used before `race` is
+  // claimed: it may have ended.
+  struct Handed {
+    NodeNumber node = 0;  // the second
+    Fetch* fetch = nullptr;
+    SampleId sample{};
+    std::uint64_t bytes = 0;
+    const FetchSource::Done* done = nullptr;
+    std::stop_token stop;
+    std::int64_t due_ns = 0;
+    std::shared_ptr<Race> race;  // null: the first node has failed
+  };
+  // A sample that is asked for.
+  struct Asked {
+    Fetch* fetch = nullptr;  // not before it is claimed, if there is a race
+    SampleId sample{};
+    std::uint64_t bytes = 0;
+    const FetchSource::Done* done = nullptr;
+    std::stop_token stop;
+    std::int64_t hedge_ns = 0;  // when to ask the second node
+    std::int64_t due_ns = 0;
+    NodeNumber second = kNoNode;  // not asked yet
+    bool is_second = false;       // this node is
+    std::shared_ptr<Race> race;   // null: one node is asked
+    std::uint64_t received = 0;   // or on its way into memory
+    std::uint64_t checksum = 0;
+    bool sent = false;
+    bool busy = false;   // bytes are being copied into its memory, without the lock
+    bool whole = false;  // no more answers may come
+  };
+  // A fetch that has ended, and how; its done is called without the lock.
+  struct Ended {
+    Fetch* fetch = nullptr;
+    std::uint64_t bytes = 0;
+    const FetchSource::Done* done = nullptr;
+    Status status;
+  };
+  // What is to be done without the lock.
+  struct Todo {
+    std::vector<Ended> ended;
+    std::vector<Handed> handed;
+    bool answered = false;  // the node said of a sample all that there is to say
+  };
+  // An answer that is believed so far; its part is copied without the lock.
+  struct Arrived {
+    ReceivedAnswer answer;
+    std::uint64_t at = 0;     // of the part in the sample
+    std::uint64_t bytes = 0;  // of the part
+    Asked* asked = nullptr;
+  };
+
+  // `name`: of the node, for messages.
+  AskedSamples(std::string name, std::int64_t answer_ns, PeerCounters& counters)
+      : name_(std::move(name)), answer_ns_(answer_ns), counters_(counters) {}
+
+  [[nodiscard]] bool empty() const { return asked_.empty(); }
+  // A new stream: nothing was asked on it.
+  void Begin();
+  // Adds a sample to those to be asked for; Next() returns it.
+  void Add(Asked asked);
+  // Ends one that is not asked for.
+  void Refuse(Asked asked, Status why, Todo& todo);
+  // The next sample to ask for, with its number, if the window has room for it. It is open then.
+  std::optional<std::pair<std::uint64_t, const Asked*>> Next();
+
+  // Takes an answer, into `arrived` if it is about a sample that has not ended. Then Copy() and
+  // Finish() follow; meanwhile nothing ends the sample.
+  //
+  // Errors: DataLoss  what it says was not asked for, or is too much: the stream is broken
+  Status Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo);
+  static void Copy(Arrived& arrived);
+  void Finish(const Arrived& arrived, Todo& todo);
+
+  // Ends what was asked too long ago, or for a run that has ended; says which of the others a
+  // second node is to be asked for. Whether the node is late.
+  bool Sweep(std::int64_t now_ns, Todo& todo);
+  void EndAll(const Status& why, Todo& todo);
+  // From now on no second node is asked.
+  void StopHandingOver() { hands_over_ = false; }
+
+ private:
+  using AllAsked = std::unordered_map<std::uint64_t, Asked>;
+
+  Status TakeLate(const ReceivedAnswer& answer);
+  static void HandOver(Asked& asked, Todo& todo);
+  void GiveUp(AllAsked::iterator here, Status status, Todo& todo);
+  void End(AllAsked::iterator here, Status status, Todo& todo);
+
+  const std::string name_;
+  const std::int64_t answer_ns_;
+  PeerCounters& counters_;
+  bool hands_over_ = true;
+  std::uint64_t last_number_ = 0;  // of the stream
+  AllAsked asked_;                 // by number
+  std::deque<std::uint64_t> to_send_;
+  std::uint64_t open_bytes_ = 0;  // sent and not answered whole
+  // Samples that were given up; the node may still send them.
+  std::unordered_map<std::uint64_t, std::uint64_t> late_;
+};
+
+}  // namespace headrace
