@@ -16,12 +16,13 @@ struct NodeTraffic {
   std::uint64_t not_held = 0;        // asked for, and the other node did not have it
   std::uint64_t failed = 0;          // asked for, and not answered in time, or wrongly
   std::uint64_t given_samples = 0;
-  std::uint64_t given_bytes = 0;    // of these
-  std::uint64_t not_given = 0;      // that others asked for, and this node did not have
-  std::uint64_t bad_messages = 0;   // of others: refused, for they contradict what was asked
-  std::vector<std::uint32_t> down;  // nodes that are not asked now, as they did not answer
+  std::uint64_t given_bytes = 0;     // of these
+  std::uint64_t not_given = 0;       // that others asked for, and this node did not have
+  std::uint64_t bad_messages = 0;    // of others: refused, for they contradict what was asked
+  std::uint64_t compared_steps = 0;  // of other nodes' plans, with this node's
+  std::vector<std::uint32_t> down;   // nodes that are not asked now, as they did not answer
 };
 HEADRACE_MEMBERS(NodeTraffic, node, nodes, received_samples, received_bytes, not_held, failed,
-                 given_samples, given_bytes, not_given, bad_messages, down)
+                 given_samples, given_bytes, not_given, bad_messages, compared_steps, down)
 
 }  // namespace headrace
