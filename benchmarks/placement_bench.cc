@@ -6,6 +6,7 @@
 //   --share S     of the dataset that the tiers of all nodes hold together, half in each of two
 //                 tiers; 0.3
 //   --policy P    all
+//   --sums        plan with the sums that nodes compare, too (step_sums.h)
 //
 // For each policy and number of nodes, planned for node 0 with the order `exact` and global batches
 // of 256: processor time, nanoseconds a sample and epoch, of which making the uses; seconds until
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "plan/placement/placement.h"
+#include "plan/placement/step_sums.h"
 
 namespace {
 
@@ -43,6 +45,7 @@ struct Options {
   double share = 0.3;
   std::string policy;
   bool json = false;
+  bool sums = false;
 };
 
 struct Case {
@@ -105,7 +108,11 @@ Figures Measure(const Options& options, const Case& each) {
     while (uses->Next(step)) {
     }
   } else {
-    placement = std::move(headrace::Placements().Get(each.policy).value()->Make(request)).value();
+    const headrace::PlacementFactory& factory = *headrace::Placements().Get(each.policy).value();
+    placement = (options.sums ? headrace::MakeSummedPlacement(factory, request,
+                                                              [](const headrace::StepSums&) {})
+                              : factory.Make(request))
+                    .value();
     (void)placement->Next();
     figures.first_step_s = Seconds() - begin;
     std::map<std::string, double> first;
@@ -161,6 +168,10 @@ bool Parse(int argc, char** argv, Options& options) {
       options.json = true;
       continue;
     }
+    if (name == "--sums") {
+      options.sums = true;
+      continue;
+    }
     if (i + 1 == argc) return false;
     std::stringstream value(argv[++i]);
     if (name == "--samples") {
@@ -191,7 +202,7 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, options)) {
     std::fprintf(stderr,
                  "usage: placement_bench [--samples N] [--epochs E, at least 2] [--nodes N,..] "
-                 "[--share S] [--policy P] [--json]\n");
+                 "[--share S] [--policy P] [--sums] [--json]\n");
     return 2;
   }
   if (!options.json) {

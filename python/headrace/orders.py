@@ -22,9 +22,11 @@ from headrace._signature import named_fields
 from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError
 
-__all__ = ["Batch", "Epoch", "Exact", "Order", "Redox"]
+__all__ = ["Batch", "Epoch", "Exact", "Order", "Redox", "dealt_homes"]
 
 _BYTES_MAX = 2**62
+_HOMES_MAX = 16  # of one sample
+_PLACEMENT_STREAM = 7  # of random numbers: docs/orders.md
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
@@ -64,8 +66,8 @@ class Batch(Order):
 
     Args:
         homes: for each sample the number of its nearest node, or an array of shape (samples, k)
-            with up to 16 nodes; -1, or any number that is not a node, means none. By default no
-            sample has a home.
+            with up to 16 nodes; -1, or any number that is not a node, means none. `dealt_homes`
+            makes such a table. By default no sample has a home.
         costs: for each sample an integer below 2**32, in any unit; "bytes" (the default) uses the
             stored bytes, None makes all costs equal.
         ranks_per_node: rank r is on node r // ranks_per_node; by default one.
@@ -199,6 +201,25 @@ _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epo
 def added_parameters(order: str) -> dict[str, int | str]:
     """Parameters that were added to the order later, with their values for older states."""
     return dict(_NAMED[order].added) if order in _NAMED else {}
+
+
+def dealt_homes(samples: int, nodes: int, copies: int = 1, *, seed: int = 0) -> NDArray[np.uint32]:
+    """Homes for `Batch`: `copies` different nodes for each sample, drawn at random.
+
+    Every node becomes the home of the same number of samples, up to `copies` more. The same
+    arguments give the same table everywhere: a job that goes on with another number of nodes still
+    gives the number that it began with. Take as many copies as the tiers of all nodes hold.
+    """
+    samples = integer("samples", samples, 1, 2**32 - 2)
+    nodes = integer("nodes", nodes, 1, 2**20)
+    copies = integer("copies", copies, 1, min(nodes, _HOMES_MAX))
+    seed = integer("seed", seed, 0, 2**64 - 1)
+    turns = _core.permutation(samples, seed, 0, _PLACEMENT_STREAM)
+    homes = np.empty((samples, copies), dtype=np.uint32)
+    homes[:, 0] = turns % nodes
+    for copy in range(1, copies):
+        homes[:, copy] = (turns + 1 + (turns // nodes + copy - 1) % (nodes - 1)) % nodes
+    return homes
 
 
 def costs_in_bytes(dataset: Dataset) -> NDArray[np.uint32] | None:

@@ -13,6 +13,13 @@ namespace headrace {
 // XXH3-64 of `bytes`, seed 0.
 std::uint64_t Hash64(std::span<const std::byte> bytes);
 
+// A number with its bits mixed: the finalizer of SplitMix64 (Steele, Lea, Flood 2014). One to one.
+constexpr std::uint64_t Mix64(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
 // XXH3-64 of the bytes added so far: Hash64() for bytes that are not contiguous. Not thread-safe.
 class Hasher64 {
  public:

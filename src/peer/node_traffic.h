@@ -18,13 +18,14 @@ struct NodeTraffic {
   std::uint64_t asked_second = 0;  // that a second node was asked for, as the first did not answer
   std::uint64_t second_gave = 0;   // of these, those that the second gave
   std::uint64_t given_samples = 0;
-  std::uint64_t given_bytes = 0;    // of these
-  std::uint64_t not_given = 0;      // that others asked for, and this node did not have
-  std::uint64_t bad_messages = 0;   // of others: refused, for they contradict what was asked
-  std::vector<std::uint32_t> down;  // nodes that are not asked now, as they did not answer
+  std::uint64_t given_bytes = 0;     // of these
+  std::uint64_t not_given = 0;       // that others asked for, and this node did not have
+  std::uint64_t bad_messages = 0;    // of others: refused, for they contradict what was asked
+  std::uint64_t compared_steps = 0;  // of other nodes' plans, with this node's
+  std::vector<std::uint32_t> down;   // nodes that are not asked now, as they did not answer
 };
 HEADRACE_MEMBERS(NodeTraffic, node, nodes, received_samples, received_bytes, not_held, failed,
                  asked_second, second_gave, given_samples, given_bytes, not_given, bad_messages,
-                 down)
+                 compared_steps, down)
 
 }  // namespace headrace

@@ -213,6 +213,7 @@ def full_core() -> dict[str, Any]:
             "given_bytes": 35,
             "not_given": 36,
             "bad_messages": 37,
+            "compared_steps": 38,
             "down": [2],
         },
         "schedule": {

@@ -145,3 +145,35 @@ def test_a_loader_takes_several_homes_a_sample_and_minus_one_for_none(numbered: 
         ) as loader:
             expected = model.batch_epoch(COUNT, 4, world_size=3, homes=homes.tolist(), seed=2)
             assert epoch_ids(loader) == expected[rank]
+
+
+@pytest.mark.parametrize(
+    ("samples", "nodes", "copies"), [(1, 1, 1), (97, 8, 1), (97, 8, 2), (96, 3, 3), (500, 64, 16)]
+)
+def test_dealt_homes_are_different_nodes_each_home_to_as_many(
+    samples: int, nodes: int, copies: int
+) -> None:
+    homes = hr.orders.dealt_homes(samples, nodes, copies, seed=3)
+    assert homes.shape == (samples, copies)
+    assert all(len(set(each)) == copies for each in homes.tolist())
+    counts = np.bincount(homes.reshape(-1), minlength=nodes)
+    assert len(counts) == nodes
+    assert counts.max() - counts.min() <= copies
+    assert (homes == hr.orders.dealt_homes(samples, nodes, copies, seed=3)).all()
+
+
+def test_dealt_homes_are_frozen() -> None:
+    assert hr.orders.dealt_homes(6, 4, 2, seed=1).tolist() == [
+        [1, 2],
+        [2, 3],
+        [3, 0],
+        [1, 3],
+        [0, 2],
+        [0, 1],
+    ]
+
+
+@pytest.mark.parametrize("copies", [0, 5, 17])
+def test_dealt_homes_refuse_more_copies_than_nodes(copies: int) -> None:
+    with pytest.raises(hr.errors.InvalidArgumentError, match="copies: "):
+        hr.orders.dealt_homes(10, 4, copies)

@@ -62,3 +62,20 @@ def test_a_quick_run_ends(name: str, tmp_path: Path) -> None:
     if done.stdout.startswith("skipped"):
         pytest.skip(done.stdout.strip())
     assert "| `coordinated` |" in done.stdout or "| exact |" in done.stdout
+
+
+def test_the_page_of_placements_shows_the_newest_result_which_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _reports import node_shares
+
+    page = (ROOT / "docs" / "placements.md").read_text()
+    generated = page.partition(node_shares.BEGIN)[2].partition(node_shares.END)[0]
+    result = recorded("node_shares")
+    assert generated.strip() == node_shares.text(result).strip()
+    assert [what for what, holds in node_shares.verdicts(result) if not holds] == []
+    for line in result["lines"]:
+        if "local" in line:
+            line["local"] = 0.4
+    assert [what for what, holds in node_shares.verdicts(result) if not holds]

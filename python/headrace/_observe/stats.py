@@ -297,6 +297,8 @@ class NodesReport(TypedDict):
     """samples that others asked for and this node did not have"""
     bad_messages: Annotated[int, F()]
     """messages that were refused: without the job's token, or not what was asked for"""
+    compared_steps: Annotated[int, F()]
+    """steps of other nodes' plans that were compared with this node's plan"""
     down: Annotated[list[int], F()]
     """nodes that are not asked now, because they did not answer"""
 

@@ -9,6 +9,7 @@
 #include "fetch/held_samples.h"
 #include "peer/node_traffic.h"
 #include "plan/order.h"
+#include "plan/placement/step_sums.h"
 
 namespace headrace {
 
@@ -38,6 +39,10 @@ class OtherNodes {
   //         DeadlineExceeded    a node did not say it in time; the message names the node
   //         Cancelled           the caller's client has gone; Unavailable  no node can be reached
   virtual Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) = 0;
+
+  // The plan of the run that began last has come to `sums` with its next step. They are compared
+  // with those of the other nodes, now and then; a difference ends the run. Does not wait.
+  virtual void Plan(const StepSums& sums) = 0;
 
   // From now on the others get samples from `held`; null: from nobody. Returns when the `held` that
   // was given before is used no longer.

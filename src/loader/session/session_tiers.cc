@@ -10,6 +10,7 @@
 #include "loader/machine/thread_executor.h"
 #include "loader/session/other_nodes.h"
 #include "loader/session/retained_tiers.h"
+#include "plan/placement/step_sums.h"
 #include "tier/ram_tier.h"
 #include "tier/ssd_tier.h"
 
@@ -122,11 +123,14 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request,
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
   request.held[request.node] = held;
-  if (nodes_ != nullptr && request.held.size() > 1) {
-    HEADRACE_RETURN_IF_ERROR(AddOthers(request, start));
-  }
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, factory_->Make(request));
-  return MakeCache(std::move(request), start, std::move(placement), held);
+  const bool shared = nodes_ != nullptr && request.held.size() > 1;
+  if (shared) HEADRACE_RETURN_IF_ERROR(AddOthers(request, start));
+  Result<std::unique_ptr<Placement>> placement =
+      shared ? MakeSummedPlacement(*factory_, request,
+                                   [nodes = nodes_](const StepSums& sums) { nodes->Plan(sums); })
+             : factory_->Make(request);
+  HEADRACE_RETURN_IF_ERROR(placement.status());
+  return MakeCache(std::move(request), start, std::move(placement).value(), held);
 }
 
 Result<std::unique_ptr<TierCache>> SessionTiers::Follow(Position start, Position first,

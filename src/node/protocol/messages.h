@@ -29,7 +29,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 9;
+inline constexpr std::uint32_t kNodeProtocol = 10;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 

@@ -353,6 +353,7 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
   for (const std::uint64_t number : note.let_go) client->LetGo(number);
   if (note.waiting && run != nullptr) run->OnWaiting(*lane);
   if (lane.has_value() && !note.taken.empty()) TellOfTiers(client, *lane);
+  if (stuck.ok() && run != nullptr && nodes_ != nullptr) stuck = nodes_->TakeDifference();
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 

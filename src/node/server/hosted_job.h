@@ -129,7 +129,7 @@ class HostedJob {
   // Calls that end a wait for other nodes, and that were not handled yet.
   std::atomic<std::uint32_t> interrupts_ = 0;
 
-  // Used by the job's thread; session_ is set once, before any lane connects.
+  // Used by the job's thread; nodes_ and session_ are set once, before any lane connects.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run
   std::shared_ptr<JobNodes> nodes_;               // null: other nodes are not asked
   std::unique_ptr<Session> session_;              // null: not opened

@@ -1,5 +1,9 @@
 #include "node/server/job_nodes.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/format/errors.h"
@@ -20,6 +24,11 @@ struct NodeSays {
 HEADRACE_MEMBERS(NodeSays, open, parameters, facts)
 
 namespace {
+
+// Of StepSums, as JobNodes::Plan() has them.
+constexpr std::array<std::string_view, PlannedSteps::kFields> kFieldNames = {
+    "ids (which samples all nodes use)", "homes (which node uses which sample)",
+    "owners (what the tiers of the nodes are to have)"};
 
 std::string EncodeSays(const NodeSays& says) {
   WireWriter writer;
@@ -76,12 +85,15 @@ void JobNodes::SetParameters(OrderParameters parameters) {
 FetchSource& JobNodes::source() { return peers_->source(); }
 
 Result<std::vector<NodeFacts>> JobNodes::Agree(const NodeFacts& own) {
+  HEADRACE_RETURN_IF_ERROR(TakeDifference());
   NodeSays says{.open = open_, .parameters = {}, .facts = own};
   std::uint64_t round = 0;
   {
     MutexLock lock(mutex_);
     says.parameters = parameters_;
     round = ++round_;
+    planned_ = {};
+    steps_told_ = 1;
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             peers_->Agree(round, EncodeSays(says), keep_waiting_));
@@ -109,6 +121,36 @@ Result<std::vector<NodeFacts>> JobNodes::Agree(const NodeFacts& own) {
     facts.push_back(std::move(other.facts));
   }
   return facts;
+}
+
+void JobNodes::Plan(const StepSums& sums) {
+  PlannedSteps told;
+  {
+    MutexLock lock(mutex_);
+    if (planned_.sums.empty()) {
+      planned_ = {.round = round_, .epoch = sums.at.epoch, .step = sums.at.step, .sums = {}};
+    }
+    planned_.sums.push_back({sums.ids, sums.homes, sums.owners});
+    if (planned_.sums.size() < steps_told_ && !sums.ends_epoch) return;
+    steps_told_ = std::min(2 * steps_told_, kStepsTold);
+    told = std::exchange(planned_, {});
+  }
+  peers_->Plan(told);
+}
+
+Status JobNodes::TakeDifference() {
+  const std::optional<PlanDifference> found = peers_->TakeDifference();
+  if (!found.has_value()) return Status();
+  const auto text = [](const PlannedAt& at) {
+    return StepText({.epoch = at.first, .step = at.second});
+  };
+  return FailedPrecondition(
+      "node {} plans like node {}: their plans differ at {} in {}, {}; nodes that plan differently "
+      "may deliver samples twice or not at all: see that all run the same version of headrace, and "
+      "go on from a state that was saved before",
+      node_, found->node, text(found->at), kFieldNames.at(found->field),
+      found->agreed.has_value() ? "and were equal at " + text(*found->agreed)
+                                : std::string("the first that was compared"));
 }
 
 void JobNodes::Give(HeldSamples* held) { peers_->Give(held); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "node/protocol/messages.h"
 #include "peer/node_traffic.h"
 #include "peer/peer_options.h"
+#include "peer/plan_ledger.h"
 #include "plan/order_factory.h"
 
 namespace headrace {
@@ -21,7 +23,8 @@ class PeerNode;
 
 // The other nodes of a job, over the network. What each node says before a run (its options, the
 // resolved parameters of its order, what its tiers hold) is compared with this node's: plans that
-// differ would ask each other for what nobody has, or deliver samples twice.
+// differ would ask each other for what nobody has, or deliver samples twice. What they plan is
+// compared while they run.
 //
 // Thread safety: every method may be called from any thread.
 class JobNodes final : public OtherNodes {
@@ -42,9 +45,16 @@ class JobNodes final : public OtherNodes {
   // What the order of the session came to. Before the first run.
   void SetParameters(OrderParameters parameters) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
+  // FailedPrecondition if the plan of a run differs from another node's: once for each run.
+  Status TakeDifference();
+
+  // Steps of one message: 1 at the beginning of a run, then 2, 4, and so on up to this.
+  static constexpr std::size_t kStepsTold = 64;
+
   [[nodiscard]] FetchSource& source() override;
   Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Plan(const StepSums& sums) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Give(HeldSamples* held) override;
   [[nodiscard]] NodeTraffic traffic() const override;
 
@@ -61,6 +71,8 @@ class JobNodes final : public OtherNodes {
   mutable Mutex mutex_;
   OrderParameters parameters_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t round_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  PlannedSteps planned_ HEADRACE_GUARDED_BY(mutex_);  // and not told
+  std::size_t steps_told_ HEADRACE_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace headrace

@@ -22,6 +22,7 @@
 #include "peer/grpc/node_link.h"
 #include "peer/grpc/peer_service.h"
 #include "peer/grpc/peer_wire.h"
+#include "peer/grpc/plan_teller.h"
 #include "peer/shelf.h"
 
 namespace headrace {
@@ -179,6 +180,7 @@ struct PeerNode::Impl {
         if (link != nullptr) link->Sweep(clock.NowNanos());
       }
       service.Sweep();
+      teller.Sweep();
     }
   }
 
@@ -200,9 +202,11 @@ struct PeerNode::Impl {
   mutable Mutex mutex;
   PeerGroup group HEADRACE_GUARDED_BY(mutex);
   std::unique_ptr<Agreement> agreement HEADRACE_GUARDED_BY(mutex);  // null: not connected
+  std::unique_ptr<PlanLedger> ledger HEADRACE_GUARDED_BY(mutex);    // null: not connected
   // By node; null: this one.
   std::vector<std::shared_ptr<NodeLink>> links HEADRACE_GUARDED_BY(mutex);
 
+  PlanTeller teller;
   mutable Mutex pause_mutex;
   mutable CondVar pause;
   std::unique_ptr<grpc::Server> server;
@@ -245,6 +249,7 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
 PeerNode::PeerNode(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 PeerNode::~PeerNode() {
+  impl_->teller.Close();
   for (const std::shared_ptr<NodeLink>& link : impl_->Links()) {
     if (link != nullptr) link->Close();
   }
@@ -306,7 +311,8 @@ Status PeerNode::Connect(PeerGroup group) {
   impl_->asking.Limit(group.rate_bytes_per_s, now_ns);
   impl_->giving.Limit(group.rate_bytes_per_s, now_ns);
   impl_->agreement = std::make_unique<Agreement>(group.node, nodes);
-  impl_->service.Open(group.token, *impl_->agreement);
+  impl_->ledger = std::make_unique<PlanLedger>(group.node, nodes);
+  impl_->service.Open(group.token, *impl_->agreement, *impl_->ledger);
   impl_->group = std::move(group);
   return Status();
 }
@@ -385,11 +391,13 @@ Status PeerNode::Impl::TellAll(std::uint64_t round, const std::string& facts,
 Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std::string& facts,
                                                  const std::function<bool()>& keep_waiting) {
   Agreement* agreement = nullptr;
+  PlanLedger* ledger = nullptr;
   NodeNumber node = 0;
   std::int64_t begin_ns = 0;
   {
     MutexLock lock(impl_->mutex);
     agreement = impl_->agreement.get();
+    ledger = impl_->ledger.get();
     node = impl_->group.node;
     begin_ns = impl_->group.begin_ns;
   }
@@ -399,7 +407,34 @@ Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std:
   }
   HEADRACE_RETURN_IF_ERROR(agreement->Say(node, round, facts));
   HEADRACE_RETURN_IF_ERROR(impl_->TellAll(round, facts, keep_waiting));
-  return agreement->Await(round, begin_ns, keep_waiting);
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                            agreement->Await(round, begin_ns, keep_waiting));
+  ledger->Begin(round);
+  return all;
+}
+
+void PeerNode::Plan(const PlannedSteps& steps) {
+  PlanLedger* ledger = nullptr;
+  NodeNumber node = 0;
+  {
+    MutexLock lock(impl_->mutex);
+    ledger = impl_->ledger.get();
+    node = impl_->group.node;
+  }
+  if (ledger == nullptr) return;
+  for (const std::shared_ptr<NodeLink>& link : impl_->Links()) {
+    if (link != nullptr) impl_->teller.Tell(link, node, steps);
+  }
+  ledger->Plan(steps);
+}
+
+std::optional<PlanDifference> PeerNode::TakeDifference() {
+  PlanLedger* ledger = nullptr;
+  {
+    MutexLock lock(impl_->mutex);
+    ledger = impl_->ledger.get();
+  }
+  return ledger == nullptr ? std::nullopt : ledger->Take();
 }
 
 FetchSource& PeerNode::source() { return impl_->source; }
@@ -418,10 +453,12 @@ NodeTraffic PeerNode::traffic() const {
                       .given_bytes = counters.given_bytes,
                       .not_given = counters.not_given,
                       .bad_messages = counters.bad_messages,
+                      .compared_steps = 0,
                       .down = {}};
   {
     MutexLock lock(impl_->mutex);
     traffic.node = impl_->group.node;
+    if (impl_->ledger != nullptr) traffic.compared_steps = impl_->ledger->compared();
   }
   const std::vector<std::shared_ptr<NodeLink>> links = impl_->Links();
   traffic.nodes = std::max<NodeNumber>(1, static_cast<NodeNumber>(links.size()));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "fetch/held_samples.h"
 #include "peer/node_traffic.h"
 #include "peer/peer_options.h"
+#include "peer/plan_ledger.h"
 
 namespace headrace {
 
@@ -49,6 +51,12 @@ class PeerNode {
   // Errors: Unavailable  a node refuses it; those of Agreement::Await()
   Result<std::vector<std::string>> Agree(std::uint64_t round, const std::string& facts,
                                          const std::function<bool()>& keep_waiting);
+
+  // Tells all nodes what this one has planned of the run that Agree() began, and compares it with
+  // what they tell. Does not wait.
+  void Plan(const PlannedSteps& steps);
+  // The first difference of a run, once.
+  std::optional<PlanDifference> TakeDifference();
 
   // Reads samples of other nodes. Errors: NotFound  the node does not have it; Unavailable,
   // DeadlineExceeded, DataLoss  it cannot be asked, is late, or answers wrongly

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -332,6 +333,84 @@ TEST(PeerNodeTest, AllNodesHearWhatEachSays) {
     EXPECT_TRUE(all.value() == (std::vector<std::string>{std::string(3'000'000, 'a'),
                                                          std::string(3'000'000, 'b'), ""}));
   }
+}
+
+void BeginRun(Nodes& nodes, NodeNumber count, std::uint64_t round) {
+  std::vector<std::future<Result<std::vector<std::string>>>> said;
+  for (NodeNumber node = 0; node < count; ++node) {
+    said.push_back(std::async(std::launch::async, [&nodes, node, round] {
+      return nodes[node].Agree(round, "", Always);
+    }));
+  }
+  for (auto& each : said) ASSERT_TRUE(each.get().ok());
+}
+
+void AwaitCompared(const PeerNode& node, std::uint64_t steps) {
+  while (node.traffic().compared_steps < steps) std::this_thread::yield();
+}
+
+TEST(PeerNodeTest, PlansAreComparedAndADifferenceIsFoundByEachNode) {
+  Nodes nodes(3);
+  const PlannedSteps early{.round = 1, .epoch = 0, .step = 0, .sums = {{1, 2, 3}, {4, 5, 6}}};
+  BeginRun(nodes, 3, 1);
+  for (NodeNumber node = 0; node < 3; ++node) nodes[node].Plan(early);
+  for (NodeNumber node = 0; node < 3; ++node) {
+    AwaitCompared(nodes[node], 4);
+    EXPECT_FALSE(nodes[node].TakeDifference().has_value()) << node;
+  }
+  PlannedSteps later{.round = 1, .epoch = 0, .step = 2, .sums = {{7, 8, 9}, {7, 8, 9}}};
+  nodes[0].Plan(later);
+  nodes[1].Plan(later);
+  later.sums[1] = {7, 0, 0};
+  nodes[2].Plan(later);
+  for (NodeNumber node = 0; node < 3; ++node) {
+    AwaitCompared(nodes[node], 8);
+    const std::optional<PlanDifference> found = nodes[node].TakeDifference();
+    ASSERT_TRUE(found.has_value()) << node;
+    EXPECT_TRUE(node == 2 || found->node == 2) << found->node;
+    EXPECT_EQ(found->at, PlannedAt(0, 3));
+    EXPECT_EQ(found->field, 1U);
+    EXPECT_EQ(found->agreed, PlannedAt(0, 2));
+    EXPECT_FALSE(nodes[node].TakeDifference().has_value());
+    EXPECT_EQ(nodes[node].traffic().bad_messages, 0U);
+  }
+}
+
+TEST(PeerNodeTest, ANodeThatIsGoneHoldsUpNobodyWhoTellsItsPlan) {
+  auto node = PeerNode::Listen({}).value();
+  auto other = PeerNode::Listen({}).value();
+  const std::vector<std::string> addresses = {node->address(), other->address()};
+  ASSERT_TRUE(node->Connect({.node = 0, .addresses = addresses, .token = "secret"}).ok());
+  other.reset();
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    node->Plan({.round = 1, .epoch = 0, .step = step, .sums = {{1, 2, 3}}});
+  }
+  EXPECT_EQ(node->traffic().compared_steps, 0U);
+}
+
+TEST(PeerNodeTest, PlansThatCannotBeComparedAreRefused) {
+  Nodes nodes(2);
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  const auto said = [&](const char* token, std::uint32_t node, std::uint64_t round, int sums) {
+    grpc::ClientContext context;
+    context.AddMetadata(kPeerTokenKey, token);
+    peers::v1::Plan plan;
+    plan.set_node(node);
+    plan.set_round(round);
+    for (int i = 0; i < sums; ++i) plan.add_sums(1);
+    peers::v1::CompareReply reply;
+    return stub->Compare(&context, plan, &reply).error_code();
+  };
+  EXPECT_EQ(said("secret", 0, 1, 3), grpc::StatusCode::OK);
+  EXPECT_EQ(said("wrong", 0, 1, 3), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(said("secret", 1, 1, 3), grpc::StatusCode::INVALID_ARGUMENT) << "itself";
+  EXPECT_EQ(said("secret", 2, 1, 3), grpc::StatusCode::INVALID_ARGUMENT) << "no node";
+  EXPECT_EQ(said("secret", 0, 9, 3), grpc::StatusCode::INVALID_ARGUMENT) << "far away";
+  EXPECT_EQ(said("secret", 0, 1, 4), grpc::StatusCode::INVALID_ARGUMENT) << "a part of a step";
+  EXPECT_EQ(said("secret", 0, 1, 3 * (int{PlanLedger::kStepsKept} + 1)),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(nodes[1].traffic().bad_messages, 6U);
 }
 
 TEST(PeerNodeTest, ACallWithoutTheTokenGetsNothing) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -296,12 +297,31 @@ void Answers::OnInputEnd() {
   Pump();
 }
 
+Result<PlannedSteps> StepsOf(const peers::v1::Plan& plan) {
+  PlannedSteps steps{.round = plan.round(), .epoch = plan.epoch(), .step = plan.step(), .sums = {}};
+  constexpr int kFields = PlannedSteps::kFields;
+  if (plan.sums_size() % kFields != 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "node " + std::to_string(plan.node()) + " says what it plans: got " +
+                      std::to_string(plan.sums_size()) + " numbers, must be " +
+                      std::to_string(kFields) + " a step");
+  }
+  for (int i = 0; i < plan.sums_size(); i += kFields) {
+    PlannedSteps::Sums& sums = steps.sums.emplace_back();
+    for (int field = 0; field < kFields; ++field) {
+      sums[static_cast<std::size_t>(field)] = plan.sums(i + field);
+    }
+  }
+  return steps;
+}
+
 }  // namespace
 
-void PeerService::Open(std::string token, Agreement& agreement) {
+void PeerService::Open(std::string token, Agreement& agreement, PlanLedger& ledger) {
   MutexLock lock(mutex_);
   token_ = std::move(token);
   agreement_ = &agreement;
+  ledger_ = &ledger;
 }
 
 void PeerService::Sweep() {
@@ -338,6 +358,29 @@ grpc::ServerReadReactor<AgreePart>* PeerService::Agree(grpc::CallbackServerConte
   if (!admitted.ok()) return new RefusedAgree(admitted);
   MutexLock lock(mutex_);
   return new AgreeStream(*agreement_, parts_.counters);
+}
+
+grpc::ServerUnaryReactor* PeerService::Compare(grpc::CallbackServerContext* context,
+                                               const peers::v1::Plan* plan,
+                                               peers::v1::CompareReply* /*reply*/) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const grpc::Status admitted = Admit(*context);
+  if (!admitted.ok()) {
+    reactor->Finish(admitted);
+    return reactor;
+  }
+  PlanLedger* ledger = nullptr;
+  {
+    MutexLock lock(mutex_);
+    ledger = ledger_;
+  }
+  const Result<PlannedSteps> steps = StepsOf(*plan);
+  const Status said = steps.ok() ? ledger->Say(plan->node(), steps.value()) : steps.status();
+  if (!said.ok()) ++parts_.counters.bad_messages;
+  reactor->Finish(said.ok() ? grpc::Status::OK
+                            : grpc::Status(static_cast<grpc::StatusCode>(said.code()),
+                                           std::string(said.message())));
+  return reactor;
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PeerService::Samples(

@@ -12,6 +12,7 @@
 #include "peer/agreement.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
+#include "peer/plan_ledger.h"
 #include "peer/rate_budget.h"
 #include "peer/shelf.h"
 
@@ -19,7 +20,8 @@ namespace headrace {
 
 // Samples() gets and gives messages as bytes: sample_message.h.
 using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
-    peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>;
+    peers::v1::Peers::WithCallbackMethod_Compare<
+        peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>>;
 
 // Serves the calls of other nodes. Before Open() and without the token, every call is refused.
 //
@@ -44,14 +46,18 @@ class PeerService final : public PeerCalls {
 
   explicit PeerService(Parts parts) : parts_(parts) {}
 
-  // From now on calls with `token` are served. `agreement` outlives the service.
-  void Open(std::string token, Agreement& agreement) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // From now on calls with `token` are served. `agreement` and `ledger` outlive the service.
+  void Open(std::string token, Agreement& agreement, PlanLedger& ledger)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Goes on with streams that waited for the rate budget; withdraws what has to be let go. Called
   // every few milliseconds.
   void Sweep() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   grpc::ServerReadReactor<peers::v1::AgreePart>* Agree(grpc::CallbackServerContext* context,
                                                        peers::v1::AgreeReply* reply) override;
+  grpc::ServerUnaryReactor* Compare(grpc::CallbackServerContext* context,
+                                    const peers::v1::Plan* plan,
+                                    peers::v1::CompareReply* reply) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Samples(
       grpc::CallbackServerContext* context) override;
 
@@ -63,6 +69,7 @@ class PeerService final : public PeerCalls {
   Mutex mutex_;
   std::string token_ HEADRACE_GUARDED_BY(mutex_);
   Agreement* agreement_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  PlanLedger* ledger_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   std::vector<std::weak_ptr<Served>> served_ HEADRACE_GUARDED_BY(mutex_);
 };
 

@@ -78,6 +78,10 @@ class Placement {
     return std::nullopt;
   }
 
+  // A number for what the tiers of all nodes are to have after the newest step: equal on all nodes
+  // if their plans are. 0: the placement plans for its own node alone.
+  [[nodiscard]] virtual std::uint64_t OwnersSum() const { return 0; }
+
   // Counters since the planner was made, by name, for its node. Each is a number of uses or ops;
   // with `_units` appended, the sum of their blocks' units. docs/placements.md explains them.
   //   uses = local + peer + storage   by source; local: a tier of the node

@@ -4,8 +4,17 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace headrace::placement {
+
+namespace {
+
+std::uint64_t SumOf(std::uint32_t block, TierNumber tier) {
+  return Mix64((std::uint64_t{block} + 1) << 8 | tier);
+}
+
+}  // namespace
 
 BlockSizes::BlockSizes(const BlockMap& blocks)
     : count_(static_cast<std::uint32_t>(blocks.block_count())) {
@@ -84,10 +93,14 @@ void NodeTiers::Move(std::uint32_t block, TierNumber from, TierNumber to) {
 
 void NodeTiers::Place(std::uint32_t block, TierNumber from, TierNumber to) {
   const std::uint64_t units = sizes_->Of(block);
-  if (from != kNoTier) free_[from] += units;
+  if (from != kNoTier) {
+    free_[from] += units;
+    sum_ -= SumOf(block, from);
+  }
   if (to != kNoTier) {
     HEADRACE_CHECK(units <= free_[to]);
     free_[to] -= units;
+    sum_ += SumOf(block, to);
   }
   tier_of_[block * stride_] = to;
 }
@@ -191,6 +204,14 @@ std::optional<std::uint32_t> NodesPlanner::Holder(std::uint32_t block, std::uint
     if (nodes_[each].Has(block)) return each;
   }
   return std::nullopt;
+}
+
+std::uint64_t NodesPlanner::OwnersSum() const {
+  std::uint64_t sum = 0;
+  for (std::uint64_t each = 0; each < nodes_.size(); ++each) {
+    sum += Mix64(nodes_[each].sum() + Mix64(each + 1));
+  }
+  return sum;
 }
 
 PlannedUse NodesPlanner::Locate(std::uint32_t block) const {

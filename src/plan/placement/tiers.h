@@ -94,6 +94,9 @@ class NodeTiers {
   // The same if the block is known to be in `from`: its entry is only written.
   void Move(std::uint32_t block, TierNumber from, TierNumber to);
 
+  // A number for what is where: it does not depend on the order of the changes. 0: nothing is held.
+  [[nodiscard]] std::uint64_t sum() const { return sum_; }
+
   [[nodiscard]] std::vector<CacheOp> TakeOps() { return std::exchange(ops_, {}); }
 
  private:
@@ -110,6 +113,7 @@ class NodeTiers {
   std::size_t stride_;   // from one block to the next
   TierNumber* tier_of_;  // entry of block 0, in table_
   std::vector<CacheOp> ops_;
+  std::uint64_t sum_ = 0;
 };
 
 // The base of every placement: its request, its node's tiers, its counters. Not thread-safe.
@@ -194,6 +198,7 @@ class NodesPlanner : public Planner {
   [[nodiscard]] std::map<std::string, double> counters() const override;
   [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block,
                                                     std::uint32_t from) const override;
+  [[nodiscard]] std::uint64_t OwnersSum() const override;
 
  protected:
   explicit NodesPlanner(PlacementRequest request)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "index/index.h"
 #include "plan/quality/measures.h"
 
@@ -24,7 +25,7 @@ bool IsWhole(DType dtype) {
 class Numbers {
  public:
   std::uint32_t Of(std::uint64_t value) {
-    std::size_t at = quality::Mix64(value) & (places_.size() - 1);
+    std::size_t at = Mix64(value) & (places_.size() - 1);
     while (places_[at].number != kFree && places_[at].value != value) {
       at = (at + 1) & (places_.size() - 1);
     }
@@ -48,7 +49,7 @@ class Numbers {
     old.swap(places_);
     for (const Place& place : old) {
       if (place.number == kFree) continue;
-      std::size_t at = quality::Mix64(place.value) & (places_.size() - 1);
+      std::size_t at = Mix64(place.value) & (places_.size() - 1);
       while (places_[at].number != kFree) at = (at + 1) & (places_.size() - 1);
       places_[at] = place;
     }

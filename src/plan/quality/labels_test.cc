@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/hash.h"
 #include "gtest/gtest.h"
 #include "index/index.h"
 #include "plan/quality/measures.h"
@@ -34,7 +35,7 @@ double SlowCorrelation(const std::vector<std::uint32_t>& labels, std::uint64_t b
 TEST(LabelsTest, CorrelationIsThatOfAllPairs) {
   std::vector<std::uint32_t> labels;
   for (std::uint64_t s = 0; s < 211; ++s) {
-    labels.push_back(static_cast<std::uint32_t>(quality::Mix64(s / 5) % 7));
+    labels.push_back(static_cast<std::uint32_t>(Mix64(s / 5) % 7));
   }
   for (const std::uint64_t block : {2U, 5U, 8U, 100U}) {
     const auto blocks = MakeUniformBlocks(labels.size(), block);
@@ -108,8 +109,8 @@ TEST(LabelsTest, InlineLabelsAreNumberedByFirstAppearance) {
   LabelIndex index(10'000, DType::kInt64);
   std::vector<std::uint32_t> expected;
   for (std::uint64_t s = 0; s < index.sample_count(); ++s) {
-    const std::uint64_t number = s < 3000 ? s : quality::Mix64(s) % 3000;
-    index.labels[s] = static_cast<std::int64_t>(quality::Mix64(number) ^ 5);
+    const std::uint64_t number = s < 3000 ? s : Mix64(s) % 3000;
+    index.labels[s] = static_cast<std::int64_t>(Mix64(number) ^ 5);
     expected.push_back(static_cast<std::uint32_t>(number));
   }
   EXPECT_EQ(*InlineLabels(index).value(), expected);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/hash.h"
+
 namespace headrace::quality {
 namespace {
 
@@ -37,13 +39,6 @@ double PairsOf(std::span<const std::uint32_t> sizes) {
 }
 
 }  // namespace
-
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-std::uint64_t Mix64(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31);
-}
 
 Coverage Cover(std::span<const std::uint32_t> ids, std::span<std::uint32_t> positions) {
   Coverage coverage{.count = ids.size()};

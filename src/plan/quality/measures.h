@@ -21,10 +21,9 @@ struct Coverage {
   std::uint64_t missing = 0;     // samples that never came
   std::uint64_t duplicated = 0;  // samples that came more than once
   std::uint64_t repeats = 0;     // positions beyond each sample's first
-  std::uint64_t ids_xor = 0;     // of mix64(id)
+  std::uint64_t ids_xor = 0;     // of Mix64(id)
   std::uint64_t ids_sum = 0;
 };
-std::uint64_t Mix64(std::uint64_t value);
 
 // Fills `positions` (one a sample) with each sample's first position, or kAbsent.
 Coverage Cover(std::span<const std::uint32_t> ids, std::span<std::uint32_t> positions);

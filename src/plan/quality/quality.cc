@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/format/errors.h"
+#include "base/hash.h"
 #include "base/units.h"
 #include "plan/quality/measures.h"
 
@@ -305,7 +306,7 @@ void QualityMeter::MeasurePrefixes(std::span<const std::uint32_t> groups,
   }
   measure("prefix_neighbours", kSuperGroups);
   for (std::size_t p = 0; p < groups.size(); ++p) {
-    super[p] = static_cast<std::uint32_t>(quality::Mix64(groups[p] + 1) % kSuperGroups);
+    super[p] = static_cast<std::uint32_t>(Mix64(groups[p] + 1) % kSuperGroups);
   }
   measure("prefix_mixed", kSuperGroups);
 }

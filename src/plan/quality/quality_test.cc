@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "base/hash.h"
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -112,7 +113,7 @@ Ids NewestVictim(std::uint64_t epoch) {
 }
 
 std::uint32_t CostOf(std::uint64_t sample) {
-  return static_cast<std::uint32_t>(quality::Mix64(sample) % 1000);
+  return static_cast<std::uint32_t>(Mix64(sample) % 1000);
 }
 
 // Uniform, except for large samples, which are late by a twentieth of the epoch.
