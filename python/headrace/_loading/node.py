@@ -63,6 +63,7 @@ class NodePlace:
     start_timeout: int  # seconds that this rank waits for ranks that made no loader
     seats: Seats  # the positions of this node's ranks
     lane: int  # this rank's position among them
+    process: int  # its number in the job
 
     @property
     def wait_s(self) -> float:
@@ -108,7 +109,7 @@ def node_place(given: NodeProcess | None, ranks: Ranks) -> NodePlace | None:
     name = wanted.name
     socket = service_socket(name) if name is not None else f"headrace-{os.geteuid()}-{job}"
     lane = ranks.rank - here.first
-    return NodePlace(socket, job, rank, local, name, start_timeout, here, lane)
+    return NodePlace(socket, job, rank, local, name, start_timeout, here, lane, ranks.process)
 
 
 def chosen_process(
@@ -238,8 +239,8 @@ def open_core(
     address = _core.NodeAddress(
         place.socket,
         f"{place.group}/{ordinal}",
-        place.local_rank,
-        place.local_world_size,
+        (place.local_rank, place.local_world_size),
+        (place.process, place.lane, place.seats.positions),
         place.start_timeout,
     )
     began = time.monotonic()

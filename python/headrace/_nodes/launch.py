@@ -192,9 +192,7 @@ def _both(
 
 def _with_what_is_missing(found: Launch, other: Launch) -> Launch:
     if found.local_world_size is None:
-        found = replace(
-            found, local_rank=other.local_rank, local_world_size=other.local_world_size
-        )
+        found = replace(found, local_rank=other.local_rank, local_world_size=other.local_world_size)
     if found.nodes is None:
         found = replace(found, node=other.node, nodes=other.nodes)
     return found

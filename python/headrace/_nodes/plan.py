@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -65,8 +66,8 @@ def node_plan(
         return None  # Nodes of unequal numbers of ranks: the core refuses tiers there.
     seats = place.seats
     node, count = seats.first // seats.positions, len(seats.group)
-    prefix = f"headrace/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{seats.number}"
-    prefix += f"/{next(_ordinals[os.getpid()])}"
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    prefix = f"headrace/{run}/{seats.number}/{next(_ordinals[os.getpid()])}"
     addresses = _addresses(wanted, ranks.layout.world_size // place.local_world_size)
     if addresses:
         store, addresses = None, [addresses[each] for each in seats.group]
@@ -110,9 +111,10 @@ def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | N
         nodes = ranks.layout.world_size // place.local_world_size
     if given is None or nodes is None or given == nodes:
         return
+    by = launch or f"{ranks.layout.world_size} ranks, as NodeProcess says how many a node has"
     raise InvalidArgumentError(
-        f"order {order.name}: nodes={given}, but this job has {counted(nodes, 'node')} "
-        f"({launch or place}): leave nodes= out of the order, or start the job on {given}"
+        f"order {order.name}: nodes={given}, but this job has {counted(nodes, 'node')} ({by}): "
+        f"leave nodes= out of the order, or start the job on {given}"
     )
 
 
@@ -210,8 +212,8 @@ def _check_reachable(own: int, met: Met) -> None:
     for node, (address, machine) in enumerate(zip(met.addresses, met.machines, strict=True)):
         if machine != met.machines[own] and _is_loopback(address):
             raise InvalidArgumentError(
-                f"nodes: node {node} listens at {address}, and node {own} is another machine, which "
-                "cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or give "
+                f"nodes: node {node} listens at {address}, and node {own} is another machine, "
+                "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or give "
                 "each node its own nodes=hr.Nodes(listen=...)"
             )
 
@@ -224,7 +226,9 @@ def _store(timeout_s: int) -> Store | None:
         return None
     if distributed.is_initialized():
         # The store has no public name; torch's own extensions use this one.
-        return distributed.distributed_c10d._get_default_store()  # type: ignore[no-any-return]
+        with contextlib.suppress(ValueError, RuntimeError):  # The backend "mpi" has none.
+            return distributed.distributed_c10d._get_default_store()  # type: ignore[no-any-return]
+        return None
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")

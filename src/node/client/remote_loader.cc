@@ -46,17 +46,24 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
                                                          LoaderOptions options,
                                                          std::function<bool()> keep_waiting,
                                                          std::shared_ptr<const Clock> clock) {
+  const NodeAddress::Lanes lanes = address.lanes.value_or(NodeAddress::Lanes{
+      .process = options.job.rank, .lane = address.local_rank, .lanes = address.local_ranks});
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
   auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
   std::unique_ptr<RemoteLoader> loader(
-      new RemoteLoader(link, address.start_timeout_ns, std::move(keep_waiting), std::move(clock)));
-  const std::uint32_t rank = options.job.rank;
+      new RemoteLoader(link, lanes.lanes < address.local_ranks, address.start_timeout_ns,
+                       std::move(keep_waiting), std::move(clock)));
   Status said = link->Say(ClientHello{
-      .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
+      .library = HEADRACE_VERSION,
+      .pid = static_cast<std::uint64_t>(getpid()),
+      .rank = lanes.process});
   if (said.ok()) {
     said = link->Say(OpenSession{.job = address.job,
+                                 .process = lanes.process,
                                  .local_rank = address.local_rank,
                                  .local_ranks = address.local_ranks,
+                                 .lane = lanes.lane,
+                                 .lanes = lanes.lanes,
                                  .index_path = address.index_path,
                                  .fingerprint = address.fingerprint,
                                  .options = std::move(options)});
@@ -147,6 +154,7 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     run_.told_waiting = run_.begins = false;
     link_->NoteTaken(number);
     batch->lease = std::make_shared<const Lease>(link_, number);
+    if (shares_batches_) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
     return BatchQueue::Taken{.batch = std::move(batch)};
   }
   if (!run_.end.has_value()) return BatchQueue::Taken{};

@@ -29,13 +29,21 @@ struct NodeAddress {
   std::string job;     // the same on all ranks that share it
   std::uint32_t local_rank = 0;
   std::uint32_t local_ranks = 1;
+  // If ranks share batches; see OpenSession. Otherwise a lane is a local rank.
+  struct Lanes {
+    std::uint32_t process = 0;
+    std::uint32_t lane = 0;
+    std::uint32_t lanes = 1;
+  };
+  std::optional<Lanes> lanes;
   std::string index_path;  // of the dataset's index, absolute
   std::string fingerprint;
   std::int64_t start_timeout_ns = 600'000'000'000;  // wait of Next() for ranks that never connected
 };
 
 // Loads batches of one rank through its node process. Batches lie in memory of the node that is
-// mapped here; nothing is copied. It has no thread: threads that wait for the node read its
+// mapped here; nothing is copied, except for ranks that share their batches with others: each of
+// them has copies, which it may change. It has no thread: threads that wait for the node read its
 // messages.
 //
 // Thread safety, ownership, shutdown: as for any BatchSource. The node keeps a batch until its last
@@ -121,9 +129,11 @@ class RemoteLoader final : public BatchSource {
     std::optional<NodeMessage> reply;
   };
 
-  RemoteLoader(std::shared_ptr<RemoteLink> link, std::int64_t start_timeout_ns,
-               std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
+  RemoteLoader(std::shared_ptr<RemoteLink> link, bool shares_batches,
+               std::int64_t start_timeout_ns, std::function<bool()> keep_waiting,
+               std::shared_ptr<const Clock> clock)
       : link_(std::move(link)),
+        shares_batches_(shares_batches),
         start_timeout_ns_(start_timeout_ns),
         keep_waiting_(std::move(keep_waiting)),
         clock_(std::move(clock)) {}
@@ -157,6 +167,7 @@ class RemoteLoader final : public BatchSource {
   Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<RemoteLink> link_;
+  const bool shares_batches_;  // other ranks get them, too
   const std::int64_t start_timeout_ns_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
