@@ -198,7 +198,7 @@ def test_several_processes_of_unknown_number_do_not_each_get_all_samples_unasked
     numbered: Path, no_ranks: pytest.MonkeyPatch
 ) -> None:
     no_ranks.setenv("PMIX_RANK", "1")
-    with pytest.raises(errors.InvalidArgumentError, match="PMIX_RANK=1.*does not say of how many"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"PMIX_RANK=1.*does not say of how many"):
         hr.Loader(numbered)
 
 

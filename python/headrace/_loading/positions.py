@@ -68,21 +68,19 @@ def seats(layout: Layout, node: int, local_world_size: int) -> Seats:
         InvalidArgumentError: the ranks of a node have positions that cannot be planned together.
     """
     count = layout.world_size // local_world_size
-    here = _positions(layout, node, local_world_size)
-    of_each = len(set(here))
-    firsts = [min(_positions(layout, each, local_world_size)) for each in range(count)]
-    if (
-        max(here) - min(here) + 1 != of_each
-        or local_world_size % of_each
-        or min(here) % of_each
-        or layout.positions % of_each
-        or len(set(Counter(here).values())) != 1
-    ):
-        raise InvalidArgumentError(
-            f"{layout} with node_process= and {local_world_size} ranks on each node: the ranks of "
-            f"node {node} have positions {sorted(set(here))} of {layout.positions}, some more than "
-            "others or also on other nodes; let tensor divide the ranks of a node, or the reverse"
-        )
+    of_nodes = [_positions(layout, each, local_world_size) for each in range(count)]
+    of_each = len(of_nodes[node])
+    for each, here in enumerate(of_nodes):
+        first = min(here)
+        whole = sorted(here) == list(range(first, first + of_each)) and first % of_each == 0
+        if not whole or len(set(here.values())) > 1:
+            raise InvalidArgumentError(
+                f"{layout} with node_process= and {local_world_size} ranks on each node: node "
+                f"{each} has the positions {_shown(here)} of {layout.positions}, in part or beside "
+                "others than another node has them; let tensor divide the ranks of a node, or the "
+                "reverse, and let no stage begin inside a node and end inside another"
+            )
+    firsts = [min(here) for here in of_nodes]
     seen: Counter[int] = Counter()
     numbers = []  # of each node: its group's
     for first in firsts:
@@ -90,9 +88,14 @@ def seats(layout: Layout, node: int, local_world_size: int) -> Seats:
         seen[first] += 1
     group = [each for each in range(count) if numbers[each] == numbers[node]]
     in_order = tuple(sorted(group, key=firsts.__getitem__))
-    return Seats(min(here), of_each, in_order, numbers[node])
+    return Seats(firsts[node], of_each, in_order, numbers[node])
 
 
-def _positions(layout: Layout, node: int, local_world_size: int) -> list[int]:
+def _positions(layout: Layout, node: int, local_world_size: int) -> Counter[int]:
+    """Of a node: how many of its ranks have each position."""
     first = node * local_world_size
-    return [layout.position(rank) for rank in range(first, first + local_world_size)]
+    return Counter(layout.position(rank) for rank in range(first, first + local_world_size))
+
+
+def _shown(here: Counter[int]) -> str:
+    return ", ".join(f"{position} ({here[position]} ranks)" for position in sorted(here))

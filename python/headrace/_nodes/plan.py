@@ -213,8 +213,8 @@ def _check_reachable(own: int, met: Met) -> None:
         if machine != met.machines[own] and _is_loopback(address):
             raise InvalidArgumentError(
                 f"nodes: node {node} listens at {address}, and node {own} is another machine, "
-                "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or give "
-                "each node its own nodes=hr.Nodes(listen=...)"
+                "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or "
+                "give each node its own nodes=hr.Nodes(listen=...)"
             )
 
 

@@ -80,7 +80,8 @@ class RemoteLoader final : public BatchSource {
   // Errors, beside those of BatchSource::Next():
   //         Unavailable         the node process has ended
   //         FailedPrecondition  ranks ask for different positions
-  //         DeadlineExceeded    some ranks made no loader within start_timeout_ns
+  //         DeadlineExceeded    some ranks made no loader within start_timeout_ns; or a signal has
+  //                             stopped the node process for as long
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Never waits: only the node process waits for reads.
   bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -153,8 +154,12 @@ class RemoteLoader final : public BatchSource {
   // The same for an answer, while keep_waiting_ returns true.
   Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
                        std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The same for a run's batches. A run begins when every rank has asked for it; if that takes too
-  // long, this tells the node.
+  // The same for a run's batches; meanwhile looks whether the node process is stopped.
+  Status WaitAndLook(const std::function<bool()>& over, std::int64_t timeout_ns)
+      HEADRACE_LOCKS_REQUIRED(mutex_);
+  // Errors: DeadlineExceeded  it has been stopped for start_timeout_ns
+  Status CheckStopped() HEADRACE_LOCKS_REQUIRED(mutex_);
+  // A run begins when every rank has asked for it; if that takes too long, this tells the node.
   Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -185,6 +190,9 @@ class RemoteLoader final : public BatchSource {
   mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
   mutable Run run_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  // When a wait looked whether the node is stopped, and since when it is.
+  std::optional<std::int64_t> looked_ns_ HEADRACE_GUARDED_BY(mutex_);
+  std::optional<std::int64_t> stopped_since_ns_ HEADRACE_GUARDED_BY(mutex_);
   // Calls without an answer, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);

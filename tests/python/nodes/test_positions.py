@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from headrace._loading.positions import Layout, Seats, seats
@@ -57,11 +59,18 @@ def test_every_group_of_nodes_has_each_position_on_one_node(
     if world_size % (tensor * pipeline) or world_size % local:
         return
     layout = Layout(world_size, tensor, pipeline)
-    try:
-        found = [seats(layout, node, local) for node in range(world_size // local)]
-    except InvalidArgumentError as error:
-        assert "have positions" in str(error)
+    nodes = range(world_size // local)
+    of_nodes = [
+        Counter(layout.position(node * local + each) for each in range(local)) for node in nodes
+    ]
+    sets = {frozenset(here) for here in of_nodes}
+    if len({frozenset(here.values()) for here in of_nodes}) > 1 or sum(map(len, sets)) != len(
+        frozenset().union(*sets)
+    ):
+        with pytest.raises(InvalidArgumentError, match="in part or beside"):
+            seats(layout, 0, local)
         return
+    found = [seats(layout, node, local) for node in nodes]
     for node, of in enumerate(found):
         ranks = range(node * local, (node + 1) * local)
         here = {layout.position(rank) for rank in ranks}
@@ -77,5 +86,5 @@ def test_every_group_of_nodes_has_each_position_on_one_node(
 
 
 def test_nodes_that_share_a_position_in_part_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"tensor=3.* 2 ranks on each node"):
+    with pytest.raises(InvalidArgumentError, match=r"tensor=3.* 2 ranks on each node: node 1 has"):
         seats(Layout(6, tensor=3), 0, 2)
