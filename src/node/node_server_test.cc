@@ -1,5 +1,6 @@
 #include "node/server/node_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
