@@ -114,7 +114,9 @@ def check(source: Path, folder: Path, by: str) -> None:
     with hr.Loader(source, 3 * RANKS, fields=["label"], ids=True, output="numpy") as loader:
         for epoch in range(2):
             alone = [[int(number) for number in batch.sample_id] for batch in loader]
-            merged = [flat(step) for step in zip(*(each["epochs"][epoch] for each in told))]
+            merged = [
+                flat(step) for step in zip(*(each["epochs"][epoch] for each in told), strict=True)
+            ]
             assert [sorted(step) for step in merged[:-1]] == [sorted(step) for step in alone[:-1]]
             assert set(merged[-1]) == set(alone[-1])  # Filled up.
 
