@@ -43,7 +43,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Met:
-    """What all nodes of a meeting have been told."""
+    """What all nodes of a meeting know at its end."""
 
     addresses: list[str]
     machines: list[str]  # of each node: which it is on

@@ -7,15 +7,13 @@
 
 #include "base/clock.h"
 #include "base/format/errors.h"
-#include "base/process_id.h"
 #include "base/units.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::int64_t kAskEveryNs = 50'000'000;
-// A look at whether the node is stopped takes some 20 us.
-constexpr std::int64_t kLookEveryNs = 1'000'000'000;
+constexpr std::int64_t kLookEveryNs = NodeState::kLookEveryNs;
 // How long a node may take to hear that a client goes.
 constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
 
@@ -148,14 +146,22 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     if (!std::exchange(run_.told_waiting, true)) {
       static_cast<void>(link_->NoteWaiting());  // Fails if the node has gone: see below.
     }
-    HEADRACE_RETURN_IF_ERROR(WaitAndLook(over, timeout_ns));
+    for (std::int64_t left_ns = timeout_ns; !over();) {
+      const bool is_last = left_ns >= 0 && left_ns <= kLookEveryNs;
+      HEADRACE_RETURN_IF_ERROR(WaitInRun(over, is_last ? left_ns : kLookEveryNs));
+      if (!over()) {
+        HEADRACE_RETURN_IF_ERROR(node_state_.Check(*link_, clock_->NowNanos(), start_timeout_ns_));
+      }
+      if (is_last) break;
+      if (left_ns >= 0) left_ns -= kLookEveryNs;
+    }
   }
   if (run_.start != start) return Status(StatusCode::kCancelled, "the run was stopped");
   if (!run_.ready.empty()) {
     auto [number, batch] = std::move(run_.ready.front());
     run_.ready.pop_front();
     run_.told_waiting = run_.begins = false;
-    stopped_since_ns_.reset();
+    node_state_ = {};
     link_->NoteTaken(number);
     batch->lease = std::make_shared<const Lease>(link_, number);
     if (shares_batches_) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
@@ -208,35 +214,6 @@ Status RemoteLoader::WaitForAnswer(const char* asked, const std::function<bool()
                               "{}); it may be planning for another rank: try again",
                               what, waited_ns / kNsPerSecond, link_->node_pid()));
   }
-}
-
-Status RemoteLoader::WaitAndLook(const std::function<bool()>& over, std::int64_t timeout_ns) {
-  while (true) {
-    const bool is_last = timeout_ns >= 0 && timeout_ns <= kLookEveryNs;
-    HEADRACE_RETURN_IF_ERROR(WaitInRun(over, is_last ? timeout_ns : kLookEveryNs));
-    if (over()) return Status();
-    HEADRACE_RETURN_IF_ERROR(CheckStopped());
-    if (is_last) return Status();
-    if (timeout_ns >= 0) timeout_ns -= kLookEveryNs;
-  }
-}
-
-Status RemoteLoader::CheckStopped() {
-  const std::int64_t now_ns = clock_->NowNanos();
-  if (looked_ns_.has_value() && now_ns - *looked_ns_ < kLookEveryNs) return Status();
-  looked_ns_ = now_ns;
-  if (!ProcessIsStopped(link_->node_pid())) {
-    stopped_since_ns_.reset();
-    return Status();
-  }
-  if (!stopped_since_ns_.has_value()) stopped_since_ns_ = now_ns;
-  const std::int64_t stopped_ns = now_ns - *stopped_since_ns_;
-  if (stopped_ns < start_timeout_ns_) return Status();
-  return Status(
-      StatusCode::kDeadlineExceeded,
-      fmt::format("waiting for a batch of {}: it has been stopped for {} s, as by SIGSTOP: continue "
-                  "it (kill -CONT {}) and start again, or raise NodeProcess.start_timeout",
-                  link_->Node(), stopped_ns / kNsPerSecond, link_->node_pid()));
 }
 
 Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns) {

@@ -18,6 +18,7 @@
 #include "loader/batch_source.h"
 #include "loader/config/loader_options.h"
 #include "node/client/batch_mapper.h"
+#include "node/client/node_state.h"
 #include "node/client/remote_link.h"
 #include "node/protocol/messages.h"
 
@@ -154,12 +155,8 @@ class RemoteLoader final : public BatchSource {
   // The same for an answer, while keep_waiting_ returns true.
   Status WaitForAnswer(const char* asked, const std::function<bool()>& done,
                        std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The same for a run's batches; meanwhile looks whether the node process is stopped.
-  Status WaitAndLook(const std::function<bool()>& over, std::int64_t timeout_ns)
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  // Errors: DeadlineExceeded  it has been stopped for start_timeout_ns
-  Status CheckStopped() HEADRACE_LOCKS_REQUIRED(mutex_);
-  // A run begins when every rank has asked for it; if that takes too long, this tells the node.
+  // The same for a run's batches. A run begins when every rank has asked for it; if that takes too
+  // long, this tells the node.
   Status WaitInRun(const std::function<bool()>& over, std::int64_t timeout_ns)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void Receive(std::int64_t timeout_ns) const HEADRACE_LOCKS_REQUIRED(mutex_);
@@ -190,9 +187,7 @@ class RemoteLoader final : public BatchSource {
   mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
   mutable Run run_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  // When a wait looked whether the node is stopped, and since when it is.
-  std::optional<std::int64_t> looked_ns_ HEADRACE_GUARDED_BY(mutex_);
-  std::optional<std::int64_t> stopped_since_ns_ HEADRACE_GUARDED_BY(mutex_);
+  NodeState node_state_ HEADRACE_GUARDED_BY(mutex_);  // of the current wait
   // Calls without an answer, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);

@@ -47,7 +47,7 @@ void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
     std::optional<std::uint32_t> seat;
     {
       MutexLock lock(mutex_);
-      seat = SeatOf(*client);
+      seat = SeatOf(seats_, *client);
     }
     if (seat.has_value()) Answer(client, *seat, request);
   });
@@ -59,27 +59,6 @@ void HostedJob::Close(std::shared_ptr<LaneClient> client) {
     --interrupts_;
     DoClose(client);
   });
-}
-
-std::optional<std::uint32_t> HostedJob::SeatOf(const LaneClient& client) const {
-  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-    if (seats_[seat].client.get() == &client) return seat;
-  }
-  return std::nullopt;
-}
-
-SharedTakes::Ranks HostedJob::InRun(std::uint32_t lane) const {
-  SharedTakes::Ranks found;
-  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-    if (seats_[seat].lane == lane && seats_[seat].run != nullptr) found.insert(seat);
-  }
-  return found;
-}
-
-std::vector<std::uint32_t> HostedJob::AwaitedLanes() const {
-  std::set<std::uint32_t> lanes;
-  for (const std::uint32_t seat : start_.Awaited()) lanes.insert(seats_[seat].lane);
-  return {lanes.begin(), lanes.end()};
 }
 
 std::optional<HostedJob::Failure> HostedJob::failure() const {
@@ -191,7 +170,7 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
-      reply.stats.awaited = AwaitedLanes();
+      reply.stats.awaited = LanesOf(seats_, start_.Awaited());
     }
     reply.learned = session_->reports().learned();
     client->Send(std::move(reply));
@@ -246,7 +225,7 @@ void HostedJob::LeaveRun(std::uint32_t seat) {
     lane = seats_[seat].lane;
     last = std::none_of(seats_.begin(), seats_.end(),
                         [](const Seat& each) { return each.run != nullptr; });
-    const SharedTakes::Ranks left = InRun(lane);
+    const SharedTakes::Ranks left = RanksInRun(seats_, lane);
     last_of_lane = left.empty();
     taken = takes_[lane].Left(left);
   }
@@ -371,7 +350,7 @@ Status HostedJob::Took(std::uint32_t seat, SessionRun& run,
   {
     MutexLock lock(mutex_);
     lane = seats_[seat].lane;
-    taken = takes_[lane].Took(seat, batch, InRun(lane));
+    taken = takes_[lane].Took(seat, batch, RanksInRun(seats_, lane));
   }
   for (const auto& each : taken) run.OnTaken(lane, *each, taken_ns);
   MutexLock lock(mutex_);
@@ -385,7 +364,7 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
   std::optional<std::uint32_t> seat;
   {
     MutexLock lock(mutex_);
-    seat = SeatOf(*client);
+    seat = SeatOf(seats_, *client);
     if (seat.has_value()) run = seats_[*seat].run;
   }
   Status stuck;
@@ -429,7 +408,7 @@ void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
   std::optional<std::uint32_t> seat;
   {
     MutexLock lock(mutex_);
-    seat = SeatOf(*client);
+    seat = SeatOf(seats_, *client);
   }
   if (!seat.has_value()) return;
   LeaveRun(*seat);

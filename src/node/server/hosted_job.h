@@ -17,6 +17,7 @@
 #include "node/protocol/messages.h"
 #include "node/server/collective_start.h"
 #include "node/server/lane_client.h"
+#include "node/server/seats.h"
 #include "node/server/shared_takes.h"
 
 namespace headrace {
@@ -76,15 +77,6 @@ class HostedJob {
   [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Seat {
-    std::shared_ptr<LaneClient> client;
-    std::uint32_t lane = 0;
-    std::uint64_t start = 0;          // number of the run that it is in, or asks for
-    std::shared_ptr<SessionRun> run;  // null: it is in no run
-    std::size_t tiers_in_trouble = 0;
-    bool answered = false;
-  };
-
   HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained)
       : first_(first),
         admit_(std::move(admit)),
@@ -114,11 +106,6 @@ class HostedJob {
   // Ends the run, lets none begin, and sends the error to every connected rank.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  [[nodiscard]] std::optional<std::uint32_t> SeatOf(const LaneClient& client) const
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  // The ranks of a lane that are in the run.
-  [[nodiscard]] SharedTakes::Ranks InRun(std::uint32_t lane) const HEADRACE_LOCKS_REQUIRED(mutex_);
-  [[nodiscard]] std::vector<std::uint32_t> AwaitedLanes() const HEADRACE_LOCKS_REQUIRED(mutex_);
   // A rank took the batch. Returns whether others of its node can never start the run they wait for.
   Status Took(std::uint32_t seat, SessionRun& run, const std::shared_ptr<const Batch>& batch,
               std::int64_t taken_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);

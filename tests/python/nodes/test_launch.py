@@ -59,7 +59,7 @@ def test_without_slurm_s_tasks_of_the_node_local_ranks_are_unknown(told: str) ->
         {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
         {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
         {"PMIX_RANK": "0"},
-        {"JOB_COMPLETION_INDEX": "2"},  # How many pods there are is not said.
+        {"JOB_COMPLETION_INDEX": "2"},  # It says no number of pods.
         {"HEADRACE_NODES": "a,b"},
     ],
 )

@@ -73,7 +73,7 @@ def free_ports(hosts: list[str]) -> list[int]:
 
 
 def environment() -> dict[str, str]:
-    """Nothing of a launch but the addresses of the nodes, and the job's secret."""
+    """Without a launch: the addresses of the nodes, and the job's secret."""
     launchers = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "SLURM_", "OMPI_", "PMI", "MASTER_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(launchers)}
     ports = free_ports(["127.0.0.1", "127.0.0.2"])

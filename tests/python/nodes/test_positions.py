@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headrace._loading.positions import Layout, Seats, seats
+from headrace._nodes.positions import Layout, Seats, seats
 from headrace.errors import InvalidArgumentError
 
 
