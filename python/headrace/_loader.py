@@ -71,10 +71,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
         ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
         cache: `headrace.Cache`: which samples tiers keep.
-        sharding: `headrace.Sharding`: rank and world size, if neither torch nor the launch defines
-            them; which ranks get the same batches.
-        node_process: `headrace.NodeProcess`: one engine for all ranks of this machine. Default with
-            tiers on several machines; False: none.
+        sharding: `headrace.Sharding`: rank and world size; which ranks get the same batches.
+        node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
         nodes: `headrace.Nodes`: how several machines give each other what their tiers hold.
         engine: `headrace.Engine`: how it reads, verifies, prefetches, and is monitored.
 

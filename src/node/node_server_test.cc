@@ -1,6 +1,5 @@
 #include "node/server/node_server.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -18,144 +17,12 @@
 #include "loader/loader.h"
 #include "loader/testing/bytes_dataset.h"
 #include "node/client/remote_loader.h"
+#include "node/testing/node_server_fixture.h"
 
 namespace headrace {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr std::uint64_t kSamples = 96;
-constexpr std::uint64_t kGlobalBatch = 8;
-constexpr std::uint64_t kSteps = kSamples / kGlobalBatch;
-constexpr std::uint64_t kEpochs = 2;
-
-// A node process's server and its clients, in one process: what they share is what two processes
-// would, a socket and sealed memory.
-class NodeServerTest : public ::testing::Test {
- protected:
-  void SetUp() override { fds_before_ = OpenFds(); }
-
-  void TearDown() override {
-    EndServer();
-    EXPECT_EQ(OpenFds(), fds_before_);
-  }
-
-  void Serve(NodeServerOptions options = {}) {
-    options.name = socket_;
-    server_ = NodeServer::Make(std::move(options)).value();
-    serving_ = std::jthread([this] { server_->Run(); });
-  }
-
-  // Returns when it has ended by itself: when the last client is gone.
-  void WaitForEnd() {
-    serving_.join();
-    server_.reset();
-  }
-
-  void EndServer() {
-    if (server_ == nullptr) return;
-    server_->Stop();
-    WaitForEnd();
-  }
-
-  static LoaderOptions OptionsOf(std::uint32_t ranks, const std::string& order = "exact") {
-    return {.job = {.batch_size = kGlobalBatch / ranks,
-                    .world_size = ranks,
-                    .seed = 3,
-                    .epochs = kEpochs},
-            .order = {.name = order},
-            .memory_bytes = 4 * kMiB,
-            .threads = 1,
-            .io = "threads"};
-  }
-
-  Result<std::unique_ptr<RemoteLoader>> TryOpen(
-      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
-      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
-    const NodeAddress address{.socket = socket_,
-                              .job = job,
-                              .local_rank = rank,
-                              .local_ranks = options.job.world_size,
-                              .index_path = dataset_.index_path(),
-                              .fingerprint = dataset_.index()->fingerprint()};
-    options.job.rank = rank;
-    return RemoteLoader::Open(
-        address, std::move(options), [] { return true; }, std::move(clock));
-  }
-
-  // One of `seats` ranks of the node, which share the positions of the options evenly: neighbours
-  // have the same.
-  std::unique_ptr<RemoteLoader> OpenSeat(std::uint32_t seat, std::uint32_t seats,
-                                         LoaderOptions options) const {
-    const std::uint32_t lanes = options.job.world_size;
-    options.job.rank = seat * lanes / seats;
-    const NodeAddress address{
-        .socket = socket_,
-        .job = "job",
-        .local_rank = seat,
-        .local_ranks = seats,
-        .lanes = NodeAddress::Lanes{.process = seat, .lane = options.job.rank, .lanes = lanes},
-        .index_path = dataset_.index_path(),
-        .fingerprint = dataset_.index()->fingerprint()};
-    auto opened = RemoteLoader::Open(address, std::move(options), [] { return true; });
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    return std::move(opened).value();
-  }
-
-  std::unique_ptr<RemoteLoader> Open(
-      std::uint32_t rank, LoaderOptions options, const std::string& job = "job",
-      std::shared_ptr<const Clock> clock = std::make_shared<MonotonicClock>()) const {
-    auto opened = TryOpen(rank, std::move(options), job, std::move(clock));
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    return std::move(opened).value();
-  }
-
-  // Two of four ranks differ, and leave; why the second was refused.
-  [[nodiscard]] std::string FailToOpen(LoaderOptions options) const {
-    const auto first = Open(0, options);
-    ++options.job.seed;
-    return std::string(TryOpen(1, std::move(options)).status().message());
-  }
-
-  // What the rank would get without a node process.
-  std::vector<RowList> Alone(std::uint32_t rank, LoaderOptions options) const {
-    options.job.rank = rank;
-    const auto loader = Loader::Open(dataset_.index(), std::move(options)).value();
-    EXPECT_TRUE(loader->Start({}).ok());
-    return Drain(*loader);
-  }
-
-  // Takes batches until there is an error: it, and how many. Fails at the end of the job, or if
-  // nothing comes in kHangNs.
-  static std::pair<Status, std::uint64_t> TakeUntilTold(RemoteLoader& loader,
-                                                        const LoaderOptions& options) {
-    const std::uint64_t all = kSteps * options.job.epochs;
-    for (std::uint64_t taken = 0; taken < all; ++taken) {
-      const Result<BatchQueue::Taken> next = loader.Next(kHangNs);
-      if (!next.ok()) return {next.status(), taken};
-      if (next.value().batch == nullptr) {
-        ADD_FAILURE() << "nothing came after " << taken << " batches";
-        return {Status(), taken};
-      }
-    }
-    ADD_FAILURE() << "no error in " << all << " batches";
-    return {Status(), all};
-  }
-
-  // Every rank on a thread of its own.
-  static void OnEachRank(std::uint32_t ranks, const std::function<void(std::uint32_t)>& work) {
-    std::vector<std::jthread> threads;
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&work, rank] { work(rank); });
-    }
-  }
-
-  const BytesDataset dataset_{{.samples = kSamples, .sample_bytes_max = 9000}};
-  std::size_t fds_before_ = 0;
-  const std::string socket_ = UniqueSocketName();
-  std::unique_ptr<NodeServer> server_;
-  std::jthread serving_;
-};
 
 // Slot s of rank r of W has position s W + r of the global batch.
 TEST_F(NodeServerTest, AnyNumberOfRanksGetTheBytesOfOneWithTheSameGlobalBatch) {
@@ -244,83 +111,6 @@ TEST_F(NodeServerTest, OneThatLeavesInTheMiddleHoldsUpNobody) {
     });
     WaitForEnd();
   }
-}
-
-TEST_F(NodeServerTest, RanksOfAPositionGetTheSameBatchesWhichAreReadOnce) {
-  constexpr std::uint32_t kSeats = 6;
-  for (const char* const order : {"exact", "batch", "epoch"}) {
-    LoaderOptions options = OptionsOf(2, order);
-    options.tiers.tiers = {{.capacity_bytes = kMiB}};
-    std::atomic<std::uint64_t> uses = 0;
-    Serve();
-    OnEachRank(kSeats, [&](std::uint32_t seat) {
-      const auto loader = OpenSeat(seat, kSeats, options);
-      EXPECT_TRUE(loader->Start({}).ok());
-      EXPECT_EQ(Drain(*loader), Alone(seat / 3, options)) << order << " " << seat;
-      uses = loader->stats().value().engine.tiers.storage_uses;
-    });
-    WaitForEnd();
-    EXPECT_EQ(uses, kSamples) << order;
-  }
-}
-
-TEST_F(NodeServerTest, WhatARankOfAPositionChangesInItsBatchTheOthersDoNotSee) {
-  const LoaderOptions options = OptionsOf(1);
-  Serve();
-  const auto one = OpenSeat(0, 2, options);
-  const auto other = OpenSeat(1, 2, options);
-  ASSERT_TRUE(one->Start({}).ok());
-  ASSERT_TRUE(other->Start({}).ok());
-  const std::shared_ptr<Batch> changed = TakeOne(*one);
-  for (std::size_t slot = 0; slot < changed->samples.size(); ++slot) {
-    const std::span<std::byte> row = changed->row(one->facts().schema, 0, slot);
-    std::fill(row.begin(), row.end(), std::byte{0});
-  }
-  EXPECT_EQ(Drain(*other), Alone(0, options));
-}
-
-TEST_F(NodeServerTest, ARankOfAPositionThatLeavesDoesNotEndTheRunOfTheOthers) {
-  LoaderOptions options = OptionsOf(2);
-  options.batches_ahead = 2;  // Less than is left.
-  for (const std::uint64_t left_at : {0U, 1U, 5U}) {
-    Serve();
-    OnEachRank(4, [&](std::uint32_t seat) {
-      const auto loader = OpenSeat(seat, 4, options);
-      EXPECT_TRUE(loader->Start({}).ok());
-      if (seat != 1) {
-        EXPECT_EQ(Drain(*loader), Alone(seat / 2, options)) << left_at << " " << seat;
-        return;
-      }
-      for (std::uint64_t step = 0; step < left_at; ++step) EXPECT_NE(TakeOne(*loader), nullptr);
-    });
-    WaitForEnd();
-  }
-}
-
-// Until then the engine makes no more batches of the position: they would have no bound.
-TEST_F(NodeServerTest, APositionHasTakenABatchWhenAllOfItsRanksHave) {
-  LoaderOptions options = OptionsOf(1);
-  options.batches_ahead = 3;
-  Serve();
-  auto one = OpenSeat(0, 2, options);
-  auto other = OpenSeat(1, 2, options);
-  ASSERT_TRUE(one->Start({}).ok());
-  ASSERT_TRUE(other->Start({}).ok());
-  std::vector<RowList> got;
-  for (int step = 0; step < 3; ++step) got.push_back(RowsOf(*one, *TakeOne(*one)));
-  // The engine has nothing left that it may do.
-  while (one->stats().value().engine.steps_in_work != 0) std::this_thread::yield();
-  EXPECT_EQ(one->Next(0).value().batch, nullptr);
-  EXPECT_EQ(one->stats().value().engine.lanes.size(), 1U);
-  EXPECT_EQ(one->stats().value().engine.lanes[0].ready, 3U);
-  std::vector<RowList> got_other;
-  OnEachRank(2, [&](std::uint32_t seat) {
-    for (RowList& each : Drain(seat == 0 ? *one : *other)) {
-      (seat == 0 ? got : got_other).push_back(std::move(each));
-    }
-  });
-  EXPECT_EQ(got, Alone(0, options));
-  EXPECT_EQ(got_other, Alone(0, options));
 }
 
 // Batches ahead of a rank are counted, and here its memory has room for more.
@@ -621,7 +411,7 @@ TEST_F(NodeServerTest, OneWhoseLoopIsPastWhereAnotherWaitsIsToldThoughItsWorkers
 
 // Its memory is the others'.
 TEST_F(NodeServerTest, BatchesOfALaneThatNobodyHasAreNotKept) {
-  LaneSink sink(/*client=*/nullptr, /*start=*/1, /*schema=*/{});
+  LaneSink sink(/*receivers=*/{}, /*schema=*/{});
   const auto batch = std::make_shared<Batch>();
   sink.OnBatch(batch);
   EXPECT_EQ(batch.use_count(), 1);

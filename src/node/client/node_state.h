@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// Whether a node process that somebody waits for can answer at all: a stopped one (SIGSTOP) keeps its
-// connections, and nothing else would end the wait. Reads its state from /proc, some 20 us.
+// Whether a node process that somebody waits for can answer at all: a stopped one (SIGSTOP) keeps
+// its connections, and nothing else would end the wait. Reads its state from /proc, some 20 us.
 //
 // Thread safety: none.
 class NodeState {

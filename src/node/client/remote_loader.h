@@ -131,9 +131,8 @@ class RemoteLoader final : public BatchSource {
     std::optional<NodeMessage> reply;
   };
 
-  RemoteLoader(std::shared_ptr<RemoteLink> link, bool shares_batches,
-               std::int64_t start_timeout_ns, std::function<bool()> keep_waiting,
-               std::shared_ptr<const Clock> clock)
+  RemoteLoader(std::shared_ptr<RemoteLink> link, bool shares_batches, std::int64_t start_timeout_ns,
+               std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
       : link_(std::move(link)),
         shares_batches_(shares_batches),
         start_timeout_ns_(start_timeout_ns),

@@ -25,8 +25,8 @@ namespace headrace {
 class JobNodes;
 class RetainedTiers;
 
-// A job of several ranks in their node process: the shared engine and the connected ranks. Each rank
-// has a *seat*, its local rank. Ranks that get the same batches share a lane of the engine.
+// A job of several ranks in their node process: the shared engine and the connected ranks. Each
+// rank has a *seat*, its local rank. Ranks that get the same batches share a lane of the engine.
 //
 // Ranks connect one by one. The first defines the job; the others must ask for the same job. A run
 // is collective:
@@ -106,7 +106,8 @@ class HostedJob {
   // Ends the run, lets none begin, and sends the error to every connected rank.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // A rank took the batch. Returns whether others of its node can never start the run they wait for.
+  // A rank took the batch. Returns whether others of its node can never start the run they wait
+  // for.
   Status Took(std::uint32_t seat, SessionRun& run, const std::shared_ptr<const Batch>& batch,
               std::int64_t taken_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t seat)
@@ -118,9 +119,9 @@ class HostedJob {
 
   mutable Mutex mutex_;
   std::vector<Seat> seats_ HEADRACE_GUARDED_BY(mutex_);
-  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);  // its lanes are seats
+  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);           // its lanes are seats
   std::vector<SharedTakes> takes_ HEADRACE_GUARDED_BY(mutex_);  // of each lane
-  Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job has failed
+  Status failed_ HEADRACE_GUARDED_BY(mutex_);                   // an error: the job has failed
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> ending_ = false;  // the destructor runs: do not repeat waits

@@ -129,7 +129,8 @@ Status CheckOpen(const OpenSession& open) {
   if (open.lanes < 1 || open.lanes > open.local_ranks || open.local_ranks % open.lanes != 0 ||
       open.lane >= open.lanes) {
     return InvalidArgument(
-        "rank {} has position {} of {} on a node of {} ranks: each position must have as many ranks",
+        "rank {} has position {} of {} on a node of {} ranks: each position must have as many "
+        "ranks",
         open.process, open.lane, open.lanes, open.local_ranks);
   }
   const OrderOptions& job = open.options.job;

@@ -110,7 +110,7 @@ def check(source: Path, folder: Path, by: str) -> None:
             "local_world_size": LOCAL_RANKS, "node": rank // LOCAL_RANKS, "nodes": 2,
         }  # fmt: skip
         assert (each["nodes"]["node"], each["nodes"]["nodes"]) == (rank // LOCAL_RANKS, 2)
-    assert told[0]["nodes"]["given"] == told[2]["nodes"]["received"] > 0
+    assert sum(told[rank]["nodes"]["received"] for rank in range(0, RANKS, LOCAL_RANKS)) > 0
     with hr.Loader(source, 3 * RANKS, fields=["label"], ids=True, output="numpy") as loader:
         for epoch in range(2):
             alone = [[int(number) for number in batch.sample_id] for batch in loader]
@@ -118,7 +118,7 @@ def check(source: Path, folder: Path, by: str) -> None:
                 flat(step) for step in zip(*(each["epochs"][epoch] for each in told), strict=True)
             ]
             assert [sorted(step) for step in merged[:-1]] == [sorted(step) for step in alone[:-1]]
-            assert set(merged[-1]) == set(alone[-1])  # Filled up.
+            assert set(alone[-1]) <= set(merged[-1])  # Filled up.
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun (openmpi-bin)")
