@@ -149,7 +149,8 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
       const bool is_last = left_ns >= 0 && left_ns <= kLookEveryNs;
       HEADRACE_RETURN_IF_ERROR(WaitInRun(over, is_last ? left_ns : kLookEveryNs));
       if (!over()) {
-        HEADRACE_RETURN_IF_ERROR(node_state_.Check(*link_, clock_->NowNanos(), start_timeout_ns_));
+        HEADRACE_RETURN_IF_ERROR(
+            node_state_.Check(*link_, clock_->NowNanos(), address_.start_timeout_ns));
       }
       if (is_last) break;
       if (left_ns >= 0) left_ns -= kLookEveryNs;
@@ -163,7 +164,7 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     node_state_ = {};
     link_->NoteTaken(number);
     batch->lease = std::make_shared<const Lease>(link_, number);
-    if (shares_batches_) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
+    if (address_.shares_batches()) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
     return BatchQueue::Taken{.batch = std::move(batch)};
   }
   if (!run_.end.has_value()) return BatchQueue::Taken{};
@@ -220,7 +221,7 @@ Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t t
   const std::int64_t now_ns = clock_->NowNanos();
   if (!run_.waits_since_ns.has_value()) run_.waits_since_ns = now_ns;
   const std::int64_t left_ns =
-      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *run_.waits_since_ns));
+      std::max<std::int64_t>(0, address_.start_timeout_ns - (now_ns - *run_.waits_since_ns));
   if (timeout_ns >= 0 && timeout_ns < left_ns) return WaitUntil(over, timeout_ns).status();
   HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(over, left_ns));
   if (came) return Status();

@@ -37,6 +37,10 @@ struct NodeAddress {
     std::uint32_t lanes = 1;
   };
   std::optional<Lanes> lanes;
+  // Whether other ranks get this rank's batches, too.
+  [[nodiscard]] bool shares_batches() const {
+    return lanes.has_value() && lanes->lanes < local_ranks;
+  }
   std::string index_path;  // of the dataset's index, absolute
   std::string fingerprint;
   std::int64_t start_timeout_ns = 600'000'000'000;  // wait of Next() for ranks that never connected
@@ -131,11 +135,10 @@ class RemoteLoader final : public BatchSource {
     std::optional<NodeMessage> reply;
   };
 
-  RemoteLoader(std::shared_ptr<RemoteLink> link, bool shares_batches, std::int64_t start_timeout_ns,
+  RemoteLoader(std::shared_ptr<RemoteLink> link, NodeAddress address,
                std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
       : link_(std::move(link)),
-        shares_batches_(shares_batches),
-        start_timeout_ns_(start_timeout_ns),
+        address_(std::move(address)),
         keep_waiting_(std::move(keep_waiting)),
         clock_(std::move(clock)) {}
 
@@ -168,8 +171,7 @@ class RemoteLoader final : public BatchSource {
   Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<RemoteLink> link_;
-  const bool shares_batches_;  // other ranks get them, too
-  const std::int64_t start_timeout_ns_;
+  const NodeAddress address_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
   mutable SessionFacts facts_;        // Written once, while the loader is opened.

@@ -83,7 +83,12 @@ class HostedJob {
         retained_(std::move(retained)),
         seats_(first.local_ranks),
         start_(first.job, first.process - first.local_rank, first.local_ranks),
-        takes_(first.lanes) {}
+        takes_(first.lanes) {
+    // Until it joins: where its neighbours are.
+    for (std::uint32_t seat = 0; seat < first.local_ranks; ++seat) {
+      seats_[seat].lane = seat * first.lanes / first.local_ranks;
+    }
+  }
 
   // Runs `work` on the job's thread.
   void Post(std::function<void()> work);
