@@ -51,9 +51,8 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
       .process = options.job.rank, .lane = address.local_rank, .lanes = address.local_ranks});
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
   auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
-  std::unique_ptr<RemoteLoader> loader(new RemoteLoader(link, lanes.lanes < address.local_ranks,
-                                                        address.start_timeout_ns,
-                                                        std::move(keep_waiting), std::move(clock)));
+  std::unique_ptr<RemoteLoader> loader(
+      new RemoteLoader(link, address, std::move(keep_waiting), std::move(clock)));
   Status said = link->Say(ClientHello{.library = HEADRACE_VERSION,
                                       .pid = static_cast<std::uint64_t>(getpid()),
                                       .rank = lanes.process});
