@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace._arguments import integer
-from headrace._nodes.positions import Layout
 from headrace._nodes.launch import Launch, find_launch
+from headrace._nodes.positions import Layout
 from headrace._options.groups import Sharding
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
