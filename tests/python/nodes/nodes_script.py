@@ -32,8 +32,8 @@ class Trouble:
     """After so many steps."""
     rank: int = 1
     victim: str = "nothing"
-    """"rank"; "node": its node process; "machine": both, and the agent; "more": the ranks wait for
-    a launch with another node."""
+    """"rank"; "node": its node process; "agent": its agent, with which all of its node ends;
+    "more": the ranks wait for a launch with another node."""
     how: str = "SIGKILL"
 
 
@@ -112,11 +112,12 @@ def meet(trouble: Trouble, once: Path, loader: hr.Loader) -> None:
         return
     once.touch()
     number = signal.Signals[trouble.how]
-    if trouble.victim in ("node", "machine"):
+    if trouble.victim == "node":
         os.kill(node_pid(loader), number)
-    if trouble.victim == "machine":
+    elif trouble.victim == "agent":
         os.kill(os.getppid(), number)
-    if trouble.victim in ("rank", "machine"):
+        signal.pause()
+    else:
         os.kill(os.getpid(), number)
 
 
