@@ -81,7 +81,7 @@ def core_options(
     for name in dataset.nesting.hidden(names):
         options.add_field(name, None, _UNCHECKED)
     options.batch_size = integer("batch_size", batch_size, 1, 2**24)
-    ranks = ranks or Ranks(None, None)
+    ranks = ranks or Ranks()
     options.rank, options.world_size = ranks.rank, ranks.world_size
     options.seed = integer("seed", seed, 0, 2**64 - 1)
     options.shuffle = flag("shuffle", shuffle)
