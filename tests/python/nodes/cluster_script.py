@@ -1,5 +1,5 @@
 """What each node of tools/cluster runs: trains, and gives the others what its tier holds. Then node
-0 asks for the loaders of all nodes. Arguments: the dataset, a folder for records."""
+0 asks for the loaders of all nodes, if "ask" follows the dataset and a folder for records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import headrace as hr
 EPOCHS = 2
 
 
-def main(source: str, folder: Path) -> None:
+def main(source: str, folder: Path, asks: bool) -> None:
     node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["WORLD_SIZE"])
     addresses = os.environ["HEADRACE_CLUSTER_ADDRESSES"].split(",")
     (folder / addresses[node].split(":")[0]).write_text(str(os.getpid()))
@@ -46,19 +46,19 @@ def main(source: str, folder: Path) -> None:
         if node:
             done.read_bytes()  # Until node 0 has asked.
             return
-        # As ssh: runs a command where the process of a node is.
-        inside = f'exec nsenter --target $(cat {shlex.quote(str(folder))}/"$1") --net -- "${{@:2}}"'
-        via = shlex.join(["bash", "-c", inside, "via", "{node}"])
-        for name in ("top", "watchdog"):
-            options = ["--interval", "0.1", "--once"] if name == "watchdog" else []
+        if asks:
+            # As ssh: runs a command where the process of a node is.
+            process = f'$(cat {shlex.quote(str(folder))}/"$1")'
+            inside = f'exec nsenter --target {process} --net -- "${{@:2}}"'
+            via = shlex.join(["bash", "-c", inside, "via", "{node}"])
             asked = subprocess.run(
-                ["headrace", name, "--json", "--job", "--via", via, *options],
+                ["headrace", "top", "--json", "--job", "--via", via],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
-            (folder / f"{name}.json").write_text(asked.stdout or asked.stderr)
+            (folder / "top.json").write_text(asked.stdout or asked.stderr)
         for other in range(1, nodes):
             (folder / f"done-{other}").write_bytes(b"")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:] == ["ask"])

@@ -37,12 +37,11 @@ def test_nodes_with_networks_of_their_own_give_each_other_samples(
 ) -> None:
     if network == "namespaces" and NO_NAMESPACES is not None:
         pytest.skip(f"no network namespaces here: {NO_NAMESPACES}")
-    if network == "loopback" and os.geteuid() != 0:
-        pytest.skip("the script enters namespaces, also its own, which needs root")
-    options = ["--loopback"] if network == "loopback" else []
+    alone = network == "namespaces"  # Each sees only its own loaders: the others are asked.
+    options = [] if alone else ["--loopback"]
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "cluster", "run", "-n", "3", "--link", "200Mbit",
-         *options, "--", sys.executable, SCRIPT, numbered, tmp_path],
+         *options, "--", sys.executable, SCRIPT, numbered, tmp_path, *(["ask"] * alone)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
         env=headrace_on_path,
     )  # fmt: skip
@@ -51,13 +50,10 @@ def test_nodes_with_networks_of_their_own_give_each_other_samples(
     assert [each["nodes"]["node"] for each in stats] == [0, 1, 2]
     assert sum(each["nodes"]["received"] for each in stats) > COUNT / 3
     assert sum(each["nodes"]["failed"] for each in stats) == 0
-    loaders = json.loads((tmp_path / "top.json").read_text())["loaders"]
-    assert {each["rank"] for each in loaders} == {0, 1, 2}
-    named = {each.get("node") for each in loaders}
-    if network == "namespaces":  # Each sees only its own; the others were asked.
-        assert named == {None, "10.77.0.2", "10.77.0.3"}
-    late = json.loads((tmp_path / "watchdog.json").read_text())["late"]
-    assert "no rank is late" in late
+    if alone:
+        loaders = json.loads((tmp_path / "top.json").read_text())["loaders"]
+        seen = [(each["rank"], each.get("node")) for each in loaders]
+        assert seen == [(0, None), (1, "10.77.0.2"), (2, "10.77.0.3")]
     merged = merge_traces([tmp_path / f"trace-{node}.json" for node in range(3)])
     tracks = {event["args"]["name"] for event in merged["traceEvents"] if event["ph"] == "M"}
     assert {"rank 0", "rank 1", "rank 2"} <= tracks

@@ -15,6 +15,7 @@ import pytest
 import headrace as hr
 from headrace._observe.late import Look, late_rank, look_at
 from headrace._observe.merge import merge_traces, write_merged
+from headrace.cli._jobs import commands
 from headrace.cli._jobs import nodes as job_nodes
 from headrace.cli._jobs.commands import Watch
 from headrace.cli._jobs.nodes import OtherNodes, nodes_of_job
@@ -61,8 +62,8 @@ def test_a_rank_without_an_answer_is_named_first() -> None:
     ranks = [look(0), look(1, storage=9.0)]
     line = late_rank(ranks, BEFORE, silent=[look(3, step=97)])
     assert line == (
-        "rank 3 gives no answer: it is stopped or busy, at epoch 0 step 97, others at epoch 0 "
-        "step 100"
+        "rank 3 gives no answer, at epoch 0 step 97, others at epoch 0 step 100: it is stopped or "
+        "busy"
     )
 
 
@@ -132,22 +133,25 @@ def test_the_command_merges_what_loaders_wrote(numbered: Path, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("merged 2 traces, ")
     assert len(json.loads(output.read_text())["traceEvents"]) > 2 * len(loader)
-    with pytest.raises(OSError, match="writing the trace"):
-        write_merged([tmp_path / "a.json"], tmp_path / "none" / "x.json")
-    for arguments, error in (
-        (["a.json", "-o", "a.json"], "is one of the traces"),
-        (["none.json"], "reading the trace"),
-        (["bad.json"], "is no JSON"),
-        (["old.json"], r"not from loader.trace() of this version"),
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    good, bad, old = trace(tmp_path / "good"), tmp_path / "bad", tmp_path / "old"
+    bad.write_text("{")
+    old.write_text('{"traceEvents": []}')
+    for paths, error in (
+        ([], "give one file or more"),
+        ([good, bad], "is no JSON"),
+        ([old, good], r"not from loader\.trace\(\) of this version"),
     ):
-        (tmp_path / "bad.json").write_text("{")
-        (tmp_path / "old.json").write_text('{"traceEvents": []}')
-        done = subprocess.run(
-            [*COMMAND, "trace", "merge", *arguments],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )  # fmt: skip
-        assert error in done.stderr, done.stderr
+        with pytest.raises(InvalidArgumentError, match=error):
+            merge_traces(paths)
+    with pytest.raises(OSError, match=r"reading the trace .*none"):
+        merge_traces([tmp_path / "none"])
+    with pytest.raises(OSError, match="writing the trace"):
+        write_merged([good], tmp_path / "none" / "x.json")
+    with pytest.raises(InvalidArgumentError, match="is one of the traces"):
+        commands.merge([good], output=good)
 
 
 ANSWERS = """
@@ -190,9 +194,27 @@ def test_top_shows_loaders_of_other_machines(numbered: Path, tmp_path: Path) -> 
         assert "broken: no answer: " in text
         assert "no route to host" in text
         assert "babbling: no answer: its answer is no JSON" in text
-        done = subprocess.run([*asked[:-1], far, "--json"], capture_output=True, check=False)
-    loaders = json.loads(done.stdout)["loaders"]
-    assert {(each["rank"], each.get("node")) for each in loaders} >= {(0, None), (1, far)}
+
+
+def test_the_watchdog_names_the_late_rank_and_why(
+    numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hr.Loader(
+        numbered, 4, output="numpy", sharding=hr.Sharding(rank=0, world_size=2),
+        engine=hr.Engine(monitor=True),
+    ) as loader:  # fmt: skip
+        list(loader)
+        via = remote(tmp_path, loader)
+        list(loader)  # So the other one, whose answer stays the same, falls behind.
+        commands.watchdog(
+            [os.getpid()], interval=0.1, once=True, node=[str(tmp_path / "far")], via=via
+        )
+        line = capsys.readouterr().out
+        assert "rank 1 is late, at epoch 1 step 0, others at epoch 2 step 0: " in line
+        commands.watchdog([os.getpid()], interval=0.1, once=True, as_json=True)
+        assert json.loads(capsys.readouterr().out)["late"] == "no rank is late"
+    with pytest.raises(InvalidArgumentError, match=r"--after: got 0, must be 0\.1 s or more"):
+        commands.watchdog(after=0)
 
 
 def test_machines_that_do_not_answer_in_time_are_killed(
