@@ -1,6 +1,6 @@
 // Only in wheels, where gRPC and libstdc++ are linked as archives: gRPC takes random numbers from
-// libstdc++, and libstdc++ 12 from this function of glibc 2.36. With one of its own the program also
-// runs with an older glibc.
+// libstdc++, and libstdc++ 12 from this function of glibc 2.36. With one of its own the program
+// also runs with an older glibc.
 #include <sys/random.h>
 
 #include <cstdint>
