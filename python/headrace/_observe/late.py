@@ -67,7 +67,7 @@ def late_rank(
 
     Args:
         now: of the ranks of one job that answer.
-        before: the same, some time before; a rank that is not in it has no rates yet.
+        before: the same, some time before; of a rank that is not in it the whole run counts.
         silent: of ranks that give no answer, what was seen last.
     """
     ranks = sorted(now, key=lambda look: look.rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import headrace as hr
 from headrace._observe.late import Look, late_rank, look_at
 from headrace._observe.merge import merge_traces, write_merged
+from headrace._observe.monitor import Address
 from headrace.cli._jobs import commands
 from headrace.cli._jobs import nodes as job_nodes
 from headrace.cli._jobs.commands import Watch
 from headrace.cli._jobs.nodes import OtherNodes, nodes_of_job
+from headrace.cli._top import Board
 from headrace.errors import InvalidArgumentError
 
 COMMAND = (sys.executable, "-W", "error", "-m", "headrace")
@@ -194,6 +198,29 @@ def test_top_shows_loaders_of_other_machines(numbered: Path, tmp_path: Path) -> 
         assert "broken: no answer: " in text
         assert "no route to host" in text
         assert "babbling: no answer: its answer is no JSON" in text
+
+
+def test_a_rank_whose_machine_is_gone_keeps_its_row_and_is_late(numbered: Path) -> None:
+    with hr.Loader(numbered, 4, output="numpy") as loader:
+        here = loader._snapshot()
+        next(iter(loader))
+        far = loader._snapshot()
+    far |= {"rank": 1}
+    far["stats"]["ranks"][0]["rank"] = 1
+    one, other = Address(1, 0, "a"), Address(1, 0, "b")
+    board = Board()
+    board.look([], {one: here, other: far})
+    assert "no answer" not in "".join(board.late())
+    board.look([], {one: here}, {"b": "no route"})
+    (late,) = board.late()
+    assert late.startswith("rank 1 gives no answer, at epoch 0 step 1: ")
+    console = Console(file=io.StringIO(), width=200)
+    with console.capture() as captured:
+        console.print(board.render(console))
+    assert "b:1.0: it gives no answer" in captured.get()
+    assert "b: no answer: no route" in captured.get()
+    board.look([], {one: here})  # Its machine answers: it has ended.
+    assert board.late() == []
 
 
 def test_the_watchdog_names_the_late_rank_and_why(
