@@ -159,6 +159,7 @@ class Job:
             *("-C", f"build-dir={build}", "-C", "install.components=python;licenses"),
             # Debian's libtiff needs libjbig, whose licence is the GPL.
             *("-C", "cmake.define.HEADRACE_TIFF=OFF"),
+            *("-C", "cmake.define.HEADRACE_GRPC_STATIC=ON"),
             ROOT,
             env=env,
         )
