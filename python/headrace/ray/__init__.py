@@ -1,0 +1,1 @@
+"""Ray: `headrace docs ray`."""
