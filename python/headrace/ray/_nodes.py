@@ -141,8 +141,8 @@ def start_nodes(
         if not group.wait(timeout):
             ray.util.remove_placement_group(group)
             raise ResourceExhaustedError(
-                f"{doing}: Ray found no place within {timeout} s: {wanted} nodes with {bundle} free "
-                f"on each are needed, the cluster has {there} nodes; give a smaller count, "
+                f"{doing}: Ray found no place within {timeout} s: {wanted} nodes with {bundle} "
+                f"free on each are needed, the cluster has {there} nodes; give a smaller count, "
                 "resources= that are free, or a longer timeout"
             )
     elif group.bundle_count != wanted and count is not None:
