@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -72,15 +73,11 @@ class OnRay:
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             self._process.stdin.close()
             self._process.wait(30)
-        except (subprocess.TimeoutExpired, BrokenPipeError):
-            pass
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._process.stdout.close()
 
