@@ -89,7 +89,7 @@ def pack(
     act = stop if stop_at < 2 else lambda: kill(node)
     try:
         result = write_pack(
-            hr.open(source), target, PackParameters(block_bytes=3_000, shard_bytes=6_000),
+            hr.open(source), target, PackParameters(block_bytes=1_000, shard_bytes=2_000),
             progress=at_progress(min(kill_at, stop_at), act), on="ray",
         )  # fmt: skip
     except KeyboardInterrupt:

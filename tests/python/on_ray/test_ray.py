@@ -30,7 +30,7 @@ from package_env import PackageEnvError, package_env
 pytest.importorskip("pyarrow")
 
 KILLS = int(os.environ.get("HEADRACE_RAY_KILLS", "3"))
-SMALL = PackParameters(block_bytes=3_000, shard_bytes=6_000)
+SMALL = PackParameters(block_bytes=1_000, shard_bytes=2_000)
 FILES = 60
 STEPS = 5
 
@@ -85,7 +85,7 @@ def left(folder: Path) -> list[str]:
 def test_the_command_packs_as_one_machine_does(
     on_ray: OnRay, source: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    sizes = ["--block-size", "3000", "--shard-size", "6000"]
+    sizes = ["--block-size", "1000", "--shard-size", "2000"]
     done = on_ray.run("pack", source, tmp_path / "pack", "--on", "ray", *sizes, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["shards_continued"] == 0
