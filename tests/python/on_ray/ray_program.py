@@ -65,7 +65,9 @@ def replace(node: str) -> str:
     (dead,) = (each for each in cluster.worker_nodes if each.node_id == node)
     cluster.remove_node(dead, allow_graceful=False)
     del pids[node]
-    return add()
+    added = add()
+    cluster.wait_for_nodes()  # Until all know that the other one is dead.
+    return added
 
 
 def at_progress(share: float, act: Callable[[], object]) -> Callable[[int, int], None]:
