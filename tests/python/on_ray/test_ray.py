@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ from package_env import PackageEnvError, package_env
 
 pytest.importorskip("pyarrow")
 
+PAGE = Path(__file__).parents[3] / "docs" / "ray.md"
 KILLS = int(os.environ.get("HEADRACE_RAY_KILLS", "3"))
 SMALL = PackParameters(block_bytes=1_000, shard_bytes=2_000)
 FILES = 60
@@ -266,6 +269,18 @@ def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     loaders.on_ray.ask("start_workers")
     loaders.open(state)
     check_epoch([*before, *loaders.steps(1000)], global_batches(source, 1)[0])
+
+
+def test_the_script_of_the_page_runs(on_ray: OnRay, source: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(# (\w+\.py).*?)```", PAGE.read_text(), re.DOTALL)
+    (script,) = (text for text, name in blocks if name == "train_ray.py")
+    script = script.replace('"images"', repr(str(source)))  # Workers have a folder of their own.
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=on_ray.environment, cwd=tmp_path, capture_output=True,
+        text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [33, 33, 33]  # 97, and two to fill it up
 
 
 def test_without_ray_commands_say_how_to_get_it(
