@@ -208,10 +208,6 @@ def processes() -> list[int]:
     return list(ray.get([actor.pid.remote() for actor in nodes.actors]))
 
 
-def kill_actor(number: int) -> None:
-    ray.kill(nodes.actors[number], no_restart=False)
-
-
 def stop_nodes() -> None:
     nodes.stop()
 

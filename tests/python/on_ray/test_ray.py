@@ -248,6 +248,15 @@ def test_loaders_on_all_nodes_read_each_sample_once(loaders: Loaders, source: Pa
     loaders.on_ray.ask("start_nodes")  # For the fixture, which stops them.
 
 
+def parent(pid: int) -> int:
+    (line,) = (
+        each
+        for each in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if each.startswith("PPid:")
+    )
+    return int(line.split()[1])
+
+
 @pytest.mark.parametrize("victim", ["actor", "process"])
 def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     loaders: Loaders, source: Path, victim: str
@@ -256,10 +265,7 @@ def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     before = loaders.steps(STEPS)
     state = loaders.each("state")[0]
     processes = loaders.on_ray.ask("processes")
-    if victim == "actor":
-        loaders.on_ray.ask("kill_actor", 1)
-    else:
-        os.kill(processes[1], signal.SIGKILL)
+    os.kill(parent(processes[1]) if victim == "actor" else processes[1], signal.SIGKILL)
     wait_for_end(processes[1])
     # The actor may see it a moment later, when the last of its threads has ended.
     while (after := loaders.on_ray.ask("processes"))[1] == processes[1]:
