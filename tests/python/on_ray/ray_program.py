@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from headrace.ray._indexing import IndexingTasks
 
 RAYLETS = 3
 cluster = Cluster()
-pids: dict[str, int] = {}  # of raylets, by Ray's node id
+raylets: dict[str, Any] = {}  # processes, by Ray's node id
 nodes: Any = None
 workers: list[Any] = []
 
@@ -37,7 +36,7 @@ def add() -> str:
         num_cpus=2, node_ip_address="127.0.0.1", object_store_memory=80 * 2**20,
         include_dashboard=False, include_log_monitor=False,
     )  # fmt: skip
-    pids[node.node_id] = node.all_processes["raylet"][0].process.pid
+    raylets[node.node_id] = node.all_processes["raylet"][0].process
     return str(node.node_id)
 
 
@@ -53,18 +52,19 @@ def start() -> str:
 def others() -> list[str]:
     """The nodes without the driver."""
     own = ray.get_runtime_context().get_node_id()
-    return [node for node in pids if node != own]
+    return [node for node in raylets if node != own]
 
 
 def kill(node: str) -> None:
-    os.kill(pids[node], signal.SIGKILL)
+    raylets[node].kill()
+    raylets[node].wait()  # Its workers take a zombie for a raylet.
 
 
 def replace(node: str) -> str:
     """Another node in place of one whose raylet was killed."""
     (dead,) = (each for each in cluster.worker_nodes if each.node_id == node)
     cluster.remove_node(dead, allow_graceful=False)
-    del pids[node]
+    del raylets[node]
     added = add()
     cluster.wait_for_nodes()  # Until all know that the other one is dead.
     return added
@@ -208,6 +208,13 @@ def processes() -> list[int]:
     return list(ray.get([actor.pid.remote() for actor in nodes.actors]))
 
 
+def places() -> list[str]:
+    """Ray's nodes, by the number of the actor."""
+    group = ray.util.get_placement_group("headrace-node/headrace")
+    found = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    return [found[number] for number in sorted(found)]
+
+
 def stop_nodes() -> None:
     nodes.stop()
 
@@ -216,7 +223,7 @@ def start_workers() -> None:
     actor = ray.remote(num_cpus=1)(Worker)
     workers[:] = [
         actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
-        for node in pids
+        for node in raylets
     ]
 
 

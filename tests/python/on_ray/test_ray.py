@@ -257,7 +257,7 @@ def parent(pid: int) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.parametrize("victim", ["actor", "process"])
+@pytest.mark.parametrize("victim", ["process", "actor", "raylet"])
 def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     loaders: Loaders, source: Path, victim: str
 ) -> None:
@@ -265,13 +265,21 @@ def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     before = loaders.steps(STEPS)
     state = loaders.each("state")[0]
     processes = loaders.on_ray.ask("processes")
-    os.kill(parent(processes[1]) if victim == "actor" else processes[1], signal.SIGKILL)
-    wait_for_end(processes[1])
+    lost = loaders.on_ray.ask("others")[0]
+    number = loaders.on_ray.ask("places").index(lost)
+    if victim == "raylet":
+        loaders.on_ray.ask("kill", lost)
+    else:
+        pid = processes[number]
+        os.kill(parent(pid) if victim == "actor" else pid, signal.SIGKILL)
+    wait_for_end(processes[number])
+    loaders.on_ray.ask("kill_workers")
+    if victim == "raylet":
+        loaders.on_ray.ask("replace", lost)
     # The actor may see it a moment later, when the last of its threads has ended.
-    while (after := loaders.on_ray.ask("processes"))[1] == processes[1]:
+    while (after := loaders.on_ray.ask("processes"))[number] == processes[number]:
         select.select([], [], [], 0.01)
     assert all(map(is_running, after))
-    loaders.on_ray.ask("kill_workers")
     loaders.on_ray.ask("start_workers")
     loaders.open(state)
     check_epoch([*before, *loaders.steps(1000)], global_batches(source, 1)[0])
