@@ -9,6 +9,7 @@
 # HEADRACE_ENDS: seeds for each of the 48 cells of `ends`; 200 if not set, which is 9,600 runs.
 # HEADRACE_KILLS: kills of `kills`; 200 if not set.
 # HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set.
+# HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.
 # HEADRACE_CELLS: cells of `matrix`, drawn from all 57,600; all if not set.
 #
 # A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
@@ -22,12 +23,14 @@ STAGES=(
   "kills tests/python/test_node_kills.py"
   "nodes tests/python/nodes/test_nodes_torchrun.py"
   "matrix tests/python/test_matrix.py"
+  "ray tests/python/on_ray/test_ray.py"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)
 export HEADRACE_SEED=${HEADRACE_SEED:-$((16#${commit:0:15}))}
 export HEADRACE_KILLS=${HEADRACE_KILLS:-200}
 export HEADRACE_NODE_KILLS=${HEADRACE_NODE_KILLS:-30}
+export HEADRACE_RAY_KILLS=${HEADRACE_RAY_KILLS:-30}
 export HEADRACE_SOAK=1
 echo "soak: HEADRACE_SEED=$HEADRACE_SEED"
 

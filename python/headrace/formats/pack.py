@@ -9,9 +9,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import given_path, integer
+from headrace._arguments import choice, given_path, integer
 from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._text import os_reason
 from headrace._units import format_bytes
 from headrace.errors import (
-    CancelledError,
     HeadraceError,
     InvalidArgumentError,
     NotFoundError,
@@ -35,16 +32,16 @@ from headrace.errors import (
 )
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._outside import check_outside
-from headrace.formats._packing.gather import Gathered, Samples, Stored
 from headrace.formats._packing.partial import PartialPack
 from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
-from headrace.formats._packing.shard import Shard, ShardWriter
+from headrace.formats._packing.shard import Shard
+from headrace.formats._packing.work import PackWork, WriteShards, free_bytes, writing_threads
 from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
 
 _WORKERS_MAX = 64
-_READS_A_WORKER = 8
+_TASKS_MAX = 2**16
 
 Progress = Callable[[int, int], object]
 
@@ -72,21 +69,22 @@ def write_pack(
     overwrite: bool = False,
     restart: bool = False,
     progress: Progress | None = None,
+    on: str | None = None,
 ) -> PackResult:
     """Writes `source` as a pack to the folder `target`, which appears whole or not at all.
 
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
-    for each core, at most 8). An interrupted run leaves its finished shards in `.NAME.partial`
-    beside the target; the same call continues it, `restart` discards it. `progress` is called
-    with bytes done and bytes in all; an exception from it stops the work.
+    for each core, at most 8), and not on `on`: None for threads of this process, "ray" for tasks
+    of a Ray cluster, `workers` at a time (default: as many as it has room for). An interrupted run
+    leaves its finished shards in `.NAME.partial` beside the target; the same call continues it,
+    `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
+    it stops the work.
 
     Memory: three blocks for each worker, and about 100 bytes for each sample. Where the source is
     decoded as a whole, and shuffled: see `_packing/gather.py`, whose file lies beside the target.
     """
     parameters = parameters or PackParameters()
-    if workers is None:
-        workers = min(8, 2 * (os.cpu_count() or 1))
-    workers = integer("pack workers", workers, 1, _WORKERS_MAX)
+    write = _writing(workers, on)
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
@@ -104,7 +102,7 @@ def write_pack(
             try:
                 packer = _Packer(source, parameters, partial, progress)
                 packer.check_room()
-                return packer.run(workers)
+                return packer.run(write)
             except BaseException as error:
                 _keep_or_remove(partial, error)
                 raise
@@ -116,6 +114,20 @@ def write_pack(
         raise
     except OSError as error:
         raise _stopped_by(error, partial, packer) from error
+
+
+def _writing(workers: int | None, on: str | None) -> WriteShards:
+    """What writes the shards."""
+    if on is not None:
+        choice("pack on", on, ("ray",))
+        from headrace.ray._packing import writing_tasks
+
+        if workers is not None:
+            workers = integer("pack workers", workers, 1, _TASKS_MAX)
+        return writing_tasks("packing on Ray", workers)
+    if workers is None:
+        workers = min(8, 2 * (os.cpu_count() or 1))
+    return writing_threads(integer("pack workers", workers, 1, _WORKERS_MAX))
 
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
@@ -192,7 +204,7 @@ def _with_notes(error: HeadraceError, of: BaseException) -> HeadraceError:
 
 def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
     """The space needed, the space free, and the remedy."""
-    free = _free_bytes(partial.target.parent)
+    free = free_bytes(partial.target.parent)
     there = f"{format_bytes(free)} are free" if free is not None else "the free space is not known"
     if needed is None:
         return f"{before}{there} in {partial.target.parent}; make room, or pack to another disk"
@@ -200,14 +212,6 @@ def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
         f"{before}at least {format_bytes(needed)} are needed, {there} in {partial.target.parent}; "
         "make room, or pack to another disk"
     )
-
-
-def _free_bytes(folder: Path) -> int | None:
-    """Bytes that this user may still write there; None if unknown."""
-    system = os.statvfs(folder)
-    if not system.f_blocks:
-        return None
-    return system.f_frsize * (system.f_bavail if os.geteuid() else system.f_bfree)
 
 
 def _stopped_by(error: OSError, partial: PartialPack, packer: _Packer | None) -> HeadraceError:
@@ -229,7 +233,7 @@ def _stopped_by(error: OSError, partial: PartialPack, packer: _Packer | None) ->
 
 
 class _Packer:
-    """One run: shards by worker threads (reading, hashing and writing release the GIL)."""
+    """One run: what an earlier one finished, the rest, the index."""
 
     def __init__(
         self,
@@ -247,7 +251,6 @@ class _Packer:
         self._size = int(self._plan.shard_data_bytes.sum())
         self._lock = threading.Lock()
         self._done = 0  # bytes; guarded by _lock
-        self._stop = threading.Event()
         self._kept = self._finished()
         self._total = self._size + (self.bytes_left() if self._gathers else 0)
 
@@ -261,111 +264,36 @@ class _Packer:
 
     def bytes_left(self) -> int:
         """The least bytes to write: the values of the shards that are not finished."""
-        kept = sum(int(self._plan.shard_data_bytes[number]) for number in self._finished())
-        return self._size - kept
+        return self._size - sum(self._data_bytes(number) for number in self._finished())
 
     def check_room(self) -> None:
         """Refuses a disk that cannot hold the pack, before hours of work."""
         names = {self._partial.shard_name(n, s.digest) for n, s in self._kept.items()}
         self._partial.tidy(names)  # Discarded files take no room.
-        needed, free = self.bytes_left(), _free_bytes(self._partial.target.parent)
+        needed, free = self.bytes_left(), free_bytes(self._partial.target.parent)
         if free is not None and needed > free:
             where = f"packing to {self._partial.target}: "
             raise _NoRoomError(_no_room(self._partial, needed, where))
 
-    def run(self, workers: int) -> PackResult:
+    def run(self, write: WriteShards) -> PackResult:
         shards = dict(self._kept)
         continued = len(shards)
-        self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
+        self._advance(sum(self._data_bytes(number) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
-        with ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers:
-            for numbers in self._rounds(missing):
-                with self._samples(numbers) as samples:
-                    writer = ShardWriter(self._source, samples, readers, self._advance)
-                    shards |= self._write_shards(writer, numbers, workers)
+        work = PackWork(
+            self._source, self._partial, self._plan, missing, self._advance, self._gathers
+        )
+        shards |= write(work)
         return self._publish([shards[number] for number in sorted(shards)], continued)
 
-    def _rounds(self, missing: list[int]) -> Iterator[list[int]]:
-        """The shards that are written from one pass over the source.
-
-        Where samples are gathered first, their file takes room that the pack does not need. With
-        less room than for all, there are several passes.
-        """
-        free = _free_bytes(self._partial.target.parent)
-        if not self._gathers or free is None:
-            yield from [missing] if missing else []
-            return
-        room = max(0, free - self.bytes_left())
-        taken = 0
-        numbers: list[int] = []
-        for number in missing:
-            size = int(self._plan.shard_data_bytes[number])
-            if numbers and taken + size > room:
-                yield numbers
-                numbers, taken = [], 0
-            numbers.append(number)
-            taken += size
-        if numbers:
-            yield numbers
-
-    @contextmanager
-    def _samples(self, numbers: list[int]) -> Iterator[Samples]:
-        """What the shards are written from."""
-        index = self._source.index
-        if not self._gathers:
-            with closing(self._source.stored_reader()) as reader:
-                yield Stored(index, reader)
-            return
-        shards = [np.concatenate(self._plan.blocks_of(number)) for number in numbers]
-        with Gathered(index, shards, self._partial.folder) as gathered:
-            with closing(self._source.stored_reader()) as reader:
-                gathered.fill(reader, self._advance)
-            yield gathered
-
-    def _write_shards(
-        self, writer: ShardWriter, numbers: list[int], workers: int
-    ) -> dict[int, Shard]:
-        with ThreadPoolExecutor(workers, "headrace-pack") as pool:
-            futures = {n: pool.submit(self._write_shard, writer, n) for n in numbers}
-            try:
-                _, unfinished = wait(futures.values(), return_when=FIRST_EXCEPTION)
-                if unfinished:
-                    self._stop.set()
-            except BaseException:  # also on Ctrl-C
-                self._stop.set()
-                raise
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-        # The first cause, not the stops that followed.
-        errors = [f.exception() for f in futures.values() if not f.cancelled()]
-        causes = [e for e in errors if e is not None and not isinstance(e, CancelledError)]
-        for error in causes or [e for e in errors if e is not None]:
-            raise error
-        return {number: future.result() for number, future in futures.items()}
+    def _data_bytes(self, shard: int) -> int:
+        return int(self._plan.shard_data_bytes[shard])
 
     def _advance(self, count: int) -> None:
-        if self._stop.is_set():
-            raise CancelledError(f"packing to {self._partial.target}: stopped")
         with self._lock:
             self._done += count
             if self._progress is not None:
                 self._progress(self._done, self._total)
-
-    def _write_shard(self, writer: ShardWriter, number: int) -> Shard:
-        temporary = self._partial.data / f"shard-{number:05d}.tmp"
-        try:
-            shard = writer.write(str(temporary), self._plan.blocks_of(number))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        finished = self._partial.data / self._partial.shard_name(number, shard.digest)
-        temporary.rename(finished)
-        try:
-            self._partial.store(number, shard)
-        except BaseException:
-            finished.unlink(missing_ok=True)  # A shard without a record is useless.
-            raise
-        return shard
 
     def _publish(self, shards: list[Shard], continued: int) -> PackResult:
         contents = self._index_contents(shards)

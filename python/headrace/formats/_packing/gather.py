@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from tempfile import mkstemp
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -90,8 +91,7 @@ class Gathered:
         self._places = np.empty_like(sizes)
         self._places[order] = np.cumsum(sizes[order]) - sizes[order]
         self._checksums = np.empty_like(sizes)
-        name = folder / "gathered.tmp"
-        self._fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd, name = mkstemp(suffix=".tmp", prefix="gathered-", dir=folder)
         os.unlink(name)
 
     def fill(self, reader: _core.StoredReader, progress: Callable[[int], None]) -> None:
