@@ -151,8 +151,7 @@ std::string Name(NumberType type) {
 }  // namespace
 
 Result<std::unique_ptr<FieldCodec>> MakeWidenCodec(NumberType from, NumberType to,
-                                                   std::optional<std::uint64_t> count,
-                                                   WidenBy by) {
+                                                   std::optional<std::uint64_t> count, WidenBy by) {
   for (const Row& row : kRows) {
     if (row.from == from && row.to == to) {
       return std::unique_ptr<FieldCodec>(std::make_unique<WidenCodec>(row, count, by));

@@ -19,7 +19,8 @@ struct NumberType {
   bool operator==(const NumberType&) const = default;
 };
 
-// The instructions to use: the best that this processor has, or those that every one has, for tests.
+// The instructions to use: the best that this processor has, or those that every one has, for
+// tests.
 enum class WidenBy : std::uint8_t { kBest, kAny };
 
 // Arrays whose rows have a wider type: `count` numbers of type `from`, or any number without it,

@@ -272,8 +272,7 @@ class IndexBuilder::Impl {
     HEADRACE_RETURN_IF_ERROR(spool_.Read(objects_, first * internal::kObjectBytes, entries));
     sizes_.clear();
     for (std::uint64_t i = 0; i < count; ++i) {
-      sizes_.push_back(
-          internal::Load<std::uint64_t>(entries.data() + i * internal::kObjectBytes));
+      sizes_.push_back(internal::Load<std::uint64_t>(entries.data() + i * internal::kObjectBytes));
     }
     sizes_begin_ = first;
     return Status();

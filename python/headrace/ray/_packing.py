@@ -133,18 +133,18 @@ def _pack_shard(version: str, source: _Source, part: _Part) -> Shard:
         dataset = source.opened()
         shards = [part.blocks] if part.gathers else None
         with (
-            samples_of(dataset, shards, partial.folder, _told_by_the_driver) as samples,
+            samples_of(dataset, shards, partial.folder, _counted_by_the_driver) as samples,
             ThreadPoolExecutor(_READS, "headrace-read") as readers,
         ):
-            writer = ShardWriter(dataset, samples, readers, _told_by_the_driver)
+            writer = ShardWriter(dataset, samples, readers, _counted_by_the_driver)
             return partial.write(writer, part.number, part.blocks)
     except HeadraceError as error:
         error.add_note(f"on the Ray node {socket.gethostname()}")
         raise
 
 
-def _told_by_the_driver(count: int) -> None:
-    """Progress is told a shard at a time, by who has them all."""
+def _counted_by_the_driver(count: int) -> None:
+    """The driver counts whole shards."""
 
 
 def _not_shared(target: Path, why: str) -> FailedPreconditionError:

@@ -247,7 +247,8 @@ bool Residency::IsHeld(const BlockWork& block, std::size_t index_field) const {
   const std::uint64_t begin = first.value().range.offset;
   const std::uint64_t end = last.value().range.end();
   // Otherwise the block lies in pieces.
-  if (begin >= end || end - begin > std::uint64_t{2} * block.plan.count * first.value().range.size) {
+  if (begin >= end ||
+      end - begin > std::uint64_t{2} * block.plan.count * first.value().range.size) {
     return false;
   }
   return loop_.storage.HoldsNow({first.value().object, {begin, end - begin}});

@@ -42,8 +42,7 @@ void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
   auto task = std::make_unique<WarmTask>();
   for (const std::uint32_t slot : slots) {
     const std::uint64_t bytes = RoomBytes(work, slot);
-    const bool full =
-        task->stored_bytes + bytes > bytes_max || task->slots.size() == kTaskRows;
+    const bool full = task->stored_bytes + bytes > bytes_max || task->slots.size() == kTaskRows;
     if (full && !task->slots.empty()) {
       Submit(work, std::exchange(task, std::make_unique<WarmTask>()));
     }

@@ -19,8 +19,8 @@
 namespace headrace {
 
 // Samples() gets and gives messages as bytes: sample_message.h.
-using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
-    peers::v1::Peers::WithCallbackMethod_Compare<
+using PeerCalls =
+    peers::v1::Peers::WithRawCallbackMethod_Samples<peers::v1::Peers::WithCallbackMethod_Compare<
         peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>>;
 
 // Serves the calls of other nodes. Before Open() and without the token, every call is refused.
