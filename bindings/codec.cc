@@ -20,6 +20,7 @@
 #include "base/format/errors.h"
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
+#include "codec/image/image_decoder.h"
 #include "codec/image/whole_image.h"
 #include "codec/sound/sound_codec.h"
 #include "codec/sound/sound_header.h"
@@ -162,6 +163,7 @@ nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle 
 }  // namespace
 
 void BindCodec(nb::module_& module) {
+  module.attr("decodes_tiff") = DecodesTiff();
   module.def(
       "decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"), nb::arg("decoded_bytes"),
       nb::arg("element_bytes") = 1,

@@ -18,7 +18,10 @@ if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT HEADRACE_GLIBC OR NOT CMAKE_SIZ
 endif()
 
 find_package(JPEG)
-find_package(TIFF 4.5)  # the first with error handlers of an image, instead of the process
+if(HEADRACE_TIFF)
+  find_package(TIFF 4.5)  # the first with error handlers of an image, instead of the process
+  set(HEADRACE_TIFF_TARGET TIFF::TIFF)
+endif()
 # gRPC's package of Debian 12 names targets of these two, which have no package of their own there.
 find_package(Protobuf QUIET)
 if(Protobuf_FOUND)
@@ -42,7 +45,7 @@ set(missing "")
 if(NOT JPEG_FOUND)
   list(APPEND missing "libjpeg")
 endif()
-if(NOT TIFF_FOUND)
+if(HEADRACE_TIFF AND NOT TIFF_FOUND)
   list(APPEND missing "libtiff 4.5")
 endif()
 if(NOT PkgConfig_FOUND)

@@ -78,7 +78,7 @@ def test_a_library_that_is_missing_alone_is_named_alone(tmp_path: Path) -> None:
 
 def test_the_licence_of_everything_that_a_wheel_carries_is_installed(tmp_path: Path) -> None:
     python = ("-D", "HEADRACE_PYTHON=ON", "-D", f"Python_EXECUTABLE={sys.executable}")
-    configured = configure(tmp_path / "build", *python)
+    configured = configure(tmp_path / "build", *python, "-D", "HEADRACE_TIFF=OFF")
     assert configured.returncode == 0, configured.stderr
     install = ["cmake", "--install", tmp_path / "build", "--component", "licenses"]
     subprocess.run([*install, "--prefix", tmp_path], check=True, capture_output=True, timeout=280)
@@ -88,6 +88,15 @@ def test_the_licence_of_everything_that_a_wheel_carries_is_installed(tmp_path: P
         assert "copyright" in text.lower(), library
     assert texts["robin-map"].startswith("/**\n * MIT License")
     assert texts["robin-map"].endswith("*/\n")
+
+
+def test_a_build_without_tiff_needs_no_libtiff_and_wheels_are_such(tmp_path: Path) -> None:
+    gone = ("-D", "CMAKE_DISABLE_FIND_PACKAGE_TIFF=ON")
+    assert "not found: libtiff 4.5. On" in error_of(configure(tmp_path / "with", *gone))
+    done = configure(tmp_path / "without", *gone, "-D", "HEADRACE_TIFF=OFF")
+    assert done.returncode == 0, done.stderr
+    assert '"cmake.define.HEADRACE_TIFF=OFF"' in (ROOT / "tools/build_wheels.py").read_text()
+    assert not {"libtiff", "libjbig"} & wheel_contents.BUNDLED.keys()
 
 
 @pytest.mark.parametrize(

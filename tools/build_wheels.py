@@ -157,6 +157,8 @@ class Job:
             *(python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
             *("--no-build-isolation", "--no-deps", "--wheel-dir", RAW),
             *("-C", f"build-dir={build}", "-C", "install.components=python;licenses"),
+            # Debian's libtiff needs libjbig, whose licence is the GPL.
+            *("-C", "cmake.define.HEADRACE_TIFF=OFF"),
             ROOT,
             env=env,
         )

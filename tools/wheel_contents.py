@@ -10,18 +10,13 @@ BYTES_MAX = 8_000_000
 # Each library that is bundled as a file, and the text that has its licence.
 BUNDLED = {
     "libFLAC": "flac",
-    "libLerc": "lerc",
-    "libdeflate": "libdeflate",
-    "libjbig": "jbigkit",
     "libjpeg": "libjpeg-turbo",
-    "liblzma": "xz",
     "libmp3lame": "lame",
     "libmpg123": "mpg123",
     "libogg": "libogg",
     "libopus": "opus",
     "libsndfile": "libsndfile",
     "libspng": "libspng",
-    "libtiff": "libtiff",
     "liburing": "liburing",
     "libvorbis": "libvorbis",
     "libvorbisenc": "libvorbis",

@@ -193,6 +193,8 @@ class IndexBuilder:
     def discard(self) -> None:
         """Leaves nothing."""
 
+decodes_tiff: bool = True
+
 def decode_bytes(coding: str | bytes, encoded: object, decoded_bytes: int, element_bytes: int = 1) -> NDArray[numpy.uint8]:
     """
     What compressed bytes decode to: "stored", "zstd", "zlib", "deflate", "snappy" or "gzip" ones. Elements of more than 1 byte were shuffled before.

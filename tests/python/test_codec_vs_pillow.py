@@ -19,6 +19,9 @@ from PIL import Image, TiffImagePlugin
 
 from headrace import _core, errors
 
+needs_tiff = pytest.mark.skipif(not _core.decodes_tiff, reason="a build without TIFF")
+TIFF = pytest.param("TIFF", marks=needs_tiff)
+
 
 def texture(width: int, height: int, seed: int = 0) -> Image.Image:
     rng = np.random.default_rng(seed)
@@ -206,6 +209,7 @@ def test_a_decoded_webp_equals_pillow(
 TIFFS = ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"]
 
 
+@needs_tiff
 @pytest.mark.parametrize("compression", TIFFS)
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 @pytest.mark.parametrize("size", [(1, 1), (61, 45), (333, 222)])
@@ -223,6 +227,7 @@ def test_tiffs_of_every_mode_equal_pillow(
     np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
 
 
+@needs_tiff
 @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
 def test_fax_tiffs_equal_pillow(compression: str) -> None:
     data = encoded(texture(333, 222).convert("1"), "TIFF", compression=compression)
@@ -238,6 +243,7 @@ def with_tags(image: Image.Image, tags: dict[int, int]) -> bytes:
     return encoded(image, "TIFF", tiffinfo=info)
 
 
+@needs_tiff
 @pytest.mark.parametrize(
     ("image", "says"),
     [
@@ -258,6 +264,15 @@ def test_tiffs_that_differ_are_refused_by_name(image: bytes, says: str) -> None:
         _core.decode_image(image, transform(width=9, height=7))
 
 
+@pytest.mark.skipif(_core.decodes_tiff, reason="a build with TIFF")
+def test_a_build_without_tiff_says_so_and_leaves_it_to_pillow() -> None:
+    data = encoded(texture(9, 7), "TIFF")
+    with pytest.raises(errors.DataLossError, match="this build of headrace cannot decode TIFF: co"):
+        _core.decode_image(data, transform(width=9, height=7))
+    assert _core.is_image_of_other_kind(np.frombuffer(data, np.uint8))
+
+
+@needs_tiff
 def test_16_bit_grey_tiffs_keep_the_upper_byte() -> None:
     grey = np.random.default_rng(6).integers(0, 65536, size=(20, 30), dtype=np.uint16)
     data = encoded(Image.fromarray(grey), "TIFF")  # Pillow clips these at 255.
@@ -265,7 +280,7 @@ def test_16_bit_grey_tiffs_keep_the_upper_byte() -> None:
     np.testing.assert_array_equal(ours, np.repeat(grey[:, :, None] >> 8, 3, axis=2))
 
 
-@pytest.mark.parametrize("kind", ["WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["WEBP", TIFF])
 def test_damaged_bytes_are_an_error_or_pixels(kind: str) -> None:
     """Pillow's files, as other programs write them, with some bytes changed."""
     rng = np.random.default_rng(7)
@@ -341,7 +356,7 @@ def test_resize_equals_pillow(source: tuple[int, int], target: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("size", [(500, 375), (375, 500), (256, 256), (1000, 333), (257, 4001)])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", TIFF])
 def test_resize_and_centre_crop_equal_torchvision(size: tuple[int, int], kind: str) -> None:
     data = encoded(texture(*size), kind)
     ours = _core.decode_image(data, transform(resize_shorter=256, width=224, height=223))

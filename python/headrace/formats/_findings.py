@@ -35,7 +35,7 @@ _FAULTS = {
 
 
 # Of an index that an earlier version made.
-_DECODED_SINCE = (".tif", ".tiff", ".webp")
+_DECODED_SINCE = (".webp", *((".tif", ".tiff") if _core.decodes_tiff else ()))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,10 @@ WAY_OUT = (
 )
 
 
-_SOUNDS = (".wav", ".flac")
+SOUNDS = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".m4a")
+OTHER_SOUND = ".sound"
+"""The kind of a sound without one of these extensions."""
+_SOUNDS = (*SOUNDS, OTHER_SOUND)
 _WAY_OUT_OF_SOUNDS = (
     "write them as WAV or FLAC of 16 bits, replace them with "
     'Loader(on_error="substitute"), or decode the bytes in a Python transform='

@@ -13,6 +13,7 @@
 #include "codec/image/png_decoder.h"
 #include "codec/image/tiff_decoder.h"
 #include "codec/image/webp_decoder.h"
+#include "codec/tiff_left_out.h"
 
 namespace headrace {
 namespace {
@@ -43,12 +44,25 @@ bool IsWebp(std::string_view bytes) {
   return bytes.starts_with("RIFF"sv) && bytes.substr(0, 12).ends_with("WEBP"sv);
 }
 
+#ifdef HEADRACE_WITHOUT_TIFF
+Result<std::unique_ptr<ImageDecoder>> RefuseTiff(std::span<const std::byte> encoded,
+                                                 std::uint64_t /*pixels_max*/) {
+  return TiffIsLeftOut(encoded);
+}
+
+bool IsTiffRefused(std::span<const std::byte> /*encoded*/) { return true; }
+
+constexpr ImageFormat kTiff{"TIFF", IsTiff, RefuseTiff, IsTiffRefused};
+#else
+constexpr ImageFormat kTiff{"TIFF", IsTiff, OpenTiff, IsRefusedTiff};
+#endif
+
 // In the order of messages.
 constexpr std::array kFormats = {
     ImageFormat{"JPEG", IsJpeg, OpenJpeg},
     ImageFormat{"PNG", IsPng, OpenPng},
     ImageFormat{"WebP", IsWebp, OpenWebp, IsRefusedWebp},
-    ImageFormat{"TIFF", IsTiff, OpenTiff, IsRefusedTiff},
+    kTiff,
 };
 
 const ImageFormat* FormatOf(std::span<const std::byte> encoded) {
@@ -97,6 +111,14 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
 bool IsRefusedImage(std::span<const std::byte> encoded) {
   const ImageFormat* const format = FormatOf(encoded);
   return format != nullptr && format->refuses != nullptr && format->refuses(encoded);
+}
+
+bool DecodesTiff() {
+#ifdef HEADRACE_WITHOUT_TIFF
+  return false;
+#else
+  return true;
+#endif
 }
 
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max) {

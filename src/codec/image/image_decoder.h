@@ -83,6 +83,9 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
 // an animation. Other programs may decode it.
 bool IsRefusedImage(std::span<const std::byte> encoded);
 
+// Whether this build decodes TIFF: HEADRACE_TIFF of CMake.
+bool DecodesTiff();
+
 // InvalidArgument if an image of `size` has more than `pixels_max` pixels, or too long a side.
 Status CheckPixels(ImageSize size, std::uint64_t pixels_max);
 

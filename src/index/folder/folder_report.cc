@@ -10,8 +10,16 @@
 namespace headrace::internal {
 namespace {
 
-constexpr std::array<std::string_view, 6> kDecoded = {".jpg", ".jpeg", ".png",
-                                                      ".tif", ".tiff", ".webp"};
+constexpr std::array kDecoded = std::to_array<std::string_view>({
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+#ifndef HEADRACE_WITHOUT_TIFF
+    ".tif",
+    ".tiff",
+#endif
+});
 
 // With its dot, in lower case; the whole name if there is no dot.
 std::string ExtensionOf(std::string_view name) {
