@@ -8,12 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import shlex
 import threading
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from headrace import _core
 from headrace._arguments import given_path, integer
 from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._text import os_reason
-from headrace._units import counted, format_bytes
+from headrace._units import format_bytes
 from headrace.errors import (
     CancelledError,
     HeadraceError,
@@ -36,8 +34,8 @@ from headrace.errors import (
     UnavailableError,
 )
 from headrace.formats._files.objects import is_decoded
-from headrace.formats._findings import callers_level
 from headrace.formats._outside import check_outside
+from headrace.formats._packing.gather import Gathered, Samples, Stored
 from headrace.formats._packing.partial import PartialPack
 from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
 from headrace.formats._packing.shard import Shard, ShardWriter
@@ -82,7 +80,8 @@ def write_pack(
     beside the target; the same call continues it, `restart` discards it. `progress` is called
     with bytes done and bytes in all; an exception from it stops the work.
 
-    Memory: three blocks for each worker, and about 100 bytes for each sample.
+    Memory: three blocks for each worker, and about 100 bytes for each sample. Where the source is
+    decoded as a whole, and shuffled: see `_packing/gather.py`, whose file lies beside the target.
     """
     parameters = parameters or PackParameters()
     if workers is None:
@@ -91,7 +90,6 @@ def write_pack(
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
-    _warn_of_decodes(source, where, parameters)
     check_outside("packing to", where, image_folder(source), is_folder=True)
     partial = PartialPack(where)
     packer: _Packer | None = None
@@ -137,26 +135,12 @@ def _check_source(source: Dataset) -> None:
         )
 
 
-def _warn_of_decodes(source: Dataset, target: Path, parameters: PackParameters) -> None:
-    """Warns if files, or parts of them, are decoded as a whole for nearly every sample."""
-    index = source.index
+def _decodes_often(index: _core.Index, parameters: PackParameters) -> bool:
+    """Whether random reads would decode files, or parts of them, for nearly every sample."""
     if not is_decoded(index) or parameters.order == "source":
-        return
+        return False
     total = sum(index.object(number)[1] for number in range(index.object_count))
-    if total <= _core.decoded_bytes_kept:  # Each is decoded once.
-        return
-    between = target.with_name(f"{target.name}.rows")
-    first = shlex.join(["headrace", "pack", source.path, str(between), "--order", "source"])
-    then = shlex.join(["headrace", "pack", str(between), str(target)])
-    what = counted(index.object_count, "compressed file or row group", "compressed files or groups")
-    warnings.warn(
-        f"headrace: packing {source.path} in random order: its {what} decode to "
-        f"{format_bytes(total)}, more than the {format_bytes(_core.decoded_bytes_kept)} that are "
-        "kept, so one is decoded as a whole for nearly every sample; in two steps each is decoded "
-        f"once: `{first}`, then `{then}`",
-        RuntimeWarning,
-        stacklevel=callers_level(),
-    )
+    return total > _core.decoded_bytes_kept  # Else each is decoded once anyway.
 
 
 def _is_empty(folder: Path) -> bool:
@@ -259,11 +243,13 @@ class _Packer:
         self._partial = partial
         self._progress = progress
         self._plan: PackPlan = make_plan(source.index, parameters)
-        self._total = int(self._plan.shard_data_bytes.sum())
+        self._gathers = _decodes_often(source.index, parameters)
+        self._size = int(self._plan.shard_data_bytes.sum())
         self._lock = threading.Lock()
         self._done = 0  # bytes; guarded by _lock
         self._stop = threading.Event()
         self._kept = self._finished()
+        self._total = self._size + (self.bytes_left() if self._gathers else 0)
 
     def _finished(self) -> dict[int, Shard]:
         """The shards of an interrupted run."""
@@ -276,7 +262,7 @@ class _Packer:
     def bytes_left(self) -> int:
         """The least bytes to write: the values of the shards that are not finished."""
         kept = sum(int(self._plan.shard_data_bytes[number]) for number in self._finished())
-        return self._total - kept
+        return self._size - kept
 
     def check_room(self) -> None:
         """Refuses a disk that cannot hold the pack, before hours of work."""
@@ -292,25 +278,70 @@ class _Packer:
         continued = len(shards)
         self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
-        with (
-            closing(self._source.stored_reader()) as reader,
-            ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers,
-        ):
-            writer = ShardWriter(self._source, reader, readers, self._advance)
-            with ThreadPoolExecutor(workers, "headrace-pack") as pool:
-                futures = {n: pool.submit(self._write_shard, writer, n) for n in missing}
-                try:
-                    wait(futures.values(), return_when=FIRST_EXCEPTION)
-                finally:  # also on Ctrl-C
+        with ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers:
+            for numbers in self._rounds(missing):
+                with self._samples(numbers) as samples:
+                    writer = ShardWriter(self._source, samples, readers, self._advance)
+                    shards |= self._write_shards(writer, numbers, workers)
+        return self._publish([shards[number] for number in sorted(shards)], continued)
+
+    def _rounds(self, missing: list[int]) -> Iterator[list[int]]:
+        """The shards that are written from one pass over the source.
+
+        Where samples are gathered first, their file takes room that the pack does not need. With
+        less room than for all, there are several passes.
+        """
+        free = _free_bytes(self._partial.target.parent)
+        if not self._gathers or free is None:
+            yield from [missing] if missing else []
+            return
+        room = max(0, free - self.bytes_left())
+        taken = 0
+        numbers: list[int] = []
+        for number in missing:
+            size = int(self._plan.shard_data_bytes[number])
+            if numbers and taken + size > room:
+                yield numbers
+                numbers, taken = [], 0
+            numbers.append(number)
+            taken += size
+        if numbers:
+            yield numbers
+
+    @contextmanager
+    def _samples(self, numbers: list[int]) -> Iterator[Samples]:
+        """What the shards are written from."""
+        index = self._source.index
+        if not self._gathers:
+            with closing(self._source.stored_reader()) as reader:
+                yield Stored(index, reader)
+            return
+        shards = [np.concatenate(self._plan.blocks_of(number)) for number in numbers]
+        with Gathered(index, shards, self._partial.folder) as gathered:
+            with closing(self._source.stored_reader()) as reader:
+                gathered.fill(reader, self._advance)
+            yield gathered
+
+    def _write_shards(
+        self, writer: ShardWriter, numbers: list[int], workers: int
+    ) -> dict[int, Shard]:
+        with ThreadPoolExecutor(workers, "headrace-pack") as pool:
+            futures = {n: pool.submit(self._write_shard, writer, n) for n in numbers}
+            try:
+                _, unfinished = wait(futures.values(), return_when=FIRST_EXCEPTION)
+                if unfinished:
                     self._stop.set()
-                    pool.shutdown(wait=True, cancel_futures=True)
+            except BaseException:  # also on Ctrl-C
+                self._stop.set()
+                raise
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
         # The first cause, not the stops that followed.
         errors = [f.exception() for f in futures.values() if not f.cancelled()]
         causes = [e for e in errors if e is not None and not isinstance(e, CancelledError)]
         for error in causes or [e for e in errors if e is not None]:
             raise error
-        shards |= {number: future.result() for number, future in futures.items()}
-        return self._publish([shards[number] for number in sorted(shards)], continued)
+        return {number: future.result() for number, future in futures.items()}
 
     def _advance(self, count: int) -> None:
         if self._stop.is_set():

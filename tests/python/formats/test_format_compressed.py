@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,8 @@ from format_checks import check_orders, check_workers
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.formats import Builder, Format, Sample, register, table
+from headrace.formats import Builder, Format, Sample, pack, register, table
+from headrace.formats._packing import gather
 from headrace.formats.pack import PackParameters, write_pack
 
 FILES = 5
@@ -180,21 +181,94 @@ def test_a_profile_measures_the_files_as_they_are_stored(large: Path, tmp_path: 
     assert max(line.read_bytes for line in storage.rates) <= packed
 
 
-def test_a_shuffled_pack_of_more_than_is_kept_says_what_it_costs(
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
+SMALL_SHARDS = PackParameters(shard_bytes=3 << 20)
+
+
+@pytest.fixture
+def kept_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if little of what is decoded were kept, so that a shuffled pack gathers."""
+    monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
+
+
+@pytest.mark.parametrize("piece", [1 << 30, 5 << 20, 1 << 20, 100_000])
+def test_a_shuffled_pack_of_more_than_is_kept_decodes_each_file_once(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    write_pack(hr.open(large), tmp_path / "a.pack", SMALL_SHARDS)
+    monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
+    monkeypatch.setattr(gather, "PIECE_BYTES", piece)
+    read: list[int] = []
+    own = gather.Gathered._read
+
+    def noted(self: Any, reader: Any, entries: Any) -> Any:
+        read.extend(np.unique(self._objects[entries]).tolist())
+        return own(self, reader, entries)
+
+    monkeypatch.setattr(gather.Gathered, "_read", noted)
+    told: list[tuple[int, int]] = []
+    dataset = hr.open(large)
+    write_pack(dataset, tmp_path / "b.pack", SMALL_SHARDS, progress=lambda *at: told.append(at))
+    assert read == sorted(read)  # One after the other, so each is decoded once.
+    assert sorted(set(read)) == [0, 1, 2]
+    assert told[-1] == (24 << 20, 24 << 20)  # gathered, then written
+    assert files_of(tmp_path / "a.pack") == files_of(tmp_path / "b.pack")
+    assert len(files_of(tmp_path / "b.pack")) > 4
+
+
+def test_gathering_with_little_room_takes_several_passes(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        write_pack(hr.open(large), tmp_path / "a.pack")
+    write_pack(hr.open(large), tmp_path / "a.pack", SMALL_SHARDS)
     monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
-    advice = r"its 3 compressed .* decode to 12.0 MiB, more than the 10.0 MiB .* --order source`"
-    with pytest.warns(RuntimeWarning, match=advice):
+    monkeypatch.setattr(pack, "_free_bytes", lambda folder: (12 << 20) + (6 << 20))
+    passes: list[int] = []
+    own = gather.Gathered.__init__
+
+    def noted(self: Any, index: Any, shards: Any, folder: Path) -> None:
+        passes.append(len(shards))
+        own(self, index, shards, folder)
+
+    monkeypatch.setattr(gather.Gathered, "__init__", noted)
+    write_pack(hr.open(large), tmp_path / "b.pack", SMALL_SHARDS)
+    assert len(passes) > 1
+    assert max(passes) == 2
+    assert files_of(tmp_path / "a.pack") == files_of(tmp_path / "b.pack")
+
+
+def test_a_stopped_pack_goes_on_behind_its_finished_shards(
+    large: Path, tmp_path: Path, kept_little: None
+) -> None:
+    write_pack(hr.open(large), tmp_path / "a.pack", SMALL_SHARDS)
+
+    def stop(done: int, total: int) -> None:
+        if done > 20 << 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_pack(hr.open(large), tmp_path / "b.pack", SMALL_SHARDS, workers=1, progress=stop)
+    assert not list((tmp_path / ".b.pack.partial").glob("gathered*"))
+    result = write_pack(hr.open(large), tmp_path / "b.pack", SMALL_SHARDS)
+    assert result.shards_continued >= 2
+    assert files_of(tmp_path / "a.pack") == files_of(tmp_path / "b.pack")
+
+
+def test_what_was_gathered_is_compared_when_it_is_read(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_little: None
+) -> None:
+    own = gather.Gathered.fill
+
+    def damaged(self: Any, *given: Any) -> None:
+        own(self, *given)
+        (byte,) = os.pread(self._fd, 1, 5 << 20)
+        os.pwrite(self._fd, bytes([byte ^ 1]), 5 << 20)
+
+    monkeypatch.setattr(gather.Gathered, "fill", damaged)
+    with pytest.raises(errors.DataLossError, match="other bytes than were gathered; the disk"):
         write_pack(hr.open(large), tmp_path / "b.pack")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        write_pack(hr.open(large), tmp_path / "c.pack", PackParameters(order="source"))
-    values = [[int(each["row"][0]) for each in hr.open(tmp_path / f"{x}.pack")] for x in "abc"]
-    assert values[0] == values[1] != values[2] == list(range(3072))
 
 
 def test_a_pack_of_them_and_verification(folder: Path, tmp_path: Path) -> None:

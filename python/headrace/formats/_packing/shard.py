@@ -21,6 +21,7 @@ from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import DataLossError, InternalError
 from headrace.formats._files.objects import object_path
+from headrace.formats._packing.gather import Samples
 from headrace.formats._packing.plan import ALIGNMENT, U64
 from headrace.formats.pack_format import file_digest
 
@@ -86,20 +87,20 @@ def _inline_type(field: _core.Field) -> pa.DataType:
 class ShardWriter:
     """Writes shards of one pack. Thread safety: every method may be called from any thread.
 
-    `reader` reads the samples of `source`, on threads of `readers`. `progress` is called with the
-    bytes of each block when it is written and may raise to stop.
+    `samples` reads those of `source`, on threads of `readers`. `progress` is called with the bytes
+    of each block when it is written and may raise to stop.
     """
 
     def __init__(
         self,
         source: Dataset,
-        reader: _core.StoredReader,
+        samples: Samples,
         readers: Executor,
         progress: Callable[[int], None],
     ) -> None:
         index = source.index
         self._source = source
-        self._reader = reader
+        self._samples = samples
         self._index = index
         self._fields = index.fields
         self._schema = schema_of(index)
@@ -152,10 +153,7 @@ class ShardWriter:
                 )
                 block.append(Column(field, values, bytearray(), np.empty(0, np.uint64)))
                 continue
-            extents = [self._index.extents(position, int(s), 1) for s in samples]
-            objects, offsets, sizes = (
-                np.concatenate([extent[part] for extent in extents]) for part in range(3)
-            )
+            objects, offsets, sizes = self._samples.extents(position, samples)
             ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
             data = bytearray(int(ends[-1]))
             block.append(Column(field, ends, data, np.empty(len(samples), np.uint64)))
@@ -179,9 +177,7 @@ class ShardWriter:
         self, column: Column, part: npt.NDArray[np.intp], extents: tuple[U64, U64, U64]
     ) -> None:
         start, end = int(column.values[part[0]]), int(column.values[part[-1] + 1])
-        self._reader.read_into(*extents, memoryview(column.data)[start:end])
-        for object_id in np.unique(extents[0]).tolist():
-            self._reader.check(object_id)  # A file that changed meanwhile may have given a mixture.
+        self._samples.read_into(extents, memoryview(column.data)[start:end])
         first, last = int(part[0]), int(part[-1]) + 1
         column.checksums[first:last] = _core.hash64_ranges(
             column.data,
@@ -192,6 +188,8 @@ class ShardWriter:
     def _check_source(self, samples: U64, block: Block) -> None:
         """Compares with the source's own checksums, if it has them."""
         for position, column in enumerate(block):
+            if not column.field.is_inline:
+                self._samples.check(position, samples, column.checksums)
             if not column.field.has_checksums:
                 continue
             for sample, checksum in zip(samples.tolist(), column.checksums.tolist(), strict=True):
