@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, SupportsIndex
 
-import numpy as np
-import numpy.typing as npt
-
 from headrace import _core
 from headrace._arguments import shown, whole
 from headrace._signature import named_arguments
@@ -27,9 +24,11 @@ from headrace.errors import (
 )
 from headrace.formats import table
 from headrace.formats._builder import Progress
+from headrace.formats._files.nested import NestedField, Nesting
 from headrace.formats._files.objects import is_decoded, object_path
 from headrace.formats._files.paths import dataset_path
 from headrace.formats._files.patterns import expand
+from headrace.formats._files.stored import decompressed, describe_field_at, value_of
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -62,6 +61,7 @@ class Dataset:
         self._named_index = named_index
         self._path = path
         self._fields = index.fields
+        self._nesting = Nesting([field.name for field in self._fields])
         try:
             classes = json.loads(index.attributes.get("classes", "[]"))
         except ValueError as error:
@@ -96,13 +96,19 @@ class Dataset:
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of a sample's parts: ("image", "label")."""
-        return tuple(field.name for field in self._fields)
+        return self._nesting.names
+
+    @property
+    def nesting(self) -> Nesting:
+        """Which fields of the index are one of these together; private to headrace."""
+        return self._nesting
 
     def kind(self, field: str) -> str:
-        """What a field holds: "image", "bytes", "text", "array", or "list", of arrays."""
-        for each in self._fields:
+        """What a field holds: "image", "bytes", "text", "array"; "list", of arrays; or "nested": a
+        list of lists, of texts or of bytes."""
+        for position, each in enumerate(self._fields):
             if each.name == field:
-                return each.kind
+                return each.kind if self._nesting.field_at(position) is None else "nested"
         raise InvalidArgumentError(
             f"field {field!r}: the dataset has no such field; it has {', '.join(self.fields)}"
         )
@@ -190,9 +196,15 @@ class Dataset:
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
         sample = {}
-        for position, field in enumerate(self._fields):
+        for position in self._nesting.visible:
+            field, nested = self._fields[position], self._nesting.field_at(position)
             try:
-                sample[field.name] = self._read_field(reader, position, field, number)
+                value = self._read_field(reader, position, field, number)
+                if nested is not None:
+                    hidden = self._fields[nested.lengths]
+                    lengths = self._read_field(reader, nested.lengths, hidden, number)
+                    value = self._inner(nested, value, lengths, number)
+                sample[field.name] = value
             except UnicodeDecodeError as error:
                 where = f"dataset {self._path}"
                 if not field.is_inline:
@@ -203,13 +215,21 @@ class Dataset:
                 ) from error
         return sample
 
+    def _inner(self, nested: NestedField, values: Any, lengths: Any, sample: int) -> list[Any]:
+        try:
+            return nested.row(values, lengths)
+        except DataLossError as error:
+            raise DataLossError(
+                f"reading dataset {self._path}: sample {sample}: {error}"
+            ) from error
+
     def _read_field(
         self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int
     ) -> Any:
         if field.is_inline:
             if field.kind == "array":
                 return self._index.inline_values(position, sample, 1)[0]
-            return _value_of(field, self._index.inline_ragged(position, sample, 1)[0])
+            return value_of(field, self._index.inline_ragged(position, sample, 1)[0])
         extent = self._index.extents(position, sample, 1)
         data = bytearray(int(extent[2][0]))
         reader.read_into(*extent, data)
@@ -220,11 +240,11 @@ class Dataset:
                 f"indexed; {self.format_row.remedy(self._index)}"
             )
         if field.coding == "stored":
-            return _value_of(field, data)
+            return value_of(field, data)
         sizes = self._index.decoded_sizes(position, sample, 1)
         assert sizes is not None
         try:
-            return _value_of(field, _decompressed(field, data, int(sizes[0])))
+            return value_of(field, decompressed(field, data, int(sizes[0])))
         except DataLossError as error:
             raise DataLossError(
                 f"{self._reading(sample, field, extent)}: {field.coding}: {error}; copy or write "
@@ -239,7 +259,10 @@ class Dataset:
         )
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{field.name}: {describe_field(field)}" for field in self._fields)
+        fields = ", ".join(
+            f"{self._fields[at].name}: {describe_field_at(self._fields, self._nesting, at)}"
+            for at in self._nesting.visible
+        )
         classes = f", {counted(len(self._classes), 'class', 'classes')}" if self._classes else ""
         blocks = self._index.block_count
         has_blocks = f", {counted(blocks, 'block')}" if blocks else ""
@@ -247,25 +270,6 @@ class Dataset:
             f"<headrace.Dataset {self._path!r} ({self.format}): {counted(len(self), 'sample')}"
             f"{classes}{has_blocks}; {fields}; look at one with .read(i)>"
         )
-
-
-def _decompressed(field: _core.Field, data: bytearray, decoded_bytes: int) -> npt.NDArray[np.uint8]:
-    """The value of a compressed field, which has `decoded_bytes` bytes."""
-    width = np.dtype(field.dtype).itemsize if field.is_shuffled else 1
-    decoded = _core.decode_bytes(field.coding, data, field.header_bytes + decoded_bytes)
-    value = decoded[field.header_bytes :]
-    return _core.decode_bytes("stored", value, decoded_bytes, width) if width > 1 else value
-
-
-def _value_of(field: _core.Field, data: bytearray | npt.NDArray[np.uint8]) -> Any:
-    """The value whose stored bytes are `data`."""
-    if field.kind == "text":
-        return bytes(data).decode()
-    if field.kind in ("array", "list"):
-        shape = field.shape if field.kind == "array" else (-1, *field.shape)
-        values = np.frombuffer(data, dtype=field.dtype).reshape(shape)
-        return values.astype(field.batch_dtype, copy=False)
-    return bytes(data)
 
 
 class _KeptReader:
@@ -293,17 +297,6 @@ class _KeptReader:
         """It closes when the last read that uses it has ended."""
         with self._lock:
             self._reader = None
-
-
-def describe_field(field: _core.Field) -> str:
-    """ "image", "int64", "float32[3, 224, 224]", "float32[?, 4]", "uint16[1024] as int64, zstd"."""
-    compressed = f", {field.coding}" if field.coding != "stored" else ""
-    if field.kind not in ("array", "list"):
-        return field.kind + compressed
-    dimensions = ["?"] * (field.kind == "list") + [str(each) for each in field.shape]
-    shape = f"[{', '.join(dimensions)}]" if dimensions else ""
-    wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
-    return f"{field.dtype}{shape}{wide}{compressed}"
 
 
 FormatArgument = Format | str | None

@@ -33,6 +33,7 @@ from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._workers import Transform, Transformer, batch_type, split_transform
+from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
 
@@ -158,6 +159,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         data = data_facts(found, kinds, native, python, options.substitute, sampled)
         super().__init__(feed, data, engine.profile)
         warn_of_data(found, feed.core, options, on_error, python)
+        self._nesting = Nesting([name for name, *_ in delivers.schema])
         self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
         self._monitor = watch(self, engine.monitor)
         if self._monitor is not None:
@@ -186,8 +188,9 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         if self._transformer is not None:
             return self._transformer.present(batch)
         delivers = self._feed.delivers
-        fields = len(delivers.kinds)
-        return self._batch(*to_user(batch, fields, delivers.ids, self._convert, self._padded))
+        return self._batch(
+            *to_user(batch, self._nesting, delivers.ids, self._convert, self._padded)
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import headrace as hr
 from headrace import _core, errors, orders
-from headrace.formats import WebDataset
+from headrace.formats import HuggingFace, Manifest, WebDataset
 from headrace.formats.pack import write_pack
 from headrace.tiers import Ram, Ssd
 from package_env import PackageEnvError, package_env
@@ -288,6 +288,78 @@ def test_what_is_no_sound_is_said_when_indexing_and_fails_alone(tmp_path: Path) 
             next(batches)
 
 
+def arrow_of(path: Path, sounds: list[bytes | None], paths: list[str | None]) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [{"bytes": one, "path": at} for one, at in zip(sounds, paths, strict=True)]
+    table = pa.table({"audio": pa.array(rows, struct), "label": pa.array(range(len(rows)))})
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    return path
+
+
+def check_sounds(dataset: hr.Dataset, field: str, count: int) -> None:
+    """All sounds, whole; also of a pack."""
+    options: dict[str, Any] = {"transform": {field: hr.audio.whole(RATE)}, "output": "numpy"}
+    for ragged in ("error", "pad"):
+        seen = []
+        with hr.Loader(dataset, 4, ragged=ragged, **options) as loader:
+            for batch in loader:
+                for i, number in enumerate(batch.label.tolist()):
+                    rows = batch[field].data[i] if ragged == "pad" else batch[field][i]
+                    frames = frames_of(number)
+                    np.testing.assert_array_equal(rows[:frames], whole(number))
+                    assert not rows[frames:].any()
+                    seen.append(number)
+        assert sorted(seen) == list(range(count))
+
+
+@pytest.mark.parametrize("own_files", [False, True])
+def test_sounds_of_hugging_face_datasets_are_decoded_whole(tmp_path: Path, own_files: bool) -> None:
+    sounds: list[bytes | None] = [wav(tones(number, frames_of(number))) for number in range(13)]
+    paths: list[str | None] = [None] * 13
+    if own_files:
+        for number in range(3, 13):
+            data = sounds[number]
+            assert data is not None
+            (tmp_path / f"{number}.wav").write_bytes(data)
+            sounds[number], paths[number] = None, str(tmp_path / f"{number}.wav")
+        sounds[:3], paths[:3] = sounds[3:6], paths[3:6]  # The first rows decide the root.
+        for number in range(3):
+            (tmp_path / f"{number}.wav").write_bytes(wav(tones(number, frames_of(number))))
+            paths[number] = str(tmp_path / f"{number}.wav")
+    path = arrow_of(tmp_path / "a.arrow", sounds, paths)
+    dataset = hr.open(path, format=HuggingFace(sounds=("audio",)))
+    check_sounds(dataset, "audio", 13)
+    write_pack(dataset, tmp_path / "pack")
+    check_sounds(hr.open(tmp_path / "pack"), "audio", 13)
+
+
+def test_sounds_that_a_manifest_names_are_decoded_whole(tmp_path: Path) -> None:
+    lines = ["audio,label"]
+    for number in range(9):
+        (tmp_path / f"{number}.wav").write_bytes(wav(tones(number, frames_of(number))))
+        lines.append(f"{number}.wav,{number}")
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    check_sounds(hr.open(tmp_path / "a.csv", format=Manifest(sounds=("audio",))), "audio", 9)
+    (tmp_path / "4.wav").write_bytes(b"ID3 is no sound here")
+    (tmp_path / "a.csv").rename(tmp_path / "b.csv")
+    with pytest.warns(RuntimeWarning, match="cannot be decoded: 1 of"):
+        dataset = hr.open(tmp_path / "b.csv", format=Manifest(sounds=("audio",)))
+    (finding,) = dataset.report
+    assert (finding.kind, finding.count) == (".wav", 1)
+    assert finding.examples[0].endswith("4.wav")
+
+
+def test_sounds_names_fields_of_bytes(tmp_path: Path) -> None:
+    path = arrow_of(tmp_path / "a.arrow", [wav(tones(0, 100)), b"no sound"], [None, None])
+    for name, says in (("label", "it holds array"), ("x", "there is no such field")):
+        with pytest.raises(errors.InvalidArgumentError, match=f"sounds: got '{name}': {says}"):
+            hr.open(path, format=HuggingFace(sounds=(name,)))
+    with pytest.warns(RuntimeWarning, match=r"does not decode \(\.sound\)"):
+        hr.open(path, format=HuggingFace(sounds=("audio",)))
+
+
 def test_an_index_that_does_not_say_how_long_sounds_are_says_so(tar: Path) -> None:
     dataset = hr.open(tar, format=WebDataset(raw=("wav",)))
     with pytest.raises(errors.InvalidArgumentError, match="does not say how long they are; give a"):
@@ -401,7 +473,7 @@ def test_damaged_bytes_are_an_error_or_numbers(written: Path) -> None:
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     data = wav(tones(1, 40000))
     with tarfile.open(tmp_path / "speech.tar", "w", format=tarfile.USTAR_FORMAT) as out:
         for number in range(8):

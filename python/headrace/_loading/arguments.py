@@ -171,6 +171,11 @@ def field_transforms(
         chosen = dict.fromkeys(images, _native_transform(", ".join(images), transform))
     made: dict[str, _core.ImageTransform | _core.SoundTransform | None] = dict.fromkeys(names)
     for name, each in chosen.items():
+        if dataset.kind(name) == "nested":
+            raise InvalidArgumentError(
+                f"transform of {name!r}: the field has a list of them in each sample; decode them "
+                "in a Python transform (transform=function)"
+            )
         try:
             made[name] = each.to_core()
         except InvalidArgumentError as error:

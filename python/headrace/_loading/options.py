@@ -78,6 +78,8 @@ def core_options(
             continue
         checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
         options.add_field(name, each, _encoded_images() if checked else _UNCHECKED)
+    for name in dataset.nesting.hidden(names):
+        options.add_field(name, None, _UNCHECKED)
     options.batch_size = integer("batch_size", batch_size, 1, 2**24)
     ranks = ranks or Ranks(None, None)
     options.rank, options.world_size = ranks.rank, ranks.world_size

@@ -12,7 +12,8 @@ from headrace import _core
 from headrace._arguments import choice
 from headrace._signature import Output, words
 from headrace._workers._output import Convert, Padded
-from headrace.errors import InvalidArgumentError
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._files.nested import NestedField, Nesting
 
 
 def converter(output: str) -> Convert:
@@ -42,16 +43,19 @@ def padded_fields(kinds: Mapping[str, str], ragged: str) -> frozenset[int]:
 
 def to_user(
     batch: _core.Batch,
-    fields: int,
+    nesting: Nesting,
     with_ids: bool,
     convert: Convert,
     padded: Set[int] = frozenset(),
 ) -> list[Any]:
     """The fields of a batch, converted; those at positions `padded` as one array."""
     converted: list[Any] = []
-    for position in range(fields):
+    for position in nesting.visible:
         view: Any = batch.field(position)
-        if position in padded:
+        nested = nesting.field_at(position)
+        if nested is not None:
+            converted.append(_nested(nested, view, batch, convert))
+        elif position in padded:
             converted.append(_pad([np.asarray(row) for row in view], convert))
         elif isinstance(view, list):
             converted.append([row if isinstance(row, str) else convert(row) for row in view])
@@ -61,6 +65,19 @@ def to_user(
         ids = batch.samples().astype(np.int64)
         converted.append(ids if convert is np.asarray else convert(ids))
     return converted
+
+
+def _nested(nested: NestedField, rows: Any, batch: _core.Batch, convert: Convert) -> list[Any]:
+    """The inner lists of each sample."""
+    made: list[Any] = []
+    each = None if convert is np.asarray else convert
+    hidden: Any = batch.field(nested.lengths)
+    for row, lengths in zip(rows, hidden, strict=True):
+        try:
+            made.append(nested.row(np.asarray(row), np.asarray(lengths), each))
+        except DataLossError as error:
+            raise DataLossError(f"sample {batch.samples()[len(made)]}: {error}") from None
+    return made
 
 
 def _pad(rows: Sequence[NDArray[Any]], convert: Convert) -> Padded:

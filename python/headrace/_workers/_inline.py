@@ -16,6 +16,8 @@ from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace._workers._tree import unflatten
+from headrace.errors import DataLossError
+from headrace.formats._files.nested import Nesting, RowError
 
 
 class InlineBatch:
@@ -41,9 +43,9 @@ class InlineCore:
         self._seed = seed
         self._output = output
         self._fields = len(core.schema)
-        names = [field[0] for field in core.schema]
-        self._sample = sample_type(names)
-        self._decoded = self._functions.positions(names)
+        self._nesting = Nesting([field[0] for field in core.schema])
+        self._sample = sample_type(self._nesting.names)
+        self._decoded = self._functions.positions(self._nesting.names)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
@@ -57,7 +59,11 @@ class InlineCore:
         ids = batch.samples()
         columns = [self._column(batch.field(position)) for position in range(self._fields)]
         origin = Origin(self._seed, batch.epoch)
-        decoded = decoded_columns(columns, self._decoded)
+        try:
+            joined = self._nesting.joined(columns)
+        except RowError as error:
+            raise DataLossError(f"sample {ids[error.row]}: {error}") from None
+        decoded = decoded_columns(joined, self._decoded)
         samples = make_samples(self._sample, decoded, ids.tolist(), origin)
         results: list[Any] = []
         try:

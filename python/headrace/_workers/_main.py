@@ -23,6 +23,7 @@ from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype
 from headrace._workers._sample import make_samples, sample_type
 from headrace.errors import DataLossError
+from headrace.formats._files.nested import Nesting, RowError
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ class _Worker:
         self._channel = channel
         self._settings = settings
         self._functions = functions
-        names = [field.name for field in settings.fields]
-        self._sample = sample_type(names)
-        self._decoded = functions.positions(names)
+        self._nesting = Nesting([field.name for field in settings.fields])
+        self._sample = sample_type(self._nesting.names)
+        self._decoded = functions.positions(self._nesting.names)
         self._memories: dict[int, Any] = {}
         # Results that wait for their places in a batch.
         self._buffered: dict[int, tuple[Columns, int]] = {}
@@ -145,12 +146,17 @@ class _Worker:
 
     def _compute(self, task: Task) -> bytes:
         begin = time.perf_counter_ns()
-        if (bad := protocol.bad_text(task.columns, self._settings.fields)) is not None:
-            row, field = bad
+        if (text := protocol.bad_text(task.columns, self._settings.fields)) is not None:
+            row, field = text
             why = f"field {field}: its text is not UTF-8; write it as UTF-8, or leave the field out"
             return _error(task.number, task.first_slot + row, DataLossError(why))
         results: list[Any] = []
-        columns = decoded_columns(task.columns, self._decoded)
+        try:
+            joined = self._nesting.joined(task.columns)
+        except RowError as error:
+            bad = DataLossError(str(error))  # without its traceback, which is not the user's
+            return _error(task.number, task.first_slot + error.row, bad)
+        columns = decoded_columns(joined, self._decoded)
         origin = task.origin(self._settings.seed)
         samples = make_samples(self._sample, columns, task.ids, origin)
         try:

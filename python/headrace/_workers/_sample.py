@@ -31,7 +31,7 @@ class Sample:
 
     ``sample.image``, ``sample["image"]``, ``sample[0]``, ``image, label = sample``. An encoded
     image is a uint8 array of its bytes; a decoded one, an array field and a list, an array; a
-    number, a NumPy scalar; text, a `str`.
+    number, a NumPy scalar; text, a `str`; a nested field, a list of arrays or `str`.
 
     The arrays are views of memory that is reused: they are valid until the transform, or the
     collate_fn if there is one, returns. They may be written to. Copy arrays that you keep; returned

@@ -7,23 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from headrace._dataset import Dataset, describe_field
+from headrace._dataset import Dataset
 from headrace._text import one_line, printable
 from headrace.errors import HeadraceError
 from headrace.formats._files.objects import file_count
+from headrace.formats._files.stored import describe_field_at
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
 _SHOWN_MAX = 60  # characters of a value
+_LISTED_MAX = 3  # inner lists, or texts of a list
 
 
 def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
     """Everything `headrace inspect` shows, with so many samples, ready for JSON."""
     index = dataset.index
     fields = []
-    for position, field in enumerate(index.fields):
+    for position in dataset.nesting.visible:
+        field = index.fields[position]
         entry: dict[str, Any] = {
             "name": field.name,
-            "type": describe_field(field),
+            "type": describe_field_at(index.fields, dataset.nesting, position),
             "inline": field.is_inline,
             "checksums": field.has_checksums,
         }
@@ -94,6 +97,9 @@ def _brief(value: Any) -> str:
         text = printable(one_line(value))
         shown = text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
         return json.dumps(shown, ensure_ascii=False)
+    if isinstance(value, list):
+        more = ", ..." if len(value) > _LISTED_MAX else ""
+        return f"[{', '.join(map(_brief, value[:_LISTED_MAX]))}{more}] ({len(value):,})"
     array = np.asarray(value)
     if array.ndim == 0:
         return str(array.item())

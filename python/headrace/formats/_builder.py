@@ -7,20 +7,25 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import choice, given_path, integer, shown
+from headrace._arguments import choice, given_path, integer
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._field import (
+    Column,
     Field,
+    Inner,
+    Kind,
     Numbers,
-    dimensions,
-    dtype_name,
+    lengths_of,
+    nested_kind,
+    new_field,
     part_name,
     stretched,
     unsigned,
@@ -32,10 +37,6 @@ from headrace.formats._indexing.unfinished import Unfinished
 
 Progress = Callable[[int], object]
 """Called with the number of samples or files found."""
-
-Column = Sequence[int] | npt.NDArray[np.integer[Any]]
-
-Kind = Literal["bytes", "image", "array", "text"]
 
 Coding = Literal["stored", "zstd", "gzip"]
 """How a file is compressed as a whole."""
@@ -150,9 +151,10 @@ class Builder:
 
         `kind`: "bytes" (any length), "image" (an encoded image), "text" (UTF-8) or "array"
         (`dtype` and `shape`, the same for all samples; little-endian, C order). The first
-        dimension of an array may be None: then samples differ in it. `inline`: the index holds the
-        values; not of images. `batch_dtype`: a wider type that batches hold, such as int64 for
-        uint16 tokens; for arrays that are not inline.
+        dimension of an array may be None: then samples differ in it. If the first two are None,
+        or of text and bytes the only one, a sample is a list of such values: see `inner` of
+        `add_extents`. `inline`: the index holds the values; not of images. `batch_dtype`: a wider
+        type that batches hold, such as int64 for uint16 tokens; for arrays that are not inline.
 
         `coding`: each sample is compressed by itself, and `add_extents` names the compressed bytes;
         "zlib" is deflate with a header of zlib, "snappy" a block without a frame. `shuffled`: the
@@ -160,36 +162,17 @@ class Builder:
         `header_bytes`: so many decoded bytes in front are not the value's. `decoded_sizes`: of a
         field that is not compressed, but whose decoder needs to know the bytes of each row.
         """
-        choice("field kind", kind, ("bytes", "image", "array", "text"))
-        if (kind == "array") != (dtype is not None):
+        is_nested = nested_kind(name, kind, dtype, shape)
+        if is_nested and (coding != "stored" or batch_dtype is not None or decoded_sizes):
             raise InvalidArgumentError(
-                f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
-                "dtype, other fields have none"
+                f"field {name!r}: a list of lists can be neither compressed nor widened"
             )
-        if shape and kind != "array":
-            raise InvalidArgumentError(
-                f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one"
-            )
-        element = "uint8" if dtype is None else dtype_name(name, dtype)
-        wide = None if batch_dtype is None else dtype_name(name, batch_dtype)
-        is_list = bool(shape) and shape[0] is None
-        inner = dimensions(name, shape[1:] if is_list else shape)
-        core_type = ("list" if is_list else kind, element, inner)
-        is_variable = is_list or kind != "array"
-        choice("field coding", coding, ("stored", "zstd", "zlib", "deflate", "snappy", "gzip"))
-        integer(f"field {name!r}: header_bytes", header_bytes, 0, 2**32 - 1)
-        how = (coding, shuffled, header_bytes)
-        sized = decoded_sizes or (coding != "stored" and is_variable)
-        position = self._core.add_field(
-            name,
-            core_type,
-            is_inline=inline,
-            batch_dtype=wide,
-            decoding=(*how, sized),
-        )
-        self._fields[name] = Field(
-            name, position, kind, np.dtype(element), tuple(inner), inline, is_variable, sized, how
-        )
+        found = new_field(name, kind, dtype, shape, (coding, shuffled, header_bytes))
+        sized = decoded_sizes or found.has_decoded_sizes
+        found = replace(found, is_inline=inline, has_decoded_sizes=sized)
+        if is_nested:
+            self._fields[found.lengths_field] = lengths_of(found).added(self._core)
+        self._fields[name] = found.added(self._core, batch_dtype)
 
     def add_file(
         self,
@@ -299,14 +282,17 @@ class Builder:
         sizes: Numbers,
         *,
         decoded: Numbers | None = None,
+        inner: Inner | None = None,
     ) -> None:
         """Adds samples of a field that is not inline: bytes [offset, offset + size) of a file.
 
         `decoded`: the bytes of value that each decodes to, without a header; needed of compressed
-        fields, unless all samples are arrays of one shape.
+        fields, unless all samples are arrays of one shape. `inner`: of lists of lists, the length
+        of each inner list, in entries (of texts and bytes, in bytes), and how many each sample has.
         """
         found = self._field(field)
         found.check_decoded(decoded is not None)
+        self._add_inner(found, inner)
         columns = [unsigned(each) for each in (files, offsets, sizes)]
         if decoded is not None:
             columns.append(unsigned(decoded))
@@ -331,10 +317,14 @@ class Builder:
     def add_values(self, field: str, values: npt.ArrayLike) -> None:
         """Adds samples of an inline field: an array with one more dimension, the first.
 
-        Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays.
+        Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays; of
+        lists of these, if samples are lists.
         """
         found = self._inline(field)
-        if found.is_variable:
+        if found.nested:
+            data, lengths, inner = found.flat(values)
+            self.add_ragged(field, data, lengths, inner=inner)
+        elif found.is_variable:
             self.add_ragged(field, *found.each(values))
         else:
             self._sink.add_inline_values(found.position, found.array(values, "samples"))
@@ -343,15 +333,26 @@ class Builder:
         self,
         field: str,
         values: npt.ArrayLike | bytes,
-        lengths: Sequence[int] | npt.NDArray[np.integer[Any]],
+        lengths: Column,
+        *,
+        inner: Inner | None = None,
     ) -> None:
         """Adds samples of an inline field whose samples differ in length, many at once.
 
         `values`: all of them, end to end: bytes of text and bytes; of arrays an array of
-        [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`.
+        [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`. `inner`:
+        as of `add_extents`.
         """
         found = self._inline(field)
+        self._add_inner(found, inner)
         self._sink.add_ragged(found.position, *found.ragged(values, lengths))
+
+    def _add_inner(self, field: Field, inner: Inner | None) -> None:
+        if (inner is None) == bool(field.nested):
+            field.refuse_inner(inner)
+        if inner is not None:
+            values, sizes = field.inner_lengths(*inner)
+            self._sink.add_ragged(self._fields[field.lengths_field].position, values, sizes)
 
     def _inline(self, field: str) -> Field:
         found = self._field(field)

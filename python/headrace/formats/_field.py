@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace._arguments import integer, shown
+from headrace import _core
+from headrace._arguments import choice, integer, shown
 from headrace.errors import InvalidArgumentError
+from headrace.formats._files.nested import LENGTH_MAX, LENGTHS_DTYPE, hidden_name, is_hidden_name
 
 U64 = npt.NDArray[np.uint64]
 
@@ -33,6 +36,59 @@ class Field:
     """Whether `add_extents` needs the bytes that each sample decodes to."""
     decoding: tuple[str, bool, int] = ("stored", False, 0)
     """How each sample is compressed, whether it is shuffled, the bytes in front of its value."""
+    nested: Literal["", "text", "values"] = ""
+    """Whether a sample is a list of such values, of text, or of arrays or bytes."""
+
+    @property
+    def lengths_field(self) -> str:
+        """The name of the field that has the lengths of inner lists."""
+        return hidden_name(self.name, is_text=self.nested == "text")
+
+    def inner_lengths(self, lengths: Any, counts: Any) -> tuple[npt.NDArray[Any], U64]:
+        """The lengths of inner lists as their field holds them, and their bytes of each sample."""
+        found = np.asarray(lengths)
+        if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+            raise InvalidArgumentError(
+                f"field {self.name!r}: inner lengths: got {shown(lengths)}, must be one number for "
+                "each inner list"
+            )
+        if found.size and not 0 <= int(found.min()) <= int(found.max()) <= LENGTH_MAX:
+            raise InvalidArgumentError(
+                f"field {self.name!r}: inner lengths: got {int(found.min())} to "
+                f"{int(found.max())}, must be in [0, {LENGTH_MAX}]"
+            )
+        stored = found.astype(LENGTHS_DTYPE)
+        return stored, self._lengths(counts, found.size) * np.uint64(stored.itemsize)
+
+    def refuse_inner(self, inner: Inner | None) -> NoReturn:
+        """Raises as the lengths of inner lists are missing, or were given and are not needed."""
+        raise InvalidArgumentError(
+            f"field {self.name!r}: inner= is needed: (lengths, counts) of the lists in each sample"
+            if inner is None
+            else f"field {self.name!r}: inner= was given, but its samples are no lists of lists; "
+            "add it with shape=(None, None, ...) for arrays, or (None,) for text and bytes"
+        )
+
+    def flat(self, values: Any) -> tuple[npt.NDArray[Any], Sequence[int], Inner]:
+        """Samples that are lists of values: as `Builder.add_ragged` takes them."""
+        samples = [list(each) for each in values]
+        data, lengths = self.each([each for sample in samples for each in sample])
+        counts = [len(sample) for sample in samples]
+        ends = list(accumulate(counts, initial=0))
+        return data, [sum(lengths[i:j]) for i, j in pairwise(ends)], (lengths, counts)
+
+    def added(self, core: _core.IndexBuilder, batch_dtype: npt.DTypeLike | None = None) -> Field:
+        """Adds it to an index; the field with its position there."""
+        is_list = self.is_variable and self.kind == "array"
+        stored = "bytes" if self.nested else self.kind  # Inner texts are cut out of bytes.
+        position = core.add_field(
+            self.name,
+            ("list" if is_list else stored, self.dtype.name, list(self.shape)),
+            is_inline=self.is_inline,
+            batch_dtype=None if batch_dtype is None else dtype_name(self.name, batch_dtype),
+            decoding=(*self.decoding, self.has_decoded_sizes),
+        )
+        return replace(self, position=position)
 
     def check_decoded(self, is_given: bool) -> None:
         """Raises if decoded sizes are needed and not given, or given and not needed."""
@@ -163,8 +219,70 @@ class Field:
         raise InvalidArgumentError(f"field {self.name!r}: its text is not UTF-8: {reason}")
 
 
+Column = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+Inner = tuple[Column, Column]
+"""The length of each inner list, and how many of them each sample has."""
+
+Kind = Literal["bytes", "image", "array", "text"]
+
 Numbers = int | Sequence[int] | npt.NDArray[np.integer[Any]]
 """One number for each entry, or one for all."""
+
+
+def nested_kind(
+    name: str, kind: Kind, dtype: object, shape: Sequence[int | None]
+) -> Literal["", "text", "values"]:
+    """Whether a sample of a field is a list of such values; raises if the field cannot be."""
+    choice("field kind", kind, ("bytes", "image", "array", "text"))
+    if (kind == "array") != (dtype is not None):
+        raise InvalidArgumentError(
+            f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
+            "dtype, other fields have none"
+        )
+    if is_hidden_name(name):
+        raise InvalidArgumentError(
+            f"field {name!r}: such a name is that of the lengths of lists; choose another"
+        )
+    if kind == "array":
+        return "values" if tuple(shape[:2]) == (None, None) else ""
+    if not shape:
+        return ""
+    if kind == "image" or tuple(shape) != (None,):
+        raise InvalidArgumentError(
+            f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one; "
+            "of text and bytes (None,) means lists of them"
+        )
+    return "text" if kind == "text" else "values"
+
+
+def new_field(
+    name: str,
+    kind: Kind,
+    dtype: npt.DTypeLike | None,
+    shape: Sequence[int | None],
+    decoding: tuple[str, bool, int],
+) -> Field:
+    """A field as `Builder.add_field` takes it, which is not inline and not added yet."""
+    nested = nested_kind(name, kind, dtype, shape)
+    if nested:
+        shape = shape[1:]
+    if dtype is not None:
+        dtype_name(name, dtype)  # Raises if there is no such type.
+    of = np.dtype("uint8" if dtype is None else dtype)
+    is_list = bool(shape) and shape[0] is None
+    inner = tuple(dimensions(name, shape[1:] if is_list else shape))
+    coding, _, header_bytes = decoding
+    choice("field coding", coding, ("stored", "zstd", "zlib", "deflate", "snappy", "gzip"))
+    integer(f"field {name!r}: header_bytes", header_bytes, 0, 2**32 - 1)
+    is_variable = is_list or kind != "array"
+    sized = coding != "stored" and is_variable
+    return Field(name, -1, kind, of, inner, False, is_variable, sized, decoding, nested)
+
+
+def lengths_of(nested: Field) -> Field:
+    """The hidden field of a list of lists, which is not added yet."""
+    return Field(nested.lengths_field, -1, "array", np.dtype(LENGTHS_DTYPE), (), True, True)
 
 
 def dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
@@ -173,7 +291,8 @@ def dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
     for each in shape:
         if each is None:
             raise InvalidArgumentError(
-                f"field {field!r}: got shape {list(shape)}: only the first dimension may be None"
+                f"field {field!r}: got shape {list(shape)}: only the first dimension may be "
+                "None, or the first two"
             )
         inner.append(int(each))
     return inner

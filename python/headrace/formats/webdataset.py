@@ -74,8 +74,7 @@ class WebDataset(Format):
 
         no_sounds = Undecoded()  # For `Dataset.report`: each is a sample that fails.
         builder.add_parts(shards, describe, no_sounds.add_json)
-        if no_sounds.found:
-            builder.set_attribute("report", no_sounds.json())
+        no_sounds.report(builder)
 
     def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
         """The fields, from the first sample; None: there is none."""

@@ -26,11 +26,13 @@ from headrace._workers._options import check_was_made, for_function
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace.errors import (
+    DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
     TransformError,
     UnavailableError,
 )
+from headrace.formats._files.nested import Nesting, RowError
 from headrace.torch._accelerate import check_epoch
 from headrace.torch._feed import BatchFeed
 from headrace.torch._parcel import read_parcel
@@ -215,18 +217,20 @@ class _Reader:
     """Fields whose images are decoded for the transform."""
 
     def samples(self, batches: Iterable[Batch]) -> Iterator[Any]:
-        names = [field.name for field in self.fields]
+        nesting = Nesting([field.name for field in self.fields])
+        names = nesting.names
         if self.transform is None:
-            make = batch_type(names + ["sample_id"] * self.ids)
-            for _, _, ids, columns in batches:
+            make = batch_type([*names, *["sample_id"] * self.ids])
+            for _, _, ids, stored in batches:
+                columns = _joined(nesting, stored, ids)
                 given = [*columns, np.array(ids, np.int64)] if self.ids else columns
                 for values in zip(*given, strict=True):
                     yield make(*map(_to_torch, values))
             return
         kind = sample_type(names)
         positions = [names.index(name) for name in self.decoded]
-        for epoch, step, ids, columns in batches:
-            decoded = decoded_columns(columns, positions)
+        for epoch, step, ids, stored in batches:
+            decoded = decoded_columns(_joined(nesting, stored, ids), positions)
             samples = make_samples(kind, decoded, ids, Origin(self.seed, epoch))
             for slot, number in enumerate(ids):
                 try:
@@ -241,7 +245,16 @@ class _Reader:
                 yield made
 
 
+def _joined(nesting: Nesting, columns: list[Sequence[Any]], ids: list[int]) -> list[Sequence[Any]]:
+    try:
+        return nesting.joined(columns)
+    except RowError as error:
+        raise DataLossError(f"sample {ids[error.row]}: {error}") from None
+
+
 def _to_torch(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_torch(each) for each in value]
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 

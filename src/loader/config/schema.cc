@@ -54,8 +54,8 @@ Result<BatchField> MakeSoundField(const FieldInfo& info, const SoundTransform& s
   if (field.ragged && (!info.has_decoded_sizes || sound.channels == 0)) {
     return InvalidArgument(
         "field '{}': sounds of any length, but the index does not say how long they are; give a "
-        "length (headrace.audio.clip), or decode them in a Python transform "
-        "(headrace.audio.decode)",
+        "length (headrace.audio.clip), index them with sounds= (formats HuggingFace, Manifest), or "
+        "decode them in a Python transform (headrace.audio.decode)",
         info.name);
   }
   Result<std::unique_ptr<FieldCodec>> codec = MakeSoundCodec(sound);

@@ -50,8 +50,18 @@ def plain(value: Any) -> Any:
     """A value that can be compared: bytes, or lists with a dtype."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     array = np.asarray(value)
     return array.dtype.name, array.shape, array.tobytes()
+
+
+def like(found: Any, wanted: Any) -> Any:
+    """What a batch holds, as a dataset reads it: bytes are arrays in a batch."""
+    if isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        return [like(*each) for each in zip(found, wanted, strict=True)]
+    return bytes(found) if isinstance(wanted, bytes) else found
 
 
 def check_rows(path: str | Path, row: Format | None = None) -> tuple[hr.Dataset, Rows]:
@@ -77,8 +87,7 @@ def check_batch(batch: Any, own: Rows, fields: Sequence[str]) -> list[int]:
     for name, column in zip(fields, batch, strict=False):
         for number, value in zip(ids, column, strict=True):
             wanted = own[number][name]
-            found = bytes(value) if isinstance(wanted, bytes) else value
-            assert plain(found) == plain(wanted), (number, name)
+            assert plain(like(value, wanted)) == plain(wanted), (number, name)
     return ids
 
 

@@ -198,7 +198,7 @@ def test_the_page_s_builder_writes_an_index(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.lines").write_bytes(b"0\thello\n1\tabc\n")
-    for block in page_blocks()[1:4]:
+    for block in page_blocks()[1:5]:
         exec(block, {"hr": hr})
     assert [each["text"] for each in hr.open("a.hri")] == ["hello", "abc"]
 

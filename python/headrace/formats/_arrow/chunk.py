@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow.parts import Extents, Rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._builder import Builder
+from headrace.formats._files.sounds import Undecoded
 
 _LEAVE_OUT = "leave the column out with columns=(...)"
 
@@ -28,6 +29,10 @@ class Chunk:
     """Of the whole table."""
     builder: Builder | None = None
     """Takes the files of images that the table only names."""
+    own_files: dict[int, str] = field(default_factory=dict)
+    """Their paths, by the numbers that the builder gave."""
+    undecoded: Undecoded = field(default_factory=Undecoded)
+    """Takes sounds that headrace does not decode."""
 
     def damaged(self, column: str, why: str) -> DataLossError:
         """The error for memory that contradicts itself."""

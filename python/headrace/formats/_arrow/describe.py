@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,13 @@ import numpy as np
 from headrace.errors import DataLossError
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.layout import Leaf
-from headrace.formats._arrow.parts import Extents, Part, Rows, joined
+from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, joined
+from headrace.formats._arrow.places import MappedFile
 from headrace.formats._arrow.readers import Media, Reader
 from headrace.formats._builder import Builder
+from headrace.formats._files.npy import Read as ReadBytes
+from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import sound_sizes
 
 _BLOCK_BYTES = 2**20  # record batches are joined to blocks up to this size
 _BLOCK_BYTES_MAX = 16 * 2**20  # of a record batch that is a block
@@ -108,7 +113,28 @@ def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> Part:
             f"indexing {chunk.what}: column {leaf.name!r} has {len(array)} rows, the record batch "
             f"{chunk.batch.num_rows}; copy or write the file again"
         )
-    return reader.read(leaf.name, array, chunk, picks)
+    part = reader.read(leaf.name, array, chunk, picks)
+    if not leaf.is_sound or not isinstance(part, Extents):
+        return part
+    files = chunk.places.files()
+    rows = zip(part.files.tolist(), part.offsets.tolist(), part.sizes.tolist(), strict=True)
+    sounds = (_sound(chunk, files.get(file), file, at, size) for file, at, size in rows)
+    return replace(part, decoded=sound_sizes(sounds, chunk.undecoded))
+
+
+def _sound(
+    chunk: Chunk, mapped: MappedFile | None, file: int, offset: int, size: int
+) -> tuple[ReadBytes, int, str]:
+    """Reads a sound: in the table's file, or in one of its own."""
+    if mapped is not None:
+        return lambda at, n: mapped.range(offset + at, n).tobytes(), size, chunk.what
+    path = chunk.own_files[file]
+
+    def read(at: int, count: int) -> bytes:
+        with file_reader(path) as (own, _):
+            return own(at, count)
+
+    return read, size, path
 
 
 class _Blocks:
@@ -124,7 +150,8 @@ class _Blocks:
 
     def add(self, rows: int, parts: Sequence[Part]) -> None:
         """The next rows."""
-        extents = [each for each in parts if isinstance(each, Extents)]
+        stored = [each.rows if isinstance(each, Inner) else each for each in parts]
+        extents = [each for each in stored if isinstance(each, Extents)]
         if not extents or not self._fit:
             self._fit = False
             return

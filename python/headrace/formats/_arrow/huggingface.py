@@ -12,12 +12,13 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow import objects
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.describe import add_in_order, add_mapped, has_files
-from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of
+from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of, with_sounds
 from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._arrow.saved import is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
 from headrace.formats._builder import Builder
+from headrace.formats._files.sounds import Undecoded
 from headrace.formats._format import Format, Given, Sample
 
 _OBJECT = "datasets.Dataset"
@@ -37,6 +38,8 @@ class HuggingFace(Format):
     """The split to read, if there are several."""
     columns: tuple[str, ...] | None = None
     """The columns to take, in this order; None: all."""
+    sounds: tuple[str, ...] = ()
+    """Columns of WAV and FLAC whose lengths the index is to know, for `headrace.audio.whole`."""
 
     def recognises(self, path: str) -> bool:
         return is_saved(path)
@@ -62,7 +65,9 @@ class HuggingFace(Format):
         add_fields(leaves, builder, saved.files[0])
         types = _types(first, leaves)
 
-        def describe(each: str, part: Builder) -> None:
+        undecoded = Undecoded()
+
+        def describe(each: str, part: Builder) -> str | None:
             file = ArrowFile(each)
             if _types(file, leaves) != types:
                 raise InvalidArgumentError(
@@ -70,9 +75,12 @@ class HuggingFace(Format):
                     f"{first.path} {types}; open files of the same columns together"
                 )
             file.file.number = part.add_file(each)
-            add_in_order(leaves, _chunks_of(file, part), part)
+            own = Undecoded()
+            add_in_order(leaves, _chunks_of(file, part, own), part)
+            return own.json() if own.found else None
 
-        count = builder.add_parts(saved.files, describe)
+        count = builder.add_parts(saved.files, describe, undecoded.add_json)
+        undecoded.report(builder)
         if saved.rows is not None and saved.rows != count:
             raise DataLossError(
                 f"indexing {path}: its files have {count} rows, {saved.beside[-1]} says "
@@ -98,18 +106,21 @@ class HuggingFace(Format):
 
     def _leaves_of(self, table: objects.ObjectTable, dataset: Any) -> list[Leaf]:
         columns = self.columns or objects.columns_of(dataset)
-        return leaves_of(table.schema, dataset.features.to_dict(), columns, f"a {_OBJECT}")
+        leaves = leaves_of(table.schema, dataset.features.to_dict(), columns, f"a {_OBJECT}")
+        return with_sounds(leaves, self.sounds, f"a {_OBJECT}")
 
     def _fill_from(self, dataset: Any, builder: Builder) -> None:
         table = objects.ObjectTable(dataset)
         leaves = self._leaves_of(table, dataset)
         add_fields(leaves, builder, f"a {_OBJECT}")
-        chunks = table.chunks_for(builder)
+        undecoded = Undecoded()
+        chunks = table.chunks_for(builder, undecoded)
         mapping = objects.mapping_of(dataset)
         if mapping is None:
             add_in_order(leaves, chunks(), builder)
         else:
             add_mapped(leaves, chunks, mapping, builder)
+        undecoded.report(builder)
 
     def remedy(self, index: _core.Index) -> str:
         if index.attributes.get("source", "").startswith(_OBJECT):
@@ -123,13 +134,16 @@ class HuggingFace(Format):
         return own_rows(path, saved, self._leaves(schema, saved.features, path))
 
     def _leaves(self, schema: Any, features: Any, what: str) -> list[Leaf]:
-        return leaves_of(schema, features or features_in(schema, what), self.columns, what)
+        found = leaves_of(schema, features or features_in(schema, what), self.columns, what)
+        return with_sounds(found, self.sounds, what)
 
 
-def _chunks_of(file: ArrowFile, builder: Builder | None = None) -> Iterator[Chunk]:
+def _chunks_of(
+    file: ArrowFile, builder: Builder | None = None, undecoded: Undecoded | None = None
+) -> Iterator[Chunk]:
     rows = 0  # of this file, whose name errors give
     for batch, what in file.batches():
-        yield Chunk(batch, file.places, what, rows, builder)
+        yield Chunk(batch, file.places, what, rows, builder, undecoded=undecoded or Undecoded())
         rows += batch.num_rows
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._arrow.inner import InnerLists, Offsets
 from headrace.formats._arrow.readers import (
     Binary,
     Dictionary,
@@ -20,7 +21,9 @@ from headrace.formats._arrow.readers import (
     Views,
 )
 from headrace.formats._arrow.tables import reading
-from headrace.formats._builder import Builder, Kind
+from headrace.formats._builder import Builder
+from headrace.formats._field import Kind
+from headrace.formats._files.sounds import check_sounds
 
 _METADATA = b"huggingface"
 _NUMBERS = {
@@ -53,6 +56,8 @@ class Leaf:
     reader: Reader | str
     """Or why there is none, and the remedy."""
     classes: tuple[str, ...] = ()
+    is_sound: bool = False
+    """Whether the index is to know what its sounds decode to."""
 
     def array(self, batch: Any) -> Any:
         """The values of a record batch, without the type's extension."""
@@ -120,6 +125,17 @@ def _named(leaves: list[Leaf], name: str, what: str) -> list[Leaf]:
     return found
 
 
+def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> list[Leaf]:
+    """The fields, of which those that `sounds` names are sounds."""
+    kinds = {
+        each.name: "lists" if each.reader.shape else each.reader.kind
+        for each in leaves
+        if isinstance(each.reader, Reader)
+    }
+    check_sounds(what, sounds, kinds)
+    return [replace(each, is_sound=each.name in sounds) for each in leaves]
+
+
 def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
     """Describes the fields, and the classes of the label."""
     for leaf in leaves:
@@ -127,7 +143,12 @@ def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
         assert isinstance(reader, Reader)
         try:
             builder.add_field(
-                leaf.name, reader.kind, reader.dtype, reader.shape, inline=reader.inline
+                leaf.name,
+                reader.kind,
+                reader.dtype,
+                reader.shape,
+                inline=reader.inline,
+                decoded_sizes=leaf.is_sound,
             )
         except InvalidArgumentError as error:  # For example, a name with a NUL.
             raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error
@@ -200,7 +221,7 @@ def _reader(type: Any, feature: Feature) -> Reader | str:
         return Dictionary() if _is_text(stored.value_type) else _no(type)
     if _kind_of(feature) in _ARRAYS and isinstance(feature.get("shape"), (list, tuple)):
         return _nested(stored, tuple(feature["shape"]))
-    return _listed(stored, None)
+    return _inner_lists(stored) or _listed(stored, None)
 
 
 def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
@@ -220,13 +241,13 @@ def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
         return _no(type)
     if pa.types.is_list(inner) or pa.types.is_large_list(inner):
         return (
-            f"{_short(type)}: lists of lists of any length are no field; pad the inner lists, or "
+            f"{_short(type)}: lists of lists hold numbers and bools, no uint64, and are two deep; "
             "save them flat with their lengths"
         )
     if number is None or number == "uint64":
         return (
-            f"{_short(type)}: a field holds lists of numbers and bools; save one text or bytes a "
-            f"row ({_CAST}, if they are numbers)"
+            f"{_short(type)}: a field holds lists of numbers, bools, texts and bytes; save one "
+            f"text or bytes a row ({_CAST}, if they are numbers)"
         )
     if any(each <= 0 for each in widths):
         return f"{_short(type)}: a row has no bytes; fill it"
@@ -241,6 +262,59 @@ def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
         widths=widths,
         inline=number == "bool",
     )
+
+
+def _inner_lists(type: Any) -> Reader | None:
+    """The reader of a list of lists of numbers, of texts, of bytes, of media; None: it is none."""
+    import pyarrow as pa
+
+    types = pa.types
+    outer: Offsets | int
+    if types.is_fixed_size_list(type):
+        outer = type.list_size
+    elif types.is_list(type) or types.is_large_list(type):
+        outer = "int32" if types.is_list(type) else "int64"
+    else:
+        return None
+    inner = _storage(type.value_type)
+    if outer == 0:
+        return None
+    if types.is_struct(inner):
+        media = _media(inner, None)
+        if media is None:
+            return None
+        offsets: Any = media.content.offsets
+        part, _ = media.places
+        return InnerLists(kind="bytes", shape=(None,), outer=outer, offsets=offsets, part=part)
+    if types.is_list(inner) or types.is_large_list(inner):
+        offsets = "int32" if types.is_list(inner) else "int64"
+        widths, number = _widths(inner.value_type)
+        if number is None or number == "uint64" or any(each <= 0 for each in widths):
+            return None
+        return InnerLists(
+            dtype=number,
+            shape=(None, None, *widths),
+            outer=outer,
+            offsets=offsets,
+            stored=number,
+            widths=widths,
+            inline=number == "bool",
+        )
+    content = _reader(inner, None)
+    if not isinstance(content, Binary):
+        return None
+    offsets = content.offsets
+    return InnerLists(kind=content.kind, shape=(None,), outer=outer, offsets=offsets)
+
+
+def _widths(type: Any) -> tuple[tuple[int, ...], str | None]:
+    """The lengths of fixed lists, from the outside, and the dtype of the numbers in them."""
+    import pyarrow as pa
+
+    widths: tuple[int, ...] = ()
+    while pa.types.is_fixed_size_list(type):
+        widths, type = (*widths, type.list_size), type.value_type
+    return widths, _number(type)
 
 
 def _nested(type: Any, shape: tuple[Any, ...]) -> Reader | str:

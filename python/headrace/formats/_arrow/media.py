@@ -56,6 +56,7 @@ def with_files(
         sizes.append(status.st_size)
         times.append(status.st_mtime_ns)
     first = builder.add_files(names, sizes, times)
+    chunk.own_files.update(enumerate(names, first))
     files, offsets, lengths = (np.array(each) for each in (found.files, found.offsets, found.sizes))
     files[places] = np.arange(first, first + len(names), dtype=np.uint64)
     offsets[places] = 0

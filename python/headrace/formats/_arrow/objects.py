@@ -20,6 +20,7 @@ from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.parts import Rows
 from headrace.formats._arrow.places import MappedFile, Places
 from headrace.formats._builder import Builder
+from headrace.formats._files.sounds import Undecoded
 
 _PACKAGE = "datasets"
 _KNOWN = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
@@ -130,14 +131,18 @@ class ObjectTable:
         """Of the table."""
         return self._table.schema
 
-    def chunks(self, places: Places, builder: Builder | None = None) -> Iterator[Chunk]:
+    def chunks(
+        self, places: Places, builder: Builder | None = None, undecoded: Undecoded | None = None
+    ) -> Iterator[Chunk]:
         """Its record batches; `places`: of the files in memory."""
         first = 0
         for batch in self._table.to_reader():
-            yield Chunk(batch, places, f"{self._what}: rows from {first:,}", first, builder)
+            what = f"{self._what}: rows from {first:,}"
+            sounds = undecoded or Undecoded()
+            yield Chunk(batch, places, what, first, builder, undecoded=sounds)
             first += batch.num_rows
 
-    def chunks_for(self, builder: Builder) -> Callable[[], Iterator[Chunk]]:
+    def chunks_for(self, builder: Builder, undecoded: Undecoded) -> Callable[[], Iterator[Chunk]]:
         """Adds the files; returns what goes through the record batches, any number of times."""
         files = [MappedFile(path) for path in self._files]
         for file in files:
@@ -146,7 +151,7 @@ class ObjectTable:
         _find_mappings(files, places)
 
         def chunks() -> Iterator[Chunk]:
-            yield from self.chunks(places, builder)
+            yield from self.chunks(places, builder, undecoded)
             for file in files:
                 file.forget()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.formats._arrow.inner import InnerLists
 from headrace.formats._arrow.layout import Leaf
 from headrace.formats._arrow.readers import Media, Reader
 from headrace.formats._arrow.saved import Saved
@@ -54,6 +55,8 @@ def _value(leaf: Leaf, row: Any) -> Any:
             return found["bytes"]
         with open(found["path"], "rb") as file:
             return file.read()
+    if isinstance(reader, InnerLists):
+        return _inner(reader, array.to_pylist()[0])
     if reader.kind != "array":
         return array.to_pylist()[0]
     pa = pyarrow()
@@ -61,3 +64,12 @@ def _value(leaf: Leaf, row: Any) -> Any:
         array = array.view(pa.int32() if reader.dtype == "int32" else pa.int64())
     (found,) = array.to_pylist()
     return np.array(found, reader.dtype).reshape([-1 if e is None else e for e in reader.shape])
+
+
+def _inner(reader: InnerLists, lists: list[Any]) -> list[Any]:
+    if reader.part is not None:
+        return [each["bytes"] for each in lists]
+    if reader.stored is None:
+        return lists
+    shape = (-1, *reader.widths)
+    return [np.array(each, reader.dtype).reshape(shape) for each in lists]

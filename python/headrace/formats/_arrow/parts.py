@@ -24,22 +24,27 @@ class Extents:
     files: Unsigned
     offsets: Unsigned
     sizes: Unsigned
+    decoded: Unsigned | None = None
+    """Bytes of the values that sounds decode to, if they are known."""
 
     def take(self, rows: Rows) -> Extents:
         """These rows, in this order."""
-        return Extents(self.files[rows], self.offsets[rows], self.sizes[rows])
+        decoded = None if self.decoded is None else self.decoded[rows]
+        return Extents(self.files[rows], self.offsets[rows], self.sizes[rows], decoded)
 
     def add(self, name: str, builder: Builder) -> None:
         """Passes the rows on."""
-        builder.add_extents(name, self.files, self.offsets, self.sizes)
+        builder.add_extents(name, self.files, self.offsets, self.sizes, decoded=self.decoded)
 
     @staticmethod
     def joined(parts: Sequence[Extents]) -> Extents:
         """The rows of all parts."""
+        decoded = [each.decoded for each in parts if each.decoded is not None]
         return Extents(
             np.concatenate([each.files for each in parts]),
             np.concatenate([each.offsets for each in parts]),
             np.concatenate([each.sizes for each in parts]),
+            np.concatenate(decoded) if len(decoded) == len(parts) else None,
         )
 
 
@@ -91,7 +96,35 @@ class Ragged:
         )
 
 
-Part = Extents | Values | Ragged
+@dataclass(frozen=True)
+class Inner:
+    """Lists of lists: the values of each row, and how they are divided."""
+
+    rows: Extents | Ragged
+    lengths: Ragged
+    """Of the inner lists of each row."""
+
+    def take(self, rows: Rows) -> Inner:
+        """These rows, in this order."""
+        return Inner(self.rows.take(rows), self.lengths.take(rows))
+
+    def add(self, name: str, builder: Builder) -> None:
+        """Passes the rows on."""
+        inner = self.lengths.values, self.lengths.lengths
+        rows = self.rows
+        if isinstance(rows, Extents):
+            builder.add_extents(name, rows.files, rows.offsets, rows.sizes, inner=inner)
+        else:
+            builder.add_ragged(name, rows.values, rows.lengths, inner=inner)
+
+    @staticmethod
+    def joined(parts: Sequence[Inner]) -> Inner:
+        """The rows of all parts."""
+        rows: Any = joined([each.rows for each in parts])
+        return Inner(rows, Ragged.joined([each.lengths for each in parts]))
+
+
+Part = Extents | Values | Ragged | Inner
 
 
 def joined(parts: Sequence[Part]) -> Part:

@@ -87,6 +87,10 @@ class Places:
         self._bases.insert(at, base)
         self._found.insert(at, (size, offset, file))
 
+    def files(self) -> dict[int, MappedFile]:
+        """The files, by their numbers."""
+        return {file.number: file for _, _, file in self._found}
+
     def locate(self, buffer: Any) -> tuple[MappedFile, int] | None:
         """The file and the offset of pyarrow's buffer; None if it lies in other memory."""
         address, needed = int(buffer.address), int(buffer.size)

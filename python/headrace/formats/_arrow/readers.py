@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.media import with_files
 from headrace.formats._arrow.parts import Extents, Part, Ragged, Rows, Values
-from headrace.formats._builder import Kind
+from headrace.formats._field import Kind
 
 _VIEW_BYTES = 16
 _VIEW_INLINE_MAX = 12  # bytes of a value that its view holds
@@ -141,7 +141,7 @@ class Lists(Reader):
             chunk.check_room(name, each * math.prod(widths) * count, data.buffers()[1])
             ends = widths[0] * (array.offset + np.arange(count + 1, dtype=np.int64))
             values, widths = array.values, widths[1:]
-        values, ends = self._innermost(name, values, widths, ends, chunk)
+        values, ends = innermost(name, values, widths, ends, chunk)
         data = values.buffers()[1]
         if self.stored == "bool":
             return _picked(self._bits(name, data, ends, chunk), picks)
@@ -151,25 +151,6 @@ class Lists(Reader):
             chunk.extents(name, data, ends[:-1] * size, np.diff(ends) * size, near), picks
         )
 
-    def _innermost(
-        self, name: str, values: Any, widths: tuple[int, ...], ends: Rows, chunk: Chunk
-    ) -> tuple[Any, Rows]:
-        """The array of numbers, and the ends of the rows in its buffer.
-
-        Row i has entries [ends[i], ends[i + 1]) of `values`.
-        """
-        rows = ends
-        for width in (*widths, None):
-            first, last = int(ends[0]), int(ends[-1])
-            if last > len(values):
-                raise chunk.damaged(name, f"its lists end at entry {last} of {len(values)}")
-            chunk.refuse_nulls(name, values.slice(first, last - first), rows - rows[0])
-            ends = ends + values.offset
-            if width is not None:
-                ends, values = ends * width, values.values
-                rows = rows * width
-        return values, ends
-
     def _bits(self, name: str, data: Any, ends: Rows, chunk: Chunk) -> Part:
         first, count = int(ends[0]), int(ends[-1] - ends[0])
         bits = chunk.bits(name, data, first, count)
@@ -177,6 +158,33 @@ class Lists(Reader):
             return Values(bits.reshape(len(ends) - 1, *(each or 0 for each in self.shape)))
         inner = tuple(each or 0 for each in self.shape[1:])
         return Ragged(bits.reshape(-1, *inner), np.diff(ends) // math.prod(inner))
+
+
+def innermost(
+    name: str, values: Any, widths: tuple[int, ...], ends: Rows, chunk: Chunk
+) -> tuple[Any, Rows]:
+    """The array of numbers, and the ends of the rows in its buffer.
+
+    Row i has entries [ends[i], ends[i + 1]) of `values`.
+    """
+    rows = ends
+    for width in (*widths, None):
+        values, first = entries(name, values, ends, rows, chunk), int(ends[0])
+        ends = ends - first + values.offset
+        if width is not None:
+            ends, values = ends * width, values.values
+            rows = rows * width
+    return values, ends
+
+
+def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any:
+    """The entries of a list's array that rows have: none is null. `rows`: as `ends`, for errors."""
+    first, last = int(ends[0]), int(ends[-1])
+    if last > len(values):
+        raise chunk.damaged(name, f"its lists end at entry {last} of {len(values)}")
+    part = values.slice(first, last - first)
+    chunk.refuse_nulls(name, part, rows - rows[0])
+    return part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ def object_path(index: _core.Index, number: int) -> str:
 
 
 def file_count(index: _core.Index) -> int:
-    """The number of files: several objects are parts of one where row groups are decoded."""
-    if not index.root.startswith(ROW_GROUPS):
+    """The number of files: several objects are parts of one where parts are decoded as a whole."""
+    if not is_decoded(index):
         return index.object_count
     return len({object_path(index, number) for number in range(index.object_count)})
 

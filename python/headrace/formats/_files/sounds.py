@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError, OutOfRangeError
+from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
+from headrace.formats._findings import OTHER_SOUND, SOUNDS
 
 _BEGIN_BYTES = 512  # of a file without texts and pictures in front
 _FLOAT_BYTES = 4
@@ -30,6 +35,33 @@ def sound_bytes(read: Read, size: int) -> int | None:
             return frames * channels * _FLOAT_BYTES
 
 
+def sound_sizes(
+    sounds: Iterable[tuple[Read, int, str]], undecoded: Undecoded
+) -> npt.NDArray[np.uint64]:
+    """What each sound decodes to; 0 of one that is not decoded. The texts: names, or places."""
+    found = []
+    for read, size, name in sounds:
+        decoded = sound_bytes(read, size)
+        if decoded is None:
+            extension = os.path.splitext(name)[1].lower()
+            undecoded.add(extension if extension in SOUNDS else OTHER_SOUND, name)
+        found.append(decoded or 0)
+    return np.array(found, np.uint64)
+
+
+def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> None:
+    """Raises unless `sounds` names fields that hold bytes. `kinds`: of all fields."""
+    if isinstance(sounds, str):
+        raise InvalidArgumentError(f"sounds: got {sounds!r}, must be names, as ({sounds!r},)")
+    for name in sounds:
+        if kinds.get(name) != "bytes":
+            has = f"it holds {kinds[name]}" if name in kinds else "there is no such field"
+            raise InvalidArgumentError(
+                f"indexing {path}: sounds: got {name!r}: {has}; fields of bytes are "
+                f"{', '.join(each for each, kind in kinds.items() if kind == 'bytes') or 'none'}"
+            )
+
+
 class Undecoded:
     """Counts sounds that headrace does not decode, by extension, with the first few names."""
 
@@ -49,3 +81,8 @@ class Undecoded:
     def json(self) -> str:
         """For the attribute "report", which `Dataset.report` shows."""
         return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])
+
+    def report(self, builder: Builder) -> None:
+        """Sets that attribute, if there are any."""
+        if self.found:
+            builder.set_attribute("report", self.json())

@@ -26,14 +26,20 @@ class Column:
     name: str
     kind: Literal["bytes", "image", "text", "array"]
     dtype: str | None = None  # of an array
-    shape: tuple[int | None, ...] = ()  # its first dimension is None if it varies
+    shape: tuple[int | None, ...] = ()  # its first dimension is None if it varies, the second too
     child: str | None = None  # the value is that of this child of a struct
     is_media: bool = False  # Hugging Face's Image
 
     @property
     def path(self) -> str:
         """As pyarrow selects it."""
-        return self.name if self.child is None else f"{self.name}.{self.child}"
+        whole = self.child is None or self.is_nested
+        return self.name if whole else f"{self.name}.{self.child}"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a value is a list of lists, of texts or of bytes."""
+        return self.shape[:1] == (None,) and (self.kind != "array" or self.shape[1:2] == (None,))
 
     @property
     def is_variable(self) -> bool:
@@ -115,16 +121,34 @@ def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
         inner = _inner(plain_type(found.value_type))
         if inner is not None:
             return Column(name, "array", inner[0], (None, *inner[1]))
+        lists = _inner_lists(name, plain_type(found.value_type))
+        if lists is not None:
+            return lists
     else:
         inner = _inner(found)
         if inner is not None:
             return Column(name, "array", inner[0], inner[1])
-    is_nested = _is_list(found) and _is_list(plain_type(found.value_type))
-    pad = "pad the inner lists to one length (a fixed-size list), or " if is_nested else ""
     raise InvalidArgumentError(
-        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; {pad}"
+        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; "
         "leave it out: name the others with columns=(...)"
     )
+
+
+def _inner_lists(name: str, lists: pa.DataType) -> Column | None:
+    """The column of lists of such lists, of texts, of bytes; None if samples cannot hold them."""
+    types = arrow().types
+    if types.is_struct(lists):
+        children = {lists.field(i).name: lists.field(i).type for i in range(lists.num_fields)}
+        is_media = children.keys() == {"bytes", "path"} and _is_binary(
+            plain_type(children["bytes"])
+        )
+        return Column(name, "bytes", shape=(None,), child="bytes") if is_media else None
+    if _is_text(lists) or _is_binary(lists):
+        return Column(name, "text" if _is_text(lists) else "bytes", shape=(None,))
+    if not _is_list(lists):
+        return None
+    inner = _inner(plain_type(lists.value_type))
+    return None if inner is None else Column(name, "array", inner[0], (None, None, *inner[1]))
 
 
 def plain_type(found: pa.DataType) -> pa.DataType:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder, Decodes
+from headrace.formats._field import Inner
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
@@ -144,6 +145,11 @@ class Parquet(GroupFormat):
 
 def _own_value(row: dict[str, Any], column: Column) -> Any:
     value = row[column.name]
+    if column.is_nested:
+        if column.kind != "array":
+            return value if column.child is None else [each[column.child] for each in value]
+        inner = [1 if each is None else each for each in column.shape[2:]]
+        return [np.asarray(each, column.dtype).reshape((-1, *inner)) for each in value]
     if column.child is not None:
         return value[column.child]
     if column.kind != "array":
@@ -173,7 +179,6 @@ class _Filling:
         self._columns = columns
         self._stored = [each for each in columns if not each.is_inline]
         self._names = [each.name for each in self._stored]
-        self._extents = self._add_parts if builder.has_groups else self._add_places
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
         self._chunks: Chunks = {}
@@ -195,21 +200,28 @@ class _Filling:
             return
         at = 0
         lengths: list[npt.NDArray[np.int64]] = []
+        inners: list[Inner | None] = []
         for column in self._columns:
             parts = []
+            inner: list[Any] = []
             for values in values_of(path, file, group, column):
                 if column.is_inline:
                     self._builder.add_values(column.name, values.data)
                     continue
                 parts.append(values.lengths)
+                inner.append(values.inner)
                 at += len(values.bytes)
                 if self._builder.has_groups and at > GROUP_BYTES_MAX:
                     raise _too_large(path, group, at)
                 self._builder.tell(self._samples)
             if not column.is_inline:
                 lengths.append(np.concatenate(parts))
+                inners.append(_joined_inner(inner) if column.is_nested else None)
         if self._stored:
-            self._extents(path, file, group, lengths)
+            if self._builder.has_groups:
+                self._add_parts(path, group, lengths, inners)
+            else:
+                self._add_places(path, file, group, lengths)
         self._samples += rows
         self._builder.tell(self._samples)
 
@@ -232,18 +244,27 @@ class _Filling:
                 self._builder.add_extents(column.name, self._file, offsets, of_rows)
 
     def _add_parts(
-        self, path: str, file: pq.ParquetFile, group: int, lengths: list[npt.NDArray[np.int64]]
+        self,
+        path: str,
+        group: int,
+        lengths: Sequence[npt.NDArray[np.int64]],
+        inners: Sequence[Inner | None],
     ) -> None:
         """The extents of values in a row group that a reader decodes, and its block."""
         size = int(sum(each.sum() for each in lengths))
         part = quote(json.dumps([group, self._names], separators=(",", ":")), safe="")
         number = self._builder.add_group(path, part, size, format=self._format)
         at = 0
-        for column, of_rows in zip(self._stored, lengths, strict=True):
+        for column, of_rows, inner in zip(self._stored, lengths, inners, strict=True):
             ends = at + np.cumsum(of_rows)
-            self._builder.add_extents(column.name, number, ends - of_rows, of_rows)
+            self._builder.add_extents(column.name, number, ends - of_rows, of_rows, inner=inner)
             at = int(ends[-1])
         self._builder.add_blocks([len(lengths[0])], number, 0, size)
+
+
+def _joined_inner(parts: Sequence[tuple[Any, Any]]) -> Inner:
+    lengths, counts = zip(*parts, strict=True)
+    return np.concatenate(lengths), np.concatenate(counts)
 
 
 def _parsed(path: str, part: str) -> tuple[int, list[str]]:
@@ -284,11 +305,14 @@ def _unsure(columns: Sequence[Column]) -> list[Column]:
 def _with_images(path: str, file: pq.ParquetFile, columns: Sequence[Column]) -> list[Column]:
     """Columns of bytes are images if the schema says so, or if the first value begins as one."""
     return [
-        replace(each, kind="image")
-        if each.kind == "bytes" and (each.is_media or _begins_as_image(path, file, each))
-        else each
-        for each in columns
+        replace(each, kind="image") if _holds_images(path, file, each) else each for each in columns
     ]
+
+
+def _holds_images(path: str, file: pq.ParquetFile, column: Column) -> bool:
+    if column.kind != "bytes" or column.is_nested:
+        return False
+    return column.is_media or _begins_as_image(path, file, column)
 
 
 def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:

@@ -27,6 +27,8 @@ class Values:
 
     data: npt.NDArray[Any]  # contiguous
     lengths: npt.NDArray[np.int64]  # of each row, in bytes
+    inner: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
+    """Of lists of lists, the length of each inner one in entries, and how many each row has."""
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
@@ -47,12 +49,17 @@ def values_of(path: str, file: pq.ParquetFile, group: int, column: Column) -> It
     ):
         found = batch.column(batch.schema.get_field_index(column.name))
         seen += len(found)
+        lists = None
+        if column.is_nested:
+            absent, found = _without_wrappers(found, None)
+            lists, found = found, found.flatten()
+            nulls += absent + lists.null_count
         absent, found = _without_wrappers(found, column)
         nulls += absent
         if nulls == 0:
             nulls += _nulls_in(found)
         if nulls == 0:
-            yield _values(found, column)
+            yield _values(found, column) if lists is None else _inner_values(lists, found, column)
     if nulls:
         raise InvalidArgumentError(
             f"indexing {path}: row group {group}: column {column.path!r} has no value (null) in "
@@ -79,7 +86,7 @@ def _batch_rows(file: pq.ParquetFile, group: int, column: Column) -> int:
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // of_row))
 
 
-def _without_wrappers(found: pa.Array, column: Column) -> tuple[int, pa.Array]:
+def _without_wrappers(found: pa.Array, column: Column | None) -> tuple[int, pa.Array]:
     """The number of nulls, and values without struct, extension and dictionary around them."""
     pa = arrow()
     nulls = 0
@@ -89,7 +96,7 @@ def _without_wrappers(found: pa.Array, column: Column) -> tuple[int, pa.Array]:
         elif pa.types.is_dictionary(found.type):
             nulls += found.null_count
             found = found.cast(found.type.value_type)
-        elif pa.types.is_struct(found.type):
+        elif pa.types.is_struct(found.type) and column is not None:
             nulls += found.null_count
             child = found.type.get_field_index(str(column.child))
             found = found.field(child)
@@ -119,8 +126,7 @@ def _values(found: pa.Array, column: Column) -> Values:
     if column.kind != "array":
         return _of_binary(found)
     if column.is_variable:
-        ends = np.asarray(found.offsets.to_numpy(), np.int64)
-        lengths = np.diff(ends) * column.entry_bytes
+        lengths = _lengths_of(found) * column.entry_bytes
         found = found.flatten()
     else:
         lengths = np.full(len(found), column.entry_bytes, np.int64)
@@ -137,6 +143,20 @@ def _values(found: pa.Array, column: Column) -> Values:
         found = found.view(f"int{found.type.bit_width}")
     data = np.ascontiguousarray(found.to_numpy(zero_copy_only=False))
     return Values(data.astype(str(column.dtype), copy=False), lengths)
+
+
+def _inner_values(lists: pa.Array, found: pa.Array, column: Column) -> Values:
+    """Of rows that are lists; `found`: what all of them hold."""
+    inside = _values(found, column)
+    counts = _lengths_of(lists)
+    ends = np.append(0, np.cumsum(inside.lengths))  # of the inner lists, in bytes
+    of_rows = np.diff(ends[np.append(0, np.cumsum(counts))])
+    return Values(inside.data, of_rows, (inside.lengths // column.entry_bytes, counts))
+
+
+def _lengths_of(lists: pa.Array) -> npt.NDArray[np.int64]:
+    ends: npt.NDArray[np.int64] = np.asarray(lists.offsets.to_numpy(), np.int64)
+    return ends[1:] - ends[:-1]
 
 
 def _of_binary(found: pa.Array) -> Values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import stat
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
+from headrace.formats._files.sounds import Undecoded
 from headrace.formats._indexing.in_order import JOBS
 
 IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),)
@@ -161,9 +161,14 @@ class Files:
                 f'{self._option}"/" if all are absolute)'
             )
 
-    def end(self, rows: int, table: str, skips: bool) -> None:
-        """Refuses missing files, or notes how many rows were left out. `rows`: of the table."""
+    def end(self, rows: int, table: str, skips: bool, undecoded: Undecoded | None = None) -> None:
+        """Refuses missing files, or notes how many rows were left out. `rows`: of the table.
+
+        `undecoded`: sounds, which are noted, too.
+        """
+        undecoded = undecoded or Undecoded()
         if not self.missing:
+            undecoded.report(self._builder)
             return
         if not skips:
             raise NotFoundError(
@@ -177,4 +182,5 @@ class Files:
                 f"their folder with {self._option}"
             )
         # As a folder notes files that skip= left out: Dataset.report has them.
-        self._builder.set_attribute("report", json.dumps([["skipped", self.missing, self._names]]))
+        undecoded.found["skipped"] = self.missing, self._names
+        undecoded.report(self._builder)

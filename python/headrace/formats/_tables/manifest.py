@@ -17,6 +17,7 @@ from headrace.errors import (
 )
 from headrace.formats._builder import Builder
 from headrace.formats._files.patterns import expand
+from headrace.formats._files.sounds import check_sounds
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.files import Files
@@ -54,6 +55,9 @@ class Manifest(Format):
     """Take the rows whose column `split` has this value."""
     missing: str = "refuse"
     """Of rows whose files are missing: "refuse" or "skip"."""
+    sounds: tuple[str, ...] = ()
+    """Fields of WAV and FLAC files whose lengths the index is to know, for
+    `headrace.audio.whole`."""
     floats: str = "float64"
     """The type of numbers with fractions: "float64" or "float32"; not of Parquet, which says it."""
 
@@ -98,6 +102,7 @@ class Manifest(Format):
         if os.path.isdir(path):
             builder.depends_on(path)
         plan = self._plan(tables, builder.tell)
+        check_sounds(path, self.sounds, dict.fromkeys(plan.values, "values") | plan.kinds)
         files = Files(builder, self.root(path), "folder=")
         writer = Writer(builder, plan, files, self._options())
         for table in tables:
@@ -137,6 +142,7 @@ class Manifest(Format):
             split=self.split,
             skips=self.missing == "skip",
             floats=self.floats,
+            sounds=tuple(self.sounds),
         )
 
     def _plan(self, tables: list[str], tell: Callable[[int], None]) -> Plan:

@@ -11,6 +11,9 @@ import numpy as np
 
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._files.npy import Read
+from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import Undecoded, sound_sizes
 from headrace.formats._tables.columns import Holds, Scanned, add_field, add_values
 from headrace.formats._tables.files import Files, are_images, is_file, path_of
 from headrace.formats._tables.piece import Piece
@@ -39,6 +42,7 @@ class Options:
     split: str | None
     skips: bool
     floats: str
+    sounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,11 +244,14 @@ class Writer:
         self._plan = plan
         self._files = files
         self._options = options
+        self._undecoded = Undecoded()
         self._rows = 0
         self._added = 0
         self._numbers = {name: number for number, name in enumerate(plan.classes or ())}
         for field, kind in plan.kinds.items():
-            builder.add_field(field, "image" if kind == "image" else "bytes")
+            is_sound = field in options.sounds
+            of = "image" if kind == "image" else "bytes"
+            builder.add_field(field, of, decoded_sizes=is_sound)  # type: ignore[arg-type]
         for field, (_, holds) in plan.values.items():
             add_field(builder, field, holds)
         if plan.classes is not None:
@@ -268,8 +275,12 @@ class Writer:
         if not kept:
             return
         for field, each in found.items():
-            numbers, sizes = self._files.add(each.select(kept))
-            self._builder.add_extents(field, numbers, 0, sizes)
+            files = each.select(kept)
+            numbers, sizes = self._files.add(files)
+            decoded = None
+            if field in self._options.sounds:
+                decoded = sound_sizes(map(_sound, files.paths, sizes.tolist()), self._undecoded)
+            self._builder.add_extents(field, numbers, 0, sizes, decoded=decoded)
         for field, (column, holds) in self._plan.values.items():
             values = piece.values(column)
             add_values(self._builder, field, holds, values, self._numbers, piece.where)
@@ -278,4 +289,12 @@ class Writer:
 
     def end(self, table: str) -> None:
         """Refuses missing files, if they are not to be left out."""
-        self._files.end(self._rows, table, self._options.skips)
+        self._files.end(self._rows, table, self._options.skips, self._undecoded)
+
+
+def _sound(path: str, size: int) -> tuple[Read, int, str]:
+    def read(at: int, count: int) -> bytes:
+        with file_reader(path) as (own, _):
+            return own(at, count)
+
+    return read, size, path

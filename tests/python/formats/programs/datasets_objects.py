@@ -54,6 +54,10 @@ FEATURES = Features(
         "classes": List(ClassLabel(names=["x", "y"])),
         "meta": {"width": Value("int8"), "name": Value("string")},
         "json": datasets.Json(),
+        "turns": List(List(Value("int16"))),
+        "names": List(Value("string")),
+        "pages": List(datasets.Image(decode=False)),
+        "answers": {"start": List(Value("int32")), "text": List(Value("string"))},
     }
 )
 
@@ -80,6 +84,10 @@ def row(i: int) -> dict[str, Any]:
         "classes": [i % 2] * (i % 3),
         "meta": {"width": i % 7, "name": "z" * i},
         "json": {"number": i},
+        "turns": [list(range(j)) for j in range(i % 4)],
+        "names": ["ü" * j for j in range(i % 3)],
+        "pages": [{"bytes": b"p" * (j + 1), "path": None} for j in range(i % 4)],
+        "answers": {"start": [i] * (i % 2), "text": [f"a{i}"] * (i % 2)},
     }
 
 
@@ -100,6 +108,8 @@ def made(name: str, first: int = 0, last: int = COUNT, features: Features = FEAT
 def plain(value: Any) -> Any:
     if isinstance(value, (bytes, str)):
         return value
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     array = np.asarray(value)
     return array.dtype.name, array.shape, array.tobytes()
 
@@ -115,6 +125,8 @@ def theirs(dataset: Any) -> list[dict[str, Any]]:
                 flat[name] = value["bytes"]
             elif isinstance(value, dict):
                 flat |= {f"{name}.{part}": inner for part, inner in value.items()}
+            elif name == "pages":
+                flat[name] = [page["bytes"] for page in value]
             elif hasattr(value, "microsecond"):
                 flat[name] = value.microsecond
             else:
@@ -123,15 +135,22 @@ def theirs(dataset: Any) -> list[dict[str, Any]]:
     return found
 
 
+def like(value: Any, wanted: Any) -> Any:
+    """What `datasets` gives, whose numbers have no dtype, with that of the value."""
+    if isinstance(value, (bytes, str)):
+        return wanted
+    if isinstance(value, list):
+        return [like(*each) for each in zip(value, wanted, strict=True)]
+    return np.asarray(wanted, value.dtype).reshape(np.shape(value))
+
+
 def compare(mine: hr.Dataset, dataset: Any) -> str:
     own = theirs(dataset)
     assert len(mine) == len(own) == len(dataset), (len(mine), len(own))
     for number, (found, wanted) in enumerate(zip(mine, own, strict=True)):
         assert found.keys() == wanted.keys(), (found.keys(), wanted.keys())
         for name, value in found.items():
-            expected = wanted[name]
-            if not isinstance(value, (bytes, str)):
-                expected = np.asarray(expected, value.dtype).reshape(np.shape(value))
+            expected = like(value, wanted[name])
             assert plain(value) == plain(expected), (number, name, value, expected)
     again = pickle.loads(pickle.dumps(mine))
     assert (again.fingerprint, again.format) == (mine.fingerprint, mine.format)
