@@ -66,6 +66,17 @@ def test_parquet_is_indexed_in_100_mb_and_a_row_group(tmp_path: Path) -> None:
     assert memory_of("index", folder, tmp_path / "a") < BOUND + ROWS_A_BATCH * ROW
 
 
+def test_parquet_of_large_row_groups_is_indexed_in_what_the_page_says(tmp_path: Path) -> None:
+    """45 MB and four times the bytes of the largest column of a row group, and a margin."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    table = pa.Table.from_batches(list(batches())[:4])
+    for number in range(2):
+        pa.parquet.write_table(table, folder / f"{number}.parquet")
+    size = 4 * ROWS_A_BATCH * ROW
+    assert memory_of("index", folder, tmp_path / "a") < 45 * 10**6 + 4.5 * size
+
+
 def test_gradients_do_not_depend_on_the_order_within_a_batch(tmp_path: Path) -> None:
     """`batch` delivers the batches of `exact`, with their samples in the order of arrival."""
     torch = pytest.importorskip("torch")

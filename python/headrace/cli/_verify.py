@@ -85,6 +85,7 @@ def verify(
                     progress(done, index.object_count)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+    report.problems = list(dict.fromkeys(report.problems))  # A file may have many row groups.
     return report
 
 

@@ -21,6 +21,7 @@ from parquet_files import PLAIN, jpeg
 from parquet_files import write as write_parquet
 
 import headrace as hr
+from headrace.cli._verify import verify
 from headrace.formats import Builder, table
 from headrace.formats.pack import write_pack
 from package_env import PackageEnvError, package_env
@@ -238,3 +239,13 @@ def test_every_command_takes_the_dataset(write: Callable[[Path], Written], tmp_p
     assert f"{samples}" in text
     for internal in ("%5B", "rowgroups", "decoded:"):
         assert internal not in text
+
+
+def test_a_file_of_several_row_groups_that_is_gone_is_one_problem(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"text": ["x"] * 20}, row_group_size=5)
+    dataset = hr.open(path)
+    path.unlink()
+    report = verify(dataset)
+    assert [each.message.partition(": no such file")[0] for each in report.problems] == [
+        f"opening {path}"
+    ]
