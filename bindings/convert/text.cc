@@ -24,6 +24,13 @@ nb::str Decoded(std::string_view text, const char* errors) {
                      "text " + Text(shown).bytes() + ": " + std::string(cause)));
 }
 
+std::string WithoutNul(nb::handle source, std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) {
+    Refuse(source, "has a NUL character, which no name may have; leave it out");
+  }
+  return std::string(text);
+}
+
 }  // namespace
 
 nb::str ToName(std::string_view name) { return Decoded(name, "surrogateescape"); }
@@ -33,6 +40,13 @@ nb::str ToMessage(std::string_view message) { return Decoded(message, "backslash
 std::string Text::bytes() const {
   nb::object encoded = source_;
   if (PyUnicode_Check(source_.ptr())) {
+    // Mostly it is UTF-8, which needs no object.
+    Py_ssize_t size = 0;
+    if (const char* const text = PyUnicode_AsUTF8AndSize(source_.ptr(), &size)) {
+      return WithoutNul(source_, {text, static_cast<std::size_t>(size)});
+    }
+    if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
+    PyErr_Clear();
     encoded = nb::steal(PyUnicode_AsEncodedString(source_.ptr(), "utf-8", "surrogateescape"));
     if (!encoded.is_valid()) {
       if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw nb::python_error();
@@ -43,11 +57,7 @@ std::string Text::bytes() const {
     }
   }
   const auto bytes = nb::borrow<nb::bytes>(encoded);
-  std::string text(bytes.c_str(), bytes.size());
-  if (text.find('\0') != std::string::npos) {
-    Refuse(source_, "has a NUL character, which no name may have; leave it out");
-  }
-  return text;
+  return WithoutNul(source_, {bytes.c_str(), bytes.size()});
 }
 
 }  // namespace headrace::bindings

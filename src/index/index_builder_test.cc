@@ -117,6 +117,35 @@ TEST(IndexBuilderTest, TheFileIsThatOfWriteIndexIfColumnsAreSpooled) {
   EXPECT_EQ(Index::Open(folder / "i").value()->VerifyAll().ToString(), "OK");
 }
 
+// Sizes of objects are looked up many at a time where extents go from one to the next.
+TEST(IndexBuilderTest, AnExtentIsCheckedAgainstTheSizeOfItsOwnObject) {
+  constexpr std::uint64_t kCount = 10'000;
+  constexpr std::uint64_t kPiece = 1'500;
+  for (const std::uint64_t wrong : {0U, 1U, 1'499U, 1'500U, 2'049U, 9'999U, 10'000U}) {
+    const TestFolder folder;
+    const auto builder = IndexBuilder::Create(folder / "i", "/data").value();
+    ASSERT_TRUE(builder->AddField({.name = "file"}).ok());
+    Status status;
+    for (std::uint64_t first = 0; first < kCount && status.ok(); first += kPiece) {
+      std::vector<IndexContents::Object> objects;
+      std::vector<Extent> extents;
+      for (std::uint64_t i = first; i < std::min(first + kPiece, kCount); ++i) {
+        objects.push_back({.name = "object-" + std::to_string(i), .size = i + 1});
+        extents.push_back(MakeExtent(i, 0, i == wrong ? i + 2 : i + 1));
+        if (i % 100 == 0) extents.push_back(MakeExtent(i / 2, i / 2, 1));
+      }
+      ASSERT_TRUE(builder->AddObjects(objects).ok());
+      status = builder->AddExtents(0, extents);
+    }
+    if (wrong == kCount) {
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      continue;
+    }
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("object-" + std::to_string(wrong)));
+  }
+}
+
 struct Mistake {
   const char* name;
   std::function<Status(IndexBuilder&)> make;
