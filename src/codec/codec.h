@@ -46,6 +46,9 @@ class FieldCodec {
   // read directly into the batch, without a call of Decode().
   [[nodiscard]] virtual bool is_copy() const { return false; }
 
+  // Whether Decode() takes little more time than a copy, and needs no memory besides its arguments.
+  [[nodiscard]] virtual bool costs_a_copy() const { return is_copy(); }
+
   // Whether Decode() only copies the stored bytes. Its bytes are then counted as copied.
   [[nodiscard]] virtual bool keeps_bytes() const { return is_copy(); }
 

@@ -19,6 +19,10 @@ struct NumberType {
   bool operator==(const NumberType&) const = default;
 };
 
+// The instructions to use: the best that this processor has, or those that every one has, for
+// tests.
+enum class WidenBy : std::uint8_t { kBest, kAny };
+
 // Arrays whose rows have a wider type: `count` numbers of type `from`, or any number without it,
 // become as many of type `to`, with the same values. A NaN stays a NaN.
 //
@@ -26,6 +30,7 @@ struct NumberType {
 //                          values of `from`
 // Decode() of another number of bytes is DataLoss.
 Result<std::unique_ptr<FieldCodec>> MakeWidenCodec(NumberType from, NumberType to,
-                                                   std::optional<std::uint64_t> count);
+                                                   std::optional<std::uint64_t> count,
+                                                   WidenBy by = WidenBy::kBest);
 
 }  // namespace headrace

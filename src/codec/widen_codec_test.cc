@@ -13,9 +13,11 @@ namespace {
 using Kind = NumberType::Kind;
 
 template <typename From, typename To>
-std::vector<To> Widened(Kind from, Kind to, const std::vector<From>& values) {
-  const auto codec = MakeWidenCodec({from, sizeof(From)}, {to, sizeof(To)}, values.size()).value();
+std::vector<To> WidenedBy(WidenBy by, Kind from, Kind to, const std::vector<From>& values) {
+  const auto codec =
+      MakeWidenCodec({from, sizeof(From)}, {to, sizeof(To)}, values.size(), by).value();
   EXPECT_FALSE(codec->is_copy());
+  EXPECT_TRUE(codec->costs_a_copy());
   EXPECT_EQ(codec->RowBytes(1), values.size() * sizeof(To));
   // At an odd address, as stored bytes may lie.
   std::vector<std::byte> stored(1 + values.size() * sizeof(From));
@@ -24,6 +26,15 @@ std::vector<To> Widened(Kind from, Kind to, const std::vector<From>& values) {
   const Status status =
       codec->Decode(std::span(stored).subspan(1), {}, std::as_writable_bytes(std::span(row)));
   EXPECT_EQ(status.ToString(), "OK");
+  return row;
+}
+
+// With all instructions; compares the bytes, as a NaN is not equal to itself.
+template <typename From, typename To>
+std::vector<To> Widened(Kind from, Kind to, const std::vector<From>& values) {
+  std::vector<To> row = WidenedBy<From, To>(WidenBy::kBest, from, to, values);
+  const std::vector<To> other = WidenedBy<From, To>(WidenBy::kAny, from, to, values);
+  EXPECT_EQ(std::memcmp(row.data(), other.data(), row.size() * sizeof(To)), 0);
   return row;
 }
 

@@ -40,6 +40,8 @@ struct BatchField {
   [[nodiscard]] bool is_compressed() const { return coding != Coding::kStored; }
   // Whether a row is the stored bytes, unchanged.
   [[nodiscard]] bool is_copy() const { return codec->is_copy() && !is_compressed(); }
+  // Whether a row is made of the stored bytes in about the time of a copy, by any task.
+  [[nodiscard]] bool costs_a_copy() const { return codec->costs_a_copy() && !is_compressed(); }
 };
 
 // Which bytes a row has in memory.

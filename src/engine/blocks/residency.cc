@@ -224,19 +224,33 @@ Result<bool> Residency::BeginBlock() {
 // all, so not where the page cache has just lost some.
 bool Residency::MayStay(const BlockWork& block) const {
   const StoredFields& fields = loop_.fields;
-  if (blocks_to_read_ > 0 || tiers_ != nullptr || fields.size() != 1) return false;
-  if (fields[0].ragged || !fields[0].is_copy()) return false;
-  if (fields[0].row_bytes > loop_.options.decode_task_bytes) return false;
-  const Index& index = fields.index();
+  if (blocks_to_read_ > 0 || tiers_ != nullptr || fields.empty()) return false;
+  std::uint64_t row_bytes = 0;
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    if (fields[field].ragged || !fields[field].costs_a_copy()) return false;
+    row_bytes += fields[field].row_bytes;
+  }
+  if (row_bytes > loop_.options.decode_task_bytes) return false;
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    if (!IsHeld(block, fields[field].index_field)) return false;
+  }
+  return true;
+}
+
+// Whether the page cache holds one field of all samples of a block read.
+bool Residency::IsHeld(const BlockWork& block, std::size_t index_field) const {
+  const Index& index = loop_.fields.index();
   const std::uint32_t last_place = static_cast<std::uint32_t>(block.samples.size()) - 1;
-  const auto first = index.extent(fields[0].index_field, KeptSampleId(block.plan, 0));
-  const auto last = index.extent(fields[0].index_field, KeptSampleId(block.plan, last_place));
+  const auto first = index.extent(index_field, KeptSampleId(block.plan, 0));
+  const auto last = index.extent(index_field, KeptSampleId(block.plan, last_place));
   if (!first.ok() || !last.ok() || first.value().object != last.value().object) return false;
   const std::uint64_t begin = first.value().range.offset;
   const std::uint64_t end = last.value().range.end();
   // Otherwise the block lies in pieces.
-  if (begin >= end || end - begin > std::uint64_t{2} * block.plan.count * fields[0].row_bytes)
+  if (begin >= end ||
+      end - begin > std::uint64_t{2} * block.plan.count * first.value().range.size) {
     return false;
+  }
   return loop_.storage.HoldsNow({first.value().object, {begin, end - begin}});
 }
 

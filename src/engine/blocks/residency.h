@@ -98,6 +98,7 @@ class Residency final : public FetchClient {
 
   Result<bool> BeginBlock();
   [[nodiscard]] bool MayStay(const BlockWork& block) const;
+  [[nodiscard]] bool IsHeld(const BlockWork& block, std::size_t index_field) const;
   void LeaveInStorage(BlockWork& block);
   void PlanBlock(BlockWork& block);
   void ReadNowOrRead(BlockPart& part);

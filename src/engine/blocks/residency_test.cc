@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/widen_codec.h"
 #include "engine/testing/loop_harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -85,6 +86,26 @@ TEST_F(ResidencyTest, WhatThePageCacheHoldsIsLeftThereForTheRows) {
     EXPECT_TRUE(TakeFor(sample, {}).value().in_storage);
   }
   blocks_->Drop({.block_read = 1, .sample = SampleId{6}});
+}
+
+TEST_F(ResidencyTest, BlocksOfNumbersToWidenAreLeftInThePageCacheToo) {
+  using Kind = NumberType::Kind;
+  test_.storage.may_read_now = test_.storage.cached = true;
+  test_.options.decode_task_bytes = 64 * kKiB;
+  test_.schema[0].codec =
+      MakeWidenCodec({Kind::kUnsigned, 1}, {Kind::kSigned, 8}, LoopHarness::kSampleBytes).value();
+  test_.schema[0].row_bytes = 8 * LoopHarness::kSampleBytes;
+  Make(4);
+  Queue(0);
+  ReadAll();
+  EXPECT_EQ(blocks_->counts().left_in_storage, 1U);
+  EXPECT_TRUE(TakeFor(0, {}).value().in_storage);
+  // Three times as far apart as they are long: the block lies in pieces.
+  for (std::uint64_t i = 4; i < 8; ++i) test_.index.columns[0].extents[i].range.size = 33;
+  Queue(1);
+  ReadAll();
+  EXPECT_EQ(blocks_->counts().left_in_storage, 1U);
+  blocks_->ReleaseAll();
 }
 
 TEST_F(ResidencyTest, AfterASampleHasLeftThePageCacheBlocksAreReadForAWhile) {

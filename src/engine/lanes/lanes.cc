@@ -5,8 +5,18 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace headrace {
+namespace {
+
+// While tasks only copy rows, without waiting for a device, so many bytes of at least so many steps
+// keep all of them busy. Memory of more steps would not stay in the processor's cache until it is
+// used again.
+constexpr std::uint64_t kCopiedAheadBytes = 4 * kMiB;
+constexpr std::size_t kStepsToCopy = 2;
+
+}  // namespace
 
 // One rank's place.
 struct Lanes::Lane {
@@ -36,13 +46,21 @@ Lanes::Lanes(const LoopContext& loop, LaneOptions options, std::span<const Engin
 Lanes::~Lanes() = default;
 
 bool Lanes::has_room() const {
-  bool anybody = false;
+  bool anybody_needs_more = false;
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (lane->ended) continue;
-    anybody = true;
     if (lane->steps.size() + lane->ready >= loop_.options.batches_max) return false;
+    anybody_needs_more = anybody_needs_more || !CopiesEnough(*lane);
   }
-  return anybody;
+  return anybody_needs_more;
+}
+
+// Whether the tasks have enough rows of the lane to copy, without waiting for a device.
+bool Lanes::CopiesEnough(const Lane& lane) {
+  if (lane.steps.size() < kStepsToCopy) return false;
+  std::uint64_t bytes = 0;
+  for (const std::unique_ptr<StepWork>& work : lane.steps) bytes += work->copying_bytes;
+  return bytes >= kCopiedAheadBytes;
 }
 
 void Lanes::SetNext(Step step) {

@@ -52,7 +52,8 @@ class Lanes {
         const BatchMaker& batch_maker);
   ~Lanes();
 
-  // Whether one more step may be admitted: no lane is full, and one at least takes batches.
+  // Whether one more step may be admitted: no lane is full, and one at least takes batches and has
+  // not enough rows to copy.
   [[nodiscard]] bool has_room() const;
   // The step that is next to be admitted.
   void SetNext(Step step);
@@ -87,6 +88,7 @@ class Lanes {
  private:
   struct Lane;
 
+  static bool CopiesEnough(const Lane& lane);
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane) const;
   StepWork* AdmitTo(Lane& lane);
   void Weigh(StepWork& work) const;

@@ -97,6 +97,23 @@ TEST_F(LanesTest, HandsOverEachLanesBatchesInTheOrderOfThePlan) {
   EXPECT_THAT(sinks_[1].batches, IsEmpty()) << "the lanes do not wait for each other";
 }
 
+TEST_F(LanesTest, WhereRowsAreOnlyCopiedAFewStepsAreEnough) {
+  test_.options.batches_max = 8;
+  const auto first = Admit(0);
+  for (StepWork* const work : first) work->copying_bytes = 4 * kMiB;
+  EXPECT_TRUE(lanes_->has_room()) << "one step is too few";
+  const auto second = Admit(1);
+  EXPECT_FALSE(lanes_->has_room());
+  first[1]->copying_bytes = 4 * kMiB - 1;
+  EXPECT_TRUE(lanes_->has_room()) << "this lane has not enough to copy";
+  second[1]->copying_bytes = 1;
+  EXPECT_FALSE(lanes_->has_room()) << "of all its steps";
+  lanes_->Leave(1);
+  EXPECT_FALSE(lanes_->has_room());
+  first[0]->copying_bytes = 0;
+  EXPECT_TRUE(lanes_->has_room());
+}
+
 TEST_F(LanesTest, ABatchWaitsForItsSamples) {
   Finish(*Admit(0)[0]);
   const auto second = Admit(1);

@@ -101,6 +101,7 @@ void Rows::OnWarm(WarmTask& task) {
   StepWork& work = *task.work;
   loop_.fetcher.CountNow(task.slots.size(), task.stored_bytes);
   work.issued_bytes -= task.missed_bytes;
+  work.copying_bytes -= task.stored_bytes + task.missed_bytes;
   work.MarkRead(loop_.now_ns, task.slots.size());
   if (!loop_.ended) PlanMissed(work, task);
   OnDecoded(task);
@@ -119,15 +120,26 @@ void Rows::PlanMissed(StepWork& work, const WarmTask& task) {
       Fail(work, slot, status);
       continue;
     }
-    work.samples[slot].pieces_left = 1;
+    work.samples[slot].pieces_left = static_cast<std::uint32_t>(loop_.fields.size());
+    if (loop_.fields.size() == 1) continue;
+    queues_.AddReads(work, MakeMissed(work, alike, not_held), /*early=*/true);
+    alike.clear();
   }
   for (const bool not_held : {false, true}) {
-    for (RowRead* const read : reader_.MakeReads(work, pieces[not_held ? 1 : 0])) {
-      read->tried = true;
-      read->not_held = not_held;
+    for (RowRead* const read : MakeMissed(work, pieces[not_held ? 1 : 0], not_held)) {
       queues_.AddReads(work, {read}, /*early=*/true);
     }
   }
+}
+
+RowReader::Reads Rows::MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces,
+                                  bool not_held) {
+  RowReader::Reads reads = reader_.MakeReads(work, pieces);
+  for (RowRead* const read : reads) {
+    read->tried = true;
+    read->not_held = not_held;
+  }
+  return reads;
 }
 
 // Whether a row's bytes come from a tier, or will be in one soon. Adds it to `resident` if they are

@@ -66,6 +66,7 @@ class Rows final : public RowReaderClient,
 
  private:
   void PlanMissed(StepWork& work, const WarmTask& task);
+  RowReader::Reads MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held);
   bool PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident);
   bool PlanFromNode(StepWork& work, std::uint32_t slot);
   Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;

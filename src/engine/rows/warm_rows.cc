@@ -1,5 +1,8 @@
 #include "engine/rows/warm_rows.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/batch/batch.h"
 
 namespace headrace {
@@ -17,11 +20,20 @@ constexpr std::size_t kPrefetchAhead = 8;
 }  // namespace
 
 bool WarmRows::MayTry() const {
-  return loop_.fields.size() == 1 && loop_.fields[0].is_copy() && loop_.storage.MayReadNow();
+  const StoredFields& fields = loop_.fields;
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    if (!fields[field].costs_a_copy()) return false;
+  }
+  return !fields.empty() && loop_.storage.MayReadNow();
 }
 
 std::uint64_t WarmRows::RoomBytes(const StepWork& work, std::uint32_t slot) const {
-  return work.batch->row(loop_.fields.schema(), loop_.fields.position(0), slot).size();
+  const StoredFields& fields = loop_.fields;
+  std::uint64_t bytes = 0;
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    bytes += work.batch->row(fields.schema(), fields.position(field), slot).size();
+  }
+  return bytes;
 }
 
 void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
@@ -29,12 +41,15 @@ void WarmRows::Try(StepWork& work, std::span<const std::uint32_t> slots) {
   const std::uint64_t bytes_max = kTaskFactor * loop_.options.decode_task_bytes;
   auto task = std::make_unique<WarmTask>();
   for (const std::uint32_t slot : slots) {
+    const std::uint64_t bytes = RoomBytes(work, slot);
+    const bool full = task->stored_bytes + bytes > bytes_max || task->slots.size() == kTaskRows;
+    if (full && !task->slots.empty()) {
+      Submit(work, std::exchange(task, std::make_unique<WarmTask>()));
+    }
     task->slots.push_back(slot);
-    task->stored_bytes += RoomBytes(work, slot);
-    if (task->stored_bytes < bytes_max && task->slots.size() < kTaskRows) continue;
-    Submit(work, std::exchange(task, std::make_unique<WarmTask>()));
+    task->stored_bytes += bytes;
   }
-  if (!task->slots.empty()) Submit(work, std::move(task));
+  Submit(work, std::move(task));
 }
 
 void WarmRows::Submit(StepWork& work, std::unique_ptr<WarmTask> task) {
@@ -42,6 +57,7 @@ void WarmRows::Submit(StepWork& work, std::unique_ptr<WarmTask> task) {
   work.samples_tried += task->slots.size();
   const std::uint64_t deadline = work.Deadline(work.issued_bytes);
   work.issued_bytes += task->stored_bytes;
+  work.copying_bytes += task->stored_bytes;
   loop_.inbox.BeginWork();
   queues_.parts(work).executor->Submit(deadline, [this, raw = task.release()] {
     const std::size_t count = raw->slots.size();
@@ -52,64 +68,127 @@ void WarmRows::Submit(StepWork& work, std::unique_ptr<WarmTask> task) {
 }
 
 // A task.
-void WarmRows::Read(WarmTask& task) const {
+void WarmRows::Read(WarmTask& task) {
   const std::int64_t start_ns = loop_.clock.NowNanos();
-  const StoredFields& fields = loop_.fields;
-  const BatchField& field = fields[0];
-  Batch& batch = *task.work->batch;
-  const std::vector<std::uint32_t> slots = std::move(task.slots);
-  const std::uint64_t tried_bytes = std::exchange(task.stored_bytes, 0);
-  task.slots.clear();
-  task.slots.reserve(slots.size());
+  const std::uint64_t tried_bytes = task.stored_bytes;
+  Tried tried = {.slots = std::exchange(task.slots, {})};
+  task.stored_bytes = 0;
+  Room room;
+  if (NeedsRoom()) room = TakeRoom(tried_bytes);
+  PlanReads(*task.work, {room.bytes.get(), room.size}, tried);
+  loop_.storage.ReadAllNow(tried.reads);
+  DecodeAll(task, tried);
+  GiveBack(std::move(room));
+  task.missed_bytes = tried_bytes - task.stored_bytes;
+  task.decode_ns = loop_.clock.NowNanos() - start_ns;
+}
 
-  std::vector<NowRead> reads;  // of all slots; without bytes: not to be read
-  reads.reserve(slots.size());
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (i + kPrefetchAhead < slots.size()) {
-      fields.index().Prefetch(field.index_field, batch.samples[slots[i + kPrefetchAhead]]);
-    }
-    const std::uint32_t slot = slots[i];
-    const std::span<std::byte> row = batch.row(fields.schema(), fields.position(0), slot);
-    NowRead& read = reads.emplace_back();
-    if (loop_.stop.stop_requested()) continue;
-    const Result<Extent> extent = fields.index().extent(field.index_field, batch.samples[slot]);
-    // What the index gets wrong is for those to say who read such a row alone.
-    if (!extent.ok() || extent.value().range.size > row.size()) continue;
-    read.extent = extent.value();
-    if (field.ragged || read.extent.range.size == row.size()) {
-      read.dst = row.first(read.extent.range.size);
+// A task: where the bytes of its rows lie, and where to read them to: to the row itself, if it is
+// these bytes, else to `room`.
+void WarmRows::PlanReads(const StepWork& work, std::span<std::byte> room, Tried& tried) const {
+  const StoredFields& fields = loop_.fields;
+  const Batch& batch = *work.batch;
+  tried.reads.reserve(tried.slots.size() * fields.size());
+  for (std::size_t i = 0; i < tried.slots.size(); ++i) {
+    Prefetch(batch, tried.slots, i);
+    const std::uint32_t slot = tried.slots[i];
+    for (std::size_t number = 0; number < fields.size(); ++number) {
+      const BatchField& field = fields[number];
+      NowRead& read = tried.reads.emplace_back();
+      if (loop_.stop.stop_requested()) continue;
+      const std::span<std::byte> row = batch.row(fields.schema(), fields.position(number), slot);
+      const Result<Extent> extent = fields.index().extent(field.index_field, batch.samples[slot]);
+      // What the index gets wrong is for those to say who read such a row alone.
+      if (!extent.ok() || extent.value().range.size > row.size()) continue;
+      read.extent = extent.value();
+      const std::uint64_t size = read.extent.range.size;
+      if (!field.is_copy()) {
+        read.dst = room.first(size);
+        room = room.subspan(size);
+      } else if (field.ragged || size == row.size()) {
+        read.dst = row.first(size);
+      }
     }
   }
-  loop_.storage.ReadAllNow(reads);
+}
 
-  Fetch fetch;  // Says where the bytes are: in their row.
+// A task: makes rows of what was read, and notes those of which a part was not.
+void WarmRows::DecodeAll(WarmTask& task, const Tried& tried) const {
+  const StoredFields& fields = loop_.fields;
+  Batch& batch = *task.work->batch;
+  std::vector<Fetch> fetches(fields.size());  // They say where the bytes are.
+  std::vector<StoredPiece> pieces(fields.size());
   SampleDecoder::GatheredBytes scratch;
   ScratchLimit limit;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (i + kPrefetchAhead <
-        slots.size()) {  // Its checksum again: copying the rows may have evicted it.
-      fields.index().Prefetch(field.index_field, batch.samples[slots[i + kPrefetchAhead]]);
-    }
-    const NowRead& read = reads[i];
-    const std::uint32_t slot = slots[i];
-    if (read.answer != ReadNowAnswer::kRead) {
-      task.missed.emplace_back(slot, read.answer == ReadNowAnswer::kNotHeld);
+  for (std::size_t i = 0; i < tried.slots.size(); ++i) {
+    // Its checksum again: copying the rows may have evicted it.
+    Prefetch(batch, tried.slots, i);
+    const std::uint32_t slot = tried.slots[i];
+    const std::span<const NowRead> reads =
+        std::span(tried.reads).subspan(i * fields.size(), fields.size());
+    const auto is_read = [](const NowRead& read) { return read.answer == ReadNowAnswer::kRead; };
+    const auto lacks = [](const NowRead& read) { return read.answer == ReadNowAnswer::kNotHeld; };
+    if (!std::ranges::all_of(reads, is_read)) {
+      task.missed.emplace_back(slot, std::ranges::any_of(reads, lacks));
       continue;
     }
-    if (field.ragged) batch.fields[fields.position(0)].rows[slot] = read.dst;
-    fetch.data = read.dst;
-    const StoredPiece piece = {.read = &fetch, .size = read.dst.size()};
+    for (std::size_t number = 0; number < fields.size(); ++number) {
+      const std::span<std::byte> bytes = reads[number].dst;
+      const BatchField& field = fields[number];
+      if (field.ragged && field.is_copy()) {
+        batch.fields[fields.position(number)].rows[slot] = bytes;
+      }
+      fetches[number].data = bytes;
+      pieces[number] = {.read = &fetches[number], .size = bytes.size()};
+      task.stored_bytes += bytes.size();
+    }
     const StoredSample stored = {.key = {.seed = loop_.options.seed,
                                          .epoch = task.work->plan.epoch,
                                          .sample = batch.samples[slot]},
-                                 .pieces = &piece};
+                                 .pieces = pieces.data()};
     Status status = decoder_.Decode(stored, batch, slot, scratch, limit, task.copied_bytes);
     task.slots.push_back(slot);
-    task.stored_bytes += read.dst.size();
     if (!status.ok()) task.failures.emplace_back(slot, std::move(status));
   }
-  task.missed_bytes = tried_bytes - task.stored_bytes;
-  task.decode_ns = loop_.clock.NowNanos() - start_ns;
+}
+
+// Fetches the index entries of a row that comes after `next`.
+void WarmRows::Prefetch(const Batch& batch, std::span<const std::uint32_t> slots,
+                        std::size_t next) const {
+  if (next + kPrefetchAhead >= slots.size()) return;
+  const SampleId sample = batch.samples[slots[next + kPrefetchAhead]];
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    loop_.fields.index().Prefetch(loop_.fields[field].index_field, sample);
+  }
+}
+
+// Whether there are rows that are not the stored bytes.
+bool WarmRows::NeedsRoom() const {
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    if (!loop_.fields[field].is_copy()) return true;
+  }
+  return false;
+}
+
+// At least `bytes`.
+WarmRows::Room WarmRows::TakeRoom(std::uint64_t bytes) {
+  Room room;
+  {
+    MutexLock lock(mutex_);
+    if (!rooms_.empty()) {
+      room = std::move(rooms_.back());
+      rooms_.pop_back();
+    }
+  }
+  if (room.size >= bytes) return room;
+  const std::uint64_t size = std::max(bytes, kTaskFactor * loop_.options.decode_task_bytes);
+  return {std::make_unique_for_overwrite<std::byte[]>(size), size};
+}
+
+void WarmRows::GiveBack(Room room) {
+  if (room.size == 0) return;
+  MutexLock lock(mutex_);
+  rooms_.push_back(std::move(room));
 }
 
 }  // namespace headrace

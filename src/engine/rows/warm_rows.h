@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/decode/sample_decoder.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
@@ -28,9 +29,13 @@ class WarmRowsClient {
   virtual void OnWarm(WarmTask& task) = 0;
 };
 
-// Reads rows that need no device and no decoding, by tasks that copy a group of them straight into
-// the batch: no read of such a row is planned, lined up or waited for. Small records in memory cost
-// several times less that way.
+// Reads rows that need no device and little decoding, by tasks that copy a group of them straight
+// into the batch: no read of such a row is planned, lined up or waited for. Small records in memory
+// cost several times less that way. Stored bytes that are not yet a row, such as numbers to widen,
+// are copied to memory of the task first, which stays in the processor's cache.
+//
+// Memory: for each task that runs at one time, the stored bytes of its rows that are not copies, at
+// most 4 * EngineOptions::decode_task_bytes. It is kept for tasks to come.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -54,14 +59,34 @@ class WarmRows {
   void Try(StepWork& work, std::span<const std::uint32_t> slots);
 
  private:
+  // Memory of a task; not initialised.
+  struct Room {
+    std::unique_ptr<std::byte[]> bytes;
+    std::uint64_t size = 0;
+  };
+  // What a task tries: some rows, and reads of each stored field of each of them.
+  struct Tried {
+    std::vector<std::uint32_t> slots;
+    std::vector<NowRead> reads = {};  // without bytes: not to be read
+  };
+
   void Submit(StepWork& work, std::unique_ptr<WarmTask> task);
-  void Read(WarmTask& task) const;
+  void Read(WarmTask& task);
+  void PlanReads(const StepWork& work, std::span<std::byte> room, Tried& tried) const;
+  void DecodeAll(WarmTask& task, const Tried& tried) const;
+  void Prefetch(const Batch& batch, std::span<const std::uint32_t> slots, std::size_t next) const;
   [[nodiscard]] std::uint64_t RoomBytes(const StepWork& work, std::uint32_t slot) const;
+  [[nodiscard]] bool NeedsRoom() const;
+  [[nodiscard]] Room TakeRoom(std::uint64_t bytes) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void GiveBack(Room room) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   LoopContext& loop_;
   LaneQueues& queues_;
   WarmRowsClient& client_;
   const SampleDecoder decoder_;
+
+  Mutex mutex_;
+  std::vector<Room> rooms_ HEADRACE_GUARDED_BY(mutex_);  // that no task has
 };
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/widen_codec.h"
 #include "engine/testing/loop_harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -45,6 +46,26 @@ class WarmRowsTest : public ::testing::Test, public WarmRowsClient {
   }
   std::string Payload(std::uint64_t sample) const {
     return test_.index.Payload(0, SampleId{sample});
+  }
+
+  // Samples are numbers of one byte, of two in a row.
+  void Widen() {
+    using Kind = NumberType::Kind;
+    BatchField& field = test_.schema[0];
+    field.codec =
+        MakeWidenCodec({Kind::kUnsigned, 1}, {Kind::kUnsigned, 2}, LoopHarness::kSampleBytes)
+            .value();
+    field.row_bytes = test_.row_bytes = 2 * LoopHarness::kSampleBytes;
+  }
+  // The numbers of a row, as they were stored.
+  std::string WideRow(const StepWork& work, std::uint32_t slot) const {
+    const std::string row = test_.RowOf(work, slot);
+    std::string narrow;
+    for (std::size_t at = 0; at < row.size(); at += 2) {
+      EXPECT_EQ(row[at + 1], '\0');
+      narrow.push_back(row[at]);
+    }
+    return narrow;
   }
 
   LoopHarness test_;
@@ -109,10 +130,118 @@ TEST_F(WarmRowsTest, AStoppedRunReadsNothing) {
   EXPECT_EQ(missed_.size(), 2U);
 }
 
-TEST_F(WarmRowsTest, TriesWhereTheSourceMayHaveBytesAndRowsAreCopies) {
+TEST_F(WarmRowsTest, TriesWhereTheSourceMayHaveBytesAndRowsCostACopy) {
   EXPECT_TRUE(warm_.MayTry());
+  Widen();
+  EXPECT_TRUE(warm_.MayTry());
+  test_.schema[0].coding = Coding::kZstd;
+  EXPECT_FALSE(warm_.MayTry());
+  test_.schema[0].coding = Coding::kStored;
   test_.storage.may_read_now = false;
   EXPECT_FALSE(warm_.MayTry());
+}
+
+TEST_F(WarmRowsTest, NumbersAreWidenedIntoTheirRows) {
+  Widen();
+  test_.options.decode_task_bytes = 100;  // a task takes four times that, here two rows
+  const auto work = Try({6, 0, 2});
+  EXPECT_EQ(tasks_, 2);
+  EXPECT_THAT(done_, ElementsAre(0, 1, 2));
+  EXPECT_EQ(WideRow(*work, 0), Payload(6));
+  EXPECT_EQ(WideRow(*work, 1), Payload(0));
+  EXPECT_EQ(WideRow(*work, 2), Payload(2));
+  EXPECT_EQ(stored_bytes_, 300U);
+  EXPECT_EQ(missed_bytes_, 300U) << "of the rows, which are twice as long as what is stored";
+  EXPECT_EQ(test_.staging->stats().used_bytes_peak, 0U);
+}
+
+TEST_F(WarmRowsTest, ADamagedRowOfNumbersFailsAlone) {
+  Widen();
+  test_.options.decode_task_bytes = 1000;
+  test_.index.objects[0][250] ^= 1;
+  const auto work = Try({1, 2, 3});
+  EXPECT_THAT(failed_, ElementsAre(Pair(1, StatusCode::kDataLoss)));
+  EXPECT_EQ(WideRow(*work, 2), Payload(3));
+}
+
+TEST_F(WarmRowsTest, NumbersThatAreNotHeldAreMissed) {
+  Widen();
+  test_.options.decode_task_bytes = 1000;
+  test_.storage.lacks = {600};
+  const auto work = Try({6, 0});
+  EXPECT_THAT(done_, ElementsAre(1));
+  EXPECT_THAT(missed_, ElementsAre(Pair(0, true)));
+  EXPECT_EQ(WideRow(*work, 1), Payload(0));
+}
+
+// Rows of two fields: the samples, and 50 bytes that begin in the middle of each.
+class WarmRowsOfTwoFieldsTest : public WarmRowsTest {
+ protected:
+  static constexpr std::uint64_t kHalf = LoopHarness::kSampleBytes / 2;
+
+  WarmRowsOfTwoFieldsTest() {
+    TableIndex::Column& halves = test_.index.columns.emplace_back();
+    for (std::uint64_t i = 0; i < test_.index.samples; ++i) {
+      halves.extents.push_back({ObjectId{0}, {i * LoopHarness::kSampleBytes + kHalf, kHalf}});
+    }
+    test_.index.infos.push_back({.name = "half"});
+    test_.options.decode_task_bytes = 1000;
+  }
+
+  std::unique_ptr<StepWork> TryBoth(const std::vector<std::uint64_t>& samples) {
+    auto work = test_.MakeWork(samples);
+    halves_.resize(samples.size() * schema_[1].row_bytes);
+    work->batch->fields.push_back({.packed = halves_});
+    std::vector<std::uint32_t> slots(samples.size());
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) slots[slot] = slot;
+    EXPECT_TRUE(both_.MayTry());
+    both_.Try(*work, slots);
+    test_.Run();
+    return work;
+  }
+  std::string HalfOf(const StepWork& work, std::uint32_t slot) const {
+    const std::span<std::byte> row = work.batch->row(schema_, 1, slot);
+    return {reinterpret_cast<const char*>(row.data()), row.size()};
+  }
+
+  std::vector<BatchField> schema_ = {test_.schema[0],
+                                     {.name = "half",
+                                      .index_field = 1,
+                                      .codec = MakeArrayCodec(kHalf),
+                                      .shape = {kHalf},
+                                      .row_bytes = kHalf}};
+  std::vector<std::byte> halves_;
+  StoredFields fields_{test_.index, schema_};
+  LoopContext loop_{.options = test_.options,
+                    .inbox = test_.inbox,
+                    .executor = test_.executor,
+                    .clock = test_.clock,
+                    .fetcher = test_.fetcher,
+                    .storage = test_.storage,
+                    .entries = test_.entries,
+                    .staging = *test_.staging,
+                    .fields = fields_,
+                    .verifier = test_.verifier,
+                    .stop = test_.stop.get_token()};
+  WarmRows both_{loop_, queues_, *this};
+};
+
+TEST_F(WarmRowsOfTwoFieldsTest, AllFieldsOfARowAreCopied) {
+  const auto work = TryBoth({6, 2});
+  EXPECT_THAT(done_, ElementsAre(0, 1));
+  EXPECT_EQ(test_.RowOf(*work, 1), Payload(2));
+  EXPECT_EQ(HalfOf(*work, 0), Payload(6).substr(50));
+  EXPECT_EQ(HalfOf(*work, 1), Payload(2).substr(50));
+  EXPECT_EQ(stored_bytes_, 300U);
+}
+
+TEST_F(WarmRowsOfTwoFieldsTest, ARowOfWhichOneFieldIsNotHeldIsMissed) {
+  test_.storage.lacks = {650};
+  test_.index.columns[1].extents[3].range.size = 49;
+  const auto work = TryBoth({6, 2, 3});
+  EXPECT_THAT(done_, ElementsAre(1));
+  EXPECT_THAT(missed_, ElementsAre(Pair(0, true), Pair(2, false)));
+  EXPECT_EQ(stored_bytes_, 150U);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ struct StepWork {
   std::uint64_t stored_bytes = 0;
   std::uint64_t issued_bytes = 0;    // ... of those whose reads were issued ...
   std::uint64_t decoding_bytes = 0;  // ... and that executors have to decode
+  std::uint64_t copying_bytes = 0;   // of rows that tasks of WarmRows have
   std::shared_ptr<Batch> batch;
   std::vector<SampleWork> samples;              // by slot
   std::vector<StoredPiece> pieces;              // [slot][stored field]

@@ -128,7 +128,7 @@ struct LoopHarness {
       work->plan.deliveries.push_back({.sample = SampleId{sample}});
       work->batch->samples.push_back(SampleId{sample});
     }
-    rows.push_back(std::make_unique<std::vector<std::byte>>(samples.size() * kSampleBytes));
+    rows.push_back(std::make_unique<std::vector<std::byte>>(samples.size() * row_bytes));
     work->batch->fields = {{.packed = *rows.back()}};
     work->samples.resize(samples.size());
     work->samples_left = work->samples_unread = samples.size();
@@ -144,6 +144,7 @@ struct LoopHarness {
   void Run() { executor.RunAll(); }
 
   TableIndex index;
+  std::uint64_t row_bytes = kSampleBytes;  // that MakeWork() makes
   std::vector<std::unique_ptr<std::vector<std::byte>>> rows;
   std::vector<BatchField> schema = {{.name = "bytes",
                                      .codec = MakeArrayCodec(kSampleBytes),
