@@ -30,6 +30,7 @@ from headrace.formats._field import (
     stretched,
     unsigned,
 )
+from headrace.formats._files.paths import are_below
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
 from headrace.formats._indexing.elsewhere import Elsewhere, PartsElsewhere, PartWork
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
@@ -248,8 +249,8 @@ class Builder:
         The others have the numbers behind it. A time of 0 is not checked.
         """
         below = self._root.rstrip("/") + "/"
-        if all(path.startswith(below) for path in paths):
-            names = [path[len(below) :] for path in paths]
+        if are_below(below, paths):
+            names = ("\0" + "\0".join(paths)).replace("\0" + below, "\0")[1:].split("\0")
         else:
             names = [self._below_root(path) for path in paths]  # Says which one does not.
         if self._row_groups:

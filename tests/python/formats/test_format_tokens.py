@@ -237,3 +237,31 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     # All but the list of documents, which windows ignore.
     refused = check_damage(files, open_it, lambda size: range(34 + 12 * 5), rounds=400)
     assert refused > 380
+
+
+@pytest.mark.parametrize("order", ["exact", "epoch"])
+@pytest.mark.parametrize("targets", [True, False])
+def test_windows_in_the_page_cache_are_widened_from_the_mapped_file(
+    tmp_path: Path, order: str, targets: bool
+) -> None:
+    window, count = 100, 6000
+    path = tmp_path / "a.bin"
+    ids = tokens(window * count + 1)  # More than 1 MiB: smaller files are not mapped.
+    ids.tofile(path)
+    path.read_bytes()  # Into the page cache.
+    dataset = hr.open(path, format=Tokens(dtype="uint16", window=window, targets=targets))
+    with hr.Loader(dataset, 64, order=order, ids=True, output="numpy", drop_last=False) as loader:
+        for _ in range(2):
+            seen = []
+            for batch in loader:
+                begins = batch.sample_id * window
+                seen += batch.sample_id.tolist()
+                wanted = begins[:, None] + np.arange(window)
+                assert batch.tokens.dtype == np.int64
+                assert (batch.tokens == ids[wanted]).all()
+                if targets:
+                    assert (batch.targets == ids[wanted + 1]).all()
+            assert sorted(seen) == list(range(count))
+        io = loader.stats()["io"]
+    if order == "epoch" and io["blocks_left"] == 0:
+        pytest.skip("the system does not tell what the page cache holds, so nothing is left in it")

@@ -126,7 +126,8 @@ class Scanned:
         """Notes the texts of a column of labels; also of rows that are left out."""
         if len(self.classes) > CLASSES_MAX or self.as_text:
             return
-        self.classes.update(each for each in values if isinstance(each, str) and each)
+        found = values if piece.typed else set(values)  # Others may have no hash.
+        self.classes.update(each for each in found if isinstance(each, str) and each)
 
     def check_names(self) -> None:
         """Raises InvalidArgumentError if a value is no name of a file."""

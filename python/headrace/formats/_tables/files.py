@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
+from headrace.formats._files.paths import are_below
 from headrace.formats._files.sounds import Undecoded
 from headrace.formats._indexing.in_order import JOBS
 
@@ -55,6 +56,10 @@ class Found:
 
 def are_images(names: Sequence[str]) -> bool:
     """Whether files of these names are of kind image."""
+    text = "\0".join(names) + "\0"
+    alike = names[0][names[0].rfind(".") :] + "\0" if names else ""
+    if text.count("\0") == len(names) and text.count(alike) == len(names):
+        return alike[:-1].lower() in IMAGES  # Looking at each name takes longer.
     suffixes = {each[each.rfind(".") :] for each in names}
     return all(each.lower() in IMAGES for each in suffixes)
 
@@ -110,7 +115,9 @@ class Files:
         self._builder = builder
         self._folder = folder
         self._option = option
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[str, int] = {}  # positions in the two that follow
+        self._known_numbers = np.zeros(0, np.int64)
+        self._known_sizes = np.zeros(0, np.int64)
         self.missing = 0  # rows
         self._first = ""
         self._names: list[str] = []
@@ -139,20 +146,30 @@ class Files:
         known = self._known
         if len(known) > _REMEMBERED_MAX:
             known.clear()
+            self._known_numbers = self._known_numbers[:0]
+            self._known_sizes = self._known_sizes[:0]
+        if known.keys().isdisjoint(files.paths) and len(set(files.paths)) == len(files.paths):
+            return self._add_new(files), files.sizes
         new = {path: row for row, path in enumerate(files.paths) if path not in known}
         if new:
-            self._check_below(new)
-            added = files.select(list(new.values()))
-            first = self._builder.add_files(added.paths, added.sizes, added.times)
-            sizes = added.sizes.tolist()
-            known.update(zip(added.paths, zip(itertools.count(first), sizes), strict=False))
-            if len(new) == len(files.paths):
-                return np.arange(first, first + len(new)), files.sizes
-        numbers, lengths = zip(*map(known.__getitem__, files.paths), strict=True)
-        return np.array(numbers), np.array(lengths)
+            self._add_new(files.select(list(new.values())))
+        positions = np.array([known[each] for each in files.paths])
+        return self._known_numbers[positions], self._known_sizes[positions]
 
-    def _check_below(self, files: Iterable[str]) -> None:
+    def _add_new(self, files: Found) -> I64:
+        """Adds files that are not known, and returns their numbers."""
+        self._check_below(files.paths)
+        first = self._builder.add_files(files.paths, files.sizes, files.times)
+        numbers = np.arange(first, first + len(files.paths))
+        self._known.update(zip(files.paths, itertools.count(len(self._known)), strict=False))
+        self._known_numbers = np.concatenate([self._known_numbers, numbers])
+        self._known_sizes = np.concatenate([self._known_sizes, files.sizes])
+        return numbers
+
+    def _check_below(self, files: Sequence[str]) -> None:
         below = self._builder.root.rstrip("/") + "/"
+        if are_below(below, files):
+            return
         outside = next((each for each in files if not each.startswith(below)), None)
         if outside is not None:
             raise InvalidArgumentError(
