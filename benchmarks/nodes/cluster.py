@@ -85,8 +85,9 @@ def _spec(kind: str, samples: int, nodes: int, share: float, epochs: int) -> dic
     """Of a job whose tiers hold `share` of the data together."""
     steps = samples // (nodes * _BATCH)  # an epoch
     tier = int(share * samples * _data.MEAN_BYTES / nodes)
-    common = {"kind": kind, "tier_bytes": tier, "memory": "64MiB", "workers": _WORKERS}
-    common |= {"ahead": _AHEAD}
+    memory = max(64 * 2**20, tier + 32 * 2**20)  # with the tier
+    common = {"kind": kind, "tier_bytes": tier, "memory": memory, "workers": _WORKERS}
+    common["ahead"] = _AHEAD
     if kind == "torch":
         count = max(4, int(_TORCH_S * _READS / _BATCH))
         # Until its cache is full, at once; then a little more, so that all workers read.
